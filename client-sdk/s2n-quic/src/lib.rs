@@ -1,0 +1,1 @@
+//! Joins the client core to unmodified s2n-quic.

@@ -1,0 +1,1 @@
+//! Sockets of the gateway: GRO in, GSO out, I/O threads, the process-wide session table.

@@ -1,0 +1,1 @@
+//! Envoy dynamic module: UDP listener filter and bootstrap extension.

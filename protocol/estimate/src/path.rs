@@ -1,0 +1,107 @@
+//! Round trip and loss of the last mile.
+
+use core::time::Duration;
+
+/// Number of datagrams over which the loss rate is remembered: old evidence fades with this horizon.
+const LOSS_HORIZON: f64 = 1024.0;
+
+/// What is known about a path segment: smoothed round trip (RFC 6298's filter) and loss rate.
+///
+/// Fed by whoever sees the evidence (the gateway from eACKs, the client from echoes), read by every policy.
+#[derive(Debug, Clone, Default)]
+pub struct PathEstimate {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    minimum: Option<Duration>,
+    latest: Option<Duration>,
+    sent: f64,
+    lost: f64,
+}
+
+impl PathEstimate {
+    /// An estimate that knows nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in one round-trip sample.
+    pub fn on_round_trip(&mut self, sample: Duration) {
+        self.latest = Some(sample);
+        self.minimum = Some(self.minimum.map_or(sample, |minimum| minimum.min(sample)));
+        match self.smoothed {
+            None => {
+                self.smoothed = Some(sample);
+                self.variation = sample / 2;
+            }
+            Some(smoothed) => {
+                self.variation = (self.variation * 3 + smoothed.abs_diff(sample)) / 4;
+                self.smoothed = Some((smoothed * 7 + sample) / 8);
+            }
+        }
+    }
+
+    /// Takes in the fate of `sent` datagrams, `lost` of which did not arrive.
+    pub fn on_fate(&mut self, sent: u64, lost: u64) {
+        self.sent += sent as f64;
+        self.lost += lost as f64;
+        if self.sent > LOSS_HORIZON {
+            let keep = LOSS_HORIZON / self.sent;
+            self.sent *= keep;
+            self.lost *= keep;
+        }
+    }
+
+    /// Smoothed round trip, once a sample has come in.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    /// Smallest round trip seen.
+    pub fn minimum_round_trip(&self) -> Option<Duration> {
+        self.minimum
+    }
+
+    /// The newest sample.
+    pub fn latest_round_trip(&self) -> Option<Duration> {
+        self.latest
+    }
+
+    /// Smoothed deviation of the round trip (RFC 6298's RTTVAR).
+    pub fn round_trip_variation(&self) -> Duration {
+        self.variation
+    }
+
+    /// Share of datagrams lost on the segment, 0 to 1, weighted towards the last [`LOSS_HORIZON`] of them.
+    pub fn loss(&self) -> f64 {
+        if self.sent < 1.0 { 0.0 } else { (self.lost / self.sent).clamp(0.0, 1.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_converges_and_keeps_its_minimum() {
+        let mut path = PathEstimate::new();
+        assert_eq!(path.round_trip(), None);
+        path.on_round_trip(Duration::from_millis(40));
+        for _ in 0..100 {
+            path.on_round_trip(Duration::from_millis(4));
+        }
+        let smoothed = path.round_trip().unwrap();
+        assert!(smoothed < Duration::from_micros(4100), "{smoothed:?}");
+        assert_eq!(path.minimum_round_trip(), Some(Duration::from_millis(4)));
+    }
+
+    #[test]
+    fn loss_forgets_old_evidence() {
+        let mut path = PathEstimate::new();
+        path.on_fate(10_000, 1_000);
+        assert!((path.loss() - 0.1).abs() < 1e-9);
+        for _ in 0..100 {
+            path.on_fate(100, 0);
+        }
+        assert!(path.loss() < 0.001, "{}", path.loss());
+    }
+}
