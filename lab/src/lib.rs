@@ -1,1 +1,8 @@
-//! The emulated path: delay, rate, queue and loss, as a sans-IO model and as real UDP sockets.
+//! The emulated network that Packrat is shown and tested on.
+//!
+//! [`path`] is a network path with delay, rate, queue and loss in each direction: [`path::Link`] is the sans-IO model,
+//! which runs in virtual time, and [`path::UdpPath`] puts the same model between real UDP sockets on the loopback
+//! interface. Neither needs root or kernel modules.
+#![forbid(unsafe_code)]
+
+pub mod path;

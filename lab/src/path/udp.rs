@@ -1,0 +1,285 @@
+//! The path between real UDP sockets.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::lateness::Lateness;
+use super::link::{LinkConfig, LinkCounters};
+use super::release::Direction;
+use super::socket_drops::socket_drops;
+
+/// Largest UDP payload over IPv4.
+const LARGEST_DATAGRAM: usize = 65_507;
+/// Asked for at each socket; the kernel gives what its limits allow.
+const SOCKET_BUFFER: usize = 8 * 1024 * 1024;
+/// How often a receiving thread looks whether it should stop.
+const STOP_CHECK: Duration = Duration::from_millis(50);
+/// Clients that one path serves; each costs a socket and a thread.
+const MOST_CLIENTS: usize = 256;
+
+/// A path: where its far end is, and what it does to datagrams in either direction.
+#[derive(Debug, Clone, Copy)]
+pub struct PathConfig {
+    /// Where the clients' datagrams are sent on to.
+    pub server: SocketAddr,
+    /// Client to server.
+    pub upward: LinkConfig,
+    /// Server to client.
+    pub downward: LinkConfig,
+}
+
+/// Why a path could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// No socket on the loopback address.
+    #[error("the emulated path could not open a UDP socket on the loopback address: {0}")]
+    Socket(#[source] io::Error),
+    /// No thread.
+    #[error("the emulated path could not start a thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// What one direction of a running path did so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct DirectionReport {
+    /// What the link decided.
+    #[serde(flatten)]
+    pub link: LinkCounters,
+    /// Datagrams sent out at the other end.
+    pub released: u64,
+    /// Datagrams that are on their way.
+    pub in_flight: u64,
+    /// Datagrams that the kernel would not send.
+    pub send_errors: u64,
+    /// How late they were sent out.
+    pub lateness: Lateness,
+}
+
+/// What a running path did so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct PathReport {
+    /// Client to server.
+    pub upward: DirectionReport,
+    /// Server to client.
+    pub downward: DirectionReport,
+    /// Client addresses seen.
+    pub clients: u64,
+    /// Datagrams of clients beyond the most that a path serves.
+    pub refused: u64,
+    /// Datagrams that the kernel dropped at the path's sockets: anything but 0 spoils a measurement.
+    pub socket_drops: u64,
+}
+
+/// A path between UDP sockets on the loopback interface, in real time.
+///
+/// Clients send to [`address`](Self::address). For each client address the path opens a socket towards the server, as a
+/// NAT does, so that the server sees one address per client. All clients share the two links. Dropping the path stops
+/// its threads and closes its sockets.
+pub struct UdpPath {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    server: SocketAddr,
+    front: UdpSocket,
+    upward: Arc<Direction<Arc<UdpSocket>>>,
+    downward: Arc<Direction<SocketAddr>>,
+    released_upward: AtomicU64,
+    released_downward: AtomicU64,
+    send_errors_upward: AtomicU64,
+    send_errors_downward: AtomicU64,
+    refused: AtomicU64,
+    stopped: AtomicBool,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Default)]
+struct Clients {
+    ports: Vec<u16>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl UdpPath {
+    /// Opens the path on a free port of the loopback address, of the same family as the server's.
+    ///
+    /// # Errors
+    /// When a socket or a thread cannot be had.
+    pub fn start(config: PathConfig) -> Result<Self, PathError> {
+        let front = loopback_socket(config.server).map_err(PathError::Socket)?;
+        let address = front.local_addr().map_err(PathError::Socket)?;
+        let origin = Instant::now();
+        let shared = Arc::new(Shared {
+            server: config.server,
+            front,
+            upward: Direction::new(config.upward, origin),
+            downward: Direction::new(config.downward, origin),
+            released_upward: AtomicU64::new(0),
+            released_downward: AtomicU64::new(0),
+            send_errors_upward: AtomicU64::new(0),
+            send_errors_downward: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            clients: Mutex::default(),
+        });
+        // Built before its threads, so that an error half-way stops those that already run.
+        let mut path = Self { shared: Arc::clone(&shared), address, threads: Vec::new() };
+        path.spawn("path-up-out", Shared::release_upward)?;
+        path.spawn("path-down-out", Shared::release_downward)?;
+        path.spawn("path-up-in", Shared::receive_from_clients)?;
+        Ok(path)
+    }
+
+    /// Where clients send to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the path did so far.
+    pub fn report(&self) -> PathReport {
+        let shared = &self.shared;
+        let mut ports = shared.clients().ports.clone();
+        let clients = ports.len() as u64;
+        ports.push(self.address.port());
+        let upward = shared.upward.counters();
+        let downward = shared.downward.counters();
+        PathReport {
+            upward: direction_report(upward, &shared.released_upward, &shared.send_errors_upward),
+            downward: direction_report(downward, &shared.released_downward, &shared.send_errors_downward),
+            clients,
+            refused: shared.refused.load(Ordering::Relaxed),
+            socket_drops: socket_drops(&ports),
+        }
+    }
+
+    fn spawn(&mut self, name: &str, run: fn(&Arc<Shared>)) -> Result<(), PathError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || run(&shared))
+            .map_err(PathError::Thread)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for UdpPath {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        self.shared.upward.stop();
+        self.shared.downward.stop();
+        // A thread that panicked has nothing more to stop.
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        let of_clients = std::mem::take(&mut self.shared.clients().threads);
+        for thread in of_clients {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn receive_from_clients(self: &Arc<Self>) {
+        let mut upstreams: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+        let mut buffer = vec![0; LARGEST_DATAGRAM + 1];
+        while !self.stopped.load(Ordering::Relaxed) {
+            // Errors here are time-outs and late ICMP errors of datagrams to clients that went away.
+            let Ok((length, client)) = self.front.recv_from(&mut buffer) else { continue };
+            let upstream = match upstreams.get(&client) {
+                Some(upstream) => upstream,
+                None => match self.open_upstream(client, upstreams.len()) {
+                    Ok(upstream) => upstreams.entry(client).or_insert(upstream),
+                    Err(_) => {
+                        self.refused.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
+                },
+            };
+            self.upward.offer(&buffer[..length], Arc::clone(upstream));
+        }
+    }
+
+    /// Opens the socket that stands for `client` towards the server, and a thread that receives from it.
+    fn open_upstream(self: &Arc<Self>, client: SocketAddr, clients: usize) -> io::Result<Arc<UdpSocket>> {
+        if clients >= MOST_CLIENTS {
+            return Err(io::Error::other("this path serves no more clients"));
+        }
+        let upstream = Arc::new(loopback_socket(self.server)?);
+        upstream.connect(self.server)?;
+        let port = upstream.local_addr()?.port();
+        let (shared, socket) = (Arc::clone(self), Arc::clone(&upstream));
+        let thread = thread::Builder::new().name("path-down-in".to_owned()).spawn(move || {
+            let mut buffer = vec![0; LARGEST_DATAGRAM + 1];
+            while !shared.stopped.load(Ordering::Relaxed) {
+                // Errors here are time-outs, and ICMP errors while nobody listens at the server's address.
+                let Ok(length) = socket.recv(&mut buffer) else { continue };
+                shared.downward.offer(&buffer[..length], client);
+            }
+        })?;
+        let mut clients = self.clients();
+        clients.ports.push(port);
+        clients.threads.push(thread);
+        Ok(upstream)
+    }
+
+    fn release_upward(self: &Arc<Self>) {
+        self.upward.release(|datagram| {
+            let sent = datagram.destination.send(&datagram.payload);
+            count(sent, &self.released_upward, &self.send_errors_upward);
+        });
+    }
+
+    fn release_downward(self: &Arc<Self>) {
+        self.downward.release(|datagram| {
+            let sent = self.front.send_to(&datagram.payload, datagram.destination);
+            count(sent, &self.released_downward, &self.send_errors_downward);
+        });
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn count(sent: io::Result<usize>, released: &AtomicU64, errors: &AtomicU64) {
+    if sent.is_ok() { released } else { errors }.fetch_add(1, Ordering::Relaxed);
+}
+
+fn direction_report(
+    (link, lateness, in_flight): (LinkCounters, Lateness, usize),
+    released: &AtomicU64,
+    send_errors: &AtomicU64,
+) -> DirectionReport {
+    DirectionReport {
+        link,
+        released: released.load(Ordering::Relaxed),
+        in_flight: in_flight as u64,
+        send_errors: send_errors.load(Ordering::Relaxed),
+        lateness,
+    }
+}
+
+/// A UDP socket on a free port of the loopback address of `peer`'s family, with large buffers and a receive time-out.
+fn loopback_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
+    let local = match peer {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
+    };
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+    // The kernel may give less; drops that follow from it show in the report.
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
+    socket.set_read_timeout(Some(STOP_CHECK))?;
+    socket.bind(&local.into())?;
+    Ok(socket.into())
+}
