@@ -1,0 +1,49 @@
+# The two commands of this project are `make demo` and `make test`; `make help` lists the others.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-rust test-documentation test-dependencies test-demo demo-parts fuzz clean
+
+# Options of `packrat demo`: make demo ARGS="--loss 0.1 --profile cellular"
+ARGS ?=
+
+# What has to be there for the demo beside the command itself: the filter for Envoy and the gateway without Envoy.
+DEMO_PACKAGES := -p packrat -p packrat-envoy -p packrat-gateway
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-20s %s\n", $$1, $$2 }'
+
+demo: demo-parts ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="--help" lists options)
+	@cargo build --release $(DEMO_PACKAGES)
+	@cargo run --quiet --release -p packrat -- demo $(ARGS)
+
+test: test-documentation test-dependencies test-rust test-demo ## Everything that must pass before a change goes in
+
+test-rust: ## Formatting, lints, and the tests of all crates
+	@tools/check-toolchain cargo cc
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test --workspace
+
+test-documentation: ## The crates' documentation builds without warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+
+test-dependencies: ## Licences and sources of all dependencies are allowed ones
+	@tools/install-checkers
+	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
+
+test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
+	cargo build $(DEMO_PACKAGES)
+	cargo test -p packrat --test demo -- --ignored --test-threads 1
+
+demo-parts:
+	@tools/check-toolchain cargo cc python
+	@tools/install-demo-parts
+
+fuzz: ## Run each fuzz target for 60 seconds (needs a nightly toolchain)
+	@tools/fuzz 60
+
+clean: ## Remove everything that was built or installed inside this folder
+	cargo clean
+	rm -rf .packrat
