@@ -1,23 +1,25 @@
-//! Set sketches over packet identifiers (stub of the interface; being written).
+//! Set sketches over packet identifiers: small summaries of sets that grow forever, from which a small difference of
+//! two sets can be decoded, in both directions.
 #![no_std]
 #![forbid(unsafe_code)]
+
 extern crate alloc;
 
-/// Four bytes that stand for one encrypted datagram. Always in `1..=P-1` with `P = 2^32 - 5` (see [`Identifier::from_hash`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Identifier(u32);
+mod coded_symbols;
+mod encoding;
+mod field;
+mod identifier;
+mod mapping;
+mod power_sums;
+mod roots;
+mod sketch;
 
-impl Identifier {
-    /// Maps 64 hash bits onto the domain, near-uniformly.
-    pub fn from_hash(hash: u64) -> Self {
-        Self(((hash >> 32) * (u64::from(4_294_967_291u32) - 1) >> 32) as u32 + 1)
-    }
-    /// From the wire; `None` outside the domain.
-    pub fn new(value: u32) -> Option<Self> {
-        (value != 0 && value < 4_294_967_291).then_some(Self(value))
-    }
-    /// The four bytes as a number.
-    pub fn get(self) -> u32 {
-        self.0
-    }
-}
+pub use coded_symbols::CodedSymbols;
+pub use encoding::{
+    EncodedPrefix, Encoding, MAX_ENCODED_LENGTH, MAX_EXPECTED_DIFFERENCE, PrefixError, SketchLimits,
+    encoding_for, longer,
+};
+pub use identifier::Identifier;
+pub use mapping::SketchKey;
+pub use power_sums::PowerSums;
+pub use sketch::{BeyondLimits, DecodeError, Decoder, Difference, Sketch};

@@ -1,0 +1,186 @@
+//! Coded symbols of a rateless IBLT: cheap to insert into, cheap to decode, about one and a half per difference.
+//!
+//! A coded symbol is the sum, modulo 2^48, of one number per identifier in it:
+//!
+//! ```text
+//!  47      44 43           32 31                           0
+//! +----------+---------------+------------------------------+
+//! | 1: count | keyed check   | identifier                   |   6 bytes on the wire, big-endian
+//! +----------+---------------+------------------------------+
+//! ```
+//!
+//! One addition updates all three. Subtracting two sketches symbol by symbol leaves the sum of the only-here
+//! identifiers minus the sum of the only-there identifiers. A symbol that equals plus or minus the number of a single
+//! identifier that the keyed mapping puts there is *pure*: the identifier is reported, taken out of all its other
+//! symbols, and new pure symbols appear (peeling). At the end every symbol must be zero, or nothing is reported.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::mapping::{SYMBOLS, ranges_for};
+use crate::{DecodeError, Identifier, SketchKey};
+
+/// Bytes of a coded symbol on the wire.
+pub(crate) const SYMBOL_BYTES: usize = 6;
+
+/// A set of identifiers as coded symbols of a rateless IBLT.
+///
+/// The first `n` symbols of a longer sketch are the sketch of length `n`. Insertions and removals commute, and a
+/// removal may come first. An identifier that was inserted twice counts twice.
+#[derive(Clone, Debug)]
+pub struct CodedSymbols {
+    key: SketchKey,
+    /// In the upper 48 bits, so that the arithmetic wraps by itself. Always 256, so that a byte is a valid index.
+    symbols: Box<[u64; 256]>,
+    capacity: u8,
+    /// Ranges of the mapping to fill. The last may reach beyond the capacity; those symbols are never read.
+    ranges: u8,
+}
+
+impl CodedSymbols {
+    /// The largest capacity: what fits a prefix of 1150 bytes.
+    pub const MAX_CAPACITY: u8 = SYMBOLS as u8;
+
+    /// An empty sketch of `capacity` symbols, at most [`Self::MAX_CAPACITY`]. With zero, insertions cost nothing.
+    pub fn new(key: SketchKey, capacity: u8) -> Self {
+        let capacity = capacity.min(Self::MAX_CAPACITY);
+        let ranges = ranges_for(usize::from(capacity)) as u8;
+        Self { key, symbols: Box::new([0; 256]), capacity, ranges }
+    }
+
+    /// Number of symbols that can be read.
+    pub fn capacity(&self) -> u8 {
+        self.capacity
+    }
+
+    /// Adds an identifier.
+    #[inline]
+    pub fn insert(&mut self, identifier: Identifier) {
+        if self.capacity > 0 {
+            let mapping = self.key.map(identifier.get());
+            mapping.add_to(&mut self.symbols, usize::from(self.ranges), mapping.value);
+        }
+    }
+
+    /// Takes an identifier out, whether or not it was added before.
+    #[inline]
+    pub fn remove(&mut self, identifier: Identifier) {
+        if self.capacity > 0 {
+            let mapping = self.key.map(identifier.get());
+            mapping.add_to(&mut self.symbols, usize::from(self.ranges), mapping.value.wrapping_neg());
+        }
+    }
+
+    /// Back to the empty set.
+    pub fn clear(&mut self) {
+        self.symbols.fill(0);
+    }
+
+    /// The first `count` symbols, at most the capacity, each in the lower 48 bits.
+    pub fn prefix(&self, count: u8) -> impl Iterator<Item = u64> {
+        self.symbols[..usize::from(count.min(self.capacity))].iter().map(|symbol| symbol >> 16)
+    }
+
+    /// Appends the first `count` symbols to `out`.
+    pub(crate) fn write_prefix(&self, count: u8, out: &mut Vec<u8>) {
+        for symbol in self.prefix(count) {
+            out.extend_from_slice(&symbol.to_be_bytes()[2..]);
+        }
+    }
+
+    /// What is only here and only in the serialised prefix `theirs`, of as many symbols as its length says.
+    pub(crate) fn decode(&self, theirs: &[u8], peeler: &mut Peeler) -> Result<(), DecodeError> {
+        let (theirs, _) = theirs.as_chunks::<SYMBOL_BYTES>();
+        let count = theirs.len().min(SYMBOLS);
+        for (index, bytes) in theirs[..count].iter().enumerate() {
+            let [a, b, c, d, e, f] = *bytes;
+            let symbol = u64::from_be_bytes([a, b, c, d, e, f, 0, 0]);
+            peeler.symbols[index] = self.symbols[index].wrapping_sub(symbol);
+        }
+        peeler.peel(&self.key, count)
+    }
+}
+
+/// Peels the difference of two sketches. Holds the working memory, to be used again.
+#[derive(Clone, Debug)]
+pub(crate) struct Peeler {
+    symbols: Box<[u64; 256]>,
+    /// Symbols to look at, each at most once.
+    pending: Vec<u8>,
+    is_pending: [bool; 256],
+    pub(crate) only_here: Vec<Identifier>,
+    pub(crate) only_there: Vec<Identifier>,
+}
+
+impl Peeler {
+    pub(crate) fn new() -> Self {
+        Self {
+            symbols: Box::new([0; 256]),
+            pending: Vec::with_capacity(256),
+            is_pending: [false; 256],
+            only_here: Vec::with_capacity(256),
+            only_there: Vec::with_capacity(256),
+        }
+    }
+
+    /// Peels the first `count` symbols.
+    fn peel(&mut self, key: &SketchKey, count: usize) -> Result<(), DecodeError> {
+        self.only_here.clear();
+        self.only_there.clear();
+        self.pending.clear();
+        self.is_pending.fill(false);
+        let ranges = ranges_for(count);
+        for index in (0..count).rev() {
+            self.look_at_later(index as u8);
+        }
+        // An honest difference peels each identifier once, and each from a symbol of its own. Only a hostile prefix
+        // can go around in circles.
+        let mut peeled = 0;
+        while let Some(index) = self.pending.pop() {
+            self.is_pending[usize::from(index)] = false;
+            let symbol = self.symbols[usize::from(index)];
+            let Some((identifier, here, mapping)) = pure(key, symbol, index) else { continue };
+            peeled += 1;
+            if peeled > count {
+                return Err(DecodeError::DifferenceTooLarge);
+            }
+            if here {
+                self.only_here.push(identifier);
+            } else {
+                self.only_there.push(identifier);
+            }
+            mapping.for_each_symbol(ranges, |other| {
+                let value = &mut self.symbols[usize::from(other)];
+                *value = value.wrapping_sub(symbol);
+                if usize::from(other) < count {
+                    self.look_at_later(other);
+                }
+            });
+        }
+        if self.symbols[..count].iter().any(|symbol| *symbol != 0) {
+            return Err(DecodeError::DifferenceTooLarge);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn look_at_later(&mut self, index: u8) {
+        // Cheap first look: the count of a pure symbol is one or minus one (modulo 16; the check's carry included).
+        let symbol = self.symbols[usize::from(index)];
+        let might_be_pure = symbol >> 60 == 1 || symbol.wrapping_neg() >> 60 == 1;
+        if might_be_pure && !self.is_pending[usize::from(index)] {
+            self.is_pending[usize::from(index)] = true;
+            self.pending.push(index);
+        }
+    }
+}
+
+/// The identifier of a pure symbol, and whether it is only here.
+#[inline(always)]
+fn pure(key: &SketchKey, symbol: u64, index: u8) -> Option<(Identifier, bool, crate::mapping::Mapping)> {
+    let here = symbol >> 60 == 1;
+    let value = if here { symbol } else { symbol.wrapping_neg() };
+    let identifier = Identifier::new((value >> 16) as u32)?;
+    let mapping = key.map(identifier.get());
+    (mapping.value == value && mapping.contains(index)).then_some((identifier, here, mapping))
+}

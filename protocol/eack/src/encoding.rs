@@ -1,0 +1,263 @@
+//! What a sketch prefix looks like on the wire, and which one to send.
+
+use core::fmt;
+
+use crate::coded_symbols::SYMBOL_BYTES;
+use crate::power_sums::{SIZE_BYTES, SUM_BYTES};
+use crate::{CodedSymbols, PowerSums, field};
+
+/// The longest serialised prefix in bytes; with the message around it it fits every path of the Internet.
+pub const MAX_ENCODED_LENGTH: usize = 1150;
+
+/// The largest difference that [`encoding_for`] has a row for.
+pub const MAX_EXPECTED_DIFFERENCE: usize = 128;
+
+/// Which prefix of a sketch, in which form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// The set's size modulo 2^16 and the first `count` power sums: decodes up to `count - 1` differences, always.
+    PowerSums {
+        /// Number of sums.
+        count: u8,
+    },
+    /// The first `count` coded symbols: decodes about `count / 1.5` differences, usually.
+    CodedSymbols {
+        /// Number of symbols.
+        count: u8,
+    },
+}
+
+impl Encoding {
+    /// The fewest sums: one difference and one sum of redundancy.
+    pub const MIN_POWER_SUMS: u8 = 2;
+    /// The fewest symbols: with less, a wrong decode could pass as zero.
+    pub const MIN_CODED_SYMBOLS: u8 = 4;
+
+    /// Length of the serialised prefix in bytes.
+    pub const fn encoded_len(self) -> usize {
+        match self {
+            Self::PowerSums { count } => SIZE_BYTES + SUM_BYTES * count as usize,
+            Self::CodedSymbols { count } => SYMBOL_BYTES * count as usize,
+        }
+    }
+
+    /// Two bytes for a message: the form (1: power sums, 2: coded symbols) and the count.
+    pub const fn to_wire(self) -> [u8; 2] {
+        match self {
+            Self::PowerSums { count } => [1, count],
+            Self::CodedSymbols { count } => [2, count],
+        }
+    }
+
+    /// The reverse; `None` for an unknown form, or a count outside of what may be sent.
+    pub const fn from_wire(bytes: [u8; 2]) -> Option<Self> {
+        match bytes {
+            [1, count] if count >= Self::MIN_POWER_SUMS => Some(Self::PowerSums { count }),
+            [2, count] if count >= Self::MIN_CODED_SYMBOLS && count <= CodedSymbols::MAX_CAPACITY => {
+                Some(Self::CodedSymbols { count })
+            }
+            _ => None,
+        }
+    }
+
+    /// The largest difference that decodes at least 999 times in 1000.
+    pub const fn decodable(self) -> usize {
+        match self {
+            Self::PowerSums { count } => (count as usize).saturating_sub(1),
+            Self::CodedSymbols { count } => {
+                let mut difference = 0;
+                while difference < CODED_SYMBOLS_FOR.len() && CODED_SYMBOLS_FOR[difference] <= count {
+                    difference += 1;
+                }
+                difference
+            }
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PowerSums { count } => write!(formatter, "{count} power sums"),
+            Self::CodedSymbols { count } => write!(formatter, "{count} coded symbols"),
+        }
+    }
+}
+
+/// How much of each form a sketch can give: negotiated per session. Both ends need the same limits, or a client must
+/// not ask its own sketch for more than the gateway's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SketchLimits {
+    /// Coded symbols, at most [`CodedSymbols::MAX_CAPACITY`]; an insertion costs about the same whatever the number.
+    pub coded_symbols: u8,
+    /// Power sums; an insertion costs as much for each.
+    pub power_sums: u8,
+}
+
+impl SketchLimits {
+    /// Every row of the table, and a second try after each.
+    pub const LARGEST: Self =
+        Self { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: PowerSums::MAX_CAPACITY };
+
+    /// The limits that hold at both of two ends.
+    pub const fn within(self, other: Self) -> Self {
+        Self {
+            coded_symbols: if self.coded_symbols < other.coded_symbols {
+                self.coded_symbols
+            } else {
+                other.coded_symbols
+            },
+            power_sums: if self.power_sums < other.power_sums { self.power_sums } else { other.power_sums },
+        }
+    }
+
+    /// Whether a sketch of these limits can give this prefix.
+    pub const fn allow(self, encoding: Encoding) -> bool {
+        match encoding {
+            Encoding::PowerSums { count } => count <= self.power_sums,
+            Encoding::CodedSymbols { count } => count <= self.coded_symbols,
+        }
+    }
+
+    /// The shortest prefix within these limits that decodes `expected_difference` at least 999 times in 1000, or the
+    /// one that decodes most when none does. `None` when both limits are too small to send anything.
+    pub fn encoding_for(self, expected_difference: usize) -> Option<Encoding> {
+        let expected = expected_difference.max(1);
+        let sums = (expected + 1).try_into().ok().map(|count| Encoding::PowerSums { count });
+        let symbols =
+            CODED_SYMBOLS_FOR.get(expected - 1).map(|count| Encoding::CodedSymbols { count: *count });
+        [sums, symbols]
+            .into_iter()
+            .flatten()
+            .filter(|encoding| self.allow(*encoding))
+            .min_by_key(|encoding| encoding.encoded_len())
+            .or_else(|| self.largest())
+    }
+
+    /// What to ask for after `encoding` failed to decode: a prefix that decodes at least twice the difference, or the
+    /// one that decodes most. `None` when there is nothing that decodes more.
+    pub fn longer(self, encoding: Encoding) -> Option<Encoding> {
+        let longer = self.encoding_for(2 * encoding.decodable().max(1))?;
+        (longer.decodable() > encoding.decodable()).then_some(longer)
+    }
+
+    /// The prefix that decodes the largest difference.
+    fn largest(self) -> Option<Encoding> {
+        let sums = Encoding::PowerSums { count: self.power_sums };
+        let symbols = Encoding::CodedSymbols { count: self.coded_symbols.min(CodedSymbols::MAX_CAPACITY) };
+        let sendable = |encoding: &Encoding| Encoding::from_wire(encoding.to_wire()).is_some();
+        [symbols, sums].into_iter().filter(sendable).max_by_key(|encoding| encoding.decodable())
+    }
+}
+
+/// The client's table: the shortest prefix that decodes at least 999 times in 1000 when the true symmetric difference
+/// is `expected_difference` (0 counts as 1). Never longer than [`MAX_ENCODED_LENGTH`]. Beyond
+/// [`MAX_EXPECTED_DIFFERENCE`]: the longest prefix at the latest.
+///
+/// With [`SketchLimits::LARGEST`] it is power sums in every row: they need 4 bytes per difference and two times that
+/// at most in every other row of either form. Sessions with a smaller limit of power sums, because insertion must be
+/// cheap, use [`SketchLimits::encoding_for`].
+pub fn encoding_for(expected_difference: usize) -> Encoding {
+    let count = expected_difference.clamp(1, usize::from(u8::MAX) - 1) + 1;
+    Encoding::PowerSums { count: count as u8 }
+}
+
+/// What to ask for after a failed decode; `None` when `encoding` is the largest already.
+pub fn longer(encoding: Encoding) -> Option<Encoding> {
+    SketchLimits::LARGEST.longer(encoding)
+}
+
+/// `CODED_SYMBOLS_FOR[difference - 1]`: symbols that decode it 999 times in 1000.
+const CODED_SYMBOLS_FOR: [u8; 4] = [4, 20, 30, 40];
+
+/// A serialised prefix of the other end's sketch, checked to be of its encoding's form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EncodedPrefix<'a> {
+    encoding: Encoding,
+    bytes: &'a [u8],
+}
+
+impl<'a> EncodedPrefix<'a> {
+    /// Checks the length, and that power sums are field elements.
+    ///
+    /// # Errors
+    /// [`PrefixError`] says what is wrong; the message that the prefix came in is to be dropped.
+    pub fn new(encoding: Encoding, bytes: &'a [u8]) -> Result<Self, PrefixError> {
+        let [form, count] = encoding.to_wire();
+        if Encoding::from_wire([form, count]).is_none() {
+            return Err(PrefixError::Count { encoding });
+        }
+        if bytes.len() != encoding.encoded_len() {
+            return Err(PrefixError::Length { encoding, length: bytes.len() });
+        }
+        if let Encoding::PowerSums { .. } = encoding
+            && let Some(sums) = bytes.get(SIZE_BYTES..)
+            && let Some(position) = sums
+                .as_chunks::<SUM_BYTES>()
+                .0
+                .iter()
+                .position(|sum| u64::from(u32::from_be_bytes(*sum)) >= field::MODULUS)
+        {
+            return Err(PrefixError::NotAFieldElement { position });
+        }
+        Ok(Self { encoding, bytes })
+    }
+
+    /// What the bytes are.
+    pub const fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// The serialised prefix.
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+/// Why bytes are not a sketch prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrefixError {
+    /// The count is outside of what may be sent.
+    Count {
+        /// What was announced.
+        encoding: Encoding,
+    },
+    /// The length does not fit the encoding.
+    Length {
+        /// What was announced.
+        encoding: Encoding,
+        /// Bytes that came.
+        length: usize,
+    },
+    /// A power sum is not below the field's modulus.
+    NotAFieldElement {
+        /// Which one, from zero.
+        position: usize,
+    },
+}
+
+impl fmt::Display for PrefixError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count { encoding } => {
+                write!(
+                    formatter,
+                    "a sketch prefix of {encoding} is too short or too long to be sent; drop the message"
+                )
+            }
+            Self::Length { encoding, length } => write!(
+                formatter,
+                "a sketch prefix of {encoding} takes {} bytes and not {length}; drop the message",
+                encoding.encoded_len()
+            ),
+            Self::NotAFieldElement { position } => {
+                write!(
+                    formatter,
+                    "power sum number {position} of a sketch prefix is not below 2^32-5; drop the message"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for PrefixError {}
