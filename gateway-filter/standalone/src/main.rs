@@ -1,1 +1,83 @@
-fn main() {}
+//! The gateway on a socket of its own: laptops, edge boxes, tests.
+//!
+//! ```text
+//! packrat-gateway --listen ADDR --endpoint ADDR [--endpoint ADDR...] [--workers N] [--metrics ADDR]
+//! packrat-gateway --listen ADDR --config FILE [--workers N] [--metrics ADDR]
+//! ```
+//!
+//! `--config` names a JSON file with the configuration of one route, the same that Envoy's filter takes (see the
+//! documentation of `packrat-dataplane`). `--metrics` serves Prometheus text at `/metrics` over plain HTTP: every metric is
+//! `packrat_<name>{route,gateway}`, the same names as in Envoy. Port 0 picks a free port.
+//!
+//! Log lines are JSON objects on standard output with the keys `time` (seconds since 1970), `level` and `event`. The line
+//! with `"event":"ready"` has `listen` and `metrics`, the addresses in use. SIGINT and SIGTERM end the process: assisted
+//! clients are told, and the exit code is 0.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod json_lines;
+mod metrics_server;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::Parser;
+use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::socket::{bind_reuse_port, local_address};
+use packrat_dataplane::{Dataplane, Options};
+use serde_json::{Map, Value};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use arguments::Arguments;
+use json_lines::JsonLines;
+use metrics_server::MetricsServer;
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut fields = Map::new();
+            fields.insert("event".to_owned(), "failed".into());
+            fields.insert("error".to_owned(), error.to_string().into());
+            JsonLines.write(Level::Error, fields);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    // Before anything that takes time, so that an early signal already ends the process in order.
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let workers = arguments.workers();
+    let config = arguments.route_config()?;
+    let dataplane = std::sync::Arc::new(Dataplane::start(Options { workers }, Box::new(JsonLines))?);
+    let route = dataplane.configure(config)?;
+
+    let mut listen = arguments.listen;
+    let mut attachments = Vec::with_capacity(workers);
+    for worker in 0..workers {
+        let socket = bind_reuse_port(listen).map_err(|error| {
+            format!("cannot listen on {listen}: {error}; choose another --listen address")
+        })?;
+        // With port 0 the first socket decides, the others join it.
+        listen = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap_or(listen);
+        attachments.push(dataplane.listen(&route, listen, worker, socket)?);
+    }
+    let metrics = arguments.metrics.map(|address| MetricsServer::start(address, &dataplane)).transpose()?;
+    JsonLines.write(Level::Info, ready_line(listen, metrics.as_ref().map(MetricsServer::address)));
+
+    signals.forever().next();
+    drop(metrics);
+    dataplane.shutdown();
+    drop(attachments);
+    Ok(())
+}
+
+fn ready_line(listen: SocketAddr, metrics: Option<SocketAddr>) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("event".to_owned(), "ready".into());
+    fields.insert("listen".to_owned(), listen.to_string().into());
+    fields.insert("metrics".to_owned(), metrics.map_or(Value::Null, |address| address.to_string().into()));
+    fields
+}

@@ -1,0 +1,103 @@
+//! The engine behind a wall: whatever happens in it, forwarding goes on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use packrat_engine::{Flow, Gateway};
+
+use crate::log::{Event, Logger};
+use crate::metrics::{Metric, add_flow_counters};
+use crate::route::Route;
+
+/// The engine's view of one session.
+#[derive(Debug)]
+pub(crate) struct Assistance {
+    flow: Flow,
+    engine: Arc<Gateway>,
+    /// What this flow has added to the route's gauge.
+    cache_bytes: u64,
+}
+
+impl Assistance {
+    pub(crate) fn new(engine: Arc<Gateway>) -> Self {
+        Self { flow: Flow::new(Arc::clone(&engine)), engine, cache_bytes: 0 }
+    }
+
+    /// Calls the engine for this flow. After a panic in it the flow continues without assistance, as if the client had
+    /// never asked for it.
+    pub(crate) fn run<R>(
+        &mut self,
+        route: &Route,
+        logger: &Logger,
+        action: impl FnOnce(&mut Flow) -> R,
+    ) -> Option<R> {
+        // Nothing of the flow is looked at after a panic: it is replaced as a whole.
+        let result = guarded(route, logger, || action(&mut self.flow));
+        if result.is_none() {
+            let broken = std::mem::replace(&mut self.flow, Flow::new(Arc::clone(&self.engine)));
+            // What panicked once may panic again when it is dropped.
+            guarded(route, logger, move || {
+                let _dropped_here = broken;
+            });
+        }
+        self.settle(route, logger);
+        result
+    }
+
+    /// Lets new flows of this session use the engine of a changed configuration.
+    pub(crate) fn use_engine(&mut self, engine: &Arc<Gateway>) {
+        if !self.flow.is_assisted() && !Arc::ptr_eq(&self.engine, engine) {
+            *self = Self { cache_bytes: self.cache_bytes, ..Self::new(Arc::clone(engine)) };
+        }
+    }
+
+    /// Moves counters and levels of the flow into the metrics of the route.
+    fn settle(&mut self, route: &Route, logger: &Logger) {
+        let Some((counters, gauges)) =
+            guarded(route, logger, || (self.flow.take_counters(), self.flow.gauges()))
+        else {
+            return;
+        };
+        add_flow_counters(route.metrics(), &counters);
+        let cache_bytes = gauges.cache_bytes;
+        route.metrics().add(Metric::CacheBytes, cache_bytes.saturating_sub(self.cache_bytes));
+        route.metrics().subtract(Metric::CacheBytes, self.cache_bytes.saturating_sub(cache_bytes));
+        self.cache_bytes = cache_bytes;
+    }
+
+    /// The session has ended: nothing of it is cached any more.
+    pub(crate) fn finish(&mut self, route: &Route, logger: &Logger) {
+        self.settle(route, logger);
+        route.metrics().subtract(Metric::CacheBytes, std::mem::take(&mut self.cache_bytes));
+    }
+}
+
+/// Runs engine code; a panic is counted and logged, and gives `None`.
+pub(crate) fn guarded<R>(route: &Route, logger: &Logger, action: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(action))
+        .inspect_err(|panic| {
+            route.metrics().add(Metric::AssistancePanics, 1);
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            logger.log(Event::AssistancePanic, || [("route", route.name().into()), ("message", text.into())]);
+        })
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::RouteConfig;
+    use crate::log::tests::silent_logger;
+
+    #[test]
+    fn a_panic_costs_the_flow_its_assistance_and_nothing_else() {
+        let route = Route::new(RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap()).unwrap();
+        let mut assistance = Assistance::new(Arc::clone(&route.settings().engine));
+        let logger = silent_logger();
+        let result: Option<()> = assistance.run(&route, &logger, |_| panic!("deliberate, in a test"));
+        assert!(result.is_none());
+        assert_eq!(route.metrics().get(Metric::AssistancePanics), 1);
+        assert_eq!(assistance.run(&route, &logger, |flow| flow.is_assisted()), Some(false));
+    }
+}

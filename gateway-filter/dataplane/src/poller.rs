@@ -1,0 +1,121 @@
+//! Waiting for sockets, timers and other threads: epoll and eventfd.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Events taken per call.
+const EVENTS: usize = 256;
+
+/// An epoll instance. Every source has a number that the owner chooses.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    /// Whether the owner is going to look at its inbox anyway, so that nobody needs to wake it.
+    awake: AtomicBool,
+}
+
+/// The number of [`Poller::wake`]; sources must not use it.
+const WAKE: u64 = u64::MAX;
+
+fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a system call has just returned this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers are involved.
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: no pointers are involved.
+        let wake = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let poller = Self { epoll, wake, awake: AtomicBool::new(true) };
+        poller.add(poller.wake.as_fd(), WAKE)?;
+        Ok(poller)
+    }
+
+    /// Reports `source` under `number` while it is readable or has an error.
+    pub(crate) fn add(&self, source: BorrowedFd<'_>, number: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: number };
+        self.control(libc::EPOLL_CTL_ADD, source, &raw mut event)
+    }
+
+    /// Stops reporting `source`.
+    pub(crate) fn remove(&self, source: BorrowedFd<'_>) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, source, std::ptr::null_mut())
+    }
+
+    fn control(
+        &self,
+        operation: libc::c_int,
+        source: BorrowedFd<'_>,
+        event: *mut libc::epoll_event,
+    ) -> io::Result<()> {
+        // SAFETY: `event` points at a valid event, or is null for removal, where the kernel ignores it.
+        let result = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, source.as_raw_fd(), event) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Lets the owner look at its inbox soon; from any thread. Put the message there first.
+    pub(crate) fn wake(&self) {
+        if !self.awake.swap(true, Ordering::SeqCst) {
+            let one = 1u64.to_ne_bytes();
+            // SAFETY: eight valid bytes. The write fails only when the counter is full, and then it is readable anyway.
+            unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        }
+    }
+
+    /// Waits until a source is ready, somebody wakes, or the time is over (`None`: no limit). Fills in the numbers of the
+    /// ready sources. `inbox_is_empty` is asked after other threads were told that they have to wake.
+    pub(crate) fn wait(
+        &self,
+        timeout: Option<Duration>,
+        ready: &mut Vec<u64>,
+        inbox_is_empty: impl FnOnce() -> bool,
+    ) -> io::Result<()> {
+        ready.clear();
+        self.awake.store(false, Ordering::SeqCst);
+        let timeout = if inbox_is_empty() { timeout } else { Some(Duration::ZERO) };
+        let limit = timeout.map(|timeout| libc::timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        // SAFETY: `events` has room for EVENTS events; the time limit is null or a valid timespec; no signal mask.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.epoll.as_raw_fd(),
+                events.as_mut_ptr(),
+                EVENTS as libc::c_int,
+                limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
+        };
+        self.awake.store(true, Ordering::SeqCst);
+        let count = match usize::try_from(result) {
+            Ok(count) => count,
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                return if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) };
+            }
+        };
+        for event in events.iter().take(count) {
+            let number = event.u64;
+            if number == WAKE {
+                let mut counter = [0u8; 8];
+                // SAFETY: eight writable bytes; the descriptor does not block.
+                unsafe { libc::read(self.wake.as_raw_fd(), counter.as_mut_ptr().cast(), counter.len()) };
+            } else {
+                ready.push(number);
+            }
+        }
+        Ok(())
+    }
+}

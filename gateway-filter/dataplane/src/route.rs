@@ -1,0 +1,144 @@
+//! A route: what is configured, the sessions of its clients, its metrics. Lives as long as the process, whatever happens to
+//! the listeners that use it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use packrat_engine::{Gateway, GatewayConfig};
+
+use crate::configuration::{ConfigurationError, RouteConfig, RouteSummary};
+use crate::downstream::Slot;
+use crate::metrics::Metrics;
+use crate::session::SessionTable;
+
+/// A configuration in force, with the engine that belongs to it.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) config: RouteConfig,
+    pub(crate) engine: Arc<Gateway>,
+    /// The configured key, or the random one that is kept across updates.
+    static_key: [u8; 32],
+}
+
+impl Settings {
+    /// Settings for `config`. What does not change keeps the engine of `previous`, and with it the total of its caches.
+    fn new(config: RouteConfig, previous: Option<&Self>) -> Result<Self, ConfigurationError> {
+        let static_key = match (config.read_static_key()?, previous) {
+            (Some(key), _) => key,
+            (None, Some(previous)) => previous.static_key,
+            (None, None) => random_bytes().map_err(ConfigurationError::Random)?,
+        };
+        let limits = |config: &RouteConfig| {
+            (
+                config.cache_bytes_per_session,
+                config.cache_bytes_total,
+                config.repair_budget,
+                config.residual_loss_target,
+            )
+        };
+        let engine = match previous {
+            Some(previous)
+                if previous.static_key == static_key && limits(&previous.config) == limits(&config) =>
+            {
+                Arc::clone(&previous.engine)
+            }
+            _ => {
+                let secret = random_bytes().map_err(ConfigurationError::Random)?;
+                Gateway::new(engine_config(&config), static_key, secret)
+            }
+        };
+        Ok(Self { config, engine, static_key })
+    }
+}
+
+/// The engine's limits; what a route does not configure keeps the engine's default.
+#[allow(clippy::needless_update)] // the engine's configuration may have more fields than a route sets
+fn engine_config(config: &RouteConfig) -> GatewayConfig {
+    let bytes = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    GatewayConfig {
+        cache_bytes_per_flow: bytes(config.cache_bytes_per_session),
+        cache_bytes_total: bytes(config.cache_bytes_total),
+        repair_budget: config.repair_budget,
+        residual_loss_target: config.residual_loss_target,
+        ..GatewayConfig::default()
+    }
+}
+
+/// Bytes from the operating system.
+pub(crate) fn random_bytes() -> Result<[u8; 32], getrandom::Error> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// One route of the process.
+#[derive(Debug)]
+pub struct Route {
+    name: String,
+    settings: RwLock<Arc<Settings>>,
+    /// Grows with every change of the configuration; sessions compare it to see whether theirs is still current.
+    generation: AtomicU64,
+    pub(crate) sessions: SessionTable,
+    metrics: Metrics,
+    slots: Mutex<HashMap<(SocketAddr, usize), Arc<Slot>>>,
+}
+
+impl Route {
+    pub(crate) fn new(config: RouteConfig) -> Result<Self, ConfigurationError> {
+        Ok(Self {
+            name: config.route.clone(),
+            settings: RwLock::new(Arc::new(Settings::new(config, None)?)),
+            generation: AtomicU64::new(0),
+            sessions: SessionTable::default(),
+            metrics: Metrics::default(),
+            slots: Mutex::default(),
+        })
+    }
+
+    /// Puts a new configuration in force; on an error the old one stays.
+    pub(crate) fn reconfigure(&self, config: RouteConfig) -> Result<(), ConfigurationError> {
+        let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+        if settings.config == config && config.static_key_file.is_none() {
+            return Ok(());
+        }
+        *settings = Arc::new(Settings::new(config, Some(&settings))?);
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of the gateway that the route is configured with.
+    pub fn gateway_name(&self) -> String {
+        self.settings().config.gateway.clone()
+    }
+
+    /// What is configured, without secrets.
+    pub fn summary(&self) -> RouteSummary {
+        self.settings().config.summary()
+    }
+
+    /// The metrics.
+    pub const fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The slot of a listener on a worker; made when it is asked for the first time.
+    pub(crate) fn slot(&self, listener: SocketAddr, worker: usize) -> Arc<Slot> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(slots.entry((listener, worker)).or_insert_with(|| Arc::new(Slot::new(listener))))
+    }
+}

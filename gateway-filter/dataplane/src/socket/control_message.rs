@@ -1,0 +1,163 @@
+//! Ancillary data of datagrams (`cmsg(3)`): segment size, ECN mark, local address.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::Ecn;
+
+/// Bytes for the ancillary data of one message; enough for all kinds below at once, on IPv4 and IPv6.
+const CAPACITY: usize = 128;
+
+/// Room for the ancillary data of one message, aligned for `cmsghdr`.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(super) struct ControlBuffer {
+    bytes: [u8; CAPACITY],
+}
+
+impl ControlBuffer {
+    pub(super) const CAPACITY: usize = CAPACITY;
+
+    pub(super) const fn new() -> Self {
+        Self { bytes: [0; CAPACITY] }
+    }
+
+    pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
+        self.bytes.as_mut_ptr().cast()
+    }
+}
+
+/// What came with a received message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Received {
+    /// Size of the datagrams that the kernel put together, or `None` for a single one.
+    pub(super) segment_size: Option<usize>,
+    pub(super) ecn: Ecn,
+    pub(super) local: Option<IpAddr>,
+}
+
+/// Reads the ancillary data of a message that the kernel has just filled in.
+///
+/// # Safety
+/// `header` must have been filled by recvmsg or recvmmsg, and its control buffer must still be valid.
+pub(super) unsafe fn parse(header: &libc::msghdr) -> Received {
+    let mut received = Received::default();
+    // SAFETY: the caller vouches for the header; CMSG_FIRSTHDR and CMSG_NXTHDR stay inside its control buffer.
+    let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !message.is_null() {
+        // SAFETY: not null, so a complete cmsghdr lies inside the control buffer, which is aligned for it.
+        let (level, kind) = unsafe { ((*message).cmsg_level, (*message).cmsg_type) };
+        // SAFETY: the data of a message begins here; `read_unaligned` below reads the type that the kernel documents for
+        // this level and kind.
+        let data = unsafe { libc::CMSG_DATA(message) };
+        match (level, kind) {
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                // SAFETY: UDP_GRO carries an int.
+                let size = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                received.segment_size = usize::try_from(size).ok().filter(|&size| size > 0);
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                // SAFETY: IP_TOS carries one byte when received.
+                received.ecn = Ecn::from_traffic_class(unsafe { data.read() });
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                // SAFETY: IPV6_TCLASS carries an int.
+                let class = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                received.ecn = Ecn::from_traffic_class((class & 0xff) as u8);
+            }
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                // SAFETY: IP_PKTINFO carries an in_pktinfo.
+                let info = unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
+                received.local = Some(Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                // SAFETY: IPV6_PKTINFO carries an in6_pktinfo.
+                let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
+                received.local = Some(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)).to_canonical());
+            }
+            _ => {}
+        }
+        // SAFETY: as for CMSG_FIRSTHDR.
+        message = unsafe { libc::CMSG_NXTHDR(header, message) };
+    }
+    received
+}
+
+/// What goes with a message that is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Outgoing {
+    pub(super) segment_size: Option<u16>,
+    pub(super) ecn: Ecn,
+    /// Source address; needed on a socket that is bound to a wildcard address.
+    pub(super) source: Option<IpAddr>,
+    /// Whether the packet leaves as IPv4 (also from a dual-stack socket), which decides where the mark goes.
+    pub(super) leaves_as_v4: bool,
+    /// Whether the socket is an IPv6 one, which decides how the source is written.
+    pub(super) v6_socket: bool,
+}
+
+/// Writes the ancillary data; returns the bytes used.
+pub(super) fn write(buffer: &mut ControlBuffer, outgoing: &Outgoing) -> usize {
+    let mut writer = Writer { buffer, used: 0 };
+    if let Some(size) = outgoing.segment_size {
+        writer.push(libc::SOL_UDP, libc::UDP_SEGMENT, size);
+    }
+    if outgoing.ecn != Ecn::NOT_CAPABLE {
+        let class = libc::c_int::from(outgoing.ecn.traffic_class());
+        if outgoing.leaves_as_v4 {
+            writer.push(libc::IPPROTO_IP, libc::IP_TOS, class);
+        } else {
+            writer.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class);
+        }
+    }
+    match outgoing.source {
+        Some(IpAddr::V4(ip)) if !outgoing.v6_socket => {
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            writer.push(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+        }
+        Some(ip) if outgoing.v6_socket => {
+            let address = match ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            let info = libc::in6_pktinfo {
+                ipi6_addr: libc::in6_addr { s6_addr: address.octets() },
+                ipi6_ifindex: 0,
+            };
+            writer.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+        }
+        _ => {}
+    }
+    writer.used
+}
+
+struct Writer<'a> {
+    buffer: &'a mut ControlBuffer,
+    used: usize,
+}
+
+impl Writer<'_> {
+    /// Appends one message; leaves it out when there is no room, which [`CAPACITY`] rules out.
+    fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: T) {
+        let size = size_of::<T>() as libc::c_uint;
+        // SAFETY: CMSG_SPACE and CMSG_LEN are arithmetic only.
+        let (space, length) = unsafe { (libc::CMSG_SPACE(size) as usize, libc::CMSG_LEN(size)) };
+        if self.used + space > CAPACITY {
+            debug_assert!(false, "ancillary data exceeds its buffer");
+            return;
+        }
+        // SAFETY: `used + space` is inside the buffer; every earlier message took CMSG_SPACE bytes, so that this one is
+        // aligned for cmsghdr as the buffer is.
+        unsafe {
+            let message = self.buffer.bytes.as_mut_ptr().add(self.used).cast::<libc::cmsghdr>();
+            (*message).cmsg_level = level;
+            (*message).cmsg_type = kind;
+            (*message).cmsg_len = length as _;
+            libc::CMSG_DATA(message).cast::<T>().write_unaligned(value);
+        }
+        self.used += space;
+    }
+}

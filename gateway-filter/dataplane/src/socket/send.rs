@@ -1,0 +1,362 @@
+//! Sending many datagrams with one system call, put together for segmentation offload (GSO) where they allow it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use socket2::SockAddr;
+
+use super::control_message::{self, ControlBuffer, Outgoing};
+use super::{Ecn, Family};
+
+/// Most segments of one GSO send (UDP_MAX_SEGMENTS of older kernels).
+const MAXIMUM_SEGMENTS: usize = 64;
+/// Most bytes of one send: the largest UDP payload over IPv4.
+const MAXIMUM_BYTES: usize = 65_507;
+/// Most messages of one `sendmmsg` call.
+const MAXIMUM_MESSAGES: usize = 64;
+/// How long a full socket buffer may hold up an I/O thread before datagrams are dropped, as a full queue does.
+const FULL_BUFFER_WAIT_MILLISECONDS: libc::c_int = 1;
+
+/// Datagrams of the same size (the last may be shorter), one after the other in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece<'a> {
+    /// The datagrams.
+    pub data: &'a [u8],
+    /// Bytes of each datagram but the last.
+    pub segment_size: usize,
+    /// Their ECN mark.
+    pub ecn: Ecn,
+}
+
+impl<'a> Piece<'a> {
+    /// One datagram.
+    pub const fn single(data: &'a [u8], ecn: Ecn) -> Self {
+        Self { data, segment_size: data.len(), ecn }
+    }
+
+    /// The datagrams with their boundaries; an empty piece is one datagram without payload.
+    pub fn datagrams(self) -> impl Iterator<Item = &'a [u8]> {
+        let empty = self.data.is_empty().then_some(self.data);
+        empty.into_iter().chain(self.data.chunks(self.segment_size.max(1)))
+    }
+
+    fn segments(&self) -> usize {
+        self.data.len().div_ceil(self.segment_size.max(1)).max(1)
+    }
+
+    fn ends_full(&self) -> bool {
+        !self.data.is_empty() && self.data.len().is_multiple_of(self.segment_size.max(1))
+    }
+}
+
+/// Where datagrams go.
+#[derive(Debug, Clone, Copy)]
+pub struct Destination {
+    /// The receiver, or `None` on a connected socket.
+    pub address: Option<SocketAddr>,
+    /// The source address, for sockets bound to a wildcard address.
+    pub source: Option<IpAddr>,
+    /// The family of the socket.
+    pub family: Family,
+    /// Whether the packets leave as IPv4.
+    pub leaves_as_v4: bool,
+    /// Whether a full socket buffer may be waited for (a millisecond).
+    pub may_wait: bool,
+}
+
+/// Whether a socket may use segmentation offload; switched off when the kernel or the device refuses.
+#[derive(Debug)]
+pub struct Offload(AtomicBool);
+
+impl Default for Offload {
+    fn default() -> Self {
+        Self(AtomicBool::new(true))
+    }
+}
+
+impl Offload {
+    /// Whether it is on.
+    pub fn is_enabled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Switches it off for good.
+    pub fn disable(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What became of the datagrams of one call.
+#[derive(Debug, Default)]
+pub struct SendReport {
+    /// Datagrams handed to the kernel.
+    pub datagrams: u64,
+    /// Their payload bytes.
+    pub bytes: u64,
+    /// Datagrams that were not sent; those that are too large are not counted here.
+    pub dropped: u64,
+    /// Datagrams that exceed the MTU of the outgoing link.
+    pub too_large: u64,
+    /// ICMP errors of earlier datagrams that the socket reported.
+    pub icmp_errors: u64,
+    /// Whether segmentation offload was refused and is off from now on.
+    pub offload_refused: bool,
+    /// The last error that cost a datagram.
+    pub error: Option<io::Error>,
+}
+
+impl SendReport {
+    fn sent(&mut self, piece: Piece<'_>) {
+        self.datagrams += piece.segments() as u64;
+        self.bytes += piece.data.len() as u64;
+    }
+
+    fn failed(&mut self, datagrams: usize, error: io::Error) {
+        if error.raw_os_error() == Some(libc::EMSGSIZE) {
+            self.too_large += datagrams as u64;
+        } else {
+            self.dropped += datagrams as u64;
+        }
+        self.error = Some(error);
+    }
+}
+
+/// Memory for building `sendmmsg` calls; reused. Holds no data between calls.
+#[derive(Debug, Default)]
+pub struct Sender {
+    /// For every message of the call: the pieces in it.
+    groups: Vec<Range<usize>>,
+}
+
+impl Sender {
+    /// Sends pieces in order. Every datagram ends up in exactly one number of the report.
+    pub fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        offload: &Offload,
+        destination: &Destination,
+        pieces: &[Piece<'_>],
+    ) -> SendReport {
+        let mut report = SendReport::default();
+        if !offload.is_enabled() {
+            send_one_by_one(socket, destination, pieces, &mut report);
+            return report;
+        }
+        self.groups.clear();
+        group(pieces, &mut self.groups);
+        let groups = std::mem::take(&mut self.groups);
+        for groups in groups.chunks(MAXIMUM_MESSAGES) {
+            send_groups(socket, offload, destination, pieces, groups, &mut report);
+        }
+        self.groups = groups;
+        report
+    }
+}
+
+/// Puts neighbouring pieces together: all segments of a GSO send have the same size, only the last may be shorter.
+fn group(pieces: &[Piece<'_>], groups: &mut Vec<Range<usize>>) {
+    let mut start = 0;
+    while let Some(first) = pieces.get(start) {
+        let (mut end, mut bytes, mut segments) = (start + 1, first.data.len(), first.segments());
+        let mut open = first.ends_full();
+        while open
+            && let Some(next) = pieces.get(end)
+            && next.ecn == first.ecn
+            && !next.data.is_empty()
+            && (next.segment_size == first.segment_size
+                || (next.segments() == 1 && next.data.len() <= first.segment_size))
+            && bytes + next.data.len() <= MAXIMUM_BYTES
+            && segments + next.segments() <= MAXIMUM_SEGMENTS
+        {
+            bytes += next.data.len();
+            segments += next.segments();
+            open = next.data.len().is_multiple_of(first.segment_size);
+            end += 1;
+        }
+        groups.push(start..end);
+        start = end;
+    }
+}
+
+fn send_groups(
+    socket: BorrowedFd<'_>,
+    offload: &Offload,
+    destination: &Destination,
+    pieces: &[Piece<'_>],
+    groups: &[Range<usize>],
+    report: &mut SendReport,
+) {
+    let address = destination.address.map(|address| SockAddr::from(destination.family.address(address)));
+    let first = groups.first().map_or(0, |group| group.start);
+    let last = groups.last().map_or(0, |group| group.end);
+    let vectors: Vec<libc::iovec> = pieces
+        .get(first..last)
+        .unwrap_or_default()
+        .iter()
+        .map(|piece| libc::iovec {
+            iov_base: piece.data.as_ptr().cast_mut().cast(),
+            iov_len: piece.data.len(),
+        })
+        .collect();
+    let mut controls = [const { ControlBuffer::new() }; MAXIMUM_MESSAGES];
+    // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
+    let mut headers = unsafe { std::mem::zeroed::<[libc::mmsghdr; MAXIMUM_MESSAGES]>() };
+    for ((range, header), control) in groups.iter().zip(&mut headers).zip(&mut controls) {
+        let Some(members) = pieces.get(range.clone()) else { continue };
+        let Some(lead) = members.first() else { continue };
+        let several = members.len() > 1 || lead.segments() > 1;
+        let used = control_message::write(
+            control,
+            &Outgoing {
+                segment_size: if several { u16::try_from(lead.segment_size).ok() } else { None },
+                ecn: lead.ecn,
+                source: destination.source,
+                leaves_as_v4: destination.leaves_as_v4,
+                v6_socket: destination.family == Family::V6,
+            },
+        );
+        let header = &mut header.msg_hdr;
+        if let Some(address) = &address {
+            header.msg_name = address.as_ptr().cast_mut().cast();
+            header.msg_namelen = address.len();
+        }
+        // SAFETY: `range` lies between `first` and `last`, so the offset stays inside `vectors`.
+        header.msg_iov = unsafe { vectors.as_ptr().add(range.start - first) }.cast_mut();
+        header.msg_iovlen = members.len() as _;
+        if used > 0 {
+            header.msg_control = control.as_mut_ptr();
+            header.msg_controllen = used as _;
+        }
+    }
+
+    let mut done = 0;
+    let (mut waited, mut retried) = (false, false);
+    while done < groups.len() {
+        // SAFETY: headers `done..groups.len()` were filled above; names, vectors, data and controls outlive the call.
+        let result = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr().add(done),
+                (groups.len() - done) as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+            )
+        };
+        if let Ok(sent) = usize::try_from(result)
+            && sent > 0
+        {
+            for piece in
+                groups.iter().skip(done).take(sent).flat_map(|range| pieces.get(range.clone())).flatten()
+            {
+                report.sent(*piece);
+            }
+            done += sent;
+            retried = false;
+            continue;
+        }
+        let error = io::Error::last_os_error();
+        let members = groups.get(done).and_then(|range| pieces.get(range.clone())).unwrap_or_default();
+        let datagrams: usize = members.iter().map(Piece::segments).sum();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => continue,
+            Some(libc::EAGAIN) if destination.may_wait && !waited => {
+                waited = true;
+                wait_writable(socket);
+                continue;
+            }
+            Some(code) if is_icmp_error(code) && destination.address.is_none() && !retried => {
+                // The error belongs to an earlier datagram; this one was not sent yet.
+                report.icmp_errors += 1;
+                retried = true;
+                continue;
+            }
+            // Either this datagram is too large, or a router said so about an earlier one: the second try tells.
+            Some(libc::EMSGSIZE) if datagrams == 1 && destination.address.is_none() && !retried => {
+                retried = true;
+                continue;
+            }
+            Some(code) if datagrams > 1 && is_offload_refusal(code) => {
+                if matches!(code, libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) {
+                    offload.disable();
+                    report.offload_refused = true;
+                }
+                send_one_by_one(socket, destination, members, report);
+            }
+            _ => report.failed(datagrams, error),
+        }
+        done += 1;
+        retried = false;
+    }
+}
+
+/// The path without segmentation offload.
+fn send_one_by_one(
+    socket: BorrowedFd<'_>,
+    destination: &Destination,
+    pieces: &[Piece<'_>],
+    report: &mut SendReport,
+) {
+    // An offload that is "on" for groups of one datagram never asks for segmentation.
+    let never_segments = Offload::default();
+    let singles: Vec<Piece<'_>> = pieces
+        .iter()
+        .flat_map(|piece| piece.datagrams().map(|datagram| Piece::single(datagram, piece.ecn)))
+        .collect();
+    let groups: Vec<Range<usize>> = (0..singles.len()).map(|index| index..index + 1).collect();
+    for groups in groups.chunks(MAXIMUM_MESSAGES) {
+        send_groups(socket, &never_segments, destination, &singles, groups, report);
+    }
+}
+
+fn wait_writable(socket: BorrowedFd<'_>) {
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one valid pollfd. The result does not matter: the send that follows finds out.
+    unsafe { libc::poll(&raw mut poll, 1, FULL_BUFFER_WAIT_MILLISECONDS) };
+}
+
+/// Errors that a connected socket reports about an earlier datagram.
+pub(crate) const fn is_icmp_error(code: i32) -> bool {
+    matches!(
+        code,
+        libc::ECONNREFUSED
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENOPROTOOPT
+            | libc::EPROTO
+    )
+}
+
+/// Errors with which the kernel refuses a GSO send; EINVAL and EMSGSIZE also mean a segment above the MTU.
+const fn is_offload_refusal(code: i32) -> bool {
+    matches!(code, libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP | libc::ENOPROTOOPT)
+}
+
+/// Sends one datagram without a mark on a connected socket: the short path for single datagrams.
+pub fn send_connected(socket: BorrowedFd<'_>, datagram: &[u8]) -> SendReport {
+    let mut report = SendReport::default();
+    for attempt in 0..3 {
+        // SAFETY: pointer and length are those of a slice that outlives the call.
+        let result = unsafe {
+            libc::send(socket.as_raw_fd(), datagram.as_ptr().cast(), datagram.len(), libc::MSG_DONTWAIT)
+        };
+        if result >= 0 {
+            report.sent(Piece::single(datagram, Ecn::NOT_CAPABLE));
+            return report;
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) if attempt < 2 => {}
+            // Either this datagram is too large, or a router said so about an earlier one: the next try tells.
+            Some(libc::EMSGSIZE) if attempt < 1 => {}
+            Some(code) if is_icmp_error(code) && attempt < 2 => report.icmp_errors += 1,
+            _ => {
+                report.failed(1, error);
+                return report;
+            }
+        }
+    }
+    report
+}

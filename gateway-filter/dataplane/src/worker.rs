@@ -1,0 +1,354 @@
+//! The I/O thread of a worker: reads the upstream sockets of its sessions (and, on sockets of our own, the listeners), and
+//! keeps the time of its sessions.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use packrat_engine::Outbox;
+use packrat_estimate::Timestamp;
+
+use crate::dataplane::Environment;
+use crate::ingress::{ClientDatagrams, Ingress};
+use crate::log::Event;
+use crate::metrics::Metric;
+use crate::poller::Poller;
+use crate::session::Session;
+use crate::socket::{Piece, ReceiveBatch, Sender};
+use crate::upstream::Upstream;
+
+/// Messages (each up to 64 KiB of datagrams) that one receive call takes.
+const MESSAGES_PER_RECEIVE: usize = 32;
+/// Receive calls for one socket before the others get their turn.
+const RECEIVES_PER_TURN: usize = 4;
+/// Errors of one socket that are taken in one turn.
+const ERRORS_PER_TURN: usize = 8;
+/// A deadline that has passed already is looked at again after this time at the earliest.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
+
+/// What other threads ask of an I/O thread.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Read this upstream socket for the session, instead of its former one if it had one.
+    Register(Arc<Session>, Arc<Upstream>),
+    /// The engine wants to be called earlier than planned.
+    Deadline(Arc<Session>),
+    /// Read what clients send to this listener.
+    Listen(Box<Ingress>),
+    /// End all sessions and the thread.
+    Stop,
+}
+
+/// How other threads reach an I/O thread.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    commands: Mutex<Vec<Command>>,
+    poller: Poller,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { commands: Mutex::default(), poller: Poller::new()? })
+    }
+
+    pub(crate) fn post(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        self.poller.wake();
+    }
+
+    fn take(&self) -> Vec<Command> {
+        std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+/// Starts the I/O thread of a worker.
+pub(crate) fn spawn(worker: usize, environment: Arc<Environment>) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(format!("packrat-io-{worker}")).spawn(move || {
+        let mut thread = IoThread {
+            environment: Arc::clone(&environment),
+            sessions: HashMap::new(),
+            listeners: HashMap::new(),
+            deadlines: BinaryHeap::new(),
+            batch: ReceiveBatch::new(MESSAGES_PER_RECEIVE),
+            sender: Sender::default(),
+            outbox: Outbox::default(),
+        };
+        let Some(mailbox) = environment.mailbox(worker) else { return };
+        // A fault of one session must not end the forwarding of all the others.
+        while catch_unwind(AssertUnwindSafe(|| thread.run(mailbox))).is_err() {
+            environment.logger.log(Event::WorkerError, || {
+                [("message", "an I/O thread recovered from a panic".into()), ("worker", worker.into())]
+            });
+            std::thread::sleep(SHORTEST_SLEEP);
+        }
+    })
+}
+
+struct IoThread {
+    environment: Arc<Environment>,
+    sessions: HashMap<u64, (Arc<Session>, Arc<Upstream>)>,
+    listeners: HashMap<u64, Box<Ingress>>,
+    deadlines: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    batch: ReceiveBatch,
+    sender: Sender,
+    outbox: Outbox,
+}
+
+impl IoThread {
+    fn run(&mut self, mailbox: &Mailbox) {
+        let mut ready = Vec::new();
+        loop {
+            for command in mailbox.take() {
+                match command {
+                    Command::Register(session, upstream) => self.register(mailbox, session, upstream),
+                    Command::Deadline(session) => self.plan(&session),
+                    Command::Listen(ingress) => self.listen(mailbox, ingress),
+                    Command::Stop => return self.stop(mailbox),
+                }
+            }
+            self.run_deadlines(mailbox);
+            let now = self.environment.now();
+            let timeout = self.deadlines.peek().map(|Reverse((deadline, _))| deadline.saturating_since(now));
+            if let Err(error) = mailbox.poller.wait(timeout, &mut ready, || mailbox.is_empty()) {
+                self.report("waiting for sockets failed", &error);
+                std::thread::sleep(SHORTEST_SLEEP);
+            }
+            for &number in &ready {
+                if let Some((session, upstream)) = self.sessions.get(&number) {
+                    let (session, upstream) = (Arc::clone(session), Arc::clone(upstream));
+                    self.forward_to_client(&session, &upstream);
+                } else if let Some(mut ingress) = self.listeners.remove(&number)
+                    && self.read_clients(&mut ingress)
+                {
+                    self.listeners.insert(number, ingress);
+                }
+            }
+        }
+    }
+
+    fn report(&self, message: &'static str, error: &io::Error) {
+        self.environment
+            .logger
+            .log(Event::WorkerError, || [("message", message.into()), ("error", error.to_string().into())]);
+    }
+
+    fn register(&mut self, mailbox: &Mailbox, session: Arc<Session>, upstream: Arc<Upstream>) {
+        if let Some((_, former)) = self.sessions.remove(&session.number)
+            && let Err(error) = mailbox.poller.remove(former.socket())
+        {
+            self.report("an upstream socket could not be given back", &error);
+        }
+        if let Err(error) = mailbox.poller.add(upstream.socket(), session.number) {
+            self.report("an upstream socket cannot be watched", &error);
+        }
+        self.sessions.insert(session.number, (Arc::clone(&session), upstream));
+        self.plan(&session);
+    }
+
+    fn listen(&mut self, mailbox: &Mailbox, ingress: Box<Ingress>) {
+        let number = self.environment.next_number();
+        match ingress.slot.with(|downstream| mailbox.poller.add(downstream.socket(), number)) {
+            Some(Ok(())) => {
+                self.listeners.insert(number, ingress);
+            }
+            Some(Err(error)) => self.report("a listener cannot be watched", &error),
+            None => {}
+        }
+    }
+
+    /// Reads what the server sent and forwards it.
+    fn forward_to_client(&mut self, session: &Arc<Session>, upstream: &Upstream) {
+        let environment = Arc::clone(&self.environment);
+        let metrics = session.route.metrics();
+        let mut errors = 0;
+        let mut turns = 0;
+        while turns < RECEIVES_PER_TURN {
+            if let Err(error) = self.batch.receive(upstream.socket()) {
+                if error.kind() == io::ErrorKind::WouldBlock {
+                    break;
+                }
+                metrics.add(Metric::UpstreamErrors, 1);
+                environment.logger.log(Event::UpstreamError, || {
+                    [
+                        ("route", session.route.name().into()),
+                        ("client", session.client.to_string().into()),
+                        ("endpoint", upstream.endpoint().to_string().into()),
+                        ("error", error.to_string().into()),
+                    ]
+                });
+                errors += 1;
+                if errors >= ERRORS_PER_TURN {
+                    break;
+                }
+                continue;
+            }
+            turns += 1;
+            let now = environment.now();
+            session.touch(now);
+            let mut pieces = Vec::with_capacity(MESSAGES_PER_RECEIVE);
+            for message in self.batch.messages() {
+                if message.truncated {
+                    metrics.add(Metric::Truncated, 1);
+                    continue;
+                }
+                session.remember_ecn(message.ecn);
+                pieces.push(Piece {
+                    data: message.data,
+                    segment_size: message.segment_size,
+                    ecn: message.ecn,
+                });
+            }
+            // The engine first: an eACK for these datagrams may arrive on another thread while they are being sent.
+            session.assistance().run(&session.route, &environment.logger, |flow| {
+                for datagram in pieces.iter().flat_map(|piece| piece.datagrams()) {
+                    flow.forward(datagram, now);
+                }
+            });
+            let report = session.send_to_client(&environment, &mut self.sender, &pieces, true);
+            metrics.add(Metric::DownstreamDatagrams, report.datagrams);
+            metrics.add(Metric::DownstreamBytes, report.bytes);
+            session.totals.to_client_datagrams.fetch_add(report.datagrams, Ordering::Relaxed);
+            session.totals.to_client_bytes.fetch_add(report.bytes, Ordering::Relaxed);
+            if !self.batch.was_filled() {
+                break;
+            }
+        }
+        self.plan(session);
+    }
+
+    /// Reads what clients sent; whether the listener still exists.
+    fn read_clients(&mut self, ingress: &mut Ingress) -> bool {
+        let slot = Arc::clone(&ingress.slot);
+        for _ in 0..RECEIVES_PER_TURN {
+            let Some(result) = slot.with(|downstream| self.batch.receive(downstream.socket())) else {
+                return false;
+            };
+            if let Err(error) = result {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    self.report("receiving from clients failed", &error);
+                }
+                return true;
+            }
+            for message in self.batch.messages() {
+                let Some(client) = message.source else { continue };
+                if message.truncated {
+                    ingress.route().metrics().add(Metric::Truncated, 1);
+                    continue;
+                }
+                ingress.receive(&ClientDatagrams {
+                    client,
+                    local: message.local,
+                    ecn: message.ecn,
+                    data: message.data,
+                    segment_size: message.segment_size,
+                });
+            }
+            if !self.batch.was_filled() {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Makes sure that the session is looked at when its engine or its idle timeout wants it.
+    fn plan(&mut self, session: &Arc<Session>) {
+        let idle = session.idle_since() + session.route.settings().config.idle_timeout();
+        let engine = session
+            .assistance()
+            .run(&session.route, &self.environment.logger, |flow| flow.next_timeout())
+            .flatten();
+        let deadline = engine.map_or(idle, |engine| engine.min(idle));
+        if session.arm(deadline) {
+            self.deadlines.push(Reverse((deadline, session.number)));
+        }
+    }
+
+    fn run_deadlines(&mut self, mailbox: &Mailbox) {
+        let now = self.environment.now();
+        while let Some(&Reverse((deadline, number))) = self.deadlines.peek()
+            && deadline <= now
+        {
+            self.deadlines.pop();
+            let Some((session, _)) = self.sessions.get(&number) else { continue };
+            let session = Arc::clone(session);
+            session.disarm();
+            self.run_engine_deadline(&session, now);
+            let idle_timeout = session.route.settings().config.idle_timeout();
+            if session.idle_since() + idle_timeout <= now
+                && session.route.sessions.remove(&session, now, Some(idle_timeout))
+            {
+                self.close(mailbox, &session, "idle", now);
+                continue;
+            }
+            self.plan(&session);
+            // An engine that asks for the past must not keep the thread busy.
+            if let Some(&Reverse((next, next_number))) = self.deadlines.peek()
+                && next_number == number
+                && next <= now
+            {
+                self.deadlines.pop();
+                self.deadlines.push(Reverse((now + SHORTEST_SLEEP, number)));
+            }
+        }
+    }
+
+    fn run_engine_deadline(&mut self, session: &Arc<Session>, now: Timestamp) {
+        let environment = Arc::clone(&self.environment);
+        let outbox = &mut self.outbox;
+        session.assistance().run(&session.route, &environment.logger, |flow| {
+            if flow.next_timeout().is_some_and(|timeout| timeout <= now) {
+                flow.handle_timeout(now, outbox);
+            }
+        });
+        session.send_outbox(&environment, &mut self.sender, outbox, true);
+    }
+
+    /// Ends a session that was taken out of the table.
+    fn close(&mut self, mailbox: &Mailbox, session: &Arc<Session>, reason: &'static str, now: Timestamp) {
+        let environment = Arc::clone(&self.environment);
+        let outbox = &mut self.outbox;
+        session.assistance().run(&session.route, &environment.logger, |flow| flow.close(now, outbox));
+        session.send_outbox(&environment, &mut self.sender, outbox, true);
+        session.assistance().finish(&session.route, &environment.logger);
+        if let Some((_, upstream)) = self.sessions.remove(&session.number)
+            && let Err(error) = mailbox.poller.remove(upstream.socket())
+        {
+            self.report("an upstream socket could not be given back", &error);
+        }
+        session.route.metrics().subtract(Metric::Sessions, 1);
+        session.route.metrics().add(Metric::SessionsClosed, 1);
+        let totals = &session.totals;
+        let total = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed).into();
+        environment.logger.log(Event::SessionClosed, || {
+            [
+                ("route", session.route.name().into()),
+                ("client", session.client.to_string().into()),
+                ("reason", reason.into()),
+                ("seconds", now.saturating_since(session.opened).as_secs_f64().into()),
+                ("to_client_datagrams", total(&totals.to_client_datagrams)),
+                ("to_client_bytes", total(&totals.to_client_bytes)),
+                ("to_server_datagrams", total(&totals.to_server_datagrams)),
+                ("to_server_bytes", total(&totals.to_server_bytes)),
+                ("repairs", total(&totals.repairs)),
+            ]
+        });
+    }
+
+    fn stop(&mut self, mailbox: &Mailbox) {
+        let now = self.environment.now();
+        let sessions: Vec<_> = self.sessions.values().map(|(session, _)| Arc::clone(session)).collect();
+        for session in sessions {
+            session.route.sessions.remove(&session, now, None);
+            self.close(mailbox, &session, "shutdown", now);
+        }
+    }
+}

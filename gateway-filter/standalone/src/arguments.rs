@@ -1,0 +1,53 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Parser;
+use packrat_dataplane::RouteConfig;
+
+/// Packrat's gateway on a socket of its own: forwards UDP between clients and servers and repairs what the last mile loses.
+#[derive(Debug, Parser)]
+#[command(name = "packrat-gateway", version)]
+pub(crate) struct Arguments {
+    /// Address that clients send to.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: SocketAddr,
+
+    /// Server to forward to; may be given several times.
+    #[arg(
+        long = "endpoint",
+        value_name = "ADDR",
+        required_unless_present = "config",
+        conflicts_with = "config"
+    )]
+    endpoints: Vec<SocketAddr>,
+
+    /// JSON file with the configuration of the route, instead of --endpoint.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Threads, each with a socket of its own [default: one per processor].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+
+    /// Address to serve Prometheus metrics on, over plain HTTP at /metrics.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+impl Arguments {
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
+    }
+
+    /// The route of `--config`, or one named "default" for the endpoints.
+    pub(crate) fn route_config(&self) -> Result<RouteConfig, Box<dyn std::error::Error>> {
+        let Some(path) = &self.config else {
+            return Ok(RouteConfig::new("default", self.endpoints.iter().copied())?);
+        };
+        let text = std::fs::read(path)
+            .map_err(|error| format!("cannot read the configuration {}: {error}", path.display()))?;
+        RouteConfig::from_json(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+    }
+}
