@@ -1,1 +1,59 @@
-//! Envoy dynamic module: UDP listener filter and bootstrap extension.
+//! Packrat's gateway inside Envoy 1.40: a dynamic module with a UDP listener filter and a bootstrap extension.
+//!
+//! `cargo build -p packrat-envoy` makes `libpackrat_envoy.so`. Envoy finds it in the directory that the environment variable
+//! `ENVOY_DYNAMIC_MODULES_SEARCH_PATH` names.
+//!
+//! # The listener
+//!
+//! The filter is the terminal filter of a UDP listener; it owns the upstream sockets, no cluster is needed:
+//!
+//! ```yaml
+//! name: web
+//! address: { socket_address: { protocol: UDP, address: 0.0.0.0, port_value: 443 } }
+//! udp_listener_config: { downstream_socket_config: { prefer_gro: true } }
+//! listener_filters:
+//! - name: packrat
+//!   typed_config:
+//!     "@type": type.googleapis.com/envoy.extensions.filters.udp.dynamic_modules.v3.DynamicModuleUdpListenerFilter
+//!     dynamic_module_config: { name: packrat_envoy, do_not_close: true, metrics_namespace: packrat }
+//!     filter_name: packrat
+//!     filter_config:
+//!       "@type": type.googleapis.com/google.protobuf.Struct
+//!       value: { route: web, gateway: edge, endpoints: ["192.0.2.10:443"] }
+//! ```
+//!
+//! `prefer_gro` is required: without it Envoy drops batches that the kernel has put together. `do_not_close` is required:
+//! without it Envoy unloads the module, and with it every session. The fields of `value` are those of
+//! `packrat_dataplane::RouteConfig`. A configuration that is refused is logged with its reason; the listener in force stays.
+//!
+//! Sessions belong to the route, not to the listener: they survive updates of the listener, its removal and return, and a
+//! client whose packets arrive at another worker.
+//!
+//! # The bootstrap extension: metrics and status
+//!
+//! ```yaml
+//! bootstrap_extensions:
+//! - name: packrat
+//!   typed_config:
+//!     "@type": type.googleapis.com/envoy.extensions.bootstrap.dynamic_modules.v3.DynamicModuleBootstrapExtension
+//!     dynamic_module_config: { name: packrat_envoy, do_not_close: true, metrics_namespace: packrat }
+//!     extension_name: packrat
+//! ```
+//!
+//! `/stats/prometheus` shows every metric of `packrat_dataplane::metrics` with the labels `route` and `gateway`;
+//! the administration endpoint `/packrat` returns the routes, their configuration and their metrics as JSON.
+//!
+//! # What Envoy does not show
+//!
+//! The ECN mark of datagrams from clients is not visible to a UDP listener filter: they are forwarded to servers without a
+//! mark. Marks from servers to clients are carried through. The standalone gateway carries both.
+#![allow(unsafe_code)] // Envoy's C interface: `abi` and the hooks
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod abi;
+mod bootstrap;
+mod listener_socket;
+mod log_sink;
+mod process;
+mod status;
+mod udp_listener;

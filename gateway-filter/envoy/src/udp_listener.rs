@@ -1,0 +1,145 @@
+//! The UDP listener filter: takes every datagram of a client out of Envoy's hands.
+//!
+//! One configuration per listener, one filter instance per worker and listener. On an update Envoy makes new instances and
+//! destroys the old ones; for a moment both exist. The newer one takes the slot of the listener's socket over, the older one
+//! sees that it no longer owns it.
+
+use std::ptr;
+use std::sync::Arc;
+
+use packrat_dataplane::log::{Event, LogSink};
+use packrat_dataplane::socket::Ecn;
+use packrat_dataplane::{Attachment, ClientDatagrams, Ingress, Route, RouteConfig};
+
+use crate::abi::{
+    Buffer, EnvoyFilter, EnvoyPointer, ModulePointer, STOP_ITERATION, hook, is_validation_mode,
+};
+use crate::listener_socket;
+use crate::log_sink::EnvoyLog;
+use crate::process;
+
+/// What Envoy holds for one configuration of a listener. `None` when Envoy only validates.
+struct Configuration {
+    route: Option<Arc<Route>>,
+}
+
+/// What Envoy holds for one worker of a listener.
+struct Filter {
+    route: Option<Arc<Route>>,
+    /// The entrance and the listener's socket; missing while the socket could not be found.
+    attached: Option<(Ingress, Attachment)>,
+    scratch: Vec<u8>,
+}
+
+impl Filter {
+    fn attach(&mut self, envoy: EnvoyFilter) {
+        let (Some(route), Some(dataplane)) = (&self.route, process::existing()) else { return };
+        let Some(listener) = envoy.local_address() else { return };
+        let worker = envoy.worker_index();
+        let attached = dataplane
+            .attach(route, listener, worker, |ours| listener_socket::duplicate(listener, worker, ours));
+        match attached {
+            Ok(attachment) => {
+                self.attached = Some((dataplane.ingress(route, &attachment, worker), attachment))
+            }
+            Err(error) => dataplane.logger().log(Event::ListenerUnavailable, || {
+                [("route", route.name().into()), ("error", error.to_string().into())]
+            }),
+        }
+    }
+}
+
+fn configure(text: &[u8]) -> Result<Configuration, String> {
+    let config = RouteConfig::from_json(text).map_err(|error| error.to_string())?;
+    if is_validation_mode() {
+        // Only what can be said without threads and sockets.
+        config.read_static_key().map_err(|error| error.to_string())?;
+        return Ok(Configuration { route: None });
+    }
+    let dataplane = process::dataplane().map_err(|error| error.to_string())?;
+    let route = dataplane.configure(config).map_err(|error| error.to_string())?;
+    Ok(Configuration { route: Some(route) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_udp_listener_filter_config_new(
+    _envoy: EnvoyPointer,
+    name: Buffer,
+    config: Buffer,
+) -> ModulePointer {
+    hook("udp_listener_filter_config_new", ptr::null(), || {
+        // SAFETY: both buffers are Envoy's, used inside this hook only.
+        let (name, config) = unsafe { (name.bytes(), config.bytes()) };
+        match configure(config) {
+            Ok(configuration) => Box::into_raw(Box::new(configuration)).cast_const().cast(),
+            Err(error) => {
+                let mut fields = serde_json::Map::new();
+                fields.insert("event".to_owned(), Event::ConfigurationRefused.name().into());
+                fields.insert("filter".to_owned(), String::from_utf8_lossy(name).into());
+                fields.insert("error".to_owned(), error.into());
+                EnvoyLog.write(Event::ConfigurationRefused.level(), fields);
+                ptr::null()
+            }
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_config_destroy(config: ModulePointer) {
+    hook("udp_listener_filter_config_destroy", (), || {
+        // SAFETY: made by `config_new`; Envoy destroys it once, after its filters.
+        drop(unsafe { Box::from_raw(config.cast_mut().cast::<Configuration>()) });
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_new(
+    config: ModulePointer,
+    envoy: EnvoyPointer,
+) -> ModulePointer {
+    hook("udp_listener_filter_new", ptr::null(), || {
+        // SAFETY: made by `config_new`, alive as long as its filters.
+        let configuration = unsafe { &*config.cast::<Configuration>() };
+        // SAFETY: Envoy's pointer, used inside this hook only.
+        let envoy = unsafe { EnvoyFilter::new(envoy) };
+        let mut filter = Filter { route: configuration.route.clone(), attached: None, scratch: Vec::new() };
+        filter.attach(envoy);
+        Box::into_raw(Box::new(filter)).cast_const().cast()
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_on_data(
+    envoy: EnvoyPointer,
+    filter: ModulePointer,
+) -> u32 {
+    hook("udp_listener_filter_on_data", STOP_ITERATION, || {
+        // SAFETY: made by `filter_new`; Envoy calls one hook of a filter at a time, on the worker's thread.
+        let filter = unsafe { &mut *filter.cast_mut().cast::<Filter>() };
+        // SAFETY: Envoy's pointer, used inside this hook only.
+        let envoy = unsafe { EnvoyFilter::new(envoy) };
+        if let Some((ingress, _)) = &mut filter.attached
+            && let Some(client) = envoy.peer_address()
+        {
+            let local = if ingress.needs_local_address() { envoy.local_address() } else { None };
+            envoy.with_datagram(&mut filter.scratch, |data| {
+                ingress.receive(&ClientDatagrams {
+                    client,
+                    local: local.map(|local| local.ip()),
+                    ecn: Ecn::NOT_CAPABLE,
+                    data,
+                    segment_size: data.len(),
+                });
+            });
+        }
+        STOP_ITERATION
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_destroy(filter: ModulePointer) {
+    hook("udp_listener_filter_destroy", (), || {
+        // SAFETY: made by `filter_new`; Envoy destroys it once. Dropping it closes the duplicate of the listener's socket.
+        drop(unsafe { Box::from_raw(filter.cast_mut().cast::<Filter>()) });
+    });
+}
