@@ -272,8 +272,8 @@ fn decode_hexadecimal(text: &[u8]) -> Option<[u8; 32]> {
     Some(key)
 }
 
-/// Reads a whole number that may be written as `120`, `120.0` or `1.2e2`: the numbers of a `google.protobuf.Struct`, which
-/// is how Envoy passes this configuration, are floating point.
+/// Reads a whole number that may be written as `120`, `120.0`, `1.2e2` or `"120"`. Envoy passes this configuration as a
+/// `google.protobuf.Struct`: its numbers are floating point, and those above 2^31 of a YAML file arrive as texts.
 fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     struct WholeNumber;
 
@@ -296,6 +296,10 @@ fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Er
                 Err(E::invalid_value(de::Unexpected::Float(value), &self))
             }
         }
+
+        fn visit_str<E: de::Error>(self, value: &str) -> Result<u64, E> {
+            value.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))
+        }
     }
 
     deserializer.deserialize_any(WholeNumber)
@@ -311,9 +315,10 @@ mod tests {
 
     #[test]
     fn defaults_and_floating_point_numbers() {
-        let text = br#"{"maximum_sessions":1e3,"route":"web","endpoints":["192.0.2.1:443","[2001:db8::1]:443"],"idle_timeout_seconds":30.0}"#;
+        let text = br#"{"maximum_sessions":1e3,"route":"web","endpoints":["192.0.2.1:443","[2001:db8::1]:443"],"idle_timeout_seconds":30.0,"cache_bytes_total":"5000000000"}"#;
         let config = RouteConfig::from_json(text).unwrap();
         assert_eq!(config.maximum_sessions, 1000);
+        assert_eq!(config.cache_bytes_total, 5_000_000_000);
         assert_eq!(config.idle_timeout(), Duration::from_secs(30));
         assert_eq!(config.endpoints.len(), 2);
         assert!(config.assist);
@@ -334,6 +339,7 @@ mod tests {
             (format!(r#"{{{endpoints},"residual_loss_target":0}}"#), "residual_loss_target"),
             (format!(r#"{{{endpoints},"idle_timeout_seconds":0}}"#), "idle_timeout_seconds"),
             (format!(r#"{{{endpoints},"maximum_sessions":1.5}}"#), "whole number"),
+            (format!(r#"{{{endpoints},"maximum_sessions":"-5"}}"#), "whole number"),
             (format!(r#"{{{endpoints},"cache_bytes_total":1}}"#), "cache_bytes_total"),
             (format!(r#"{{{endpoints},"static_key":"ab","static_key_file":"x"}}"#), "static_key"),
         ] {
