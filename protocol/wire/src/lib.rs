@@ -1,7 +1,31 @@
-//! packrat/1 on the wire (stub of the interface; being written).
+//! packrat/1 on the wire: what client and gateway say to each other, in band, on the base connection's own 4-tuple.
+//!
+//! docs/PROTOCOL.md specifies it; this crate is its one implementation, shared by both ends and free of I/O, clocks and
+//! randomness.
+//!
+//! ```text
+//!   client                                   gateway
+//!     | -- Discover (nonce, padding) -----------> |   stateless: nothing is kept
+//!     | <------------- Offer (nonce, cookie) ---- |   never longer than the Discover
+//!     | -- Init (cookie, Noise e) --------------> |   cookie right: the address is real
+//!     | <--- InitAck (Noise e, ee, s, es) ------- |   never longer than the Init
+//!     | == Sealed: eACK ... ====================> |
+//!     | <==================== Sealed: Report ==== |
+//! ```
+//!
+//! - [`control`]: how a control datagram is told apart from the base connection, and its outer layout
+//! - [`message`]: the messages inside sealed datagrams, a registry with room
+//! - [`cookie`]: the stateless proof of address
+//! - [`handshake`]: Noise NX; [`seal`]: everything after it
+//! - [`identifier`]: four bytes that stand for a datagram
 #![forbid(unsafe_code)]
 
-/// Whether a datagram is Packrat's own (to be consumed) and not the base connection's (to be forwarded).
-pub fn is_control(datagram: &[u8]) -> bool {
-    datagram.len() >= 4 && datagram[..4] == [0x0b, b'P', b'k', b'r']
-}
+pub mod codec;
+pub mod control;
+pub mod cookie;
+pub mod handshake;
+pub mod identifier;
+pub mod message;
+pub mod seal;
+
+pub use control::is_control;

@@ -1,0 +1,469 @@
+//! Assistance of one base connection, at its receiver.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use packrat_eack::{Encoding, SketchLimits};
+use packrat_estimate::{PathEstimate, Timestamp};
+use packrat_wire::control::Control;
+use packrat_wire::handshake::{Established, Wishes};
+use packrat_wire::identifier::Material;
+use packrat_wire::is_control;
+use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason};
+use packrat_wire::seal::{Opener, Sealer};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::config::ClientConfig;
+use crate::discovery::{Discovery, Outcome};
+use crate::hold::Hold;
+use crate::recorder::Recorder;
+use crate::scheduler::Scheduler;
+use crate::stats::{AssistState, AssistStats};
+
+/// The sketches that this client keeps. Power sums cost an insertion for each, coded symbols cost the same whatever their number: small
+/// differences go out as sums, bursts as symbols.
+const LIMITS: SketchLimits = SketchLimits { power_sums: 32, ..SketchLimits::LARGEST };
+/// While datagrams arrive, the gateway is asked for an echo this often.
+const ECHO_INTERVAL: Duration = Duration::from_millis(150);
+/// An echo is overdue after four round trips, and no sooner than this.
+const MINIMUM_ECHO_WAIT: Duration = Duration::from_millis(150);
+/// So many unanswered echoes in a row mean that holes are not waited for any more...
+const ECHOES_UNTIL_NO_HOLD: u32 = 2;
+/// ...and so many that the gateway is gone.
+const ECHOES_UNTIL_GONE: u32 = 6;
+/// A new attempt after a gateway has gone comes after this.
+const RECONNECT_AFTER: Duration = Duration::from_millis(200);
+/// eACKs whose time of sending is remembered.
+const REMEMBERED_EACKS: usize = 128;
+
+/// What a received datagram was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Datagram {
+    /// The transport's: pass it on.
+    Base,
+    /// Packrat's: consumed, hide it from the transport.
+    Control,
+}
+
+/// What the shell should do after [`Assist::handle_timeout`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TimeoutActions {
+    /// Make the transport send a packet with an ACK frame now: something that was withheld may be revealed.
+    pub force_ack: bool,
+}
+
+/// What exists between InitAck and Goodbye.
+#[derive(Debug)]
+struct Session {
+    sealer: Sealer,
+    opener: Opener,
+    recorder: Recorder,
+    scheduler: Scheduler,
+    epoch: u16,
+    /// The gateway has sent something in this epoch: the anchor need not be repeated.
+    epoch_confirmed: bool,
+    /// A longer prefix that the gateway asked for.
+    wanted: Option<Encoding>,
+    /// Counter and time of the eACKs sent last.
+    sent: VecDeque<(u32, Timestamp)>,
+    /// The echo that was asked for, when.
+    echo: Option<(u32, Timestamp)>,
+    last_echo: Option<Timestamp>,
+    unanswered: u32,
+}
+
+/// Assistance of one base connection, at its receiver.
+///
+/// Call [`Self::poll_transmit`] until it is empty after every other call that changes something, and [`Self::handle_timeout`] when
+/// [`Self::next_timeout`] has come. Nothing in here can fail the base connection: without a gateway every method is close to free.
+#[derive(Debug)]
+pub struct Assist {
+    config: ClientConfig,
+    random: ChaCha20Rng,
+    discovery: Discovery,
+    session: Option<Box<Session>>,
+    hold: Hold,
+    path: PathEstimate,
+    /// Of the last datagram of the base connection: where the set of a new session begins.
+    last_material: Option<Material>,
+    /// Whether the transport tells packet numbers; otherwise the last datagram counts as the newest.
+    knows_packet_numbers: bool,
+    goodbye: Option<Vec<u8>>,
+    closed: bool,
+    stats: AssistStats,
+    plaintext: Vec<u8>,
+    message: Vec<u8>,
+    prefix: Vec<u8>,
+}
+
+impl Assist {
+    /// `seed`: 32 fresh random bytes from the operating system. The first [`Self::poll_transmit`] asks for a gateway.
+    pub fn new(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
+        let mut random = ChaCha20Rng::from_seed(seed);
+        let wishes = Wishes {
+            scheme: config.scheme,
+            limits: LIMITS,
+            maximum_hold: if config.hold { config.maximum_hold } else { Duration::ZERO },
+        };
+        let (nonce, seed) = attempt(&mut random);
+        Self {
+            discovery: Discovery::new(wishes, config.gateway_key, nonce, seed, now),
+            hold: Hold::new(config.maximum_hold),
+            config,
+            random,
+            session: None,
+            path: PathEstimate::new(),
+            last_material: None,
+            knows_packet_numbers: false,
+            goodbye: None,
+            closed: false,
+            stats: AssistStats::default(),
+            plaintext: Vec::new(),
+            message: Vec::new(),
+            prefix: Vec::new(),
+        }
+    }
+
+    /// A UDP payload arrived (still encrypted, exactly as received, one datagram).
+    pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram {
+        if is_control(datagram) {
+            self.stats.control_bytes_received += datagram.len() as u64;
+            self.on_control(datagram, now);
+            return Datagram::Control;
+        }
+        self.stats.datagrams += 1;
+        self.stats.bytes += datagram.len() as u64;
+        match &mut self.session {
+            Some(session) => {
+                if session.recorder.record(datagram, now) {
+                    if !self.knows_packet_numbers {
+                        session.recorder.mark_newest();
+                    }
+                } else {
+                    self.stats.duplicates += 1;
+                }
+                session.scheduler.on_datagram(now);
+            }
+            None => self.last_material = Some(Material::of(self.config.scheme, datagram)),
+        }
+        Datagram::Base
+    }
+
+    /// The transport decrypted a 1-RTT packet of the datagram that was passed in last: its packet number.
+    pub fn on_packet_number(&mut self, packet_number: u64, now: Timestamp) {
+        self.knows_packet_numbers = true;
+        let active = self.is_holding();
+        let arrival = self.hold.on_packet_number(packet_number, active, now, &mut self.stats);
+        if let Some(session) = &mut self.session {
+            if arrival.newest {
+                session.recorder.mark_newest();
+            }
+            if arrival.opened_hole {
+                session.scheduler.on_urgent(now);
+            }
+        }
+    }
+
+    /// Whether holes are waited for now.
+    fn is_holding(&self) -> bool {
+        self.config.hold
+            && self.session.as_ref().is_some_and(|session| session.unanswered < ECHOES_UNTIL_NO_HOLD)
+    }
+
+    fn on_control(&mut self, datagram: &[u8], now: Timestamp) {
+        let Ok(control) = Control::decode(datagram) else {
+            self.stats.control_dropped += 1;
+            return;
+        };
+        if let Control::Sealed { .. } = control {
+            return self.on_sealed(datagram, now);
+        }
+        match self.discovery.on_control(&control, now) {
+            Outcome::Dropped => self.stats.control_dropped += 1,
+            Outcome::Progress => {}
+            Outcome::Established(established, sample) => self.on_established(*established, sample, now),
+        }
+    }
+
+    fn on_established(&mut self, established: Established, sample: Option<Duration>, now: Timestamp) {
+        if let Some(sample) = sample {
+            self.path.on_round_trip(sample);
+        }
+        self.stats.sessions += 1;
+        self.stats.gateway_key = Some(established.gateway_key);
+        let mut scheduler = Scheduler::default();
+        // The first eACK tells the gateway at once where the client's set begins.
+        scheduler.on_urgent(now);
+        self.session = Some(Box::new(Session {
+            recorder: Recorder::new(&established.terms, self.last_material.as_ref()),
+            sealer: established.sealer,
+            opener: established.opener,
+            scheduler,
+            epoch: 0,
+            epoch_confirmed: false,
+            wanted: None,
+            sent: VecDeque::new(),
+            echo: None,
+            last_echo: None,
+            unanswered: 0,
+        }));
+    }
+
+    fn on_sealed(&mut self, datagram: &[u8], now: Timestamp) {
+        let mut plaintext = core::mem::take(&mut self.plaintext);
+        let opened = match &mut self.session {
+            Some(session) => session.opener.open(datagram, &mut plaintext).is_ok(),
+            None => false,
+        };
+        match Message::decode(&plaintext) {
+            _ if !opened => self.stats.control_dropped += 1,
+            Ok(Message::Report(report)) => self.on_report(&report, now),
+            Ok(Message::Reset { epoch, reason: _ }) => self.on_reset(epoch, now),
+            Ok(Message::Goodbye { reason }) => self.on_goodbye(reason, now),
+            Ok(_) | Err(_) => self.stats.control_dropped += 1,
+        }
+        self.plaintext = plaintext;
+    }
+
+    fn on_report(&mut self, report: &Report, now: Timestamp) {
+        self.stats.reports += 1;
+        self.stats.gateway = report.totals;
+        let Some(session) = &mut self.session else { return };
+        session.unanswered = 0;
+        if session.echo.is_some_and(|(counter, _)| report.echo >= counter) {
+            session.echo = None;
+        }
+        if report.epoch != session.epoch {
+            return;
+        }
+        session.epoch_confirmed = true;
+        let asked = session.sent.iter().find(|(counter, _)| *counter == report.echo).map(|(_, at)| *at);
+        if let Some(asked) = asked {
+            self.path.on_round_trip(now.saturating_since(asked).saturating_sub(report.echo_age));
+        }
+        if let Some(wanted) = report.wanted.filter(|wanted| session.recorder.can_give(*wanted)) {
+            session.wanted = Some(wanted);
+            session.scheduler.on_urgent(now);
+        } else if report.missing == 0
+            && let Some(asked) = asked
+        {
+            self.hold.settle(asked, &mut self.stats);
+        }
+    }
+
+    fn on_reset(&mut self, epoch: u16, now: Timestamp) {
+        let Some(session) = &mut self.session else { return };
+        session.unanswered = 0;
+        // Epochs are compared on a circle of 2^16; a Reset that was heard before is not heard again.
+        if !(1..=u16::MAX / 2).contains(&epoch.wrapping_sub(session.epoch)) {
+            return;
+        }
+        session.epoch = epoch;
+        session.epoch_confirmed = false;
+        session.wanted = None;
+        session.recorder.reset();
+        session.scheduler.on_urgent(now);
+    }
+
+    fn on_goodbye(&mut self, _reason: GoodbyeReason, now: Timestamp) {
+        self.lose_gateway(now);
+    }
+
+    /// The gateway is gone: nothing is withheld any more, another one is looked for.
+    fn lose_gateway(&mut self, now: Timestamp) {
+        self.session = None;
+        self.hold.give_up();
+        let (nonce, seed) = attempt(&mut self.random);
+        self.discovery.restart(nonce, seed, now + RECONNECT_AFTER);
+    }
+
+    /// Rewrites the frames of an outgoing 1-RTT packet (plaintext): what is above a hole is not revealed. `room`: largest length that
+    /// the payload may have. `force_ack`: insert an ACK frame if there is none. `None`: leave it as it is.
+    pub fn rewrite_frames(
+        &mut self,
+        frames: &[u8],
+        room: usize,
+        force_ack: bool,
+        now: Timestamp,
+    ) -> Option<Vec<u8>> {
+        // Once withholding has begun, the transport's own record of what was acknowledged is not complete any more, so that the frame is
+        // always written from the record kept here (a transport forgets ranges of which it thinks that the peer knows them).
+        if self.stats.sessions == 0 || !self.config.hold {
+            return None;
+        }
+        self.hold.expire(&self.path, now, &mut self.stats);
+        self.hold.rewrite(frames, room, force_ack, now, &mut self.stats)
+    }
+
+    /// The next control datagram to send to the peer's address from the base connection's own socket.
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        let datagram = match self.goodbye.take() {
+            Some(goodbye) => Some(goodbye),
+            None if self.closed => None,
+            None if self.session.is_some() => self.poll_eack(now),
+            None => {
+                let random = &mut self.random;
+                self.discovery.poll_transmit(now, || attempt(random))
+            }
+        }?;
+        self.stats.control_bytes_sent += datagram.len() as u64;
+        Some(datagram)
+    }
+
+    fn poll_eack(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        let session = self.session.as_mut()?;
+        let held = self.hold.held();
+        if session.scheduler.due(held > 0, self.path.round_trip())? > now {
+            return None;
+        }
+        let expected = self.hold.expected_missing(now);
+        let encoding = match session.wanted.take() {
+            Some(wanted) => wanted,
+            None => match session.recorder.encoding_for(usize::try_from(expected).unwrap_or(usize::MAX)) {
+                Some(encoding) => encoding,
+                None => {
+                    session.scheduler.on_sent(now);
+                    return None;
+                }
+            },
+        };
+        if !session.recorder.write_prefix(encoding, &mut self.prefix) {
+            session.scheduler.on_sent(now);
+            return None;
+        }
+        let wants_echo = session.echo.is_none()
+            && session.last_echo.is_none_or(|last| now.saturating_since(last) >= ECHO_INTERVAL);
+        let newest = session.recorder.newest();
+        let eack = Eack {
+            epoch: session.epoch,
+            echo: wants_echo,
+            newest: newest.map(|(identifier, _)| identifier),
+            newest_age: newest.map_or(Duration::ZERO, |(_, at)| now.saturating_since(at)),
+            holes: u8::try_from(held).unwrap_or(u8::MAX),
+            anchor: session.recorder.anchor().filter(|_| !session.epoch_confirmed),
+            encoding,
+            prefix: &self.prefix,
+        };
+        self.message.clear();
+        Message::Eack(eack).encode(&mut self.message);
+        let mut datagram = Vec::with_capacity(self.message.len() + packrat_wire::seal::OVERHEAD);
+        let Ok(counter) = session.sealer.seal(&self.message, &mut datagram) else {
+            // The counter is used up: a new session goes on where this one ends.
+            self.lose_gateway(now);
+            return None;
+        };
+        if wants_echo {
+            session.echo = Some((counter, now));
+            session.last_echo = Some(now);
+        }
+        session.sent.push_back((counter, now));
+        if session.sent.len() > REMEMBERED_EACKS {
+            session.sent.pop_front();
+        }
+        session.scheduler.on_sent(now);
+        self.stats.eacks += 1;
+        self.stats.eack_bytes += datagram.len() as u64;
+        Some(datagram)
+    }
+
+    fn echo_wait(&self) -> Duration {
+        (self.path.round_trip().unwrap_or_default() * 4).max(MINIMUM_ECHO_WAIT)
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called. Changes only by the other calls.
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        if self.closed {
+            return None;
+        }
+        let now_for_force = self.hold.wants_force_ack().then_some(Timestamp::ZERO);
+        let hole = self.hold.next_timeout(&self.path);
+        let rest = match &self.session {
+            None => self.discovery.next_timeout(),
+            Some(session) => {
+                let eack = session.scheduler.due(self.hold.held() > 0, self.path.round_trip());
+                let echo = session.echo.map(|(_, asked)| asked + self.echo_wait());
+                [eack, echo].into_iter().flatten().min()
+            }
+        };
+        [now_for_force, hole, rest].into_iter().flatten().min()
+    }
+
+    /// Time has passed. Afterwards call [`Self::poll_transmit`] until it is empty.
+    pub fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
+        if self.closed {
+            return TimeoutActions::default();
+        }
+        self.hold.expire(&self.path, now, &mut self.stats);
+        let wait = self.echo_wait();
+        if let Some(session) = &mut self.session
+            && let Some((_, asked)) = session.echo
+            && now >= asked + wait
+        {
+            session.echo = None;
+            session.unanswered += 1;
+            match session.unanswered {
+                ECHOES_UNTIL_GONE.. => self.lose_gateway(now),
+                ECHOES_UNTIL_NO_HOLD.. => self.hold.give_up(),
+                _ => {}
+            }
+            if let Some(session) = &mut self.session {
+                session.last_echo = None;
+                session.scheduler.on_urgent(now);
+            }
+        }
+        let force_ack = self.hold.take_force_ack();
+        self.stats.acks_forced += u64::from(force_ack);
+        TimeoutActions { force_ack }
+    }
+
+    /// Starts a new epoch on the client's own account: its set is empty from here on. For shells that had to drop datagrams unseen.
+    pub fn reset(&mut self, now: Timestamp) {
+        let Some(session) = &mut self.session else { return };
+        let epoch = session.epoch.wrapping_add(1);
+        self.message.clear();
+        Message::Reset { epoch, reason: ResetReason::ClientOverflow }.encode(&mut self.message);
+        let mut datagram = Vec::new();
+        if session.sealer.seal(&self.message, &mut datagram).is_ok() {
+            self.goodbye = Some(datagram);
+        }
+        self.on_reset(epoch, now);
+    }
+
+    /// The base connection ends: a last Goodbye is ready in [`Self::poll_transmit`], and nothing else happens after it.
+    pub fn close(&mut self, _now: Timestamp) {
+        if let Some(session) = &mut self.session {
+            self.message.clear();
+            Message::Goodbye { reason: GoodbyeReason::Done }.encode(&mut self.message);
+            let mut datagram = Vec::new();
+            if session.sealer.seal(&self.message, &mut datagram).is_ok() {
+                self.goodbye = Some(datagram);
+            }
+        }
+        self.closed = true;
+    }
+
+    /// Accumulated figures.
+    pub fn stats(&self) -> AssistStats {
+        let state = match (&self.session, self.discovery.is_waiting()) {
+            (Some(_), _) => AssistState::Established,
+            (None, Some(true)) => AssistState::Refused,
+            (None, Some(false)) => AssistState::NoGateway,
+            (None, None) if self.discovery.is_initiating() => AssistState::Initiating,
+            (None, None) => AssistState::Discovering,
+        };
+        AssistStats { state, round_trip: self.path.round_trip(), ..self.stats }
+    }
+
+    /// Packet numbers received so far as ascending inclusive ranges.
+    pub fn received_packet_numbers(&self) -> Vec<(u64, u64)> {
+        self.hold.received().ascending().collect()
+    }
+}
+
+/// Nonce and seed of one handshake attempt.
+fn attempt(random: &mut ChaCha20Rng) -> (u64, [u8; 32]) {
+    let mut seed = [0; 32];
+    random.fill_bytes(&mut seed);
+    (random.next_u64(), seed)
+}

@@ -1,0 +1,326 @@
+//! What may be acknowledged: nothing above a hole that is worth waiting for.
+//!
+//! ```text
+//!   a packet number is skipped                 it arrives
+//!   ------------------------------> Held ---------------------> filled in time: the sender never knows
+//!                                    |  |
+//!                hold time is over   |  | the gateway has nothing to repair
+//!                                    v  v
+//!                          Expired    Settled ----------------> filled late
+//! ```
+//!
+//! The paper (section 4.3) withholds for a constant that depends on the setting. Here the hold follows the measured last mile, below
+//! a configured maximum, and it switches itself off where it does not pay: without a gateway, when repairs do not come,
+//! when holes never fill.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use packrat_estimate::{PathEstimate, Timestamp};
+
+use crate::ack_frame;
+use crate::ranges::RangeSet;
+use crate::stats::AssistStats;
+
+/// The hold beside three round trips: eACK intervals, and the gateway's and this host's own delays.
+const HOLD_MARGIN: Duration = Duration::from_millis(20);
+/// The exponent of ACK Delay that this endpoint has declared: the default (RFC 9000 section 18.2).
+const ACK_DELAY_EXPONENT: u32 = 3;
+/// ACK frames carry at most this many ranges: like the stacks themselves do.
+const MAXIMUM_RANGES: usize = 24;
+/// Ranges of received packet numbers that are remembered: the oldest go first on a connection that never heals.
+const MAXIMUM_REMEMBERED_RANGES: usize = 8192;
+/// Holes are forgotten after this time: nobody will fill them.
+const FORGET_AFTER: Duration = Duration::from_secs(1);
+/// Arrival times kept for the ACK Delay.
+const ARRIVALS: usize = 2048;
+/// Ended holes that are judged together.
+const JUDGED: u32 = 32;
+/// First suspension; doubles each time withholding has not paid again.
+const FIRST_SUSPENSION: Duration = Duration::from_secs(1);
+const LONGEST_SUSPENSION: Duration = Duration::from_secs(32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Held,
+    Expired,
+    Settled,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Hole {
+    end: u64,
+    opened: Timestamp,
+    state: State,
+}
+
+/// Received packet numbers, holes among them, and what of it may be revealed.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    maximum: Duration,
+    received: RangeSet,
+    holes: BTreeMap<u64, Hole>,
+    arrivals: BTreeMap<u64, Timestamp>,
+    /// Packet numbers of this many of the last holes that ended were filled in time, or not.
+    paid: u32,
+    unpaid: u32,
+    suspended_until: Option<Timestamp>,
+    suspension: Duration,
+    /// Largest packet number ever revealed.
+    revealed: Option<u64>,
+    force_ack: bool,
+}
+
+/// What a packet number meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Arrival {
+    /// It is the highest so far.
+    pub(crate) newest: bool,
+    /// It left a hole below it.
+    pub(crate) opened_hole: bool,
+}
+
+impl Hold {
+    pub(crate) fn new(maximum: Duration) -> Self {
+        Self {
+            maximum,
+            received: RangeSet::default(),
+            holes: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
+            paid: 0,
+            unpaid: 0,
+            suspended_until: None,
+            suspension: FIRST_SUSPENSION,
+            revealed: None,
+            force_ack: false,
+        }
+    }
+
+    pub(crate) fn received(&self) -> &RangeSet {
+        &self.received
+    }
+
+    /// A packet was decrypted. `active`: whether holes are worth waiting for.
+    pub(crate) fn on_packet_number(
+        &mut self,
+        number: u64,
+        active: bool,
+        now: Timestamp,
+        stats: &mut AssistStats,
+    ) -> Arrival {
+        let highest = self.received.last();
+        if !self.received.insert(number) {
+            return Arrival::default();
+        }
+        self.received.limit(MAXIMUM_REMEMBERED_RANGES);
+        self.arrivals.insert(number, now);
+        while self.arrivals.len() > ARRIVALS {
+            self.arrivals.pop_first();
+        }
+        let newest = highest.is_none_or(|highest| number > highest);
+        if !newest {
+            self.fill(number, now, stats);
+            return Arrival::default();
+        }
+        let Some(first) = highest.map(|highest| highest + 1).filter(|first| *first < number) else {
+            return Arrival { newest, opened_hole: false };
+        };
+        stats.holes += number - first;
+        let state = if active && !self.is_suspended(now) { State::Held } else { State::Expired };
+        self.holes.insert(first, Hole { end: number - 1, opened: now, state });
+        Arrival { newest, opened_hole: true }
+    }
+
+    /// A number below the highest arrived: its hole shrinks, splits or closes.
+    fn fill(&mut self, number: u64, now: Timestamp, stats: &mut AssistStats) {
+        let Some((&start, &hole)) = self.holes.range(..=number).next_back() else { return };
+        if number > hole.end {
+            return;
+        }
+        self.holes.remove(&start);
+        if start < number {
+            self.holes.insert(start, Hole { end: number - 1, ..hole });
+        }
+        if number < hole.end {
+            self.holes.insert(number + 1, hole);
+        }
+        if hole.state == State::Held {
+            stats.filled_in_time += 1;
+            stats.hold_sum += now.saturating_since(hole.opened);
+            self.judge(1, 0, now, stats);
+        } else {
+            stats.filled_late += 1;
+        }
+    }
+
+    /// Counts ended holes; suspends withholding when most of them were waited for in vain.
+    fn judge(&mut self, paid: u32, unpaid: u32, now: Timestamp, stats: &mut AssistStats) {
+        self.paid += paid;
+        self.unpaid += unpaid;
+        if self.paid + self.unpaid < JUDGED {
+            return;
+        }
+        if self.unpaid > self.paid {
+            stats.hold_suspensions += 1;
+            self.suspended_until = Some(now + self.suspension);
+            self.suspension = (self.suspension * 2).min(LONGEST_SUSPENSION);
+        } else {
+            self.suspension = FIRST_SUSPENSION;
+        }
+        self.paid = 0;
+        self.unpaid = 0;
+    }
+
+    fn is_suspended(&self, now: Timestamp) -> bool {
+        self.suspended_until.is_some_and(|until| now < until)
+    }
+
+    /// How long a hole is waited for now.
+    pub(crate) fn hold_time(&self, path: &PathEstimate) -> Duration {
+        match path.round_trip() {
+            None => self.maximum,
+            Some(round_trip) => {
+                (round_trip * 3 + path.round_trip_variation() * 4 + HOLD_MARGIN).min(self.maximum)
+            }
+        }
+    }
+
+    /// Ends holes whose time is over and forgets old ones. Something that was withheld may be revealed now when this asks for a
+    /// forced ACK.
+    pub(crate) fn expire(&mut self, path: &PathEstimate, now: Timestamp, stats: &mut AssistStats) {
+        let hold = self.hold_time(path);
+        let mut expired = 0u64;
+        for (start, hole) in &mut self.holes {
+            if hole.state == State::Held && now >= hole.opened + hold {
+                hole.state = State::Expired;
+                expired += hole.end - start + 1;
+                stats.hold_sum += now.saturating_since(hole.opened);
+            }
+        }
+        self.holes
+            .retain(|_, hole| now.saturating_since(hole.opened) < FORGET_AFTER || hole.state == State::Held);
+        if expired > 0 {
+            stats.expired += expired;
+            self.force_ack = true;
+            // One burst is one piece of evidence.
+            self.judge(0, u32::try_from(expired).unwrap_or(u32::MAX).min(JUDGED / 2), now, stats);
+        }
+    }
+
+    /// Nothing is waited for any more (no gateway, or it went silent).
+    pub(crate) fn give_up(&mut self) {
+        for hole in self.holes.values_mut() {
+            if hole.state == State::Held {
+                hole.state = State::Expired;
+                self.force_ack = true;
+            }
+        }
+    }
+
+    /// The gateway has nothing to repair of what was missing at `as_of`: those holes are the sender's own, or were lost before the
+    /// gateway, and the sender may know.
+    pub(crate) fn settle(&mut self, as_of: Timestamp, stats: &mut AssistStats) {
+        for (start, hole) in &mut self.holes {
+            if hole.state == State::Held && hole.opened <= as_of {
+                hole.state = State::Settled;
+                stats.settled += hole.end - start + 1;
+                self.force_ack = true;
+            }
+        }
+    }
+
+    /// Missing packet numbers that are being waited for.
+    pub(crate) fn held(&self) -> u64 {
+        self.count(|hole| hole.state == State::Held)
+    }
+
+    /// Missing packet numbers that the gateway may still have in its difference: it gives up after the maximum hold.
+    pub(crate) fn expected_missing(&self, now: Timestamp) -> u64 {
+        let window = self.maximum + HOLD_MARGIN * 2;
+        self.count(|hole| hole.state != State::Settled && now.saturating_since(hole.opened) < window)
+    }
+
+    fn count(&self, of_interest: impl Fn(&Hole) -> bool) -> u64 {
+        self.holes
+            .iter()
+            .filter(|(_, hole)| of_interest(hole))
+            .map(|(start, hole)| hole.end - *start + 1)
+            .sum()
+    }
+
+    /// When the next hole expires.
+    pub(crate) fn next_timeout(&self, path: &PathEstimate) -> Option<Timestamp> {
+        let hold = self.hold_time(path);
+        self.holes.values().filter(|hole| hole.state == State::Held).map(|hole| hole.opened + hold).min()
+    }
+
+    /// Whether the transport must be made to send an ACK; asks once.
+    pub(crate) fn take_force_ack(&mut self) -> bool {
+        core::mem::take(&mut self.force_ack) && self.limit() > self.revealed.unwrap_or(0)
+    }
+
+    pub(crate) fn wants_force_ack(&self) -> bool {
+        self.force_ack
+    }
+
+    /// The highest packet number that may be revealed.
+    fn limit(&self) -> u64 {
+        self.holes
+            .iter()
+            .find(|(_, hole)| hole.state == State::Held)
+            .map_or(u64::MAX, |(start, _)| start.saturating_sub(1))
+            .min(self.received.last().unwrap_or(0))
+    }
+
+    /// See [`crate::Assist::rewrite_frames`].
+    pub(crate) fn rewrite(
+        &mut self,
+        frames: &[u8],
+        room: usize,
+        force_ack: bool,
+        now: Timestamp,
+        stats: &mut AssistStats,
+    ) -> Option<Vec<u8>> {
+        let Ok(found) = ack_frame::find(frames) else {
+            stats.frames_left_alone += 1;
+            return None;
+        };
+        if found.is_none() && !force_ack {
+            return None;
+        }
+        let limit = self.limit();
+        let mut ranges: Vec<(u64, u64)> = self.received.descending_to(limit).take(MAXIMUM_RANGES).collect();
+        let (start, end, ecn) = found.map_or((0, 0, None), |ack| (ack.start, ack.end, ack.ecn));
+        let mut frame = Vec::new();
+        if let Some(&(_, largest)) = ranges.first() {
+            let delay = self.arrivals.get(&largest).map_or(Duration::ZERO, |at| now.saturating_since(*at));
+            let delay = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) >> ACK_DELAY_EXPONENT;
+            let room = room.saturating_sub(frames.len() - (end - start));
+            loop {
+                frame.clear();
+                ack_frame::write(&ranges, delay, ecn, &mut frame);
+                if frame.len() <= room {
+                    break;
+                }
+                if ranges.len() == 1 {
+                    stats.frames_left_alone += 1;
+                    return None;
+                }
+                ranges.pop();
+            }
+            self.revealed = self.revealed.max(Some(largest));
+            if found.is_some_and(|ack| ack.largest > largest) {
+                stats.acks_withheld += 1;
+            }
+        } else if found.is_some() {
+            stats.acks_withheld += 1;
+        }
+        let mut rewritten = Vec::with_capacity(frames.len() + frame.len());
+        rewritten.extend_from_slice(&frames[..start]);
+        // PADDING in place of what was cut: the packet keeps its length, which header protection and minimum sizes rely on.
+        rewritten.resize(rewritten.len() + (end - start).saturating_sub(frame.len()), 0);
+        rewritten.extend_from_slice(&frame);
+        rewritten.extend_from_slice(&frames[end..]);
+        Some(rewritten)
+    }
+}

@@ -1,0 +1,75 @@
+//! A set of packet numbers as disjoint inclusive ranges.
+
+use std::collections::BTreeMap;
+
+/// Disjoint, non-adjacent inclusive ranges: start to end.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RangeSet(BTreeMap<u64, u64>);
+
+impl RangeSet {
+    /// Adds one number; false when it was there already.
+    pub(crate) fn insert(&mut self, number: u64) -> bool {
+        let mut start = number;
+        if let Some((&before, end)) = self.0.range_mut(..=number).next_back() {
+            if *end >= number {
+                return false;
+            }
+            if *end + 1 == number {
+                *end = number;
+                start = before;
+            }
+        }
+        let end = match number.checked_add(1).and_then(|next| self.0.remove(&next)) {
+            Some(end) => end,
+            None => number,
+        };
+        self.0.insert(start, end);
+        true
+    }
+
+    /// Forgets the lowest ranges beyond `count`.
+    pub(crate) fn limit(&mut self, count: usize) {
+        while self.0.len() > count {
+            self.0.pop_first();
+        }
+    }
+
+    /// Highest number.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.0.last_key_value().map(|(_, end)| *end)
+    }
+
+    /// Ranges from the highest down, cut off above `limit`.
+    pub(crate) fn descending_to(&self, limit: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.range(..=limit).rev().map(move |(start, end)| (*start, (*end).min(limit)))
+    }
+
+    /// Ranges from the lowest up.
+    pub(crate) fn ascending(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.iter().map(|(start, end)| (*start, *end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_set(numbers in proptest::collection::vec(0u64..60, 0..80), limit in 0u64..60) {
+            let (mut ranges, mut model) = (RangeSet::default(), BTreeSet::new());
+            for number in numbers {
+                prop_assert_eq!(ranges.insert(number), model.insert(number));
+            }
+            prop_assert_eq!(ranges.last(), model.last().copied());
+            let flat: Vec<u64> = ranges.ascending().flat_map(|(start, end)| start..=end).collect();
+            prop_assert_eq!(&flat, &model.iter().copied().collect::<Vec<_>>());
+            let cut: BTreeSet<u64> = ranges.descending_to(limit).flat_map(|(start, end)| start..=end).collect();
+            prop_assert_eq!(cut, model.iter().copied().filter(|number| *number <= limit).collect::<BTreeSet<_>>());
+            let pairs: Vec<_> = ranges.ascending().collect();
+            prop_assert!(pairs.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "adjacent ranges were not merged");
+        }
+    }
+}

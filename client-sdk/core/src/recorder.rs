@@ -1,0 +1,110 @@
+//! The set of identifiers that this client has received in the current epoch.
+
+use std::collections::{HashSet, VecDeque};
+
+use packrat_eack::{Encoding, Identifier, Sketch};
+use packrat_estimate::Timestamp;
+use packrat_wire::handshake::Terms;
+use packrat_wire::identifier::{IdentifierKey, IdentifierScheme, Material};
+
+/// Identifiers remembered to recognise duplicates: as many as the gateway keeps in its history at least.
+const REMEMBERED: usize = 16_384;
+
+/// Records datagrams; knows the newest.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    scheme: IdentifierScheme,
+    key: IdentifierKey,
+    sketch: Sketch,
+    recent: VecDeque<Identifier>,
+    known: HashSet<Identifier>,
+    /// The datagram recorded last, and when.
+    last: Option<(Identifier, Timestamp)>,
+    /// The newest datagram in the sender's order.
+    newest: Option<(Identifier, Timestamp)>,
+    /// The set of this epoch begins behind this datagram.
+    anchor: Option<Identifier>,
+}
+
+impl Recorder {
+    /// `anchor`: the last datagram received before recording began.
+    pub(crate) fn new(terms: &Terms, anchor: Option<&Material>) -> Self {
+        let key = terms.identifier_key();
+        let anchor = anchor.map(|material| key.identify_material(material));
+        let mut recorder = Self {
+            scheme: terms.scheme,
+            key,
+            sketch: Sketch::new(terms.sketch_key(), terms.limits),
+            recent: VecDeque::new(),
+            known: HashSet::new(),
+            last: None,
+            newest: None,
+            anchor,
+        };
+        // Received before the set began: when it is repeated, it must not enter the set.
+        if let Some(anchor) = anchor {
+            recorder.remember(anchor);
+        }
+        recorder
+    }
+
+    /// Records a datagram; false when it was known.
+    pub(crate) fn record(&mut self, datagram: &[u8], now: Timestamp) -> bool {
+        let identifier = self.key.identify(self.scheme, datagram);
+        self.last = Some((identifier, now));
+        if !self.remember(identifier) {
+            return false;
+        }
+        self.sketch.insert(identifier);
+        true
+    }
+
+    fn remember(&mut self, identifier: Identifier) -> bool {
+        if !self.known.insert(identifier) {
+            return false;
+        }
+        self.recent.push_back(identifier);
+        if self.recent.len() > REMEMBERED
+            && let Some(oldest) = self.recent.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        true
+    }
+
+    /// The datagram recorded last is the newest in the sender's order.
+    pub(crate) fn mark_newest(&mut self) {
+        self.newest = self.last;
+    }
+
+    pub(crate) fn newest(&self) -> Option<(Identifier, Timestamp)> {
+        self.newest
+    }
+
+    pub(crate) fn anchor(&self) -> Option<Identifier> {
+        self.anchor
+    }
+
+    /// A new epoch: the set is empty, and begins behind what was received last.
+    pub(crate) fn reset(&mut self) {
+        self.sketch.clear();
+        self.anchor = self.last.map(|(identifier, _)| identifier);
+        self.newest = None;
+    }
+
+    /// The encoding that is cheapest for `expected` differences within what was agreed.
+    pub(crate) fn encoding_for(&self, expected: usize) -> Option<Encoding> {
+        self.sketch.limits().encoding_for(expected)
+    }
+
+    /// Whether the sketch can give this prefix.
+    pub(crate) fn can_give(&self, encoding: Encoding) -> bool {
+        self.sketch.limits().allow(encoding)
+    }
+
+    /// Replaces `out` by the serialised prefix; false when the sketch can't give it.
+    pub(crate) fn write_prefix(&self, encoding: Encoding, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        self.sketch.write_prefix(encoding, out).is_ok()
+    }
+}

@@ -1,0 +1,95 @@
+//! When to send an eACK: every 16 datagrams or 10 ms, and at once for a new hole (paper section 3.4, design section 6).
+
+use core::time::Duration;
+
+use packrat_estimate::Timestamp;
+
+/// Datagrams after which an eACK is due.
+const EVERY_DATAGRAMS: u32 = 16;
+/// Time after the first unreported datagram at which an eACK is due.
+const EVERY: Duration = Duration::from_millis(10);
+/// eACKs for new holes keep this distance.
+const HOLE_INTERVAL: Duration = Duration::from_millis(1);
+/// While a hole is open, eACKs are sent at least every round trip, in these bounds, so that a lost repair is noticed on a quiet flow.
+const OPEN_HOLE_INTERVAL: core::ops::RangeInclusive<Duration> =
+    Duration::from_millis(4)..=Duration::from_millis(30);
+
+/// Decides when the next eACK is due.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    unreported: u32,
+    first_unreported: Option<Timestamp>,
+    at_once: Option<Timestamp>,
+    last_sent: Option<Timestamp>,
+}
+
+impl Scheduler {
+    /// A datagram was recorded, new or a duplicate (which says that the gateway is in doubt).
+    pub(crate) fn on_datagram(&mut self, now: Timestamp) {
+        self.unreported += 1;
+        self.first_unreported.get_or_insert(now);
+    }
+
+    /// Something that the gateway should know at once.
+    pub(crate) fn on_urgent(&mut self, now: Timestamp) {
+        let earliest = self.last_sent.map_or(now, |last| (last + HOLE_INTERVAL).max(now));
+        self.at_once = Some(self.at_once.map_or(earliest, |at| at.min(earliest)));
+    }
+
+    /// When the next eACK is due. `open_holes`: whether something is being waited for; `round_trip`: of the last mile.
+    pub(crate) fn due(&self, open_holes: bool, round_trip: Option<Duration>) -> Option<Timestamp> {
+        let by_count = if self.unreported >= EVERY_DATAGRAMS { self.first_unreported } else { None };
+        let by_time = self.first_unreported.map(|at| at + EVERY);
+        let by_hole = self.last_sent.filter(|_| open_holes).map(|at| {
+            let (low, high) = (*OPEN_HOLE_INTERVAL.start(), *OPEN_HOLE_INTERVAL.end());
+            at + round_trip.unwrap_or(high).clamp(low, high)
+        });
+        [by_count, by_time, by_hole, self.at_once].into_iter().flatten().min()
+    }
+
+    /// An eACK was sent.
+    pub(crate) fn on_sent(&mut self, now: Timestamp) {
+        *self = Self { last_sent: Some(now), ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    #[test]
+    fn every_sixteen_datagrams_or_ten_milliseconds() {
+        let mut scheduler = Scheduler::default();
+        assert_eq!(scheduler.due(false, None), None);
+        scheduler.on_datagram(at(1000));
+        assert_eq!(scheduler.due(false, None), Some(at(11_000)));
+        for _ in 1..16 {
+            scheduler.on_datagram(at(2000));
+        }
+        assert!(scheduler.due(false, None) <= Some(at(2000)));
+        scheduler.on_sent(at(2000));
+        assert_eq!(scheduler.due(false, None), None);
+    }
+
+    #[test]
+    fn a_hole_is_reported_at_once_but_not_more_than_once_a_millisecond() {
+        let mut scheduler = Scheduler::default();
+        scheduler.on_urgent(at(5000));
+        assert_eq!(scheduler.due(false, None), Some(at(5000)));
+        scheduler.on_sent(at(5000));
+        scheduler.on_urgent(at(5100));
+        assert_eq!(scheduler.due(false, None), Some(at(6000)));
+    }
+
+    #[test]
+    fn an_open_hole_keeps_eacks_coming() {
+        let mut scheduler = Scheduler::default();
+        scheduler.on_sent(at(0));
+        assert_eq!(scheduler.due(true, Some(Duration::from_millis(7))), Some(at(7000)));
+        assert_eq!(scheduler.due(true, Some(Duration::from_millis(1))), Some(at(4000)));
+    }
+}

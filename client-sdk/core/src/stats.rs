@@ -1,0 +1,76 @@
+//! What assistance did.
+
+use core::time::Duration;
+
+use packrat_wire::message::Totals;
+
+/// How far assistance has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum AssistState {
+    /// Looking for a gateway.
+    #[default]
+    Discovering,
+    /// A gateway has offered; the handshake is under way.
+    Initiating,
+    /// Assisted.
+    Established,
+    /// No gateway answers; asked again now and then.
+    NoGateway,
+    /// A gateway answered that it will not assist.
+    Refused,
+}
+
+/// What assistance did for one base connection (accumulated).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AssistStats {
+    /// How far it has come.
+    pub state: AssistState,
+    /// Handshakes finished.
+    pub sessions: u64,
+    /// Static public key of the gateway, once it is known.
+    pub gateway_key: Option<[u8; 32]>,
+    /// Datagrams of the base connection received.
+    pub datagrams: u64,
+    /// Bytes of them (UDP payload).
+    pub bytes: u64,
+    /// Datagrams received more than once (repairs that crossed the original, probes, spaced copies).
+    pub duplicates: u64,
+    /// eACKs sent.
+    pub eacks: u64,
+    /// Bytes of them (UDP payload).
+    pub eack_bytes: u64,
+    /// Bytes of all control datagrams sent (UDP payload).
+    pub control_bytes_sent: u64,
+    /// Bytes of all control datagrams received (UDP payload).
+    pub control_bytes_received: u64,
+    /// Control datagrams dropped: malformed, forged, replayed, or not expected.
+    pub control_dropped: u64,
+    /// Reports received.
+    pub reports: u64,
+    /// Packet numbers that were missing when a later one arrived.
+    pub holes: u64,
+    /// Missing packet numbers that arrived before the sender could notice.
+    pub filled_in_time: u64,
+    /// Missing packet numbers that arrived after the hole had been revealed.
+    pub filled_late: u64,
+    /// Missing packet numbers that were revealed because the hold time was over.
+    pub expired: u64,
+    /// Missing packet numbers that were revealed because the gateway said that there is nothing to repair.
+    pub settled: u64,
+    /// Times that withholding was suspended because it did not pay.
+    pub hold_suspensions: u64,
+    /// ACK frames that revealed less than the transport would have.
+    pub acks_withheld: u64,
+    /// Packets that the transport was made to send so that something could be revealed.
+    pub acks_forced: u64,
+    /// Outgoing packets that could not be understood or had no room, so that they left as they were.
+    pub frames_left_alone: u64,
+    /// Sum of the hold that the holes had, for their mean.
+    pub hold_sum: Duration,
+    /// Smoothed last-mile round trip, as measured here.
+    pub round_trip: Option<Duration>,
+    /// The gateway's totals, as of its last report.
+    pub gateway: Totals,
+}

@@ -1,0 +1,147 @@
+//! The ring of bytes: datagrams in forwarding order, freed from the oldest.
+//!
+//! The ring grows by doubling up to its limit, so that a quiet session costs little; positions are absolute and never reused.
+
+/// First allocation: what a session needs before it has seen traffic.
+const INITIAL_BYTES: usize = 16 * 1024;
+
+/// Where a datagram lies in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) position: u64,
+    pub(crate) length: u16,
+}
+
+/// A byte ring with absolute positions.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    bytes: Vec<u8>,
+    limit: usize,
+    /// Position of the oldest byte kept.
+    head: u64,
+    /// Position behind the newest byte.
+    tail: u64,
+    high_water: usize,
+}
+
+impl Cache {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { bytes: Vec::new(), limit, head: 0, tail: 0, high_water: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        (self.tail - self.head) as usize
+    }
+
+    pub(crate) fn high_water(&self) -> usize {
+        self.high_water
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Whether a datagram of `length` bytes fits without freeing anything.
+    pub(crate) fn has_room(&self, length: usize) -> bool {
+        self.len() + length <= self.limit
+    }
+
+    /// Appends a datagram that [has room](Self::has_room); `None` when it has none.
+    pub(crate) fn push(&mut self, datagram: &[u8]) -> Option<Span> {
+        let length = u16::try_from(datagram.len()).ok()?;
+        if !self.has_room(datagram.len()) {
+            return None;
+        }
+        self.grow(self.len() + datagram.len());
+        let span = Span { position: self.tail, length };
+        let (first, second) = self.places(span);
+        let cut = first.len();
+        self.bytes[first].copy_from_slice(&datagram[..cut]);
+        self.bytes[second].copy_from_slice(&datagram[cut..]);
+        self.tail += u64::from(length);
+        self.high_water = self.high_water.max(self.len());
+        Some(span)
+    }
+
+    /// Frees everything up to and including the datagram at `span`.
+    pub(crate) fn free_through(&mut self, span: Span) {
+        let end = span.position + u64::from(span.length);
+        debug_assert!(end <= self.tail);
+        self.head = self.head.max(end.min(self.tail));
+    }
+
+    /// The bytes at `span`, in two pieces where they wrap around; `None` when they were freed.
+    pub(crate) fn get(&self, span: Span) -> Option<(&[u8], &[u8])> {
+        if span.position < self.head || span.position + u64::from(span.length) > self.tail {
+            return None;
+        }
+        let (first, second) = self.places(span);
+        Some((&self.bytes[first], &self.bytes[second]))
+    }
+
+    fn places(&self, span: Span) -> (core::ops::Range<usize>, core::ops::Range<usize>) {
+        let (capacity, length) = (self.bytes.len(), usize::from(span.length));
+        if capacity == 0 {
+            return (0..0, 0..0);
+        }
+        let start = (span.position % capacity as u64) as usize;
+        let first = length.min(capacity - start);
+        (start..start + first, 0..length - first)
+    }
+
+    /// Makes the ring at least `needed` bytes large, keeping what is in it.
+    fn grow(&mut self, needed: usize) {
+        if needed <= self.bytes.len() {
+            return;
+        }
+        let capacity = needed.next_power_of_two().max(INITIAL_BYTES);
+        let mut grown = vec![0; capacity];
+        let (old_capacity, mut position) = (self.bytes.len() as u64, self.head);
+        while position < self.tail {
+            let from = (position % old_capacity) as usize;
+            let to = (position % capacity as u64) as usize;
+            let run = ((self.tail - position) as usize).min(self.bytes.len() - from).min(capacity - to);
+            grown[to..to + run].copy_from_slice(&self.bytes[from..from + run]);
+            position += run as u64;
+        }
+        self.bytes = grown;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        /// Against a model that keeps every datagram in a queue.
+        #[test]
+        fn keeps_what_it_holds(limit in 1usize..5000, steps in proptest::collection::vec((0usize..700, 0usize..4), 1..300)) {
+            let mut cache = Cache::new(limit);
+            let mut model: VecDeque<(Span, Vec<u8>)> = VecDeque::new();
+            let mut fill = 0u8;
+            for (length, frees) in steps {
+                let datagram: Vec<u8> = (0..length).map(|_| { fill = fill.wrapping_add(37); fill }).collect();
+                match cache.push(&datagram) {
+                    Some(span) => model.push_back((span, datagram)),
+                    None => prop_assert!(cache.len() + length > limit),
+                }
+                for _ in 0..frees {
+                    if let Some((span, _)) = model.pop_front() {
+                        cache.free_through(span);
+                        if span.length > 0 {
+                            prop_assert!(cache.get(span).is_none());
+                        }
+                    }
+                }
+                prop_assert!(cache.len() <= limit && cache.high_water() <= limit);
+                prop_assert_eq!(cache.len(), model.iter().map(|(_, bytes)| bytes.len()).sum::<usize>());
+                for (span, bytes) in &model {
+                    let (first, second) = cache.get(*span).unwrap();
+                    prop_assert_eq!(&[first, second].concat(), bytes);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Limits and policies.
+
+use core::time::Duration;
+
+/// Limits and policies, the same for every flow of a route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GatewayConfig {
+    /// Whether clients may ask for assistance at all; otherwise they are refused and forwarded plainly.
+    pub assist: bool,
+    /// Bytes of datagrams that one flow may keep for repair.
+    pub cache_bytes_per_flow: usize,
+    /// Bytes that all flows together may keep.
+    pub cache_bytes_total: usize,
+    /// Repairs as a share of the forwarded bytes (0.25 = 25 %), per flow and for all flows together.
+    pub repair_budget: f64,
+    /// Probability with which a repaired datagram may still be missing when it is needed.
+    pub residual_loss_target: f64,
+    /// Flows that may be assisted at the same time.
+    pub maximum_sessions: usize,
+    /// A flow without datagrams for this long ends.
+    pub idle_timeout: Duration,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            assist: true,
+            cache_bytes_per_flow: 1 << 20,
+            cache_bytes_total: 256 << 20,
+            repair_budget: 0.25,
+            residual_loss_target: 1e-5,
+            maximum_sessions: 100_000,
+            idle_timeout: Duration::from_secs(120),
+        }
+    }
+}

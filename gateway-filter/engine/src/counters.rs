@@ -1,0 +1,107 @@
+//! What is counted, defined once: name, unit and meaning in one place for metrics, documentation and tests.
+
+/// Makes a struct of counters whose fields can be walked by name.
+macro_rules! counters {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])+ $field:ident,)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct $name {
+            $($(#[doc = $doc])+ pub $field: u64,)+
+        }
+
+        impl $name {
+            /// Name and help text of every field, in the order of [`Self::values`].
+            pub const FIELDS: &'static [(&'static str, &'static str)] =
+                &[$((stringify!($field), concat!($($doc),+)),)+];
+
+            /// Every value, in the order of [`Self::FIELDS`].
+            pub fn values(&self) -> [u64; Self::FIELDS.len()] {
+                [$(self.$field),+]
+            }
+
+            /// Adds another set of counters.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)+
+            }
+        }
+    };
+}
+
+counters! {
+    /// Counters of one flow since the last [`crate::Flow::take_counters`]; add them up per route.
+    FlowCounters {
+        /// Sessions begun: a client and this gateway finished the handshake.
+        sessions_begun,
+        /// Datagrams recorded for possible repair.
+        datagrams_recorded,
+        /// Forwarded datagrams that the network had duplicated.
+        datagrams_duplicated,
+        /// Recorded datagrams whose bytes did not fit the cache.
+        datagrams_uncached,
+        /// Datagrams evicted from a full cache before their fate was known.
+        evictions_full,
+        /// eACKs received.
+        eacks_received,
+        /// eACKs decoded.
+        eacks_decoded,
+        /// eACKs ignored because a newer one was processed before.
+        eacks_stale,
+        /// eACKs ignored because they belong to another epoch.
+        eacks_other_epoch,
+        /// eACKs that could not be decoded; a longer prefix was asked for.
+        eacks_failed,
+        /// Bytes of sketch prefixes received.
+        eack_prefix_bytes,
+        /// Sealed datagrams dropped: replayed.
+        sealed_replayed,
+        /// Sealed datagrams dropped: authentication failed.
+        sealed_forged,
+        /// Sealed datagrams dropped: malformed.
+        sealed_malformed,
+        /// Datagrams that eACKs showed to be missing.
+        datagrams_missing,
+        /// Missing datagrams that were sent again at least once.
+        repairs,
+        /// Transmissions of repairs beyond the first: spaced copies and repetitions.
+        repair_copies,
+        /// Bytes of repairs sent, copies included.
+        repair_bytes,
+        /// Repaired datagrams that eACKs showed to have arrived.
+        repairs_arrived,
+        /// Missing datagrams given up: too late to be of use.
+        repairs_late,
+        /// Missing datagrams given up: their bytes were gone.
+        repairs_evicted,
+        /// Repairs put off because the budget was used up.
+        budget_refusals,
+        /// Datagrams sent again because a flow went quiet with its tail unacknowledged.
+        tail_probes,
+        /// Identifiers that only the client had and nothing explains.
+        identifiers_foreign,
+        /// Resets asked for by the gateway.
+        resets_gateway,
+        /// Resets asked for by the client.
+        resets_client,
+        /// Reports sent.
+        reports_sent,
+    }
+}
+
+counters! {
+    /// Levels of one flow, now.
+    FlowGauges {
+        /// Whether the flow is assisted: 0 or 1.
+        assisted,
+        /// Bytes cached.
+        cache_bytes,
+        /// Most bytes that were ever cached.
+        cache_high_water_bytes,
+        /// Datagrams cached.
+        cache_entries,
+        /// Smoothed last-mile round trip in microseconds; 0: unknown.
+        round_trip_microseconds,
+        /// Last-mile loss in parts per million.
+        loss_ppm,
+    }
+}

@@ -1,0 +1,190 @@
+//! One client 4-tuple through the gateway.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use packrat_estimate::Timestamp;
+use packrat_wire::control::{Control, RefusalReason};
+use packrat_wire::handshake::{Terms, respond};
+use packrat_wire::message::GoodbyeReason;
+
+use crate::counters::{FlowCounters, FlowGauges};
+use crate::event::{Event, Side};
+use crate::gateway::{Begin, Gateway, HandshakeOutcome, refuse};
+use crate::outbox::Outbox;
+use crate::session::{Ended, LIMITS, Session};
+
+/// One client flow (4-tuple) through the gateway, assisted or not. Plain forwarding never depends on it.
+#[derive(Debug)]
+pub struct Flow {
+    gateway: Arc<Gateway>,
+    assisted: Option<Assisted>,
+    counters: FlowCounters,
+}
+
+/// An assisted flow's session and how it began.
+#[derive(Debug)]
+struct Assisted {
+    session: Box<Session>,
+    nonce: u64,
+    init_ack: Vec<u8>,
+}
+
+impl Flow {
+    /// A flow without assistance: [`Flow::forward`] costs nothing until [`Flow::begin`].
+    pub fn new(gateway: Arc<Gateway>) -> Self {
+        Self { gateway, assisted: None, counters: FlowCounters::default() }
+    }
+
+    /// Starts (or restarts) assistance; `seed`: 32 fresh random bytes from the operating system. The answer is in the outbox. An Init
+    /// that is repeated because its answer was lost gets the same answer and changes nothing.
+    pub fn begin(
+        &mut self,
+        begin: Begin,
+        seed: [u8; 32],
+        now: Timestamp,
+        out: &mut Outbox,
+    ) -> HandshakeOutcome {
+        if let Some(assisted) = &self.assisted
+            && assisted.nonce == begin.nonce
+        {
+            out.send(|bytes| bytes.extend_from_slice(&assisted.init_ack));
+            return HandshakeOutcome::Accepted;
+        }
+        let gateway = &self.gateway;
+        if self.assisted.is_none() && gateway.sessions() >= gateway.config.maximum_sessions {
+            return refuse(begin.nonce, RefusalReason::Full, out);
+        }
+        let answered = respond(seed, &gateway.static_key, begin.nonce, &begin.noise, |wishes, random| {
+            let (mut session, mut secret) = ([0; 4], [0; 32]);
+            random(&mut session);
+            random(&mut secret);
+            Terms {
+                session: u32::from_be_bytes(session),
+                scheme: wishes.scheme,
+                limits: wishes.limits.within(LIMITS),
+                cache_bytes: u32::try_from(gateway.config.cache_bytes_per_flow).unwrap_or(u32::MAX),
+                secret,
+            }
+        });
+        let Ok((established, wishes, noise)) = answered else {
+            return HandshakeOutcome::Malformed;
+        };
+        let mut init_ack = Vec::new();
+        Control::InitAck { nonce: begin.nonce, noise: &noise }.encode(&mut init_ack);
+        out.send(|bytes| bytes.extend_from_slice(&init_ack));
+        self.end(Side::Client, GoodbyeReason::Done, out);
+        let session =
+            Box::new(Session::new(Arc::clone(&self.gateway), established, wishes.maximum_hold, now));
+        self.counters.sessions_begun += 1;
+        out.event(Event::SessionOpened { session: session.name() });
+        self.assisted = Some(Assisted { session, nonce: begin.nonce, init_ack });
+        HandshakeOutcome::Accepted
+    }
+
+    /// Whether assistance is on.
+    pub fn is_assisted(&self) -> bool {
+        self.assisted.is_some()
+    }
+
+    /// A datagram of the base connection passes from the server to the client.
+    #[inline]
+    pub fn forward(&mut self, datagram: &[u8], now: Timestamp) {
+        if let Some(assisted) = &mut self.assisted {
+            assisted.session.forward(datagram, now, &mut self.counters);
+        }
+    }
+
+    /// A control datagram that [`Gateway::receive`] gave to this flow.
+    pub fn control(&mut self, datagram: &[u8], now: Timestamp, out: &mut Outbox) {
+        if let Some(assisted) = &mut self.assisted
+            && let Some(Ended(reason)) = assisted.session.control(datagram, now, &mut self.counters, out)
+        {
+            self.end(Side::Client, reason, out);
+        }
+    }
+
+    /// When [`Flow::handle_timeout`] wants to be called, if at all. Changes only by the other calls.
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        self.assisted.as_ref()?.session.next_timeout()
+    }
+
+    /// Time has passed: tail probes, spaced copies of repairs.
+    pub fn handle_timeout(&mut self, now: Timestamp, out: &mut Outbox) {
+        if let Some(assisted) = &mut self.assisted {
+            assisted.session.handle_timeout(now, &mut self.counters, out);
+        }
+    }
+
+    /// The flow ends (idle, drained): frees the cache and, when assisted, says goodbye to the client.
+    pub fn close(&mut self, reason: GoodbyeReason, out: &mut Outbox) {
+        if let Some(assisted) = &mut self.assisted {
+            assisted.session.say_goodbye(reason, out);
+        }
+        self.end(Side::Gateway, reason, out);
+    }
+
+    /// Counters since the last call.
+    pub fn take_counters(&mut self) -> FlowCounters {
+        core::mem::take(&mut self.counters)
+    }
+
+    /// Levels now.
+    pub fn gauges(&self) -> FlowGauges {
+        self.assisted.as_ref().map(|assisted| assisted.session.gauges()).unwrap_or_default()
+    }
+
+    fn end(&mut self, side: Side, reason: GoodbyeReason, out: &mut Outbox) {
+        if let Some(assisted) = self.assisted.take() {
+            let session = &assisted.session;
+            out.event(Event::SessionClosed {
+                session: session.name(),
+                side,
+                reason,
+                totals: session.totals(),
+            });
+        }
+    }
+}
+
+/// Counts a session of the gateway as long as it lives, and the cache bytes it holds.
+#[derive(Debug)]
+pub(crate) struct Share {
+    gateway: Arc<Gateway>,
+    cache_bytes: usize,
+}
+
+impl Share {
+    pub(crate) fn new(gateway: Arc<Gateway>) -> Self {
+        gateway.sessions.fetch_add(1, Ordering::Relaxed);
+        Self { gateway, cache_bytes: 0 }
+    }
+
+    pub(crate) fn gateway(&self) -> &Gateway {
+        &self.gateway
+    }
+
+    /// Tells the gateway how many bytes this session holds now; true when all sessions together hold too many.
+    pub(crate) fn hold(&mut self, cache_bytes: usize) -> bool {
+        let total = &self.gateway.cache_bytes;
+        let held = if cache_bytes >= self.cache_bytes {
+            total.fetch_add(cache_bytes - self.cache_bytes, Ordering::Relaxed)
+        } else {
+            total.fetch_sub(self.cache_bytes - cache_bytes, Ordering::Relaxed)
+        };
+        let over = held + cache_bytes > self.gateway.config.cache_bytes_total + self.cache_bytes;
+        self.cache_bytes = cache_bytes;
+        over
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.cache_bytes
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.gateway.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.gateway.cache_bytes.fetch_sub(self.cache_bytes, Ordering::Relaxed);
+    }
+}

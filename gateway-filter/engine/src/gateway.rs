@@ -1,0 +1,216 @@
+//! What all flows of a gateway share, and the first, stateless look at a control datagram.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use packrat_estimate::Timestamp;
+use packrat_wire::control::{Control, RefusalReason, VERSION};
+use packrat_wire::cookie::CookieKey;
+
+use crate::budget::GatewayBudget;
+use crate::config::GatewayConfig;
+use crate::outbox::Outbox;
+
+/// What every flow of a gateway shares: static key, cookie key, limits, total cache use, total repair budget.
+pub struct Gateway {
+    pub(crate) config: GatewayConfig,
+    pub(crate) static_key: [u8; 32],
+    pub(crate) budget: GatewayBudget,
+    pub(crate) cache_bytes: AtomicUsize,
+    pub(crate) sessions: AtomicUsize,
+    cookies: CookieKey,
+}
+
+impl core::fmt::Debug for Gateway {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.debug_struct("Gateway").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// What to do with a control datagram after [`Gateway::receive`].
+#[derive(Debug)]
+pub enum Received {
+    /// Nothing more: it was answered (the answer is in the outbox) or dropped.
+    Done(HandshakeOutcome),
+    /// A validated Init: find or make the flow of this client address and call [`crate::Flow::begin`].
+    Begin(Begin),
+    /// Belongs to the flow of this client address: call [`crate::Flow::control`]; without such a flow drop it.
+    ForFlow,
+}
+
+/// How a handshake datagram ended; the label of a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HandshakeOutcome {
+    /// A Discover was answered with an Offer.
+    Offered,
+    /// Refused, as the client was told: no version in common.
+    RefusedVersion,
+    /// Refused, as the client was told: this route is not assisted.
+    RefusedDisabled,
+    /// Refused, as the client was told: the cookie is not valid (any more).
+    RefusedCookie,
+    /// Refused, as the client was told: no room for another session.
+    RefusedFull,
+    /// Dropped: malformed.
+    Malformed,
+    /// A session has begun (or an Init was repeated): the answer is in the outbox.
+    Accepted,
+}
+
+impl HandshakeOutcome {
+    /// The name in metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Offered => "offered",
+            Self::RefusedVersion => "refused_version",
+            Self::RefusedDisabled => "refused_disabled",
+            Self::RefusedCookie => "refused_cookie",
+            Self::RefusedFull => "refused_full",
+            Self::Malformed => "malformed",
+            Self::Accepted => "accepted",
+        }
+    }
+}
+
+/// A validated Init: its cookie proves that the client receives at its address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begin {
+    pub(crate) nonce: u64,
+    pub(crate) noise: Vec<u8>,
+}
+
+impl Gateway {
+    /// `static_key`: the 32-byte X25519 private key that clients may pin; `secret`: 32 random bytes for cookies.
+    pub fn new(config: GatewayConfig, static_key: [u8; 32], secret: [u8; 32]) -> Arc<Self> {
+        Arc::new(Self {
+            budget: GatewayBudget::new(config.repair_budget),
+            config,
+            static_key,
+            cache_bytes: AtomicUsize::new(0),
+            sessions: AtomicUsize::new(0),
+            cookies: CookieKey::new(secret),
+        })
+    }
+
+    /// The limits and policies.
+    pub fn config(&self) -> &GatewayConfig {
+        &self.config
+    }
+
+    /// Sessions of all flows together.
+    pub fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// First look at a control datagram (one for which `packrat_wire::is_control` holds). Keeps no state, and puts at most one answer
+    /// into the outbox, never longer than `datagram`.
+    pub fn receive(&self, datagram: &[u8], peer: SocketAddr, now: Timestamp, out: &mut Outbox) -> Received {
+        let control = match Control::decode(datagram) {
+            Ok(control) => control,
+            Err(_) => return Received::Done(HandshakeOutcome::Malformed),
+        };
+        match control {
+            Control::Discover { nonce, versions } => Received::Done(if !self.config.assist {
+                refuse(nonce, RefusalReason::Disabled, out)
+            } else if !versions.contains(&VERSION) {
+                refuse(nonce, RefusalReason::Version, out)
+            } else {
+                let (cookie_time, cookie) = self.cookies.make(peer, nonce, now);
+                out.send(|bytes| {
+                    Control::Offer { nonce, version: VERSION, cookie_time, cookie }.encode(bytes);
+                });
+                HandshakeOutcome::Offered
+            }),
+            Control::Init { nonce, cookie_time, cookie, noise } => {
+                if !self.config.assist {
+                    Received::Done(refuse(nonce, RefusalReason::Disabled, out))
+                } else if !self.cookies.check(peer, nonce, cookie_time, &cookie, now) {
+                    Received::Done(refuse(nonce, RefusalReason::Cookie, out))
+                } else {
+                    Received::Begin(Begin { nonce, noise: noise.to_vec() })
+                }
+            }
+            Control::Sealed { .. } => Received::ForFlow,
+            Control::Offer { .. } | Control::InitAck { .. } | Control::Refusal { .. } => {
+                Received::Done(HandshakeOutcome::Malformed)
+            }
+        }
+    }
+}
+
+pub(crate) fn refuse(nonce: u64, reason: RefusalReason, out: &mut Outbox) -> HandshakeOutcome {
+    out.send(|bytes| Control::Refusal { nonce, reason, versions: &[VERSION] }.encode(bytes));
+    match reason {
+        RefusalReason::Version => HandshakeOutcome::RefusedVersion,
+        RefusalReason::Disabled => HandshakeOutcome::RefusedDisabled,
+        RefusalReason::Full => HandshakeOutcome::RefusedFull,
+        RefusalReason::Cookie => HandshakeOutcome::RefusedCookie,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gateway(assist: bool) -> Arc<Gateway> {
+        Gateway::new(GatewayConfig { assist, ..GatewayConfig::default() }, [1; 32], [2; 32])
+    }
+
+    fn client() -> SocketAddr {
+        "192.0.2.1:5000".parse().unwrap()
+    }
+
+    fn discover(versions: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Control::Discover { nonce: 5, versions }.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn nothing_answers_with_more_than_it_was_sent() {
+        let mut out = Outbox::new();
+        for (assist, versions) in [(true, &[VERSION][..]), (true, &[9][..]), (false, &[VERSION][..])] {
+            let question = discover(versions);
+            out.clear();
+            gateway(assist).receive(&question, client(), Timestamp::ZERO, &mut out);
+            let answers: Vec<_> = out.datagrams().collect();
+            assert!(answers.len() == 1 && answers[0].len() <= question.len());
+        }
+        let mut init = Vec::new();
+        Control::Init { nonce: 1, cookie_time: 0, cookie: [0; 16], noise: &[0; 48] }.encode(&mut init);
+        out.clear();
+        let received = gateway(true).receive(&init, client(), Timestamp::ZERO, &mut out);
+        assert!(matches!(received, Received::Done(HandshakeOutcome::RefusedCookie)));
+        assert!(out.datagrams().map(<[u8]>::len).sum::<usize>() <= init.len());
+    }
+
+    #[test]
+    fn only_the_address_that_got_the_cookie_can_begin() {
+        let (gateway, mut out) = (gateway(true), Outbox::new());
+        gateway.receive(&discover(&[VERSION]), client(), Timestamp::ZERO, &mut out);
+        let offer = out.datagrams().next().unwrap().to_vec();
+        let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else { panic!() };
+        let mut init = Vec::new();
+        Control::Init { nonce, cookie_time, cookie, noise: &[7; 40] }.encode(&mut init);
+        out.clear();
+        assert!(matches!(gateway.receive(&init, client(), Timestamp::ZERO, &mut out), Received::Begin(_)));
+        let elsewhere = "192.0.2.2:5000".parse().unwrap();
+        let received = gateway.receive(&init, elsewhere, Timestamp::ZERO, &mut out);
+        assert!(matches!(received, Received::Done(HandshakeOutcome::RefusedCookie)));
+    }
+
+    #[test]
+    fn rubbish_is_counted_and_not_answered() {
+        let mut out = Outbox::new();
+        for length in 5..200usize {
+            let mut rubbish: Vec<u8> = (0..length).map(|i| (i * 7 + length) as u8).collect();
+            rubbish[..4].copy_from_slice(&[packrat_wire::control::FIRST_BYTE, b'P', b'k', b'r']);
+            rubbish[4] = VERSION << 4 | 15;
+            let received = gateway(true).receive(&rubbish, client(), Timestamp::ZERO, &mut out);
+            assert!(matches!(received, Received::Done(HandshakeOutcome::Malformed)));
+        }
+        assert!(out.is_empty());
+    }
+}

@@ -1,0 +1,273 @@
+//! What was forwarded, in forwarding order, with an index by identifier.
+//!
+//! An entry outlives its bytes: identifiers whose datagrams were acknowledged, evicted or given up stay known for a while, so that
+//! an identifier that only the client has can be explained (design section 4, "no ordering assumption").
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use packrat_eack::Identifier;
+use packrat_estimate::Timestamp;
+
+use crate::cache::{Cache, Span};
+
+/// Entries kept after their fate is known.
+const SETTLED_ENTRIES: usize = 2048;
+/// Entries kept at all; what is older is forgotten even when the client never spoke of it.
+const MAXIMUM_ENTRIES: usize = 16_384;
+
+/// What became of a datagram, as far as the gateway knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Forwarded; the client has not spoken of it.
+    Unknown,
+    /// The client has it.
+    Received,
+    /// The client does not have it, and it is being repaired.
+    Missing,
+    /// The client does not have it and will not get it from here.
+    GivenUp,
+}
+
+/// One forwarded datagram.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) identifier: Identifier,
+    pub(crate) fate: Fate,
+    /// Whether the gateway's sketch contains it.
+    pub(crate) in_sketch: bool,
+    /// When it was forwarded first.
+    pub(crate) forwarded_at: Timestamp,
+    span: Option<Span>,
+}
+
+/// Forwarded datagrams by sequence number (position in forwarding order) and by identifier.
+#[derive(Debug)]
+pub(crate) struct History {
+    entries: VecDeque<Entry>,
+    /// Sequence number of the first entry.
+    first: u64,
+    /// Entries before this sequence number have no bytes any more.
+    first_cached: u64,
+    index: HashMap<Identifier, u64, BuildHasherDefault<IdentifierHasher>>,
+    cache: Cache,
+}
+
+/// Outcome of [`History::push`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// Recorded and cached.
+    Cached,
+    /// Recorded, but its bytes did not fit.
+    Uncached,
+    /// An identifier that is already known: a duplicate of the network's making; not recorded again.
+    Duplicate,
+}
+
+impl History {
+    pub(crate) fn new(cache_bytes: usize) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            first: 0,
+            first_cached: 0,
+            index: HashMap::default(),
+            cache: Cache::new(cache_bytes),
+        }
+    }
+
+    /// Sequence number that the next datagram gets.
+    pub(crate) fn next(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    /// Sequence number of the oldest entry known.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Records a datagram. [`Self::make_room`] must have been called for its bytes.
+    pub(crate) fn push(&mut self, identifier: Identifier, datagram: &[u8], now: Timestamp) -> Pushed {
+        let sequence = self.next();
+        match self.index.entry(identifier) {
+            std::collections::hash_map::Entry::Occupied(_) => return Pushed::Duplicate,
+            std::collections::hash_map::Entry::Vacant(place) => place.insert(sequence),
+        };
+        let span = self.cache.push(datagram);
+        self.entries.push_back(Entry {
+            identifier,
+            fate: Fate::Unknown,
+            in_sketch: false,
+            forwarded_at: now,
+            span,
+        });
+        if span.is_some() { Pushed::Cached } else { Pushed::Uncached }
+    }
+
+    /// Evicts the oldest datagrams until `length` bytes fit; returns how many were evicted whose fate was open. Gives up, evicting
+    /// nothing, when they never could.
+    pub(crate) fn make_room(&mut self, length: usize) -> u64 {
+        if length > self.cache.limit() {
+            return 0;
+        }
+        let mut evicted = 0;
+        while !self.cache.has_room(length) && self.first_cached < self.next() {
+            evicted += u64::from(self.free_oldest());
+        }
+        evicted
+    }
+
+    /// Frees the bytes of the oldest entry that may have some; true when its fate was open.
+    pub(crate) fn free_oldest(&mut self) -> bool {
+        let sequence = self.first_cached;
+        self.first_cached = (sequence + 1).min(self.next());
+        let offset = sequence.saturating_sub(self.first) as usize;
+        let Some(entry) = self.entries.get_mut(offset) else { return false };
+        let Some(span) = entry.span.take() else { return false };
+        let open = matches!(entry.fate, Fate::Unknown | Fate::Missing);
+        self.cache.free_through(span);
+        open
+    }
+
+    /// Frees the bytes of the oldest entries as far as their fate is settled.
+    pub(crate) fn release_settled(&mut self) {
+        while let Some(entry) = self.get(self.first_cached) {
+            if matches!(entry.fate, Fate::Unknown | Fate::Missing) && entry.span.is_some() {
+                break;
+            }
+            self.free_oldest();
+        }
+    }
+
+    /// Forgets the oldest entries beyond the limits. `forget` is called for each entry that is forgotten with its sequence number.
+    pub(crate) fn trim(&mut self, mut forget: impl FnMut(u64, &Entry)) {
+        while let Some(entry) = self.entries.front() {
+            let settled = matches!(entry.fate, Fate::Received | Fate::GivenUp);
+            let limit = if settled { SETTLED_ENTRIES } else { MAXIMUM_ENTRIES };
+            if self.entries.len() <= limit {
+                break;
+            }
+            if self.first_cached <= self.first {
+                self.free_oldest();
+            }
+            if let Some(entry) = self.entries.pop_front() {
+                self.index.remove(&entry.identifier);
+                forget(self.first, &entry);
+                self.first += 1;
+            }
+        }
+    }
+
+    pub(crate) fn sequence_of(&self, identifier: Identifier) -> Option<u64> {
+        self.index.get(&identifier).copied()
+    }
+
+    pub(crate) fn get(&self, sequence: u64) -> Option<&Entry> {
+        self.entries.get(sequence.checked_sub(self.first)? as usize)
+    }
+
+    pub(crate) fn get_mut(&mut self, sequence: u64) -> Option<&mut Entry> {
+        self.entries.get_mut(sequence.checked_sub(self.first)? as usize)
+    }
+
+    /// The bytes of an entry, in two pieces where they wrap around the ring.
+    pub(crate) fn bytes(&self, sequence: u64) -> Option<(&[u8], &[u8])> {
+        self.cache.get(self.get(sequence)?.span?)
+    }
+
+    /// Length of an entry's datagram while its bytes are kept.
+    pub(crate) fn cached_length(&self, sequence: u64) -> Option<usize> {
+        Some(usize::from(self.get(sequence)?.span?.length))
+    }
+
+    /// Datagrams whose bytes are kept, as an upper bound (settled ones in the middle count).
+    pub(crate) fn cached_entries(&self) -> u64 {
+        self.next() - self.first_cached.max(self.first)
+    }
+}
+
+/// Identifiers are uniformly random already; one multiplication spreads them over the bits that the table looks at.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct IdentifierHasher(u64);
+
+impl Hasher for IdentifierHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte) ^ self.0 as u32);
+        }
+    }
+
+    #[inline]
+    fn write_u32(&mut self, value: u32) {
+        self.0 = u64::from(value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identifier(number: u64) -> Identifier {
+        Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn push(history: &mut History, number: u64, length: usize) -> Pushed {
+        history.make_room(length);
+        history.push(identifier(number), &vec![number as u8; length], Timestamp::ZERO)
+    }
+
+    #[test]
+    fn the_oldest_bytes_go_first_and_their_identifiers_stay() {
+        let mut history = History::new(10_000);
+        for number in 0..20 {
+            assert_eq!(push(&mut history, number, 1000), Pushed::Cached);
+        }
+        assert_eq!(history.cache().len(), 10_000);
+        assert!(history.bytes(9).is_none());
+        assert_eq!(history.bytes(10).map(|(first, second)| first.len() + second.len()), Some(1000));
+        assert_eq!(history.sequence_of(identifier(3)), Some(3));
+    }
+
+    #[test]
+    fn a_datagram_larger_than_the_cache_evicts_nothing() {
+        let mut history = History::new(10_000);
+        push(&mut history, 1, 5000);
+        assert_eq!(push(&mut history, 2, 20_000), Pushed::Uncached);
+        assert!(history.bytes(0).is_some());
+    }
+
+    #[test]
+    fn duplicates_are_not_recorded() {
+        let mut history = History::new(10_000);
+        push(&mut history, 1, 100);
+        assert_eq!(push(&mut history, 1, 100), Pushed::Duplicate);
+        assert_eq!(history.next(), 1);
+    }
+
+    #[test]
+    fn old_entries_are_forgotten_settled_ones_sooner() {
+        let mut history = History::new(1 << 20);
+        for number in 0..40_000u64 {
+            push(&mut history, number, 10);
+            if number < 10_000
+                && let Some(entry) = history.get_mut(number)
+            {
+                entry.fate = Fate::Received;
+            }
+            history.release_settled();
+            history.trim(|_, _| {});
+        }
+        assert_eq!(history.next() - history.first(), MAXIMUM_ENTRIES as u64);
+        assert_eq!(history.sequence_of(identifier(0)), None);
+        assert_eq!(history.index.len(), MAXIMUM_ENTRIES);
+        assert!(history.cache().len() <= MAXIMUM_ENTRIES * 10);
+    }
+}

@@ -1,0 +1,58 @@
+//! What a call wants done: datagrams to the client, events to the log.
+
+use crate::event::Event;
+
+/// Datagrams to send to the client of the flow, and events to log. Reused between calls; the caller drains it.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    events: Vec<Event>,
+}
+
+impl Outbox {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Each datagram that is to be sent to the client now, in order.
+    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        self.ends.iter().scan(0, |start, end| {
+            let datagram = &self.bytes[*start..*end];
+            *start = *end;
+            Some(datagram)
+        })
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Takes the events that happened.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        core::mem::take(&mut self.events)
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.events.clear();
+    }
+
+    /// Appends one datagram, written by `write`; nothing written is nothing sent.
+    pub(crate) fn send<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let start = self.bytes.len();
+        let result = write(&mut self.bytes);
+        if self.bytes.len() > start {
+            self.ends.push(self.bytes.len());
+        }
+        result
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}

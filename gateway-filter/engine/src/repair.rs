@@ -1,0 +1,143 @@
+//! When a missing datagram is sent again, how often, and when it is given up.
+//!
+//! A datagram is missing when something sent after it has arrived. It is repaired at once. The repair itself is known to be lost when
+//! something sent after the *repair* has arrived and the datagram is still missing (the paper's re-queueing at the tail, section 4,
+//! without moving anything), or when clearly more than a round trip has passed.
+
+use core::time::Duration;
+
+use packrat_estimate::{PathEstimate, Timestamp};
+
+/// More transmissions than this of one datagram never help.
+const MAXIMUM_TRANSMISSIONS: u32 = 12;
+/// Copies of one repair at once.
+const MAXIMUM_COPIES: u32 = 3;
+/// Round trip assumed before one was measured.
+const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(60);
+/// How long after the loss a client that does not hold back acknowledgements can still use a repair.
+const MINIMUM_DEADLINE: Duration = Duration::from_millis(60);
+/// Clients send eACKs at least this often while they miss something.
+const EACK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A datagram under repair.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Repair {
+    found_at: Timestamp,
+    last_sent_at: Timestamp,
+    transmissions: u32,
+    /// Sequence number of the next datagram to be forwarded when the repair was last sent.
+    mark: u64,
+}
+
+/// What to do about a missing datagram now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Send it.
+    Send,
+    /// Its repair is on the way.
+    Wait,
+    /// Too late, or tried too often.
+    GiveUp,
+}
+
+impl Repair {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self { found_at: now, last_sent_at: now, transmissions: 0, mark: 0 }
+    }
+
+    pub(crate) fn transmissions(&self) -> u32 {
+        self.transmissions
+    }
+
+    /// Decides on an eACK that showed it missing, whose newest datagram has sequence number `newest`.
+    pub(crate) fn decide(
+        &self,
+        newest: Option<u64>,
+        path: &PathEstimate,
+        maximum_hold: Duration,
+        now: Timestamp,
+    ) -> Decision {
+        let round_trip = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        let deadline = self.found_at + maximum_hold.max(MINIMUM_DEADLINE).max(round_trip * 2);
+        if now > deadline || self.transmissions >= MAXIMUM_TRANSMISSIONS {
+            return Decision::GiveUp;
+        }
+        if self.transmissions == 0 {
+            return Decision::Send;
+        }
+        let since = now.saturating_since(self.last_sent_at);
+        // The floor guards against a last mile that reorders.
+        let floor = path.minimum_round_trip().unwrap_or(ASSUMED_ROUND_TRIP) * 9 / 10;
+        let overtaken = newest.is_some_and(|newest| newest >= self.mark) && since >= floor;
+        let overdue = since >= round_trip + path.round_trip_variation() * 4 + EACK_INTERVAL;
+        if overtaken || overdue { Decision::Send } else { Decision::Wait }
+    }
+
+    /// It was sent (again).
+    pub(crate) fn sent(&mut self, next_sequence: u64, now: Timestamp) {
+        self.transmissions += 1;
+        self.last_sent_at = now;
+        self.mark = next_sequence;
+    }
+}
+
+/// How many copies of a repair to send so that, over the rounds that the client's patience allows, the chance that none arrives stays
+/// below `target`; and how far apart.
+pub(crate) fn copies(path: &PathEstimate, maximum_hold: Duration, target: f64) -> (u32, Duration) {
+    let loss = path.loss().max(1e-3);
+    let round = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP) + EACK_INTERVAL;
+    // The client opened its hole about half a round trip before the gateway learned of it.
+    let rounds = (maximum_hold.as_secs_f64() / round.as_secs_f64()).floor().max(1.0);
+    let needed = (target.ln() / loss.min(0.9).ln() / rounds).ceil();
+    let spacing = (round / 8).clamp(Duration::from_millis(1), Duration::from_millis(8));
+    ((needed as u32).clamp(1, MAXIMUM_COPIES), spacing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOLD: Duration = Duration::from_millis(120);
+
+    fn path(round_trip: Duration, loss: f64) -> PathEstimate {
+        let mut path = PathEstimate::new();
+        for _ in 0..50 {
+            path.on_round_trip(round_trip);
+        }
+        path.on_fate(1000, (1000.0 * loss) as u64);
+        path
+    }
+
+    #[test]
+    fn a_repair_is_sent_at_once_and_again_only_when_it_was_overtaken() {
+        let path = path(Duration::from_millis(4), 0.04);
+        let start = Timestamp::from_millis(1000);
+        let mut repair = Repair::new(start);
+        assert_eq!(repair.decide(Some(7), &path, HOLD, start), Decision::Send);
+        repair.sent(20, start);
+        let at = |millis| start + Duration::from_millis(millis);
+        assert_eq!(repair.decide(Some(19), &path, HOLD, at(4)), Decision::Wait, "nothing later has arrived");
+        assert_eq!(repair.decide(Some(25), &path, HOLD, at(1)), Decision::Wait, "faster than any round trip");
+        assert_eq!(repair.decide(Some(20), &path, HOLD, at(4)), Decision::Send);
+        assert_eq!(repair.decide(Some(19), &path, HOLD, at(16)), Decision::Send, "overdue on a quiet flow");
+        assert_eq!(repair.decide(Some(20), &path, HOLD, at(121)), Decision::GiveUp);
+    }
+
+    #[test]
+    fn tries_are_bounded() {
+        let path = path(Duration::from_millis(1), 0.5);
+        let start = Timestamp::from_millis(1000);
+        let mut repair = Repair::new(start);
+        for _ in 0..MAXIMUM_TRANSMISSIONS {
+            repair.sent(0, start);
+        }
+        assert_eq!(repair.decide(Some(9), &path, HOLD, start + Duration::from_millis(10)), Decision::GiveUp);
+    }
+
+    #[test]
+    fn copies_follow_loss_and_round_trip() {
+        assert_eq!(copies(&path(Duration::from_millis(4), 0.04), HOLD, 1e-5).0, 1);
+        assert!(copies(&path(Duration::from_millis(60), 0.10), HOLD, 1e-5).0 >= 3);
+        assert_eq!(copies(&path(Duration::from_millis(60), 0.0), HOLD, 1e-5).0, 2);
+    }
+}

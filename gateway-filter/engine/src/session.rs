@@ -1,0 +1,694 @@
+//! The reconciliation of one assisted flow.
+//!
+//! The gateway knows what it forwarded, in order; an eACK brings a sketch of what the client has. Both sets grow for as long as the
+//! epoch lasts, only their difference is small. At each eACK the gateway inserts what it forwarded up to the client's newest datagram
+//! (the *horizon*) into its own sketch, subtracts, and decodes both ways:
+//!
+//! - only here: missing at the client. Repaired while the bytes are kept, else given up and folded out of the sketch.
+//! - only there: the client has it, the sketch has not. Forwarded beyond the horizon, before the epoch began, or given up: folded in.
+//!
+//! ```text
+//!                  decoded                      only here, bytes kept
+//!   Unknown ---------------------> Received    Unknown -------------> Missing --+ repaired, still missing
+//!      |                              ^                                | ^  |   | (mark overtaken)
+//!      | only here, bytes gone        | not missing any more           | +--|---+
+//!      v                              +--------------------------------+    | deadline, evicted
+//!   GivenUp <----------------------------------------------------------------+
+//!      +----- only there (it came after all) ----> Received
+//! ```
+//!
+//! State changes only after a successful decode. After a failure the gateway asks for a longer prefix; when the longest fails, too, it
+//! asks for a Reset. A Reset names the next epoch; the client answers with its first eACK of that epoch, whose *anchor* (the
+//! last datagram it had when it emptied its set) says where the gateway's set begins.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use packrat_eack::{Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchLimits};
+use packrat_estimate::{PathEstimate, Timestamp};
+use packrat_wire::handshake::Established;
+use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
+use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
+use packrat_wire::seal::{OpenError, Opener, Sealer};
+
+use crate::budget::FlowBudget;
+use crate::counters::{FlowCounters, FlowGauges};
+use crate::event::{Event, Side};
+use crate::flow::Share;
+use crate::gateway::Gateway;
+use crate::history::{Fate, History, Pushed};
+use crate::outbox::Outbox;
+use crate::repair::{Decision, Repair, copies};
+
+/// The sketches that this gateway keeps at most, whatever a client asks for.
+pub(crate) const LIMITS: SketchLimits = SketchLimits { power_sums: 64, ..SketchLimits::LARGEST };
+/// Failed decodes in a row before a Reset, however long the prefixes were.
+const FAILURES_BEFORE_RESET: u32 = 6;
+/// A Reset is repeated at most this often.
+const RESET_INTERVAL: Duration = Duration::from_millis(10);
+/// Tail probes of one silence.
+const MAXIMUM_PROBES: u32 = 4;
+/// The first tail probe comes no sooner than this after the last datagram.
+const MINIMUM_PROBE_DELAY: Duration = Duration::from_millis(25);
+/// Cache use is told to the gateway in steps of this size.
+const SHARE_STEP: usize = 16 * 1024;
+
+/// The client ended the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended(pub(crate) GoodbyeReason);
+
+/// The reconciliation of one assisted flow.
+pub(crate) struct Session {
+    share: Share,
+    sealer: Sealer,
+    opener: Opener,
+    scheme: IdentifierScheme,
+    key: IdentifierKey,
+    maximum_hold: Duration,
+
+    history: History,
+    sketch: Sketch,
+    decoder: Decoder,
+    epoch: u16,
+    /// Whether it is known where the client's set of this epoch begins.
+    anchored: bool,
+    /// Everything before this sequence number has been considered for the sketch.
+    horizon: u64,
+    /// Counter of the newest eACK processed.
+    newest_eack: Option<u32>,
+    failures: u32,
+    /// A Reset that the client has not answered yet, and when it was last sent.
+    pending_reset: Option<(u16, ResetReason, Timestamp)>,
+
+    missing: BTreeMap<u64, Repair>,
+    /// Spaced copies of repairs that are still to be sent, by time.
+    copies: VecDeque<(Timestamp, u64)>,
+    budget: FlowBudget,
+    forwarded_since_eack: u64,
+    path: PathEstimate,
+    /// Sequence number of the newest datagram whose round trip was measured.
+    measured: Option<u64>,
+
+    last_forward: Timestamp,
+    probes: u32,
+    probe_at: Option<Timestamp>,
+
+    totals: Totals,
+    plaintext: Vec<u8>,
+    message: Vec<u8>,
+    only_here: Vec<Identifier>,
+    only_there: Vec<Identifier>,
+    candidates: Vec<Identifier>,
+}
+
+impl core::fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter
+            .debug_struct("Session")
+            .field("name", &self.name())
+            .field("epoch", &self.epoch)
+            .field("horizon", &self.horizon)
+            .field("next", &self.history.next())
+            .field("missing", &self.missing)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(crate) fn new(
+        gateway: Arc<Gateway>,
+        established: Established,
+        maximum_hold: Duration,
+        now: Timestamp,
+    ) -> Self {
+        let terms = &established.terms;
+        Self {
+            history: History::new(gateway.config.cache_bytes_per_flow),
+            sketch: Sketch::new(terms.sketch_key(), terms.limits),
+            decoder: Decoder::new(),
+            scheme: terms.scheme,
+            key: terms.identifier_key(),
+            sealer: established.sealer,
+            opener: established.opener,
+            maximum_hold,
+            epoch: 0,
+            anchored: false,
+            horizon: 0,
+            newest_eack: None,
+            failures: 0,
+            pending_reset: None,
+            missing: BTreeMap::new(),
+            copies: VecDeque::new(),
+            budget: FlowBudget::new(gateway.config.repair_budget),
+            forwarded_since_eack: 0,
+            path: PathEstimate::new(),
+            measured: None,
+            last_forward: now,
+            probes: 0,
+            probe_at: None,
+            totals: Totals::default(),
+            plaintext: Vec::new(),
+            message: Vec::new(),
+            only_here: Vec::new(),
+            only_there: Vec::new(),
+            candidates: Vec::new(),
+            share: Share::new(gateway),
+        }
+    }
+
+    pub(crate) fn name(&self) -> u32 {
+        self.sealer.session()
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            cache_high_water: u32::try_from(self.history.cache().high_water()).unwrap_or(u32::MAX),
+            ..self.totals
+        }
+    }
+
+    pub(crate) fn gauges(&self) -> FlowGauges {
+        FlowGauges {
+            assisted: 1,
+            cache_bytes: self.history.cache().len() as u64,
+            cache_high_water_bytes: self.history.cache().high_water() as u64,
+            cache_entries: self.history.cached_entries(),
+            round_trip_microseconds: self
+                .path
+                .round_trip()
+                .map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            loss_ppm: (self.path.loss() * 1e6) as u64,
+        }
+    }
+
+    /// A datagram passes: remember its identifier, keep its bytes.
+    pub(crate) fn forward(&mut self, datagram: &[u8], now: Timestamp, counters: &mut FlowCounters) {
+        let identifier = self.key.identify(self.scheme, datagram);
+        counters.evictions_full += self.history.make_room(datagram.len());
+        match self.history.push(identifier, datagram, now) {
+            Pushed::Cached => counters.datagrams_recorded += 1,
+            Pushed::Uncached => {
+                counters.datagrams_recorded += 1;
+                counters.datagrams_uncached += 1;
+            }
+            Pushed::Duplicate => {
+                counters.datagrams_duplicated += 1;
+                return;
+            }
+        }
+        self.budget.earn(datagram.len());
+        self.forwarded_since_eack += datagram.len() as u64;
+        self.last_forward = now;
+        self.probes = 0;
+        self.probe_at = Some(now + self.probe_delay());
+        self.trim();
+        if self.history.cache().len().abs_diff(self.share.held()) > SHARE_STEP {
+            self.account(counters);
+        }
+    }
+
+    /// Forgets old history. What was never considered for the sketch is considered now, so that the horizon stays inside the history.
+    fn trim(&mut self) {
+        let Self { history, sketch, horizon, missing, anchored, .. } = self;
+        history.trim(|sequence, entry| {
+            missing.remove(&sequence);
+            if sequence >= *horizon {
+                *horizon = sequence + 1;
+                if *anchored && !entry.in_sketch {
+                    sketch.insert(entry.identifier);
+                }
+            }
+        });
+    }
+
+    /// Tells the gateway what this session holds; when all together hold too much, this one gives back half.
+    fn account(&mut self, counters: &mut FlowCounters) {
+        if self.share.hold(self.history.cache().len()) {
+            let keep = self.history.cache().len() / 2;
+            while self.history.cache().len() > keep {
+                counters.evictions_full += u64::from(self.history.free_oldest());
+            }
+            self.share.hold(self.history.cache().len());
+        }
+    }
+
+    /// A sealed datagram from the client's address.
+    pub(crate) fn control(
+        &mut self,
+        datagram: &[u8],
+        now: Timestamp,
+        counters: &mut FlowCounters,
+        out: &mut Outbox,
+    ) -> Option<Ended> {
+        let mut plaintext = core::mem::take(&mut self.plaintext);
+        let ended = match self.opener.open(datagram, &mut plaintext) {
+            Err(OpenError::Replayed) => {
+                counters.sealed_replayed += 1;
+                None
+            }
+            Err(OpenError::Forged) => {
+                counters.sealed_forged += 1;
+                None
+            }
+            Err(_) => {
+                counters.sealed_malformed += 1;
+                None
+            }
+            Ok(counter) => match Message::decode(&plaintext) {
+                Ok(Message::Eack(eack)) => {
+                    self.on_eack(counter, &eack, now, counters, out);
+                    None
+                }
+                Ok(Message::Reset { epoch, reason }) => {
+                    self.on_client_reset(epoch, reason, counters, out);
+                    None
+                }
+                Ok(Message::Goodbye { reason }) => Some(Ended(reason)),
+                Ok(_) | Err(_) => {
+                    counters.sealed_malformed += 1;
+                    None
+                }
+            },
+        };
+        self.plaintext = plaintext;
+        ended
+    }
+
+    fn on_eack(
+        &mut self,
+        counter: u32,
+        eack: &Eack<'_>,
+        now: Timestamp,
+        counters: &mut FlowCounters,
+        out: &mut Outbox,
+    ) {
+        counters.eacks_received += 1;
+        counters.eack_prefix_bytes += eack.prefix.len() as u64;
+        if !self.accept_epoch(eack, now, counters, out) {
+            return;
+        }
+        // Sets only grow: what an older eACK says is known, or was wrong.
+        if self.newest_eack.is_some_and(|newest| counter <= newest) {
+            counters.eacks_stale += 1;
+            return;
+        }
+        self.share.gateway().budget.earn(core::mem::take(&mut self.forwarded_since_eack));
+        if !self.anchored {
+            self.begin_epoch(eack);
+        }
+        let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
+        if let Some(newest) = newest {
+            self.measure(newest, eack.newest_age, now);
+        }
+        let covered_from = self.horizon;
+        self.advance_horizon(newest);
+        match self.decode(eack, covered_from) {
+            Some(()) => {
+                self.newest_eack = Some(counter);
+                self.failures = 0;
+                counters.eacks_decoded += 1;
+                self.settle(covered_from, now, counters);
+                self.repair(newest, now, counters, out);
+                self.history.release_settled();
+                self.account(counters);
+                let nothing_to_wait_for = eack.holes > 0 && self.missing.is_empty();
+                if eack.echo || nothing_to_wait_for {
+                    self.report(counter, None, counters, out);
+                }
+            }
+            None => self.on_failed_decode(counter, eack, now, counters, out),
+        }
+        self.trim();
+        self.schedule_probe(now);
+    }
+
+    /// Whether an eACK belongs to this epoch; may begin a new one.
+    fn accept_epoch(
+        &mut self,
+        eack: &Eack<'_>,
+        now: Timestamp,
+        counters: &mut FlowCounters,
+        out: &mut Outbox,
+    ) -> bool {
+        if eack.epoch == self.epoch && self.pending_reset.is_none() {
+            return true;
+        }
+        if is_newer(eack.epoch, self.epoch) {
+            self.enter_epoch(eack.epoch);
+            return true;
+        }
+        counters.eacks_other_epoch += 1;
+        match self.pending_reset {
+            Some((epoch, reason, sent_at)) if now.saturating_since(sent_at) >= RESET_INTERVAL => {
+                self.pending_reset = Some((epoch, reason, now));
+                self.send(&Message::Reset { epoch, reason }, out);
+            }
+            // The client has not heard of the Reset that it asked for itself, or its eACK was overtaken: nothing to do.
+            _ => {}
+        }
+        false
+    }
+
+    fn enter_epoch(&mut self, epoch: u16) {
+        self.epoch = epoch;
+        self.pending_reset = None;
+        self.anchored = false;
+        self.newest_eack = None;
+        self.failures = 0;
+        self.missing.clear();
+        self.copies.clear();
+        self.sketch.clear();
+    }
+
+    /// Finds where the client's set begins: behind its anchor. Everything up to there is settled, one way or the other.
+    fn begin_epoch(&mut self, eack: &Eack<'_>) {
+        let anchor = eack.anchor.and_then(|identifier| self.history.sequence_of(identifier));
+        let start = match anchor {
+            Some(anchor) => anchor + 1,
+            // Nothing received before, or before this gateway remembers: the session's first epoch begins with its first datagram,
+            // a later one with the client's newest.
+            None if self.epoch == 0 => self.history.first(),
+            None => eack
+                .newest
+                .and_then(|identifier| self.history.sequence_of(identifier))
+                .unwrap_or(self.history.next()),
+        };
+        for sequence in self.history.first()..self.history.next() {
+            if let Some(entry) = self.history.get_mut(sequence) {
+                entry.in_sketch = false;
+                if sequence < start && entry.fate != Fate::Received {
+                    entry.fate = Fate::GivenUp;
+                } else if sequence >= start {
+                    entry.fate = Fate::Unknown;
+                }
+            }
+        }
+        self.horizon = start;
+        self.anchored = true;
+        self.history.release_settled();
+    }
+
+    fn measure(&mut self, newest: u64, age: Duration, now: Timestamp) {
+        if self.measured.is_some_and(|measured| newest <= measured) || self.missing.contains_key(&newest) {
+            return;
+        }
+        if let Some(entry) = self.history.get(newest) {
+            self.path.on_round_trip(now.saturating_since(entry.forwarded_at).saturating_sub(age));
+            self.measured = Some(newest);
+        }
+    }
+
+    /// Inserts everything up to the client's newest datagram into the sketch. Idempotent, so that a failed decode does no harm.
+    fn advance_horizon(&mut self, newest: Option<u64>) {
+        let Some(newest) = newest else { return };
+        for sequence in self.horizon..=newest {
+            let Some(entry) = self.history.get_mut(sequence) else { continue };
+            if !entry.in_sketch {
+                entry.in_sketch = true;
+                self.sketch.insert(entry.identifier);
+            }
+        }
+        self.horizon = self.horizon.max(newest + 1);
+    }
+
+    /// Decodes the difference into `only_here` and `only_there`; `None` when that fails. Changes nothing else.
+    fn decode(&mut self, eack: &Eack<'_>, covered_from: u64) -> Option<()> {
+        self.candidates.clear();
+        let history = &self.history;
+        self.candidates.extend(
+            self.missing
+                .keys()
+                .copied()
+                .chain(covered_from..self.horizon)
+                .filter_map(|sequence| history.get(sequence).map(|entry| entry.identifier)),
+        );
+        let prefix = EncodedPrefix::new(eack.encoding, eack.prefix).ok()?;
+        let difference =
+            self.sketch.decode(prefix, self.candidates.iter().copied(), &mut self.decoder).ok()?;
+        self.only_here.clear();
+        self.only_here.extend_from_slice(difference.only_here);
+        self.only_there.clear();
+        self.only_there.extend_from_slice(difference.only_there);
+        Some(())
+    }
+
+    /// Takes in what a decoded eACK says.
+    fn settle(&mut self, covered_from: u64, now: Timestamp, counters: &mut FlowCounters) {
+        let only_there = core::mem::take(&mut self.only_there);
+        for &identifier in &only_there {
+            self.sketch.insert(identifier);
+            match self.history.sequence_of(identifier).and_then(|sequence| self.history.get_mut(sequence)) {
+                Some(entry) => {
+                    entry.in_sketch = true;
+                    entry.fate = Fate::Received;
+                }
+                None => counters.identifiers_foreign += 1,
+            }
+        }
+        self.only_there = only_there;
+
+        let only_here = core::mem::take(&mut self.only_here);
+        let (mut still_missing, mut newly_missing) = (Vec::with_capacity(only_here.len()), 0u64);
+        for &identifier in &only_here {
+            let Some(sequence) = self.history.sequence_of(identifier) else {
+                self.fold_out(identifier);
+                continue;
+            };
+            still_missing.push(sequence);
+            if let std::collections::btree_map::Entry::Vacant(place) = self.missing.entry(sequence) {
+                place.insert(Repair::new(now));
+                newly_missing += 1;
+                if let Some(entry) = self.history.get_mut(sequence) {
+                    entry.fate = Fate::Missing;
+                }
+            }
+        }
+        self.only_here = only_here;
+        still_missing.sort_unstable();
+
+        let Self { missing, history, .. } = self;
+        missing.retain(|sequence, repair| {
+            let keep = still_missing.binary_search(sequence).is_ok();
+            if !keep {
+                counters.repairs_arrived += u64::from(repair.transmissions() > 0);
+                if let Some(entry) = history.get_mut(*sequence) {
+                    entry.fate = Fate::Received;
+                }
+            }
+            keep
+        });
+        for sequence in covered_from..self.horizon {
+            if let Some(entry) = self.history.get_mut(sequence)
+                && entry.fate == Fate::Unknown
+            {
+                entry.fate = Fate::Received;
+            }
+        }
+        counters.datagrams_missing += newly_missing;
+        self.path.on_fate(self.horizon - covered_from, newly_missing.min(self.horizon - covered_from));
+    }
+
+    fn fold_out(&mut self, identifier: Identifier) {
+        self.sketch.remove(identifier);
+    }
+
+    fn give_up(&mut self, sequence: u64) {
+        self.missing.remove(&sequence);
+        self.totals.unrepairable += 1;
+        let Some(entry) = self.history.get_mut(sequence) else { return };
+        entry.fate = Fate::GivenUp;
+        if entry.in_sketch {
+            entry.in_sketch = false;
+            let identifier = entry.identifier;
+            self.fold_out(identifier);
+        }
+    }
+
+    /// Sends what is missing and worth sending.
+    fn repair(&mut self, newest: Option<u64>, now: Timestamp, counters: &mut FlowCounters, out: &mut Outbox) {
+        if self.missing.is_empty() {
+            return;
+        }
+        let target = self.share.gateway().config.residual_loss_target;
+        let (copies, spacing) = copies(&self.path, self.maximum_hold, target);
+        let sequences: Vec<u64> = self.missing.keys().copied().collect();
+        for sequence in sequences {
+            let Some(repair) = self.missing.get(&sequence) else { continue };
+            if self.history.cached_length(sequence).is_none() {
+                counters.repairs_evicted += 1;
+                self.give_up(sequence);
+                continue;
+            }
+            match repair.decide(newest, &self.path, self.maximum_hold, now) {
+                Decision::Wait => {}
+                Decision::GiveUp => {
+                    counters.repairs_late += 1;
+                    self.give_up(sequence);
+                }
+                Decision::Send => {
+                    if self.send_repair(sequence, now, counters, out) {
+                        for copy in 1..copies {
+                            self.copies.push_back((now + spacing * copy, sequence));
+                        }
+                    }
+                }
+            }
+        }
+        self.copies.make_contiguous().sort_unstable();
+    }
+
+    /// Sends one datagram again, if the budget allows.
+    fn send_repair(
+        &mut self,
+        sequence: u64,
+        now: Timestamp,
+        counters: &mut FlowCounters,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some((first, second)) = self.history.bytes(sequence) else { return false };
+        let length = first.len() + second.len();
+        if !self.share.gateway().budget.take(&mut self.budget, length) {
+            counters.budget_refusals += 1;
+            return false;
+        }
+        out.send(|bytes| {
+            bytes.extend_from_slice(first);
+            bytes.extend_from_slice(second);
+        });
+        counters.repair_bytes += length as u64;
+        self.totals.repair_transmissions += 1;
+        let next = self.history.next();
+        if let Some(repair) = self.missing.get_mut(&sequence) {
+            if repair.transmissions() == 0 {
+                counters.repairs += 1;
+                self.totals.repaired += 1;
+            } else {
+                counters.repair_copies += 1;
+            }
+            repair.sent(next, now);
+        }
+        true
+    }
+
+    fn on_failed_decode(
+        &mut self,
+        counter: u32,
+        eack: &Eack<'_>,
+        now: Timestamp,
+        counters: &mut FlowCounters,
+        out: &mut Outbox,
+    ) {
+        counters.eacks_failed += 1;
+        self.totals.decode_failures += 1;
+        self.failures += 1;
+        match self.sketch.limits().longer(eack.encoding).filter(|_| self.failures < FAILURES_BEFORE_RESET) {
+            Some(wanted) => self.report(counter, Some(wanted), counters, out),
+            None => {
+                let (epoch, reason) = (self.epoch.wrapping_add(1), ResetReason::DecodeFailed);
+                counters.resets_gateway += 1;
+                self.totals.resets += 1;
+                self.pending_reset = Some((epoch, reason, now));
+                self.send(&Message::Reset { epoch, reason }, out);
+                out.event(Event::Reset { session: self.name(), side: Side::Gateway, reason, epoch });
+            }
+        }
+    }
+
+    fn on_client_reset(
+        &mut self,
+        epoch: u16,
+        reason: ResetReason,
+        counters: &mut FlowCounters,
+        out: &mut Outbox,
+    ) {
+        if !is_newer(epoch, self.epoch) {
+            counters.eacks_other_epoch += 1;
+            return;
+        }
+        counters.resets_client += 1;
+        self.totals.resets += 1;
+        self.enter_epoch(epoch);
+        out.event(Event::Reset { session: self.name(), side: Side::Client, reason, epoch });
+    }
+
+    fn report(&mut self, echo: u32, wanted: Option<Encoding>, counters: &mut FlowCounters, out: &mut Outbox) {
+        counters.reports_sent += 1;
+        let report = Report {
+            epoch: self.epoch,
+            echo,
+            // Reports are sent while the eACK is processed.
+            echo_age: Duration::ZERO,
+            missing: u16::try_from(self.missing.len()).unwrap_or(u16::MAX),
+            wanted,
+            round_trip: self.path.round_trip().unwrap_or_default(),
+            loss: (self.path.loss() * 65536.0).min(65535.0) as u16,
+            totals: self.totals(),
+        };
+        self.send(&Message::Report(report), out);
+    }
+
+    fn send(&mut self, message: &Message<'_>, out: &mut Outbox) {
+        self.message.clear();
+        message.encode(&mut self.message);
+        // A used-up counter or an oversized message (neither can happen in practice) costs the message, nothing else.
+        let _ = out.send(|bytes| self.sealer.seal(&self.message, bytes));
+    }
+
+    pub(crate) fn say_goodbye(&mut self, reason: GoodbyeReason, out: &mut Outbox) {
+        self.send(&Message::Goodbye { reason }, out);
+    }
+
+    fn probe_delay(&self) -> Duration {
+        let round_trip = self.path.round_trip().unwrap_or(MINIMUM_PROBE_DELAY);
+        (round_trip * 2 + self.path.round_trip_variation() * 4).max(MINIMUM_PROBE_DELAY) * (1 << self.probes)
+    }
+
+    fn schedule_probe(&mut self, now: Timestamp) {
+        let tail = self.anchored && (self.horizon < self.history.next() || !self.missing.is_empty());
+        self.probe_at = (tail && self.probes < MAXIMUM_PROBES)
+            .then(|| (self.last_forward + self.probe_delay()).max(now + MINIMUM_PROBE_DELAY / 2));
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
+        let copy = self.copies.front().map(|(at, _)| *at);
+        match (copy, self.probe_at) {
+            (Some(copy), Some(probe)) => Some(copy.min(probe)),
+            (copy, probe) => copy.or(probe),
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, counters: &mut FlowCounters, out: &mut Outbox) {
+        while let Some(&(at, sequence)) = self.copies.front() {
+            if at > now {
+                break;
+            }
+            self.copies.pop_front();
+            if self.missing.contains_key(&sequence) {
+                self.send_repair(sequence, now, counters, out);
+            }
+        }
+        if self.probe_at.is_some_and(|at| at <= now) {
+            self.probe(now, counters, out);
+        }
+    }
+
+    /// The flow went quiet and its tail is unacknowledged: the last datagram, sent again, makes the client speak (as TCP's tail loss
+    /// probe, RFC 8985 section 7, with the difference that a duplicate is harmless to the base connection).
+    fn probe(&mut self, now: Timestamp, counters: &mut FlowCounters, out: &mut Outbox) {
+        let last = self.history.next().checked_sub(1);
+        if self.newest_eack.is_some()
+            && let Some(last) = last
+            && self.send_repair(last, now, counters, out)
+        {
+            counters.tail_probes += 1;
+        }
+        self.probes += 1;
+        self.schedule_probe(now);
+    }
+}
+
+/// Epochs are compared on a circle of 2^16.
+fn is_newer(epoch: u16, than: u16) -> bool {
+    (1..=u16::MAX / 2).contains(&epoch.wrapping_sub(than))
+}

@@ -1,0 +1,382 @@
+//! A gateway and a client in virtual time, with everything that can go wrong between them.
+//!
+//! The base connection is a plain sequence of numbered datagrams; forwarding is the test's own and never depends on the engine, as in
+//! the dataplane. What is checked: repairs are exact copies, caches stay within their bounds, holes are filled before the client
+//! reveals them, nothing ends in a Reset, and whatever is thrown at either end, nothing panics.
+
+#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::time::Duration;
+
+use packrat_client::{Assist, AssistState, AssistStats, ClientConfig, Datagram};
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
+use packrat_estimate::Timestamp;
+use packrat_wire::is_control;
+use packrat_wire::message::GoodbyeReason;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+/// One direction of the last mile.
+#[derive(Clone, Copy)]
+struct Weather {
+    delay: Duration,
+    loss: f64,
+    /// Mean number of datagrams lost in a row.
+    burst: f64,
+    duplication: f64,
+    /// Share of datagrams that are late by up to `lateness`.
+    reordering: f64,
+    lateness: Duration,
+}
+
+impl Weather {
+    fn calm(delay: Duration) -> Self {
+        Self { delay, loss: 0.0, burst: 1.0, duplication: 0.0, reordering: 0.0, lateness: Duration::ZERO }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Scenario {
+    down: Weather,
+    up: Weather,
+    datagrams: u64,
+    /// Between two datagrams of the server.
+    spacing: Duration,
+    cache_bytes: usize,
+    /// Share of datagrams lost before the gateway: nobody can repair them.
+    far_loss: f64,
+    /// Random control datagrams thrown at both ends.
+    hostile: bool,
+}
+
+const WIFI: Scenario = Scenario {
+    down: Weather {
+        delay: Duration::from_millis(2),
+        loss: 0.04,
+        burst: 1.0,
+        duplication: 0.0,
+        reordering: 0.0,
+        lateness: Duration::ZERO,
+    },
+    up: Weather {
+        delay: Duration::from_millis(2),
+        loss: 0.04,
+        burst: 1.0,
+        duplication: 0.0,
+        reordering: 0.0,
+        lateness: Duration::ZERO,
+    },
+    datagrams: 3000,
+    spacing: Duration::from_micros(480),
+    cache_bytes: 256 * 1024,
+    far_loss: 0.0,
+    hostile: false,
+};
+
+struct Outcome {
+    client: AssistStats,
+    gateway: FlowCounters,
+    lost: u64,
+    delivered: BTreeSet<u64>,
+    cache_high_water: u64,
+    cache_bytes_at_end: u64,
+}
+
+enum Event {
+    Server(u64),
+    AtClient(Vec<u8>),
+    AtGateway(Vec<u8>),
+}
+
+struct World {
+    random: ChaCha8Rng,
+    events: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    pending: std::collections::HashMap<u64, Event>,
+    order: u64,
+    /// Datagrams still to be lost in the current burst, per direction.
+    bursts: [u64; 2],
+    /// Links are FIFO unless they reorder: the latest arrival so far, per direction.
+    latest: [Timestamp; 2],
+}
+
+impl World {
+    fn chance(&mut self, probability: f64) -> bool {
+        (self.random.next_u32() as f64) < probability * (u32::MAX as f64)
+    }
+
+    fn at(&mut self, time: Timestamp, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((time, self.order)));
+        self.pending.insert(self.order, event);
+    }
+
+    /// True when the datagram was lost.
+    fn send(&mut self, weather: &Weather, direction: usize, now: Timestamp, datagram: Vec<u8>) -> bool {
+        if self.bursts[direction] > 0 {
+            self.bursts[direction] -= 1;
+            return true;
+        }
+        if weather.loss > 0.0 && self.chance(weather.loss / weather.burst) {
+            while self.chance(1.0 - 1.0 / weather.burst) {
+                self.bursts[direction] += 1;
+            }
+            return true;
+        }
+        let copies = if self.chance(weather.duplication) { 2 } else { 1 };
+        for _ in 0..copies {
+            let mut arrival = now + weather.delay;
+            if self.chance(weather.reordering) {
+                let late = weather.lateness.as_micros() as u64;
+                arrival = arrival + Duration::from_micros(u64::from(self.random.next_u32()) % late.max(1));
+            } else {
+                arrival = arrival.max(self.latest[direction]);
+                self.latest[direction] = arrival;
+            }
+            let event = if direction == 0 {
+                Event::AtClient(datagram.clone())
+            } else {
+                Event::AtGateway(datagram.clone())
+            };
+            self.at(arrival, event);
+        }
+        false
+    }
+}
+
+/// The datagram with a number: random to the eye, the same each time.
+fn datagram(seed: u64, number: u64) -> Vec<u8> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9));
+    let length = 1100 + (random.next_u32() % 150) as usize;
+    let mut bytes = vec![0; length];
+    random.fill_bytes(&mut bytes);
+    bytes[0] |= 0x40;
+    bytes[1..9].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn rubbish(random: &mut ChaCha8Rng) -> Vec<u8> {
+    let mut bytes = vec![0; 5 + (random.next_u32() % 300) as usize];
+    random.fill_bytes(&mut bytes);
+    bytes[..4].copy_from_slice(&[packrat_wire::control::FIRST_BYTE, b'P', b'k', b'r']);
+    bytes[4] = 0x10 | (bytes[4] & 0x0f);
+    bytes
+}
+
+fn run(scenario: &Scenario, seed: u64) -> Outcome {
+    let config = GatewayConfig { cache_bytes_per_flow: scenario.cache_bytes, ..GatewayConfig::default() };
+    let gateway = Gateway::new(config, [9; 32], [8; 32]);
+    let mut flow = Flow::new(gateway.clone());
+    let mut client_seed = [7; 32];
+    client_seed[..8].copy_from_slice(&seed.to_be_bytes());
+    let mut client = Assist::new(ClientConfig::default(), client_seed, Timestamp::ZERO);
+    let peer = "192.0.2.1:4433".parse().unwrap();
+    let mut world = World {
+        random: ChaCha8Rng::seed_from_u64(seed),
+        events: BinaryHeap::new(),
+        pending: Default::default(),
+        order: 0,
+        bursts: [0; 2],
+        latest: [Timestamp::ZERO; 2],
+    };
+    let mut out = Outbox::new();
+    let mut gateway_counters = FlowCounters::default();
+    let (mut lost, mut delivered, mut cache_high_water) = (0, BTreeSet::new(), 0);
+    // The base connection's own handshake takes a moment: the first datagrams come when the client has asked for a gateway.
+    for number in 0..scenario.datagrams {
+        let at = Timestamp::from_millis(5) + scenario.spacing * number as u32;
+        world.at(at, Event::Server(number));
+    }
+    let end = Timestamp::from_millis(5)
+        + scenario.spacing * scenario.datagrams as u32
+        + Duration::from_millis(1500);
+    let mut now = Timestamp::ZERO;
+    let mut steps = 0u64;
+    loop {
+        steps += 1;
+        assert!(steps < 2_000_000, "seed {seed}: the simulation does not come to an end");
+        while let Some(bytes) = client.poll_transmit(now) {
+            assert!(is_control(&bytes));
+            world.send(&scenario.up, 1, now, bytes);
+        }
+        let next =
+            [world.events.peek().map(|Reverse((at, _))| *at), client.next_timeout(), flow.next_timeout()]
+                .into_iter()
+                .flatten()
+                .min();
+        let Some(next) = next.filter(|next| *next <= end) else { break };
+        now = now.max(next);
+        if client.next_timeout().is_some_and(|at| at <= now) {
+            client.handle_timeout(now);
+        }
+        if flow.next_timeout().is_some_and(|at| at <= now) {
+            flow.handle_timeout(now, &mut out);
+        }
+        if world.events.peek().is_some_and(|Reverse((at, _))| *at <= now)
+            && let Some(Reverse((_, order))) = world.events.pop()
+        {
+            match world.pending.remove(&order).unwrap() {
+                Event::Server(number) => {
+                    if !world.chance(scenario.far_loss) {
+                        let bytes = datagram(seed, number);
+                        flow.forward(&bytes, now);
+                        lost += u64::from(world.send(&scenario.down, 0, now, bytes));
+                    }
+                    if scenario.hostile && world.chance(0.05) {
+                        let bytes = rubbish(&mut world.random);
+                        client.on_datagram(&bytes, now);
+                        let bytes = rubbish(&mut world.random);
+                        world.at(now, Event::AtGateway(bytes));
+                    }
+                }
+                Event::AtClient(bytes) => {
+                    if client.on_datagram(&bytes, now) == Datagram::Base {
+                        let number = u64::from_be_bytes(bytes[1..9].try_into().unwrap());
+                        assert_eq!(
+                            bytes,
+                            datagram(seed, number),
+                            "seed {seed}: a repair is not an exact copy"
+                        );
+                        delivered.insert(number);
+                        client.on_packet_number(number, now);
+                    }
+                }
+                Event::AtGateway(bytes) => match gateway.receive(&bytes, peer, now, &mut out) {
+                    Received::Done(_) => {}
+                    Received::Begin(begin) => {
+                        let mut fresh = [0; 32];
+                        world.random.fill_bytes(&mut fresh);
+                        flow.begin(begin, fresh, now, &mut out);
+                    }
+                    Received::ForFlow => flow.control(&bytes, now, &mut out),
+                },
+            }
+        }
+        for bytes in out.datagrams() {
+            world.send(&scenario.down, 0, now, bytes.to_vec());
+        }
+        out.clear();
+        gateway_counters.add(&flow.take_counters());
+        let gauges = flow.gauges();
+        assert!(gauges.cache_bytes <= scenario.cache_bytes as u64);
+        cache_high_water = cache_high_water.max(gauges.cache_high_water_bytes);
+    }
+    let cache_bytes_at_end = flow.gauges().cache_bytes;
+    flow.close(GoodbyeReason::Idle, &mut out);
+    assert!(flow.gauges().cache_bytes == 0 && gateway.sessions() == 0);
+    Outcome {
+        client: client.stats(),
+        gateway: gateway_counters,
+        lost,
+        delivered,
+        cache_high_water,
+        cache_bytes_at_end,
+    }
+}
+
+#[test]
+fn wifi_losses_are_repaired_before_the_sender_could_see_them() {
+    let (mut lost, mut expired, mut eacks, mut failed, mut repairs, mut copies) = (0, 0, 0, 0, 0, 0);
+    for seed in 0..40 {
+        let outcome = run(&WIFI, seed);
+        assert_eq!(outcome.client.state, AssistState::Established, "seed {seed}");
+        assert_eq!(outcome.gateway.resets_gateway + outcome.gateway.resets_client, 0, "seed {seed}");
+        lost += outcome.lost;
+        expired += outcome.client.expired;
+        eacks += outcome.client.eacks;
+        failed += outcome.gateway.eacks_failed;
+        repairs += outcome.gateway.repairs;
+        copies += outcome.gateway.repair_copies;
+        assert!(
+            outcome.cache_bytes_at_end < 20_000,
+            "seed {seed}: {} bytes never freed",
+            outcome.cache_bytes_at_end
+        );
+    }
+    println!("lost {lost} expired {expired} eacks {eacks} failed {failed} repairs {repairs} copies {copies}");
+    assert!(lost > 4000);
+    assert!(expired * 200 < lost, "{expired} of {lost} losses became visible to the sender");
+    assert!(copies * 4 < repairs, "{copies} copies for {repairs} repairs");
+    assert!(failed * 100 < eacks, "{failed} of {eacks} eACKs failed");
+}
+
+#[test]
+fn everything_arrives_and_the_caches_drain_whatever_happens_on_the_way() {
+    let mut resets = 0;
+    for seed in 0..1000 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed ^ 0xfeed);
+        let mut pick = |choices: &[f64]| choices[random.next_u32() as usize % choices.len()];
+        let mut weather = || Weather {
+            delay: Duration::from_micros(pick(&[500.0, 2000.0, 10_000.0, 30_000.0]) as u64),
+            loss: pick(&[0.0, 0.01, 0.04, 0.1, 0.24]),
+            burst: pick(&[1.0, 1.0, 5.0, 20.0]),
+            duplication: pick(&[0.0, 0.0, 0.01, 0.1]),
+            reordering: pick(&[0.0, 0.0, 0.02, 0.2]),
+            lateness: Duration::from_millis(8),
+        };
+        let scenario = Scenario {
+            down: weather(),
+            up: weather(),
+            datagrams: 300,
+            spacing: Duration::from_micros(300 + seed % 7 * 400),
+            cache_bytes: [8 * 1024, 64 * 1024, 1 << 20][seed as usize % 3],
+            far_loss: [0.0, 0.0, 0.02][seed as usize / 3 % 3],
+            hostile: seed % 5 == 0,
+        };
+        let outcome = run(&scenario, seed);
+        assert!(outcome.cache_high_water <= scenario.cache_bytes as u64);
+        assert!(outcome.delivered.len() as u64 <= scenario.datagrams);
+        resets += outcome.gateway.resets_gateway + outcome.gateway.resets_client;
+    }
+    println!("{resets} Resets in 1000 sessions");
+    assert!(resets <= 10, "{resets} Resets in 1000 sessions of foul weather");
+}
+
+#[test]
+fn without_loss_nothing_is_repaired() {
+    let calm = Scenario {
+        down: Weather::calm(Duration::from_millis(2)),
+        up: Weather::calm(Duration::from_millis(2)),
+        ..WIFI
+    };
+    let outcome = run(&calm, 1);
+    assert_eq!((outcome.lost, outcome.client.holes, outcome.gateway.datagrams_missing), (0, 0, 0));
+    assert!(outcome.gateway.repair_bytes <= 5 * 1250, "{:?}", outcome.gateway);
+    assert_eq!(outcome.delivered.len() as u64, calm.datagrams);
+}
+
+#[test]
+fn what_was_lost_before_the_gateway_is_not_waited_for() {
+    let scenario = Scenario { down: Weather::calm(Duration::from_millis(2)), far_loss: 0.02, ..WIFI };
+    let outcome = run(&scenario, 3);
+    assert!(outcome.client.holes > 30);
+    assert_eq!(outcome.gateway.datagrams_missing, 0);
+    assert!(
+        outcome.client.settled * 10 > outcome.client.holes * 8,
+        "{} of {} holes were settled by the gateway's word",
+        outcome.client.settled,
+        outcome.client.holes
+    );
+}
+
+#[test]
+fn a_gateway_that_falls_silent_costs_one_hold_at_most() {
+    // The uplink works for the handshake and then loses everything: no eACK gets through.
+    let mut scenario = WIFI;
+    scenario.up.loss = 0.0;
+    let outcome = run(&scenario, 5);
+    let baseline = outcome.client.filled_in_time;
+    assert!(baseline > 50);
+    scenario.up.loss = 1.0;
+    let silent = run(&scenario, 5);
+    assert_eq!(silent.client.sessions, 0);
+    assert_eq!(silent.client.expired, 0, "holes were waited for without a gateway");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let (first, second) = (run(&WIFI, 11), run(&WIFI, 11));
+    assert_eq!(first.client, second.client);
+    assert_eq!(first.gateway, second.gateway);
+}

@@ -1,0 +1,324 @@
+//! The outer layout of control datagrams.
+//!
+//! ```text
+//!   0        1        2        3        4
+//!  +--------+--------+--------+--------+--------+----
+//!  |  0x0B  |  'P'   |  'k'   |  'r'   |ver|type| ...
+//!  +--------+--------+--------+--------+--------+----
+//! ```
+//!
+//! The first byte lies in 4..=15, the range that RFC 7983 section 7 and RFC 9443 section 2 leave to nobody: STUN, ZRTP,
+//! DTLS, TURN channels, (S)RTP and QUIC with its fixed bit set never start like this. A QUIC sender that greases the fixed bit
+//! (RFC 9287) may, which is what the three magic bytes are for.
+
+use crate::codec::{DecodeError, Reader, Write};
+use crate::cookie::COOKIE_LENGTH;
+
+/// First byte of every control datagram.
+pub const FIRST_BYTE: u8 = 0x0b;
+/// Bytes 1 to 3 of every control datagram.
+pub const MAGIC: [u8; 3] = *b"Pkr";
+/// The version this crate speaks: packrat/1.
+pub const VERSION: u8 = 1;
+/// A Discover is padded to this length: no answer to it is longer.
+pub const DISCOVER_LENGTH: usize = 64;
+/// An Init is padded to this length: no answer to it is longer.
+pub const INIT_LENGTH: usize = 256;
+/// No control datagram is longer than this (UDP payload).
+pub const MAXIMUM_LENGTH: usize = 1400;
+
+const DISCOVER: u8 = 1;
+const OFFER: u8 = 2;
+const INIT: u8 = 3;
+const INIT_ACK: u8 = 4;
+const REFUSAL: u8 = 5;
+const SEALED: u8 = 8;
+
+/// Whether a datagram is Packrat's own (to be consumed) and not the base connection's (to be forwarded).
+#[inline]
+pub fn is_control(datagram: &[u8]) -> bool {
+    datagram.len() > 4 && datagram[0] == FIRST_BYTE && datagram[1..4] == MAGIC
+}
+
+/// Why a gateway refuses to assist; a registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RefusalReason {
+    /// No version in common; the refusal lists the gateway's.
+    Version = 1,
+    /// The gateway is configured not to assist this route.
+    Disabled = 2,
+    /// The gateway has no room (sessions or cache).
+    Full = 3,
+    /// The cookie is too old or was made for another address: start again with a Discover.
+    Cookie = 4,
+}
+
+impl RefusalReason {
+    fn from_byte(byte: u8) -> Result<Self, DecodeError> {
+        Ok(match byte {
+            1 => Self::Version,
+            2 => Self::Disabled,
+            3 => Self::Full,
+            4 => Self::Cookie,
+            _ => return Err(DecodeError::Field("reason")),
+        })
+    }
+}
+
+/// A control datagram as it travels. Sealed ones carry a [`crate::message::Message`] inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control<'a> {
+    /// Client: is there a gateway on this path?
+    Discover {
+        /// Drawn by the client for this attempt; every answer repeats it.
+        nonce: u64,
+        /// Versions that the client speaks, best first.
+        versions: &'a [u8],
+    },
+    /// Gateway: yes. Nothing was kept; the cookie lets the client prove its address.
+    Offer {
+        /// The Discover's.
+        nonce: u64,
+        /// The version to use.
+        version: u8,
+        /// Gateway's time that the cookie is bound to.
+        cookie_time: u32,
+        /// See [`crate::cookie`].
+        cookie: [u8; COOKIE_LENGTH],
+    },
+    /// Client: let us start; first Noise message.
+    Init {
+        /// The Discover's.
+        nonce: u64,
+        /// The Offer's.
+        cookie_time: u32,
+        /// The Offer's.
+        cookie: [u8; COOKIE_LENGTH],
+        /// Noise message 1, its payload are the client's [`crate::handshake::Wishes`].
+        noise: &'a [u8],
+    },
+    /// Gateway: second Noise message; assistance has begun.
+    InitAck {
+        /// The Init's.
+        nonce: u64,
+        /// Noise message 2, its payload are the [`crate::handshake::Terms`].
+        noise: &'a [u8],
+    },
+    /// Gateway: no.
+    Refusal {
+        /// That of the message refused.
+        nonce: u64,
+        /// Why.
+        reason: RefusalReason,
+        /// Versions that the gateway speaks.
+        versions: &'a [u8],
+    },
+    /// Either side, after the handshake: see [`crate::seal`].
+    Sealed {
+        /// The session, as named in the InitAck.
+        session: u32,
+        /// Message counter of this direction, also the AEAD nonce.
+        counter: u32,
+        /// Ciphertext and tag.
+        ciphertext: &'a [u8],
+    },
+}
+
+impl<'a> Control<'a> {
+    /// Parses a UDP payload.
+    ///
+    /// # Errors
+    /// Says what is wrong with it. A [`DecodeError::Version`] on a Discover-like datagram may be answered with a refusal.
+    pub fn decode(datagram: &'a [u8]) -> Result<Self, DecodeError> {
+        if !is_control(datagram) {
+            return Err(DecodeError::NotControl);
+        }
+        let (version, kind) = (datagram[4] >> 4, datagram[4] & 0x0f);
+        let mut reader = Reader::new(&datagram[5..]);
+        // Discover and Refusal keep their layout in every version: they are what versions are negotiated with.
+        if version != VERSION && kind != DISCOVER && kind != REFUSAL {
+            return Err(DecodeError::Version(version));
+        }
+        match kind {
+            DISCOVER => {
+                if datagram.len() < DISCOVER_LENGTH {
+                    return Err(DecodeError::Unpadded);
+                }
+                let nonce = reader.u64()?;
+                let count = reader.u8()?;
+                Ok(Self::Discover { nonce, versions: reader.bytes(usize::from(count))? })
+            }
+            OFFER => {
+                let message = Self::Offer {
+                    nonce: reader.u64()?,
+                    version: reader.u8()?,
+                    cookie_time: reader.u32()?,
+                    cookie: reader.array()?,
+                };
+                reader.finish()?;
+                Ok(message)
+            }
+            INIT => {
+                if datagram.len() < INIT_LENGTH {
+                    return Err(DecodeError::Unpadded);
+                }
+                let (nonce, cookie_time, cookie) = (reader.u64()?, reader.u32()?, reader.array()?);
+                let length = reader.u16()?;
+                Ok(Self::Init { nonce, cookie_time, cookie, noise: reader.bytes(usize::from(length))? })
+            }
+            INIT_ACK => Ok(Self::InitAck { nonce: reader.u64()?, noise: reader.rest() }),
+            REFUSAL => {
+                let (nonce, reason, count) = (reader.u64()?, reader.u8()?, reader.u8()?);
+                let message = Self::Refusal {
+                    nonce,
+                    reason: RefusalReason::from_byte(reason)?,
+                    versions: reader.bytes(usize::from(count))?,
+                };
+                reader.finish()?;
+                Ok(message)
+            }
+            SEALED => {
+                Ok(Self::Sealed { session: reader.u32()?, counter: reader.u32()?, ciphertext: reader.rest() })
+            }
+            other => Err(DecodeError::MessageType(other)),
+        }
+    }
+
+    /// Appends the datagram to `out`, padded where the anti-amplification rule asks for it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        let mut header = |kind: u8| {
+            out.put_u8(FIRST_BYTE);
+            out.extend_from_slice(&MAGIC);
+            out.put_u8(VERSION << 4 | kind);
+        };
+        match *self {
+            Self::Discover { nonce, versions } => {
+                header(DISCOVER);
+                out.put_u64(nonce);
+                put_short_list(out, versions);
+                out.resize(out.len().max(start + DISCOVER_LENGTH), 0);
+            }
+            Self::Offer { nonce, version, cookie_time, cookie } => {
+                header(OFFER);
+                out.put_u64(nonce);
+                out.put_u8(version);
+                out.put_u32(cookie_time);
+                out.extend_from_slice(&cookie);
+            }
+            Self::Init { nonce, cookie_time, cookie, noise } => {
+                header(INIT);
+                out.put_u64(nonce);
+                out.put_u32(cookie_time);
+                out.extend_from_slice(&cookie);
+                out.put_u16(noise.len().min(usize::from(u16::MAX)) as u16);
+                out.extend_from_slice(&noise[..noise.len().min(usize::from(u16::MAX))]);
+                out.resize(out.len().max(start + INIT_LENGTH), 0);
+            }
+            Self::InitAck { nonce, noise } => {
+                header(INIT_ACK);
+                out.put_u64(nonce);
+                out.extend_from_slice(noise);
+            }
+            Self::Refusal { nonce, reason, versions } => {
+                header(REFUSAL);
+                out.put_u64(nonce);
+                out.put_u8(reason as u8);
+                put_short_list(out, versions);
+            }
+            Self::Sealed { session, counter, ciphertext } => {
+                header(SEALED);
+                out.put_u32(session);
+                out.put_u32(counter);
+                out.extend_from_slice(ciphertext);
+            }
+        }
+    }
+}
+
+/// A count byte, then at most 32 bytes: more versions than that would not fit a padded Discover.
+fn put_short_list(out: &mut Vec<u8>, list: &[u8]) {
+    let list = &list[..list.len().min(32)];
+    out.put_u8(list.len() as u8);
+    out.extend_from_slice(list);
+}
+
+/// Length of the outer header of a sealed datagram.
+pub(crate) const SEALED_HEADER_LENGTH: usize = 13;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn base_transports_are_not_control() {
+        for first in 0..=255u8 {
+            let mut datagram = [first; 64];
+            assert!(!is_control(&datagram), "{first:#x}");
+            datagram[1..4].copy_from_slice(&MAGIC);
+            assert_eq!(is_control(&datagram), first == FIRST_BYTE);
+        }
+        assert!((4..=15).contains(&FIRST_BYTE));
+        assert!(!is_control(&[]) && !is_control(&[FIRST_BYTE, b'P', b'k', b'r']));
+    }
+
+    #[test]
+    fn answers_are_never_longer_than_questions() {
+        let (mut discover, mut offer, mut refusal) = (Vec::new(), Vec::new(), Vec::new());
+        Control::Discover { nonce: 1, versions: &[1] }.encode(&mut discover);
+        Control::Offer { nonce: 1, version: 1, cookie_time: 9, cookie: [7; COOKIE_LENGTH] }
+            .encode(&mut offer);
+        Control::Refusal { nonce: 1, reason: RefusalReason::Version, versions: &[1; 32] }
+            .encode(&mut refusal);
+        assert!(offer.len() <= discover.len() && refusal.len() <= discover.len());
+    }
+
+    #[test]
+    fn unpadded_questions_are_refused() {
+        let mut discover = Vec::new();
+        Control::Discover { nonce: 1, versions: &[1] }.encode(&mut discover);
+        assert_eq!(Control::decode(&discover[..DISCOVER_LENGTH - 1]), Err(DecodeError::Unpadded));
+    }
+
+    #[test]
+    fn a_discover_of_another_version_is_still_understood() {
+        let mut discover = Vec::new();
+        Control::Discover { nonce: 77, versions: &[9, 8] }.encode(&mut discover);
+        discover[4] = 9 << 4 | DISCOVER;
+        assert_eq!(Control::decode(&discover), Ok(Control::Discover { nonce: 77, versions: &[9, 8] }));
+        discover[4] = 9 << 4 | SEALED;
+        assert_eq!(Control::decode(&discover), Err(DecodeError::Version(9)));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = Control::decode(&bytes);
+            if bytes.len() > 5 {
+                bytes[0] = FIRST_BYTE;
+                bytes[1..4].copy_from_slice(&MAGIC);
+                bytes[4] = VERSION << 4 | (bytes[4] & 0x0f);
+                let _ = Control::decode(&bytes);
+            }
+        }
+
+        #[test]
+        fn round_trip(nonce: u64, time: u32, cookie: [u8; COOKIE_LENGTH], noise in proptest::collection::vec(any::<u8>(), 0..300),
+                      session: u32, counter: u32, versions in proptest::collection::vec(any::<u8>(), 0..32)) {
+            for control in [
+                Control::Discover { nonce, versions: &versions },
+                Control::Offer { nonce, version: 1, cookie_time: time, cookie },
+                Control::Init { nonce, cookie_time: time, cookie, noise: &noise },
+                Control::InitAck { nonce, noise: &noise },
+                Control::Refusal { nonce, reason: RefusalReason::Full, versions: &versions },
+                Control::Sealed { session, counter, ciphertext: &noise },
+            ] {
+                let mut bytes = Vec::new();
+                control.encode(&mut bytes);
+                prop_assert_eq!(Control::decode(&bytes), Ok(control));
+            }
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! The sealed handshake: Noise NX over X25519, ChaCha20-Poly1305 and BLAKE2s (crate `snow`).
+//!
+//! The client is anonymous, the gateway shows its static key, which the client compares with a pinned one or trusts on first use.
+//! The first message's payload (the client's wishes) travels in the clear but is bound into the transcript: whoever changes it makes
+//! the second message fail. The second message's payload (the terms, with the secret that keys the sketch and the identifiers) is
+//! encrypted.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use packrat_eack::{SketchKey, SketchLimits};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use sha2::{Digest, Sha256};
+use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState, StatelessTransportState};
+use thiserror::Error;
+
+use crate::codec::{DecodeError, Reader, Write};
+use crate::identifier::{IdentifierKey, IdentifierScheme};
+use crate::seal::{Opener, Sealer};
+
+/// The Noise protocol name.
+const PATTERN: &str = "Noise_NX_25519_ChaChaPoly_BLAKE2s";
+/// Largest Noise message of the handshake.
+const MAXIMUM_NOISE: usize = 512;
+
+/// Why a handshake message was refused.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The Noise library refused it: forged, damaged, or meant for another attempt.
+    #[error("handshake message refused: {0}")]
+    Noise(#[from] snow::Error),
+    /// Its payload makes no sense.
+    #[error("handshake payload: {0}")]
+    Payload(#[from] DecodeError),
+    /// The gateway is not the one whose key was pinned.
+    #[error("the gateway's static key is not the pinned one")]
+    WrongGateway,
+}
+
+/// What the client asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wishes {
+    /// How datagrams get their identifiers.
+    pub scheme: IdentifierScheme,
+    /// The longest prefixes that the client can send.
+    pub limits: SketchLimits,
+    /// The longest the client will wait for a repair: the gateway sends none that would come later.
+    pub maximum_hold: Duration,
+}
+
+/// What the gateway grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Name of the session in sealed datagrams.
+    pub session: u32,
+    /// How datagrams get their identifiers.
+    pub scheme: IdentifierScheme,
+    /// The longest prefixes that the client may send.
+    pub limits: SketchLimits,
+    /// Bytes that the gateway caches for this session.
+    pub cache_bytes: u32,
+    /// Keys the sketch and the identifiers.
+    pub secret: [u8; 32],
+}
+
+impl Wishes {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(7);
+        out.put_u8(self.scheme as u8);
+        out.put_u8(self.limits.coded_symbols);
+        out.put_u8(self.limits.power_sums);
+        out.put_u32(u32::try_from(self.maximum_hold.as_micros()).unwrap_or(u32::MAX));
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let wishes = Self {
+            scheme: IdentifierScheme::from_byte(reader.u8()?)?,
+            limits: limits(&mut reader)?,
+            maximum_hold: Duration::from_micros(u64::from(reader.u32()?)),
+        };
+        // Later versions may append fields.
+        Ok(wishes)
+    }
+}
+
+impl Terms {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(48);
+        out.put_u32(self.session);
+        out.put_u8(self.scheme as u8);
+        out.put_u8(self.limits.coded_symbols);
+        out.put_u8(self.limits.power_sums);
+        out.put_u32(self.cache_bytes);
+        out.extend_from_slice(&self.secret);
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        Ok(Self {
+            session: reader.u32()?,
+            scheme: IdentifierScheme::from_byte(reader.u8()?)?,
+            limits: limits(&mut reader)?,
+            cache_bytes: reader.u32()?,
+            secret: reader.array()?,
+        })
+    }
+
+    /// The session's key of the sketches' hash.
+    pub fn sketch_key(&self) -> SketchKey {
+        let [first, second, ..] = self.derive(b"packrat/1 sketch");
+        SketchKey::new([first, second])
+    }
+
+    /// The session's key of the identifier mix.
+    pub fn identifier_key(&self) -> IdentifierKey {
+        let [first, second, third, _] = self.derive(b"packrat/1 identifier");
+        IdentifierKey::new([first, second, third])
+    }
+
+    fn derive(&self, label: &[u8]) -> [u64; 4] {
+        let digest = Sha256::new_with_prefix(self.secret).chain_update(label).finalize();
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(digest.chunks_exact(8)) {
+            *word = bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        }
+        words
+    }
+}
+
+/// The client's half. Keeps its seed instead of Noise's state: a forged answer can then not leave anything half changed.
+#[derive(Clone)]
+pub struct Initiator {
+    seed: [u8; 32],
+    nonce: u64,
+    wishes: Wishes,
+    pinned: Option<[u8; 32]>,
+}
+
+impl core::fmt::Debug for Initiator {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str("Initiator(..)")
+    }
+}
+
+/// A finished handshake.
+#[derive(Debug)]
+pub struct Established {
+    /// What was granted.
+    pub terms: Terms,
+    /// Seals what this side sends.
+    pub sealer: Sealer,
+    /// Opens what the other side sends.
+    pub opener: Opener,
+    /// The gateway's static public key, as shown.
+    pub gateway_key: [u8; 32],
+}
+
+impl Initiator {
+    /// `seed`: 32 fresh random bytes. `nonce`: the Discover's. `pinned`: the gateway's static key, when known.
+    pub fn new(seed: [u8; 32], nonce: u64, wishes: Wishes, pinned: Option<[u8; 32]>) -> Self {
+        Self { seed, nonce, wishes, pinned }
+    }
+
+    /// The Noise message to put into the Init, the same each time.
+    ///
+    /// # Errors
+    /// Only when the Noise library refuses its own parameters.
+    pub fn message(&self) -> Result<Vec<u8>, HandshakeError> {
+        Ok(self.start()?.1)
+    }
+
+    fn start(&self) -> Result<(HandshakeState, Vec<u8>), HandshakeError> {
+        let mut noise = builder(self.seed)?.prologue(&prologue(self.nonce))?.build_initiator()?;
+        let mut message = vec![0; MAXIMUM_NOISE];
+        let length = noise.write_message(&self.wishes.encode(), &mut message)?;
+        message.truncate(length);
+        Ok((noise, message))
+    }
+
+    /// Takes the Noise message of an InitAck. After an error the handshake goes on: the datagram may have been forged, and the real
+    /// one may still come.
+    ///
+    /// # Errors
+    /// The message is not the answer to this handshake, or comes from another gateway than the pinned one.
+    pub fn finish(&self, answer: &[u8]) -> Result<Established, HandshakeError> {
+        let (mut noise, _) = self.start()?;
+        let mut payload = [0; MAXIMUM_NOISE];
+        let length = noise.read_message(answer, &mut payload)?;
+        let gateway_key = noise
+            .get_remote_static()
+            .and_then(|key| <[u8; 32]>::try_from(key).ok())
+            .filter(|key| self.pinned.is_none_or(|pinned| pinned == *key))
+            .ok_or(HandshakeError::WrongGateway)?;
+        let terms = Terms::decode(&payload[..length])?;
+        Ok(Established::new(terms, noise.into_stateless_transport_mode()?, gateway_key))
+    }
+}
+
+impl Established {
+    fn new(terms: Terms, transport: StatelessTransportState, gateway_key: [u8; 32]) -> Self {
+        let transport = Arc::new(transport);
+        let sealer = Sealer::new(terms.session, Arc::clone(&transport));
+        Self { terms, sealer, opener: Opener::new(transport), gateway_key }
+    }
+}
+
+/// The gateway's half: reads a client's first message and answers it.
+///
+/// `seed`: 32 fresh random bytes; `static_key`: the gateway's private key. `grant` turns the client's wishes into terms.
+/// Returns the Noise message for the InitAck beside the finished handshake.
+///
+/// # Errors
+/// The message is not a first message of this protocol.
+pub fn respond(
+    seed: [u8; 32],
+    static_key: &[u8; 32],
+    nonce: u64,
+    message: &[u8],
+    grant: impl FnOnce(&Wishes, &mut dyn FnMut(&mut [u8])) -> Terms,
+) -> Result<(Established, Wishes, Vec<u8>), HandshakeError> {
+    let prologue = prologue(nonce);
+    let mut noise = builder(seed)?.prologue(&prologue)?.local_private_key(static_key)?.build_responder()?;
+    let mut payload = [0; MAXIMUM_NOISE];
+    let length = noise.read_message(message, &mut payload)?;
+    let wishes = Wishes::decode(&payload[..length])?;
+    // A stream of its own for the secret, so that it shares nothing with the ephemeral key.
+    let mut random = ChaCha20Rng::from_seed(seed);
+    random.set_stream(1);
+    let terms = grant(&wishes, &mut |bytes| random.fill_bytes(bytes));
+    let mut answer = vec![0; MAXIMUM_NOISE];
+    let length = noise.write_message(&terms.encode(), &mut answer)?;
+    answer.truncate(length);
+    let established =
+        Established::new(terms, noise.into_stateless_transport_mode()?, public_key(static_key)?);
+    Ok((established, wishes, answer))
+}
+
+/// The public key that belongs to a private one.
+///
+/// # Errors
+/// Only when the Noise library lacks its own algorithm.
+pub fn public_key(static_key: &[u8; 32]) -> Result<[u8; 32], HandshakeError> {
+    let mut dh = DefaultResolver
+        .resolve_dh(&DHChoice::Curve25519)
+        .ok_or(snow::Error::Init(snow::error::InitStage::GetDhImpl))?;
+    dh.set(static_key);
+    dh.pubkey().try_into().map_err(|_| HandshakeError::Noise(snow::Error::Dh))
+}
+
+fn limits(reader: &mut Reader<'_>) -> Result<SketchLimits, DecodeError> {
+    Ok(SketchLimits { coded_symbols: reader.u8()?, power_sums: reader.u8()? })
+}
+
+fn prologue(nonce: u64) -> Vec<u8> {
+    let mut prologue = b"packrat/1".to_vec();
+    prologue.put_u64(nonce);
+    prologue
+}
+
+fn builder(seed: [u8; 32]) -> Result<Builder<'static>, HandshakeError> {
+    let resolver: BoxedCryptoResolver = Box::new(SeededResolver(seed));
+    Ok(Builder::with_resolver(PATTERN.parse()?, resolver))
+}
+
+/// Noise's algorithms with randomness that is passed in, so that the cores stay deterministic.
+struct SeededResolver([u8; 32]);
+
+impl CryptoResolver for SeededResolver {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(SeededRandom(ChaCha20Rng::from_seed(self.0))))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        DefaultResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        DefaultResolver.resolve_cipher(choice)
+    }
+}
+
+struct SeededRandom(ChaCha20Rng);
+
+impl Random for SeededRandom {
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), snow::Error> {
+        self.0.fill_bytes(bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wishes() -> Wishes {
+        Wishes {
+            scheme: IdentifierScheme::Trailer,
+            limits: SketchLimits { coded_symbols: 160, power_sums: 12 },
+            maximum_hold: Duration::from_millis(120),
+        }
+    }
+
+    fn grant(wishes: &Wishes, random: &mut dyn FnMut(&mut [u8])) -> Terms {
+        let mut secret = [0; 32];
+        random(&mut secret);
+        Terms { session: 7, scheme: wishes.scheme, limits: wishes.limits, cache_bytes: 1 << 20, secret }
+    }
+
+    #[test]
+    fn both_ends_agree_and_the_client_learns_the_gateways_key() {
+        let initiator = Initiator::new([1; 32], 99, wishes(), None);
+        let (mut gateway, seen, answer) =
+            respond([2; 32], &[5; 32], 99, &initiator.message().unwrap(), grant).unwrap();
+        let mut client = initiator.finish(&answer).unwrap();
+        assert_eq!(seen, wishes());
+        assert_eq!(client.terms, gateway.terms);
+        assert_eq!(client.gateway_key, public_key(&[5; 32]).unwrap());
+        let mut datagram = Vec::new();
+        client.sealer.seal(b"hello", &mut datagram).unwrap();
+        let mut plaintext = Vec::new();
+        gateway.opener.open(&datagram, &mut plaintext).unwrap();
+        assert_eq!(plaintext, b"hello");
+        assert!(
+            client.opener.open(&datagram, &mut plaintext).is_err(),
+            "a message opened in its own direction"
+        );
+    }
+
+    #[test]
+    fn questions_are_longer_than_answers() {
+        let initiator = Initiator::new([1; 32], 99, wishes(), None);
+        let noise = initiator.message().unwrap();
+        let (mut init, mut init_ack) = (Vec::new(), Vec::new());
+        crate::control::Control::Init { nonce: 99, cookie_time: 0, cookie: [0; 16], noise: &noise }
+            .encode(&mut init);
+        let (_, _, answer) = respond([2; 32], &[5; 32], 99, &noise, grant).unwrap();
+        crate::control::Control::InitAck { nonce: 99, noise: &answer }.encode(&mut init_ack);
+        assert!(init_ack.len() <= init.len(), "{} > {}", init_ack.len(), init.len());
+    }
+
+    #[test]
+    fn another_gateway_than_the_pinned_one_is_refused() {
+        let pinned = public_key(&[6; 32]).unwrap();
+        let initiator = Initiator::new([1; 32], 99, wishes(), Some(pinned));
+        let message = initiator.message().unwrap();
+        let (_, _, answer) = respond([2; 32], &[5; 32], 99, &message, grant).unwrap();
+        assert!(matches!(initiator.finish(&answer), Err(HandshakeError::WrongGateway)));
+        let (_, _, answer) = respond([2; 32], &[6; 32], 99, &message, grant).unwrap();
+        assert!(initiator.finish(&answer).is_ok());
+    }
+
+    #[test]
+    fn a_bent_byte_anywhere_is_noticed_and_harms_nothing() {
+        let initiator = Initiator::new([1; 32], 99, wishes(), None);
+        let message = initiator.message().unwrap();
+        let (_, _, answer) = respond([2; 32], &[5; 32], 99, &message, grant).unwrap();
+        for position in (0..answer.len()).step_by(7) {
+            let mut bent = answer.clone();
+            bent[position] ^= 0x40;
+            assert!(initiator.finish(&bent).is_err(), "byte {position}");
+        }
+        assert!(initiator.finish(&answer).is_ok());
+        // The wishes travel in the clear: changing them must break the answer.
+        let mut bent = message.clone();
+        let last = bent.len() - 1;
+        bent[last] ^= 1;
+        let (_, _, answer) = respond([2; 32], &[5; 32], 99, &bent, grant).unwrap();
+        assert!(initiator.finish(&answer).is_err());
+        // So does another nonce.
+        assert!(
+            matches!(respond([2; 32], &[5; 32], 98, &message, grant), Ok((_, _, answer)) if initiator.finish(&answer).is_err())
+        );
+    }
+
+    #[test]
+    fn random_first_messages_never_panic() {
+        for length in 0..200usize {
+            let noise: Vec<u8> = (0..length).map(|i| (i * 31 + length) as u8).collect();
+            let _ = respond([2; 32], &[5; 32], 1, &noise, grant);
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The messages inside sealed datagrams.
+//!
+//! Types are a registry: 1–31 client to gateway or both ways as said, unknown ones are ignored after authentication, so that later
+//! messages (uploads, coded repairs, loss reports) do not break this version.
+
+use core::time::Duration;
+
+use packrat_eack::{Encoding, Identifier};
+
+use crate::codec::{DecodeError, Reader, Write};
+
+const EACK: u8 = 1;
+const REPORT: u8 = 2;
+const RESET: u8 = 3;
+const GOODBYE: u8 = 4;
+
+const FLAG_ECHO: u8 = 1;
+const FLAG_ANCHOR: u8 = 2;
+const FLAG_NEWEST: u8 = 4;
+const FLAGS_EACK: u8 = FLAG_ECHO | FLAG_ANCHOR | FLAG_NEWEST;
+
+/// Unit of the ages on the wire: 16 µs in 16 bits reach 1.05 s.
+const AGE_UNIT_MICROS: u64 = 16;
+
+/// Encrypted acknowledgement: which datagrams the client has, as a sketch of their identifiers (paper section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Eack<'a> {
+    /// The epoch that the sketch belongs to.
+    pub epoch: u16,
+    /// Please answer with a [`Report`].
+    pub echo: bool,
+    /// The newest datagram that the client has, in the sender's order as far as the transport tells.
+    pub newest: Option<Identifier>,
+    /// How long ago it arrived; saturates at 1.05 s.
+    pub newest_age: Duration,
+    /// Holes that the client knows of; saturates at 255.
+    pub holes: u8,
+    /// Where the client's set begins: after this datagram. Sent until the gateway has confirmed the epoch.
+    pub anchor: Option<Identifier>,
+    /// How `prefix` is encoded.
+    pub encoding: Encoding,
+    /// The sketch.
+    pub prefix: &'a [u8],
+}
+
+/// What the gateway made of the client's eACKs. Sent when asked (echo), when an eACK could not be decoded, and when a hole can't be
+/// repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// The epoch that the gateway is in.
+    pub epoch: u16,
+    /// Counter of the newest eACK that was processed.
+    pub echo: u32,
+    /// How long ago it was received; saturates at 1.05 s.
+    pub echo_age: Duration,
+    /// Datagrams that are missing by that eACK and still being repaired.
+    pub missing: u16,
+    /// The eACK could not be decoded: please send this longer prefix at once.
+    pub wanted: Option<Encoding>,
+    /// Smoothed last-mile round trip as the gateway measures it; zero: unknown.
+    pub round_trip: Duration,
+    /// Last-mile loss in 1/65536.
+    pub loss: u16,
+    /// Totals of the session.
+    pub totals: Totals,
+}
+
+/// Totals of a session at the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Datagrams repaired (re-sent at least once).
+    pub repaired: u32,
+    /// Transmissions of repairs, copies and repetitions included.
+    pub repair_transmissions: u32,
+    /// Datagrams found missing that could not be repaired: evicted, too late, over budget.
+    pub unrepairable: u32,
+    /// eACKs that could not be decoded.
+    pub decode_failures: u32,
+    /// Resets by either side.
+    pub resets: u32,
+    /// Most bytes that were ever cached for this session.
+    pub cache_high_water: u32,
+}
+
+/// Why an epoch ended; a registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ResetReason {
+    /// Not even the longest prefix could be decoded.
+    DecodeFailed = 1,
+    /// The gateway lost its state (restart, memory pressure).
+    StateLost = 2,
+    /// The client could not keep up (its own record overflowed).
+    ClientOverflow = 3,
+}
+
+impl ResetReason {
+    /// The name of the reason in metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DecodeFailed => "decode_failed",
+            Self::StateLost => "state_lost",
+            Self::ClientOverflow => "client_overflow",
+        }
+    }
+
+    fn from_byte(byte: u8) -> Result<Self, DecodeError> {
+        Ok(match byte {
+            1 => Self::DecodeFailed,
+            2 => Self::StateLost,
+            3 => Self::ClientOverflow,
+            _ => return Err(DecodeError::Field("reset reason")),
+        })
+    }
+}
+
+/// Why a session ends; a registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum GoodbyeReason {
+    /// The base connection ended.
+    Done = 1,
+    /// Nothing happened for the idle time.
+    Idle = 2,
+    /// The gateway is being drained.
+    Draining = 3,
+}
+
+impl GoodbyeReason {
+    fn from_byte(byte: u8) -> Result<Self, DecodeError> {
+        Ok(match byte {
+            1 => Self::Done,
+            2 => Self::Idle,
+            3 => Self::Draining,
+            _ => return Err(DecodeError::Field("goodbye reason")),
+        })
+    }
+}
+
+/// A message inside a sealed datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Message<'a> {
+    /// Client to gateway.
+    Eack(Eack<'a>),
+    /// Gateway to client.
+    Report(Report),
+    /// Either way: a new epoch begins with empty sets. Repeated until messages of the new epoch arrive.
+    Reset {
+        /// The epoch that begins.
+        epoch: u16,
+        /// Why the old one ended.
+        reason: ResetReason,
+    },
+    /// Either way: everything about the session may be forgotten.
+    Goodbye {
+        /// Why.
+        reason: GoodbyeReason,
+    },
+}
+
+impl<'a> Message<'a> {
+    /// Parses the plaintext of a sealed datagram.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn decode(plaintext: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(plaintext);
+        match reader.u8()? {
+            EACK => Eack::decode(reader).map(Self::Eack),
+            REPORT => Report::decode(reader).map(Self::Report),
+            RESET => {
+                let (epoch, reason) = (reader.u16()?, ResetReason::from_byte(reader.u8()?)?);
+                reader.finish()?;
+                Ok(Self::Reset { epoch, reason })
+            }
+            GOODBYE => {
+                let reason = GoodbyeReason::from_byte(reader.u8()?)?;
+                reader.finish()?;
+                Ok(Self::Goodbye { reason })
+            }
+            other => Err(DecodeError::MessageType(other)),
+        }
+    }
+
+    /// Appends the plaintext to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Eack(eack) => eack.encode(out),
+            Self::Report(report) => report.encode(out),
+            Self::Reset { epoch, reason } => {
+                out.put_u8(RESET);
+                out.put_u16(*epoch);
+                out.put_u8(*reason as u8);
+            }
+            Self::Goodbye { reason } => {
+                out.put_u8(GOODBYE);
+                out.put_u8(*reason as u8);
+            }
+        }
+    }
+}
+
+impl<'a> Eack<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        out.put_u8(EACK);
+        out.put_u16(self.epoch);
+        out.put_u8(
+            flag(self.echo, FLAG_ECHO)
+                | flag(self.anchor.is_some(), FLAG_ANCHOR)
+                | flag(self.newest.is_some(), FLAG_NEWEST),
+        );
+        out.put_u8(self.holes);
+        if let Some(newest) = self.newest {
+            out.put_u32(newest.get());
+            out.put_u16(age_to_wire(self.newest_age));
+        }
+        if let Some(anchor) = self.anchor {
+            out.put_u32(anchor.get());
+        }
+        put_encoding(out, Some(self.encoding));
+        out.extend_from_slice(self.prefix);
+    }
+
+    fn decode(mut reader: Reader<'a>) -> Result<Self, DecodeError> {
+        let epoch = reader.u16()?;
+        let flags = reader.u8()?;
+        if flags & !FLAGS_EACK != 0 {
+            return Err(DecodeError::Field("flags"));
+        }
+        let holes = reader.u8()?;
+        let (mut newest, mut newest_age, mut anchor) = (None, Duration::ZERO, None);
+        if flags & FLAG_NEWEST != 0 {
+            newest = Some(identifier(&mut reader)?);
+            newest_age = age_from_wire(reader.u16()?);
+        }
+        if flags & FLAG_ANCHOR != 0 {
+            anchor = Some(identifier(&mut reader)?);
+        }
+        let encoding = get_encoding(&mut reader)?.ok_or(DecodeError::Field("encoding"))?;
+        let prefix = reader.rest();
+        if prefix.len() != encoding.encoded_len() {
+            return Err(DecodeError::Field("prefix length"));
+        }
+        Ok(Self { epoch, echo: flags & FLAG_ECHO != 0, newest, newest_age, holes, anchor, encoding, prefix })
+    }
+}
+
+impl Report {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(REPORT);
+        out.put_u16(self.epoch);
+        out.put_u32(self.echo);
+        out.put_u16(age_to_wire(self.echo_age));
+        out.put_u16(self.missing);
+        put_encoding(out, self.wanted);
+        out.put_u32(u32::try_from(self.round_trip.as_micros()).unwrap_or(u32::MAX));
+        out.put_u16(self.loss);
+        for total in [
+            self.totals.repaired,
+            self.totals.repair_transmissions,
+            self.totals.unrepairable,
+            self.totals.decode_failures,
+            self.totals.resets,
+            self.totals.cache_high_water,
+        ] {
+            out.put_u32(total);
+        }
+    }
+
+    fn decode(mut reader: Reader<'_>) -> Result<Self, DecodeError> {
+        let report = Self {
+            epoch: reader.u16()?,
+            echo: reader.u32()?,
+            echo_age: age_from_wire(reader.u16()?),
+            missing: reader.u16()?,
+            wanted: get_encoding(&mut reader)?,
+            round_trip: Duration::from_micros(u64::from(reader.u32()?)),
+            loss: reader.u16()?,
+            totals: Totals {
+                repaired: reader.u32()?,
+                repair_transmissions: reader.u32()?,
+                unrepairable: reader.u32()?,
+                decode_failures: reader.u32()?,
+                resets: reader.u32()?,
+                cache_high_water: reader.u32()?,
+            },
+        };
+        reader.finish()?;
+        Ok(report)
+    }
+}
+
+fn identifier(reader: &mut Reader<'_>) -> Result<Identifier, DecodeError> {
+    Identifier::new(reader.u32()?).ok_or(DecodeError::Field("identifier"))
+}
+
+/// Form and count; zeros are "none".
+fn put_encoding(out: &mut Vec<u8>, encoding: Option<Encoding>) {
+    out.extend_from_slice(&encoding.map_or([0, 0], Encoding::to_wire));
+}
+
+fn get_encoding(reader: &mut Reader<'_>) -> Result<Option<Encoding>, DecodeError> {
+    match reader.array()? {
+        [0, 0] => Ok(None),
+        bytes => Encoding::from_wire(bytes).map(Some).ok_or(DecodeError::Field("encoding")),
+    }
+}
+
+fn age_to_wire(age: Duration) -> u16 {
+    u16::try_from(age.as_micros() / u128::from(AGE_UNIT_MICROS)).unwrap_or(u16::MAX)
+}
+
+fn age_from_wire(age: u16) -> Duration {
+    Duration::from_micros(u64::from(age) * AGE_UNIT_MICROS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trip(message: Message<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        assert_eq!(Message::decode(&bytes), Ok(message));
+        for length in 0..bytes.len() {
+            assert!(
+                Message::decode(&bytes[..length]).is_err(),
+                "a message cut to {length} bytes was accepted"
+            );
+        }
+        bytes.push(0);
+        assert!(Message::decode(&bytes).is_err(), "a message with a byte too many was accepted");
+        bytes.pop();
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Message::decode(&bytes);
+        }
+
+        #[test]
+        fn messages_round_trip(epoch: u16, echo: bool, count: u32, newest in proptest::option::of(1u32..1000), age in 0u16..,
+                               holes: u8, anchor in proptest::option::of(1u32..1000), sums in 2u8..40, byte: u8) {
+            let encoding = Encoding::PowerSums { count: sums };
+            let prefix = vec![byte; encoding.encoded_len()];
+            let newest_age = if newest.is_some() { age_from_wire(age) } else { Duration::ZERO };
+            round_trip(Message::Eack(Eack {
+                epoch, echo, newest: newest.and_then(Identifier::new), newest_age, holes,
+                anchor: anchor.and_then(Identifier::new), encoding, prefix: &prefix,
+            }));
+            round_trip(Message::Report(Report {
+                epoch, echo: count, echo_age: age_from_wire(age), missing: age, wanted: echo.then_some(encoding),
+                round_trip: Duration::from_micros(u64::from(count)), loss: age,
+                totals: Totals { repaired: count, resets: 3, ..Totals::default() },
+            }));
+            round_trip(Message::Reset { epoch, reason: ResetReason::DecodeFailed });
+            round_trip(Message::Goodbye { reason: GoodbyeReason::Draining });
+        }
+    }
+
+    #[test]
+    fn a_typical_eack_is_small() {
+        let encoding = packrat_eack::encoding_for(1);
+        let prefix = vec![1; encoding.encoded_len()];
+        let mut bytes = Vec::new();
+        Message::Eack(Eack {
+            epoch: 0,
+            echo: false,
+            newest: Identifier::new(7),
+            newest_age: Duration::from_millis(1),
+            holes: 1,
+            anchor: None,
+            encoding,
+            prefix: &prefix,
+        })
+        .encode(&mut bytes);
+        assert!(bytes.len() <= 40, "{} bytes", bytes.len());
+    }
+
+    #[test]
+    fn ages_saturate() {
+        assert_eq!(age_to_wire(Duration::from_secs(60)), u16::MAX);
+        assert_eq!(age_from_wire(age_to_wire(Duration::from_micros(1600))), Duration::from_micros(1600));
+    }
+}
