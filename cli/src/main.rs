@@ -1,1 +1,40 @@
-fn main() {}
+//! The `packrat` command.
+#![forbid(unsafe_code)]
+
+mod demo;
+mod get;
+
+use clap::{Parser, Subcommand};
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Loss repair for encrypted UDP transports, with the help of a gateway at the edge
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Command {
+    #[command(subcommand)]
+    subcommand: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    /// Download a file over HTTP/3; a Packrat gateway on the path is found and used by itself
+    Get(get::command::Options),
+    /// Show on this machine what a gateway does for a download over a lossy network
+    Demo(demo::Options),
+}
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    // Silent unless asked: PACKRAT_LOG=debug, or any filter of tracing-subscriber.
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_from_env("PACKRAT_LOG").unwrap_or_else(|_| EnvFilter::new("off")))
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    match command.subcommand {
+        Subcommands::Get(options) => get::command::run(options),
+        Subcommands::Demo(options) => demo::run(&options),
+    }
+}

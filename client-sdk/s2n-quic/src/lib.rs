@@ -1,1 +1,48 @@
-//! Joins the client core to unmodified s2n-quic.
+//! Joins the sans-IO client core to unmodified s2n-quic, through its packet interceptor.
+//!
+//! An [`Endpoint`] owns one UDP socket. s2n-quic receives from and sends to clones of it; a third clone sends the control
+//! datagrams of assistance from the very same port, so that they travel on the base connection's own 4-tuple. The
+//! interceptor takes received control datagrams out before s2n-quic sees them, records every datagram of the base
+//! connection, joins it to its packet number once it is decrypted, and rewrites the ACK frames of outgoing 1-RTT packets.
+//! A task per connection keeps the core's timers.
+//!
+//! ```no_run
+//! # async fn example(tls: s2n_quic::provider::tls::rustls::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! use packrat_s2n_quic::{ClientConfig, Endpoint, EndpointConfig};
+//!
+//! let config = EndpointConfig { assist: Some(ClientConfig::default()), ..EndpointConfig::default() };
+//! let endpoint = Endpoint::bind("0.0.0.0:0".parse()?, tls, config)?;
+//! let (connection, assistance) = endpoint.connect("192.0.2.7:443".parse()?, "example.org").await?.split();
+//! // … use `connection` as any other s2n_quic::Connection …
+//! println!("{:?}", assistance.stats());
+//! # drop(connection);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is promised
+//! Whatever goes wrong in assistance, the base connection goes on: the core runs behind a guard, and when it panics it is
+//! put away, ACK frames leave as s2n-quic wrote them, and control datagrams are dropped. Sending a control datagram never
+//! blocks.
+//!
+//! # Limits
+//! A gateway tells connections apart by their 4-tuple. Therefore an endpoint has at most one connection to the same remote
+//! address at a time ([`ConnectError::RemoteInUse`] otherwise; use a second endpoint), and the remote address of an assisted
+//! connection is the one that was connected to: datagrams from elsewhere (a server's preferred address) are passed on
+//! unrecorded.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod connection;
+mod driver;
+mod endpoint;
+mod guard;
+mod interceptor;
+mod path;
+mod received;
+mod refusal;
+mod socket;
+
+pub use connection::{Assistance, AssistanceStats, Connection};
+pub use endpoint::{ConnectError, Endpoint, EndpointConfig, EndpointError};
+pub use packrat_client::{AssistStats, ClientConfig};

@@ -1,0 +1,324 @@
+//! The command line around [`super::download`].
+
+use super::error::{EXIT_INTERRUPTED, EXIT_TERMINATED};
+use super::file::PartialFile;
+use super::{GetError, Progress, Report, Request, download, read_certificates, summary};
+use clap::{Args, ValueHint};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Exit codes, for `--help`.
+const EXIT_CODES: &str = "\
+Exit codes (curl's numbers where curl has the same error):
+    0  done
+    1  the URL's scheme is not https
+    2  wrong usage
+    3  malformed URL
+    6  the host cannot be resolved
+    7  cannot connect: refused, no route, or the server gave up
+   18  the server ended the transfer too early
+   22  HTTP status 400 or above
+   23  the output cannot be written: disk full, no permission
+   28  timed out
+   33  the server cannot resume there
+   35  TLS handshake failed
+   45  no local endpoint
+   47  redirected (redirects are not followed)
+   56  the transfer broke
+   60  the server's certificate is not accepted
+   77  the trusted certificates cannot be used
+  130  interrupted (Ctrl-C)
+  143  terminated";
+
+/// Options of `packrat get`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Options {
+    /// What to download: https://host[:port]/path
+    url: String,
+    /// Write to this file; - is the standard output [default: the last part of the URL's path]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// Go on with what an earlier run with this option left behind; keep what has arrived when the download fails
+    #[arg(short = 'C', long = "continue")]
+    resume: bool,
+    /// Download end to end, without a gateway's help
+    #[arg(long)]
+    no_assist: bool,
+    /// Longest time an acknowledgement is withheld while a gateway repairs a loss, in milliseconds; 0 never withholds
+    #[arg(long, value_name = "MS")]
+    maximum_hold: Option<u64>,
+    /// Print a machine-readable report on the standard output
+    #[arg(long)]
+    json: bool,
+    /// No progress bar and no summary; errors are shown
+    #[arg(short, long)]
+    silent: bool,
+    /// Trust the certificate authorities in this PEM file, in addition to the system's
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    cacert: Option<PathBuf>,
+    /// Connect to this host and port instead of the URL's (the certificate must still be valid for the URL's host)
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    connect_to: Option<(String, u16)>,
+    /// Longest time until the connection stands
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    connect_timeout: Duration,
+    /// Longest time for the whole download
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    max_time: Option<Duration>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let value: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(value) {
+        Ok(duration) if duration > Duration::ZERO && value < 1e9 => Ok(duration),
+        _ => Err("expected a number of seconds above 0".to_owned()),
+    }
+}
+
+fn host_and_port(text: &str) -> Result<(String, u16), String> {
+    let expected = || "expected HOST:PORT, an IPv6 address in brackets".to_owned();
+    let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    if host.is_empty() || (bare.is_none() && host.contains(':')) {
+        return Err(expected());
+    }
+    Ok((bare.unwrap_or(host).to_owned(), port.parse().map_err(|_| expected())?))
+}
+
+/// How a download ended other than by finishing.
+enum Failure {
+    Error(GetError),
+    Signal(u8),
+}
+
+impl From<GetError> for Failure {
+    fn from(error: GetError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Runs `packrat get`.
+pub(crate) fn run(options: Options) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let error = GetError::Local { reason: format!("no runtime: {error}") };
+            eprintln!("packrat get: {error}");
+            return ExitCode::from(error.exit_code());
+        }
+    };
+    let code = runtime.block_on(carry_out(options));
+    // A name lookup that hangs in the operating system must not keep the command from ending.
+    runtime.shutdown_background();
+    code
+}
+
+async fn carry_out(options: Options) -> ExitCode {
+    if options.json && to_stdout(&options) {
+        eprintln!("packrat get: --json and -o - both want the standard output; choose one");
+        return ExitCode::from(2);
+    }
+    let mut last_note = None;
+    let result = get(&options, &mut last_note).await;
+    let (code, json) = match &result {
+        Ok((report, target)) => {
+            if !options.silent {
+                eprintln!("{}", summary::text(report, target));
+            }
+            (0, summary::json(&options.url, report, target))
+        }
+        Err(failure) => {
+            let (code, kind, message) = match failure {
+                Failure::Error(error) => (error.exit_code(), error.kind(), error.to_string()),
+                Failure::Signal(code) => (*code, "interrupted", "interrupted".to_owned()),
+            };
+            eprintln!("packrat get: {message}");
+            if let Some(note) = last_note {
+                eprintln!("packrat get: {note}");
+            }
+            (code, summary::json_error(&options.url, code, kind, &message))
+        }
+    };
+    if options.json {
+        // A reader that has gone away has no use for an error either.
+        let _ = writeln!(io::stdout(), "{json}");
+    }
+    ExitCode::from(code)
+}
+
+fn to_stdout(options: &Options) -> bool {
+    options.output.as_ref().is_some_and(|output| output.as_os_str() == "-")
+}
+
+async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, String), Failure> {
+    let mut request = request(options)?;
+    let bar = progress_bar(options);
+    if to_stdout(options) {
+        let mut output = io::BufWriter::with_capacity(256 << 10, io::stdout());
+        let report = until_signal(download(&request, &mut output, show(&bar))).await;
+        bar.finish_and_clear();
+        let report = report?;
+        let target = "the standard output".to_owned();
+        output.flush().map_err(|source| GetError::Write { target: target.clone(), source })?;
+        return Ok((report, target));
+    }
+
+    let target = match &options.output {
+        Some(output) => output.clone(),
+        None => PathBuf::from(default_name(&request)),
+    };
+    let name = target.display().to_string();
+    let unwritable = |source| GetError::Write { target: name.clone(), source };
+    let mut file = if options.resume {
+        let (file, resume) = PartialFile::resume(&target).map_err(unwritable)?;
+        request.resume = resume;
+        file
+    } else {
+        PartialFile::create(&target).map_err(unwritable)?
+    };
+    let mut versions = Version::default();
+    let mut shown = show(&bar);
+    let result = until_signal(download(&request, &mut file, |progress| {
+        if let Progress::Response { validator, .. } = &progress {
+            versions.seen = Some(validator.clone());
+        }
+        shown(progress);
+    }))
+    .await;
+    bar.finish_and_clear();
+    if let Some(version) = &versions.seen {
+        file.remember(version.as_deref()).map_err(unwritable)?;
+    }
+    match result {
+        Ok(report) => {
+            file.finish().map_err(unwritable)?;
+            Ok((report, name))
+        }
+        Err(failure) => {
+            *note = file
+                .kept_part()
+                .map(|part| format!("what has arrived is kept in {}; -C goes on there", part.display()));
+            Err(failure)
+        }
+    }
+}
+
+/// Which version of the body the server sent, once it has answered.
+#[derive(Default)]
+struct Version {
+    seen: Option<Option<String>>,
+}
+
+async fn until_signal(download: impl Future<Output = Result<Report, GetError>>) -> Result<Report, Failure> {
+    let local = |error: io::Error| GetError::Local { reason: format!("no signal handler: {error}") };
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(local)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(local)?;
+    tokio::select! {
+        result = download => Ok(result?),
+        _ = interrupt.recv() => Err(Failure::Signal(EXIT_INTERRUPTED)),
+        _ = terminate.recv() => Err(Failure::Signal(EXIT_TERMINATED)),
+    }
+}
+
+fn request(options: &Options) -> Result<Request, GetError> {
+    let mut request = Request::new(&options.url)?;
+    if options.no_assist {
+        request.assist = None;
+    } else if let (Some(hold), Some(assist)) = (options.maximum_hold, request.assist.as_mut()) {
+        assist.maximum_hold = Duration::from_millis(hold);
+        assist.hold = hold > 0;
+    }
+    if let Some(file) = &options.cacert {
+        request.trust.additional = read_certificates(file)?;
+    }
+    request.connect_to.clone_from(&options.connect_to);
+    request.connect_timeout = options.connect_timeout;
+    request.max_time = options.max_time;
+    Ok(request)
+}
+
+/// The last part of the path; `index.html` when it is empty.
+fn default_name(request: &Request) -> String {
+    let last = request.url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
+    // Percent-encoded separators stay encoded, and a name is never one of the special folders.
+    match last {
+        "" | "." | ".." => "index.html".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+fn progress_bar(options: &Options) -> ProgressBar {
+    if options.silent || !io::stderr().is_terminal() {
+        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    }
+    let bar = ProgressBar::no_length();
+    bar.set_style(style(false));
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+fn style(with_length: bool) -> ProgressStyle {
+    let template = if with_length {
+        "{msg} [{bar:32}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}"
+    } else {
+        "{spinner} {msg} {decimal_bytes} {decimal_bytes_per_sec} {elapsed}"
+    };
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+}
+
+fn show(bar: &ProgressBar) -> impl FnMut(Progress) + '_ {
+    let mut offset = 0;
+    move |progress| match progress {
+        Progress::Connecting { remote } => bar.set_message(format!("connecting to {remote}")),
+        Progress::Connected { remote } => bar.set_message(format!("waiting for {remote}")),
+        Progress::Response { expected_bytes, resumed_from, .. } => {
+            bar.set_message("downloading");
+            offset = resumed_from;
+            if let Some(expected) = expected_bytes {
+                bar.set_length(expected);
+                bar.set_style(style(true));
+            }
+            bar.set_position(offset);
+            bar.reset_eta();
+        }
+        Progress::Data { bytes } => bar.set_position(offset + bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_names_come_from_the_path() {
+        let name = |url| default_name(&Request::new(url).unwrap());
+        assert_eq!(name("https://host/folder/file.iso?query=1/2"), "file.iso");
+        assert_eq!(name("https://host/"), "index.html");
+        assert_eq!(name("https://host"), "index.html");
+        assert_eq!(name("https://host/a/..%2Fetc"), "..%2Fetc");
+        assert_eq!(name("https://host/a/%2e%2e"), "index.html");
+    }
+
+    #[test]
+    fn times_and_targets_are_checked() {
+        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        assert!(
+            seconds("0").is_err()
+                && seconds("-1").is_err()
+                && seconds("NaN").is_err()
+                && seconds("x").is_err()
+        );
+        assert_eq!(host_and_port("host:1"), Ok(("host".to_owned(), 1)));
+        assert_eq!(host_and_port("[::1]:1"), Ok(("::1".to_owned(), 1)));
+        assert!(
+            host_and_port("::1:1").is_err() && host_and_port("host").is_err() && host_and_port(":1").is_err()
+        );
+    }
+}

@@ -1,0 +1,115 @@
+//! From a host name to a connection: every address in turn.
+
+use super::error::GetError;
+use super::report::Progress;
+use super::request::Request;
+use super::trust::{self, Verdict};
+use packrat_s2n_quic::{ConnectError, Connection, Endpoint, EndpointConfig};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// Time without any packet from the server after which a download is given up.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection and the endpoint that must outlive it.
+pub(super) struct Connected {
+    pub(super) endpoint: Endpoint,
+    pub(super) connection: Connection,
+    pub(super) remote: SocketAddr,
+}
+
+/// Looks the target up and connects to the first address that answers, IPv6 and IPv4 in the resolver's order.
+pub(super) async fn connect(
+    request: &Request,
+    progress: &mut impl FnMut(Progress),
+) -> Result<Connected, GetError> {
+    let deadline = Instant::now() + request.connect_timeout;
+    let addresses = resolve(request).await?;
+    let mut last_error = None;
+    for (index, &remote) in addresses.iter().enumerate() {
+        // What is left is shared fairly, so that a dead address does not use up the time of the others.
+        let addresses_left = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+        let limit = deadline.saturating_duration_since(Instant::now()) / addresses_left;
+        progress(Progress::Connecting { remote });
+        match attempt(request, remote, limit).await {
+            Ok(connected) => return Ok(connected),
+            // Another address of the same host would present the same certificate.
+            Err(
+                error @ (GetError::Certificate { .. } | GetError::NoTrust { .. } | GetError::Local { .. }),
+            ) => {
+                return Err(error);
+            }
+            Err(error) => {
+                tracing::info!(%remote, %error, "address failed");
+                last_error = Some(error);
+            }
+        }
+    }
+    let (host, _) = request.target();
+    Err(last_error.unwrap_or(GetError::Resolve { host, reason: "it has no address".to_owned() }))
+}
+
+async fn resolve(request: &Request) -> Result<Vec<SocketAddr>, GetError> {
+    let (host, port) = request.target();
+    let fault = |reason: String| GetError::Resolve { host: host.clone(), reason };
+    let lookup = tokio::net::lookup_host((host.as_str(), port));
+    let addresses = tokio::time::timeout(request.connect_timeout, lookup)
+        .await
+        .map_err(|_| fault(format!("no answer within {:?}", request.connect_timeout)))?
+        .map_err(|error| fault(error.to_string()))?;
+    let mut unique = Vec::new();
+    for address in addresses {
+        if !unique.contains(&address) {
+            unique.push(address);
+        }
+    }
+    if unique.is_empty() { Err(fault("it has no address".to_owned())) } else { Ok(unique) }
+}
+
+async fn attempt(request: &Request, remote: SocketAddr, limit: Duration) -> Result<Connected, GetError> {
+    let verdict = Verdict::default();
+    let tls = trust::client_tls(&request.trust, &verdict)?;
+    let local: SocketAddr = match remote {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let config = EndpointConfig {
+        assist: request.assist.clone(),
+        // Ours ends first; s2n-quic's is the safety net.
+        handshake_timeout: limit + Duration::from_secs(1),
+        idle_timeout: IDLE_TIMEOUT,
+    };
+    let endpoint =
+        Endpoint::bind(local, tls, config).map_err(|error| GetError::Local { reason: error.to_string() })?;
+    let timed_out = || GetError::ConnectTimedOut { remote, after: request.connect_timeout };
+    let server_name = request.server_name();
+    let result = tokio::time::timeout(limit, endpoint.connect(remote, &server_name)).await;
+    let host = server_name;
+    match result {
+        Err(_) => Err(timed_out()),
+        Ok(Ok(connection)) => Ok(Connected { endpoint, connection, remote }),
+        Ok(Err(error)) => Err(match error {
+            ConnectError::TimedOut { .. } => timed_out(),
+            ConnectError::Unreachable { remote, source } => GetError::Unreachable { remote, source },
+            ConnectError::Tls { reason, alert, local, .. } => {
+                let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
+                match verdict {
+                    Some(error) => GetError::Certificate { host, fault: trust::fault(&error) },
+                    None => GetError::Tls {
+                        host,
+                        reason: format!(
+                            "{reason} (TLS alert {alert} by {})",
+                            if local { "this client" } else { "the server" }
+                        ),
+                    },
+                }
+            }
+            ConnectError::ServerName { name } => GetError::MalformedUrl {
+                url: request.url.to_string(),
+                reason: format!("{name:?} is not a host name"),
+            },
+            other => GetError::Connect { remote, reason: other.to_string() },
+        }),
+    }
+}

@@ -1,0 +1,262 @@
+//! What can go wrong, and the exit code that says so.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a download failed. [`GetError::exit_code`] follows curl's numbers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum GetError {
+    /// Not `https`.
+    #[error("{url}: the scheme {scheme:?} is not supported; HTTP/3 needs an https:// URL")]
+    UnsupportedScheme {
+        /// The URL.
+        url: String,
+        /// Its scheme.
+        scheme: String,
+    },
+    /// Not a URL.
+    #[error("{url:?} is not a URL: {reason}; expected https://host[:port]/path")]
+    MalformedUrl {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// DNS has no address.
+    #[error("cannot resolve the host {host:?}: {reason}; check the spelling and the name server")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// What the resolver said.
+        reason: String,
+    },
+    /// Nobody there.
+    #[error(
+        "cannot connect to {remote} over UDP: {source}; check that an HTTP/3 server listens on this port"
+    )]
+    Unreachable {
+        /// The address.
+        remote: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The connection was not made, for another reason than those above.
+    #[error("cannot connect to {remote}: {reason}")]
+    Connect {
+        /// The address.
+        remote: SocketAddr,
+        /// What went wrong.
+        reason: String,
+    },
+    /// No socket, no runtime.
+    #[error("cannot open the local endpoint: {reason}")]
+    Local {
+        /// What went wrong.
+        reason: String,
+    },
+    /// No answer to the handshake in time.
+    #[error(
+        "timed out after {after:?} while connecting to {remote}; check that an HTTP/3 server listens on this UDP port and \
+         that no firewall drops UDP, or raise --connect-timeout"
+    )]
+    ConnectTimedOut {
+        /// The address tried last.
+        remote: SocketAddr,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The limit for the whole download.
+    #[error("timed out after {after:?} with {bytes} bytes received; raise --max-time")]
+    TimedOut {
+        /// The limit.
+        after: Duration,
+        /// Bytes that had arrived.
+        bytes: u64,
+    },
+    /// The server's certificate was not accepted.
+    #[error("the certificate of {host:?} is not accepted: {fault}")]
+    Certificate {
+        /// The host it should be valid for.
+        host: String,
+        /// What is wrong with it.
+        fault: CertificateFault,
+    },
+    /// TLS failed otherwise.
+    #[error("the TLS handshake with {host:?} failed: {reason}")]
+    Tls {
+        /// The host.
+        host: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The trusted certificates cannot be read.
+    #[error("cannot use the trusted certificates {path:?}: {reason}; expected a file with PEM certificates")]
+    TrustFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No trusted certificates at all.
+    #[error("no certificate authority is trusted: {reason}; name one with --cacert")]
+    NoTrust {
+        /// What was tried.
+        reason: String,
+    },
+    /// HTTP status 400 or above.
+    #[error("{url}: the server answered with HTTP status {status}")]
+    Status {
+        /// The URL.
+        url: String,
+        /// The status code.
+        status: u16,
+    },
+    /// A redirect; they are not followed.
+    #[error("{url}: redirected (HTTP status {status}) to {location}; run the command with that URL")]
+    Redirect {
+        /// The URL.
+        url: String,
+        /// The status code.
+        status: u16,
+        /// Where to.
+        location: String,
+    },
+    /// The server does not continue where it was asked to.
+    #[error("cannot resume at byte {offset}: {reason}; remove the partial file and start over")]
+    Range {
+        /// First byte asked for.
+        offset: u64,
+        /// What the server answered.
+        reason: String,
+    },
+    /// The transfer broke.
+    #[error("the transfer broke after {bytes} bytes: {reason}")]
+    Transfer {
+        /// Bytes that had arrived.
+        bytes: u64,
+        /// What happened.
+        reason: String,
+    },
+    /// The body ended before the announced length.
+    #[error("the server ended the transfer after {bytes} of {expected} bytes")]
+    Truncated {
+        /// Bytes that arrived.
+        bytes: u64,
+        /// Bytes announced.
+        expected: u64,
+    },
+    /// The output cannot be written.
+    #[error("cannot write {target}: {source}{}", write_advice(.source))]
+    Write {
+        /// File or stream.
+        target: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// What is wrong with a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum CertificateFault {
+    /// Signed by nobody we trust.
+    #[error(
+        "its issuer is not a trusted authority; name the authority's certificate with --cacert if you trust it"
+    )]
+    UnknownIssuer,
+    /// For another name.
+    #[error("it is for another name{}; check the host in the URL", presented(.names))]
+    WrongName {
+        /// The names that it is for, when they are known.
+        names: Vec<String>,
+    },
+    /// Too old.
+    #[error("it has expired; the server's operator must renew it (or this machine's clock is wrong)")]
+    Expired,
+    /// Not valid yet.
+    #[error("it is not valid yet; check this machine's clock")]
+    NotYetValid,
+    /// Revoked.
+    #[error("it has been revoked")]
+    Revoked,
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+fn presented(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) }
+}
+
+fn write_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space or choose another place with -o"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; choose a place that you may write to with -o"
+        }
+        io::ErrorKind::NotFound => "; create the folder first",
+        io::ErrorKind::IsADirectory => "; name a file with -o, not a folder",
+        io::ErrorKind::BrokenPipe => "; the reader has gone",
+        _ => "",
+    }
+}
+
+/// Exit code of a download that was interrupted with Ctrl-C: 128 + SIGINT.
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
+/// Exit code of a download that was ended with SIGTERM: 128 + SIGTERM.
+pub(crate) const EXIT_TERMINATED: u8 = 143;
+
+impl GetError {
+    /// The exit code, as curl numbers them where it has the same error.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::UnsupportedScheme { .. } => 1,
+            Self::MalformedUrl { .. } => 3,
+            Self::Resolve { .. } => 6,
+            Self::Unreachable { .. } | Self::Connect { .. } => 7,
+            Self::Truncated { .. } => 18,
+            Self::Status { .. } => 22,
+            Self::Write { .. } => 23,
+            Self::ConnectTimedOut { .. } | Self::TimedOut { .. } => 28,
+            Self::Range { .. } => 33,
+            Self::Tls { .. } => 35,
+            Self::Local { .. } => 45,
+            Self::Redirect { .. } => 47,
+            Self::Transfer { .. } => 56,
+            Self::Certificate { .. } => 60,
+            Self::TrustFile { .. } | Self::NoTrust { .. } => 77,
+        }
+    }
+
+    /// A stable name of the kind of error, for `--json`.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::UnsupportedScheme { .. } => "unsupported_scheme",
+            Self::MalformedUrl { .. } => "malformed_url",
+            Self::Resolve { .. } => "resolve",
+            Self::Unreachable { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
+                "refused"
+            }
+            Self::Unreachable { .. } => "unreachable",
+            Self::Connect { .. } => "connect",
+            Self::Local { .. } => "local",
+            Self::ConnectTimedOut { .. } => "connect_timed_out",
+            Self::TimedOut { .. } => "timed_out",
+            Self::Certificate { .. } => "certificate",
+            Self::Tls { .. } => "tls",
+            Self::TrustFile { .. } => "trust_file",
+            Self::NoTrust { .. } => "no_trust",
+            Self::Status { .. } => "status",
+            Self::Redirect { .. } => "redirect",
+            Self::Range { .. } => "range",
+            Self::Transfer { .. } => "transfer",
+            Self::Truncated { .. } => "truncated",
+            Self::Write { .. } => "write",
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Files that are never half-written.
+//!
+//! The body goes into a temporary file next to the target, is forced to disk when it is complete, and takes the target's
+//! name in one step. Until then the target is what it was before.
+
+use super::download::Sink;
+use super::request::Resume;
+use sha2::{Digest, Sha256};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use tempfile::{Builder, NamedTempFile, TempPath};
+
+/// Bytes gathered before they are written.
+const BUFFER: usize = 256 << 10;
+
+/// A file that appears under its name only when it is complete.
+#[derive(Debug)]
+pub(crate) struct PartialFile {
+    target: PathBuf,
+    writer: BufWriter<File>,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// Removed when dropped.
+    Temporary(TempPath),
+    /// Kept when dropped, for the next `--continue`.
+    Resumable { part: PathBuf, validator: PathBuf },
+    /// Not a regular file (a device, a pipe): written in place, as there is nothing to rename over.
+    InPlace,
+}
+
+impl PartialFile {
+    /// A temporary file next to `target`, removed unless it is finished.
+    pub(crate) fn create(target: &Path) -> io::Result<Self> {
+        refuse_folder(target)?;
+        // A name given through a symbolic link means the file behind it.
+        let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
+        if fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file()) {
+            let file = OpenOptions::new().write(true).open(&target)?;
+            return Ok(Self {
+                target,
+                writer: BufWriter::with_capacity(BUFFER, file),
+                place: Place::InPlace,
+            });
+        }
+        let temporary = Builder::new()
+            .prefix(&format!(".{}.part-", file_name(&target)?))
+            .permissions(permissions_of_new_files())
+            .tempfile_in(folder(&target))
+            .map(NamedTempFile::into_parts)?;
+        let (file, path) = temporary;
+        Ok(Self { target, writer: BufWriter::with_capacity(BUFFER, file), place: Place::Temporary(path) })
+    }
+
+    /// The part that an earlier run left behind, and where to go on; a new part when there is none.
+    pub(crate) fn resume(target: &Path) -> io::Result<(Self, Option<Resume>)> {
+        refuse_folder(target)?;
+        let name = file_name(target)?;
+        let part = folder(target).join(format!(".{name}.part"));
+        let validator = folder(target).join(format!(".{name}.part.validator"));
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&part)?;
+        let (offset, digest) = digest_of(&mut file)?;
+        let validator_text = fs::read_to_string(&validator).ok();
+        // Without a validator nobody can tell whether the server still has the same file.
+        let resume = validator_text.filter(|_| offset > 0).map(|text| Resume {
+            offset,
+            validator: Some(text),
+            digest,
+        });
+        let partial = Self {
+            target: target.to_owned(),
+            writer: BufWriter::with_capacity(BUFFER, file),
+            place: Place::Resumable { part, validator },
+        };
+        Ok((partial, resume))
+    }
+
+    /// Remembers which version of the body this is a part of.
+    pub(crate) fn remember(&self, version: Option<&str>) -> io::Result<()> {
+        let Place::Resumable { validator, .. } = &self.place else { return Ok(()) };
+        match version {
+            Some(version) => fs::write(validator, version),
+            None => remove_if_there(validator),
+        }
+    }
+
+    /// Forces the content to disk and gives the file its name.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.writer.flush()?;
+        let file = self.writer.get_ref();
+        match self.place {
+            Place::InPlace => return Ok(()),
+            Place::Temporary(temporary) => {
+                file.sync_all()?;
+                temporary.persist(&self.target).map_err(|error| error.error)?;
+            }
+            Place::Resumable { part, validator } => {
+                file.sync_all()?;
+                fs::rename(part, &self.target)?;
+                remove_if_there(&validator)?;
+            }
+        }
+        // The new name itself is safe only when the folder is on disk; a folder that cannot be opened is no failure.
+        if let Ok(folder) = File::open(folder(&self.target)) {
+            let _ = folder.sync_all();
+        }
+        Ok(())
+    }
+
+    /// Where the bytes are that have arrived, when they are kept after a failure.
+    pub(crate) fn kept_part(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Resumable { part, .. } => Some(part),
+            _ => None,
+        }
+    }
+}
+
+impl Sink for PartialFile {
+    fn begin(&mut self, offset: u64) -> io::Result<()> {
+        if matches!(self.place, Place::InPlace) {
+            return Ok(());
+        }
+        self.writer.flush()?;
+        let file = self.writer.get_mut();
+        file.set_len(offset)?;
+        file.seek(SeekFrom::Start(offset))?;
+        Ok(())
+    }
+
+    fn put(&mut self, data: &[u8]) -> io::Result<()> {
+        self.writer.write_all(data)
+    }
+
+    fn name(&self) -> String {
+        self.target.display().to_string()
+    }
+}
+
+fn refuse_folder(target: &Path) -> io::Result<()> {
+    if target.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(()) }
+}
+
+fn file_name(target: &Path) -> io::Result<String> {
+    target
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "this is not a file name"))
+}
+
+fn folder(target: &Path) -> &Path {
+    match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// What the process's umask leaves of `rw-rw-rw-`, as for any file that is created; temporary files are private otherwise.
+fn permissions_of_new_files() -> fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    fs::Permissions::from_mode(0o666)
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn digest_of(file: &mut File) -> io::Result<(u64, Sha256)> {
+    let mut digest = Sha256::new();
+    let mut length = 0;
+    let mut buffer = vec![0; BUFFER];
+    file.seek(SeekFrom::Start(0))?;
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            return Ok((length, digest));
+        }
+        digest.update(&buffer[..count]);
+        length += count as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_target_appears_only_when_it_is_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        fs::write(&target, "old").unwrap();
+        let mut file = PartialFile::create(&target).unwrap();
+        file.begin(0).unwrap();
+        file.put(b"new").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"old");
+        let during = names(folder.path());
+        assert!(during.iter().any(|name| name.starts_with(".file.part-")), "{during:?}");
+        file.finish().unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+        assert_eq!(names(folder.path()), ["file"]);
+        // Readable like any new file, not private like a temporary one (as far as the umask allows).
+        let plain = folder.path().join("plain");
+        fs::write(&plain, "").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&target), mode(&plain));
+    }
+
+    #[test]
+    fn a_dropped_file_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = PartialFile::create(&folder.path().join("file")).unwrap();
+        file.put(b"half").unwrap();
+        drop(file);
+        assert_eq!(names(folder.path()), [] as [String; 0]);
+    }
+
+    #[test]
+    fn a_part_is_resumed_only_when_its_version_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        let (mut file, resume) = PartialFile::resume(&target).unwrap();
+        assert!(resume.is_none());
+        file.remember(Some("\"v1\"")).unwrap();
+        file.put(b"first ").unwrap();
+        drop(file);
+
+        let (mut file, resume) = PartialFile::resume(&target).unwrap();
+        let resume = resume.unwrap();
+        assert_eq!((resume.offset, resume.validator.as_deref()), (6, Some("\"v1\"")));
+        assert_eq!(resume.digest.finalize(), Sha256::digest(b"first "));
+        file.begin(6).unwrap();
+        file.put(b"second").unwrap();
+        file.finish().unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"first second");
+        assert_eq!(names(folder.path()), ["file"]);
+
+        let (mut file, _) = PartialFile::resume(&target).unwrap();
+        file.remember(None).unwrap();
+        file.put(b"other").unwrap();
+        drop(file);
+        assert!(PartialFile::resume(&target).unwrap().1.is_none());
+    }
+
+    #[test]
+    fn a_full_device_is_an_error() {
+        let mut file = PartialFile::create(Path::new("/dev/full")).unwrap();
+        file.put(b"data").unwrap();
+        let error = file.finish().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn folders_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = PartialFile::create(folder.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+    }
+}

@@ -1,0 +1,77 @@
+//! What a download reports.
+
+use packrat_s2n_quic::AssistanceStats;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A finished download, or what arrived of it before [`super::Request::stop_after`].
+#[derive(Debug, Clone)]
+pub(crate) struct Report {
+    /// HTTP status code.
+    pub(crate) status: u16,
+    /// The address that served it.
+    pub(crate) remote: SocketAddr,
+    /// Bytes of the body that arrived in this run.
+    pub(crate) bytes: u64,
+    /// Bytes that were there before and were not transferred again.
+    pub(crate) resumed_from: u64,
+    /// Bytes of the whole body, when the server said how many.
+    pub(crate) expected_bytes: Option<u64>,
+    /// Name lookup, QUIC and TLS handshake.
+    pub(crate) connect_time: Duration,
+    /// From sending the request to the last byte.
+    pub(crate) transfer_time: Duration,
+    /// SHA-256 of the body, with the bytes that were there before, in hexadecimal.
+    pub(crate) sha256: String,
+    /// What assistance did; `None` when it was off.
+    pub(crate) assist: Option<AssistanceStats>,
+    /// 1-RTT packet numbers received, as ascending inclusive ranges.
+    pub(crate) received_packet_numbers: Vec<(u64, u64)>,
+    /// Stopped by [`super::Request::stop_after`] before the end.
+    pub(crate) partial: bool,
+}
+
+impl Report {
+    /// Bytes of the body per second of transfer, in Mbit/s.
+    pub(crate) fn goodput_mbps(&self) -> f64 {
+        let seconds = self.transfer_time.as_secs_f64();
+        if seconds > 0.0 { self.bytes as f64 * 8e-6 / seconds } else { 0.0 }
+    }
+
+    /// Seconds of transfer.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.transfer_time.as_secs_f64()
+    }
+}
+
+/// What happens during a download.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub(crate) enum Progress {
+    /// An address is being tried.
+    Connecting {
+        /// The address.
+        remote: SocketAddr,
+    },
+    /// The connection stands, the request is on its way.
+    Connected {
+        /// The address.
+        remote: SocketAddr,
+    },
+    /// The response has begun.
+    Response {
+        /// HTTP status code.
+        status: u16,
+        /// Bytes of the whole body, when known.
+        expected_bytes: Option<u64>,
+        /// Bytes that were there before.
+        resumed_from: u64,
+        /// ETag or Last-Modified date of the body, for resuming.
+        validator: Option<String>,
+    },
+    /// Part of the body has arrived and was written.
+    Data {
+        /// Bytes of this run so far.
+        bytes: u64,
+    },
+}

@@ -1,0 +1,126 @@
+//! What to download, and how.
+
+use packrat_s2n_quic::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use std::time::Duration;
+use url::{Host, Url};
+
+use super::error::GetError;
+
+/// Which certificate authorities are trusted.
+#[derive(Debug, Clone)]
+pub(crate) struct Trust {
+    /// The operating system's roots.
+    pub(crate) system_roots: bool,
+    /// Roots on top of them.
+    pub(crate) additional: Vec<CertificateDer<'static>>,
+}
+
+impl Default for Trust {
+    fn default() -> Self {
+        Self { system_roots: true, additional: Vec::new() }
+    }
+}
+
+/// Where to resume a download that stopped.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Resume {
+    /// Bytes that are there already.
+    pub(crate) offset: u64,
+    /// The ETag or Last-Modified date of what they are a part of: the server sends everything when it has changed.
+    pub(crate) validator: Option<String>,
+    /// SHA-256 fed with these bytes, so that the report's digest covers the whole body.
+    pub(crate) digest: sha2::Sha256,
+}
+
+/// One download over HTTP/3.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    /// What to download; its scheme is `https`.
+    pub(crate) url: Url,
+    /// Assistance; `None` switches it off.
+    pub(crate) assist: Option<ClientConfig>,
+    /// Trusted certificate authorities.
+    pub(crate) trust: Trust,
+    /// Connect to this host and port instead of the URL's; the URL's host is still what the certificate must be valid for.
+    pub(crate) connect_to: Option<(String, u16)>,
+    /// Longest time until the connection stands, over all addresses together.
+    pub(crate) connect_timeout: Duration,
+    /// Longest time for everything; passing it is an error.
+    pub(crate) max_time: Option<Duration>,
+    /// Stop this long after the request was sent and report what has arrived by then; not an error.
+    pub(crate) stop_after: Option<Duration>,
+    /// Resume instead of starting at the beginning.
+    pub(crate) resume: Option<Resume>,
+}
+
+impl Request {
+    /// A request with defaults: assistance on, system roots, 10 s to connect, no time limit.
+    ///
+    /// # Errors
+    /// When `url` cannot be parsed, its scheme is not `https`, or it names no host.
+    pub(crate) fn new(url: &str) -> Result<Self, GetError> {
+        let parsed = Url::parse(url)
+            .map_err(|error| GetError::MalformedUrl { url: url.to_owned(), reason: error.to_string() })?;
+        if parsed.scheme() != "https" {
+            return Err(GetError::UnsupportedScheme {
+                url: url.to_owned(),
+                scheme: parsed.scheme().to_owned(),
+            });
+        }
+        if parsed.host().is_none() {
+            return Err(GetError::MalformedUrl {
+                url: url.to_owned(),
+                reason: "it names no host".to_owned(),
+            });
+        }
+        Ok(Self {
+            url: parsed,
+            assist: Some(ClientConfig::default()),
+            trust: Trust::default(),
+            connect_to: None,
+            connect_timeout: Duration::from_secs(10),
+            max_time: None,
+            stop_after: None,
+            resume: None,
+        })
+    }
+
+    /// The host that the certificate must be valid for: a DNS name or an IP address without brackets.
+    pub(crate) fn server_name(&self) -> String {
+        match self.url.host() {
+            Some(Host::Ipv6(address)) => address.to_string(),
+            Some(host) => host.to_string(),
+            None => String::new(),
+        }
+    }
+
+    /// Host and port to look up and connect to.
+    pub(crate) fn target(&self) -> (String, u16) {
+        self.connect_to.clone().unwrap_or_else(|| (self.server_name(), self.url.port().unwrap_or(443)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_is_taken() {
+        assert!(
+            matches!(Request::new("http://a/"), Err(GetError::UnsupportedScheme { scheme, .. }) if scheme == "http")
+        );
+        assert!(matches!(Request::new("example.org/file"), Err(GetError::MalformedUrl { .. })));
+        assert!(matches!(Request::new("https://"), Err(GetError::MalformedUrl { .. })));
+    }
+
+    #[test]
+    fn the_target_is_the_urls_host_unless_told_otherwise() {
+        let mut request = Request::new("https://[::1]:4433/x").unwrap();
+        assert_eq!(request.target(), ("::1".to_owned(), 4433));
+        assert_eq!(Request::new("https://example.org/x").unwrap().target(), ("example.org".to_owned(), 443));
+        request.connect_to = Some(("127.0.0.1".to_owned(), 9));
+        assert_eq!(request.target(), ("127.0.0.1".to_owned(), 9));
+        assert_eq!(request.server_name(), "::1");
+    }
+}

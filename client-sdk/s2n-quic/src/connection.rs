@@ -1,0 +1,108 @@
+//! What the application holds.
+
+use crate::driver::LateHandle;
+use crate::interceptor::Paths;
+use crate::path::AssistedPath;
+use packrat_client::AssistStats;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A connected s2n-quic connection and its assistance.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) connection: s2n_quic::Connection,
+    pub(crate) assistance: Assistance,
+}
+
+impl Connection {
+    /// The plain connection, for whatever runs on top of it, and the handle of its assistance. Assistance ends when its
+    /// handle is dropped, so keep both.
+    pub fn split(self) -> (s2n_quic::Connection, Assistance) {
+        (self.connection, self.assistance)
+    }
+
+    /// The handle of the assistance.
+    pub fn assistance(&self) -> &Assistance {
+        &self.assistance
+    }
+}
+
+/// Figures of one connection, accumulated since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AssistanceStats {
+    /// What the core did; all zero without assistance.
+    pub assist: AssistStats,
+    /// Datagrams of the base connection received.
+    pub base_datagrams_received: u64,
+    /// Control datagrams received and hidden from s2n-quic.
+    pub control_datagrams_received: u64,
+    /// Control datagrams sent.
+    pub control_datagrams_sent: u64,
+    /// Control datagrams that the socket refused; they count as lost.
+    pub control_send_failures: u64,
+    /// Outgoing packets whose frames were rewritten.
+    pub packets_rewritten: u64,
+    /// Packets sent only to reveal what had been withheld.
+    pub acks_forced: u64,
+    /// Assistance broke down and was switched off; the connection went on without it.
+    pub failed: bool,
+}
+
+/// Assistance of one connection, also when it is off (then it only records what arrives).
+///
+/// Dropping it says goodbye to the gateway; the QUIC connection is not touched.
+#[derive(Debug)]
+pub struct Assistance {
+    pub(crate) path: Arc<AssistedPath>,
+    pub(crate) paths: Arc<Paths>,
+    /// Given to the driver once the handshake is complete.
+    pub(crate) handle: LateHandle,
+}
+
+impl Assistance {
+    /// Whether the core is at work: assistance was asked for and has not failed.
+    pub fn is_active(&self) -> bool {
+        self.path.health().0
+    }
+
+    /// Figures so far; also after [`Self::close`].
+    pub fn stats(&self) -> AssistanceStats {
+        let (assist, shell) = self.path.stats();
+        AssistanceStats {
+            assist,
+            base_datagrams_received: shell.base_received,
+            control_datagrams_received: shell.control_received,
+            control_datagrams_sent: shell.control_sent,
+            control_send_failures: shell.control_send_failures,
+            packets_rewritten: shell.acks_rewritten,
+            acks_forced: shell.acks_forced,
+            failed: self.path.health().1,
+        }
+    }
+
+    /// The 1-RTT packet numbers that s2n-quic has decrypted, as ascending inclusive ranges, with assistance or without:
+    /// what a sender declared lost although it is in here was lost spuriously.
+    pub fn received_packet_numbers(&self) -> Vec<(u64, u64)> {
+        self.path.received_packet_numbers()
+    }
+
+    /// The address that was connected to.
+    pub fn remote(&self) -> SocketAddr {
+        self.path.remote()
+    }
+
+    /// Says goodbye to the gateway now instead of when the handle is dropped. Idempotent.
+    pub fn close(&self) {
+        if !self.path.is_closed() {
+            self.path.close();
+            self.paths.remove(self.path.remote());
+        }
+    }
+}
+
+impl Drop for Assistance {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

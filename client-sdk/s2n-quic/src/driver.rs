@@ -1,0 +1,43 @@
+//! Keeps the timers of one assisted connection.
+
+use crate::clock::Clock;
+use crate::path::AssistedPath;
+use s2n_quic::connection::Handle;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A core that asks to be called in the past is called again after this long, not in a busy loop.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
+
+/// The connection's handle, once the handshake is complete.
+pub(crate) type LateHandle = Arc<OnceLock<Mutex<Handle>>>;
+
+/// Runs until the path is closed or its core has failed.
+pub(crate) async fn drive(path: Arc<AssistedPath>, clock: Clock, handle: LateHandle) {
+    loop {
+        let step = path.step();
+        if step.ended {
+            return;
+        }
+        if step.force_ack
+            && let Some(handle) = handle.get()
+        {
+            // A PING makes s2n-quic send a packet; the interceptor puts the ACK frame into it. An error means that the
+            // connection has ended, and the application learns that from its streams.
+            let _ = handle.lock().unwrap_or_else(PoisonError::into_inner).ping();
+        }
+        let wake = step
+            .next
+            .and_then(|next| clock.instant(next))
+            .map(|instant| instant.max(Instant::now() + SHORTEST_SLEEP));
+        match wake {
+            Some(instant) => {
+                tokio::select! {
+                    () = path.wake.notified() => {}
+                    () = tokio::time::sleep_until(instant.into()) => {}
+                }
+            }
+            None => path.wake.notified().await,
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Endpoints: sockets, limits, connecting.
+
+use crate::clock::Clock;
+use crate::connection::{Assistance, Connection};
+use crate::driver::{LateHandle, drive};
+use crate::guard::Core;
+use crate::interceptor::{Interceptor, Paths};
+use crate::path::AssistedPath;
+use crate::{refusal, socket};
+use packrat_client::{Assist, ClientConfig};
+use rustls_pki_types::ServerName;
+use s2n_quic::client::Connect;
+use s2n_quic::connection::Error as QuicError;
+use s2n_quic::provider::{io, limits::Limits, tls};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Flow control windows, bytes: s2n-quic grants new credit when half is used, so that 500 Mbit/s over 200 ms fit.
+const DATA_WINDOW: u64 = 32 << 20;
+/// First TLS alert code in QUIC's error space (RFC 9001, section 4.8), and how many there are.
+const CRYPTO_ERROR: u64 = 0x100;
+
+/// What an application may set for an endpoint.
+#[derive(Debug, Clone)]
+pub struct EndpointConfig {
+    /// Assistance of the endpoint's connections; `None` switches it off (packet numbers are still recorded).
+    pub assist: Option<ClientConfig>,
+    /// Longest time a handshake may take.
+    pub handshake_timeout: Duration,
+    /// Time without any packet from the server after which a connection is given up.
+    pub idle_timeout: Duration,
+}
+
+impl Default for EndpointConfig {
+    fn default() -> Self {
+        Self {
+            assist: Some(ClientConfig::default()),
+            handshake_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why an endpoint could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// The socket could not be bound or configured.
+    #[error("cannot open a UDP socket at {local}: {source}; choose another local address or free the port")]
+    Socket {
+        /// The address asked for.
+        local: SocketAddr,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// s2n-quic refused a limit.
+    #[error("s2n-quic does not accept the limit {what}: {reason}; choose a smaller value")]
+    Limit {
+        /// The limit.
+        what: &'static str,
+        /// What s2n-quic said.
+        reason: String,
+    },
+    /// s2n-quic did not start: no Tokio runtime, or TLS settings that it cannot use.
+    #[error(
+        "s2n-quic did not start: {reason}; call this inside a Tokio runtime and check the TLS configuration"
+    )]
+    Start {
+        /// What s2n-quic said.
+        reason: String,
+    },
+}
+
+/// Why a connection could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The name cannot be used in TLS.
+    #[error("{name:?} is neither a DNS name nor an IP address, so that no certificate can be valid for it")]
+    ServerName {
+        /// The name.
+        name: String,
+    },
+    /// There is a connection to this address already.
+    #[error("this endpoint has a connection to {remote} already; open a second endpoint for another one")]
+    RemoteInUse {
+        /// The address.
+        remote: SocketAddr,
+    },
+    /// No randomness for the session.
+    #[error("the operating system gave no random bytes: {reason}")]
+    Randomness {
+        /// What it said.
+        reason: String,
+    },
+    /// The network says that nobody is there: nothing listens on the UDP port, or there is no route.
+    #[error("{remote} cannot be reached over UDP: {source}")]
+    Unreachable {
+        /// The address.
+        remote: SocketAddr,
+        /// What the operating system said ([`std::io::ErrorKind::ConnectionRefused`]: no listener on the port).
+        source: std::io::Error,
+    },
+    /// No answer in time.
+    #[error("{remote} did not complete the QUIC handshake within {after:?}")]
+    TimedOut {
+        /// The address.
+        remote: SocketAddr,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// TLS failed: a certificate that is not trusted, or no protocol in common.
+    #[error("the TLS handshake with {remote} failed: {reason} (alert {alert})")]
+    Tls {
+        /// The address.
+        remote: SocketAddr,
+        /// TLS alert number (RFC 8446, section 6).
+        alert: u8,
+        /// Whether it was this side that found the fault.
+        local: bool,
+        /// What s2n-quic said.
+        reason: String,
+    },
+    /// The connection ended during the handshake for another reason.
+    #[error("{remote} closed the connection during the handshake: {source}")]
+    Closed {
+        /// The address.
+        remote: SocketAddr,
+        /// What s2n-quic said.
+        source: QuicError,
+    },
+}
+
+/// A QUIC client endpoint: one UDP socket whose connections are assisted.
+#[derive(Debug)]
+pub struct Endpoint {
+    client: s2n_quic::Client,
+    socket: Arc<UdpSocket>,
+    paths: Arc<Paths>,
+    clock: Clock,
+    config: EndpointConfig,
+}
+
+impl Endpoint {
+    /// Binds a socket at `local` (port 0: any) and starts s2n-quic on it. Must be called inside a Tokio runtime with I/O and
+    /// time enabled.
+    ///
+    /// # Errors
+    /// When the socket cannot be bound, a limit is out of s2n-quic's range, or s2n-quic does not start.
+    pub fn bind<T>(local: SocketAddr, tls: T, config: EndpointConfig) -> Result<Self, EndpointError>
+    where
+        T: tls::Provider,
+    {
+        let of_socket = |source| EndpointError::Socket { local, source };
+        let socket = socket::bind(local).map_err(of_socket)?;
+        let io = io::tokio::Builder::default()
+            .with_rx_socket(socket.try_clone().map_err(of_socket)?)
+            .and_then(|builder| builder.with_tx_socket(socket.try_clone()?))
+            .and_then(io::tokio::Builder::build)
+            .map_err(of_socket)?;
+        let paths = Arc::new(Paths::default());
+        let start = |reason: String| EndpointError::Start { reason };
+        let client = s2n_quic::Client::builder()
+            .with_tls(tls)
+            .map_err(|error| start(error.to_string()))?
+            .with_io(io)
+            .map_err(|error| start(error.to_string()))?
+            .with_limits(limits(&config)?)
+            .map_err(|error| start(error.to_string()))?
+            .with_packet_interceptor(Interceptor::new(Arc::clone(&paths)))
+            .map_err(|error| start(error.to_string()))?
+            .start()
+            .map_err(|error| start(error.to_string()))?;
+        Ok(Self { client, socket: Arc::new(socket), paths, clock: Clock::new(), config })
+    }
+
+    /// The address that the socket is bound to.
+    ///
+    /// # Errors
+    /// When the operating system does not tell.
+    pub fn local_address(&self) -> std::io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Connects to `remote`, whose certificate must be valid for `server_name` (a DNS name or an IP address).
+    ///
+    /// Assistance begins with the first datagram, and its failure is never an error here.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub async fn connect(&self, remote: SocketAddr, server_name: &str) -> Result<Connection, ConnectError> {
+        // s2n-quic panics on a name that TLS cannot use.
+        if ServerName::try_from(server_name).is_err() {
+            return Err(ConnectError::ServerName { name: server_name.to_owned() });
+        }
+        let core = self.config.assist.clone().map(|config| self.core(config)).transpose()?;
+        self.connect_with(remote, server_name, core).await
+    }
+
+    fn core(&self, config: ClientConfig) -> Result<Box<dyn Core>, ConnectError> {
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|error| ConnectError::Randomness { reason: error.to_string() })?;
+        Ok(Box::new(Assist::new(config, seed, self.clock.now())))
+    }
+
+    /// [`Self::connect`] with any core.
+    pub(crate) async fn connect_with(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+        core: Option<Box<dyn Core>>,
+    ) -> Result<Connection, ConnectError> {
+        let assisted = core.is_some();
+        let path = Arc::new(AssistedPath::new(remote, Arc::clone(&self.socket), self.clock, core));
+        if !self.paths.insert(&path) {
+            return Err(ConnectError::RemoteInUse { remote });
+        }
+        let handle = LateHandle::default();
+        // From here on its destructor takes the path out again, whatever happens.
+        let assistance = Assistance {
+            path: Arc::clone(&path),
+            paths: Arc::clone(&self.paths),
+            handle: Arc::clone(&handle),
+        };
+        let attempt = self.client.connect(Connect::new(remote).with_server_name(server_name));
+        if assisted {
+            tokio::spawn(drive(path, self.clock, handle));
+        }
+        let connected = tokio::select! {
+            result = attempt => result.map_err(|error| self.connect_error(remote, error)),
+            source = refusal::refused(remote) => Err(ConnectError::Unreachable { remote, source }),
+        };
+        let connection = connected?;
+        // The driver may force ACKs from now on.
+        let _ = assistance.handle.set(Mutex::new(connection.handle()));
+        Ok(Connection { connection, assistance })
+    }
+
+    fn connect_error(&self, remote: SocketAddr, error: QuicError) -> ConnectError {
+        match error {
+            QuicError::MaxHandshakeDurationExceeded { .. } | QuicError::IdleTimerExpired { .. } => {
+                ConnectError::TimedOut { remote, after: self.config.handshake_timeout }
+            }
+            QuicError::Transport { code, reason, initiator, .. } => {
+                let code = code.as_u64();
+                match code.checked_sub(CRYPTO_ERROR).and_then(|alert| u8::try_from(alert).ok()) {
+                    Some(alert) => ConnectError::Tls {
+                        remote,
+                        alert,
+                        local: initiator.is_local(),
+                        reason: reason.to_owned(),
+                    },
+                    None => ConnectError::Closed { remote, source: error },
+                }
+            }
+            source => ConnectError::Closed { remote, source },
+        }
+    }
+
+    /// Waits until every connection has ended and its last datagrams are sent, at most `limit`.
+    pub async fn wait_idle(mut self, limit: Duration) {
+        let _ = tokio::time::timeout(limit, self.client.wait_idle()).await;
+    }
+}
+
+fn limits(config: &EndpointConfig) -> Result<Limits, EndpointError> {
+    fn set<E: std::fmt::Display>(
+        what: &'static str,
+        result: Result<Limits, E>,
+    ) -> Result<Limits, EndpointError> {
+        result.map_err(|error| EndpointError::Limit { what, reason: error.to_string() })
+    }
+    let limits = set("data window", Limits::new().with_data_window(DATA_WINDOW))?;
+    let limits = set("stream data window", limits.with_bidirectional_local_data_window(DATA_WINDOW))?;
+    let limits = set("idle timeout", limits.with_max_idle_timeout(config.idle_timeout))?;
+    set("handshake timeout", limits.with_max_handshake_duration(config.handshake_timeout))
+}

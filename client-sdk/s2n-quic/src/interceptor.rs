@@ -1,0 +1,134 @@
+//! The packet interceptor: where s2n-quic and the core meet.
+
+use crate::path::AssistedPath;
+use packrat_client::Datagram;
+use s2n_codec::{DecoderBufferMut, Encoder, encoder::scatter};
+use s2n_quic::provider::packet_interceptor::PacketInterceptor;
+use s2n_quic_core::event::api::{SocketAddress, Subject};
+use s2n_quic_core::packet::interceptor::{self, Packet};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The paths of an endpoint by remote address; the interceptor reads it, connections enter and leave it.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    by_remote: Mutex<HashMap<SocketAddr, Arc<AssistedPath>>>,
+}
+
+impl Paths {
+    /// Enters a path; `false` when its remote address is taken.
+    pub(crate) fn insert(&self, path: &Arc<AssistedPath>) -> bool {
+        let mut paths = self.by_remote.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = !paths.contains_key(&path.remote());
+        if free {
+            paths.insert(path.remote(), Arc::clone(path));
+        }
+        free
+    }
+
+    /// Takes a path out.
+    pub(crate) fn remove(&self, remote: SocketAddr) {
+        self.by_remote.lock().unwrap_or_else(PoisonError::into_inner).remove(&remote);
+    }
+
+    fn get(&self, remote: SocketAddr) -> Option<Arc<AssistedPath>> {
+        self.by_remote.lock().unwrap_or_else(PoisonError::into_inner).get(&remote).cloned()
+    }
+}
+
+/// One per endpoint; s2n-quic calls it from its endpoint task, one datagram (already split out of a GRO batch) at a time.
+#[derive(Debug)]
+pub(crate) struct Interceptor {
+    paths: Arc<Paths>,
+    /// The path of the last datagram: its packets are decrypted before the next datagram is looked at.
+    current: Option<Arc<AssistedPath>>,
+    /// By s2n-quic's internal connection identifier, for outgoing packets.
+    by_connection: HashMap<u64, Arc<AssistedPath>>,
+}
+
+impl Interceptor {
+    pub(crate) fn new(paths: Arc<Paths>) -> Self {
+        Self { paths, current: None, by_connection: HashMap::new() }
+    }
+
+    fn datagram_received(&mut self, remote: SocketAddr, datagram: &[u8]) -> Datagram {
+        self.current = self.paths.get(remote);
+        self.current.as_ref().map_or(Datagram::Base, |path| path.on_datagram(datagram))
+    }
+
+    fn packet_received(&mut self, connection: u64, application_number: Option<u64>) {
+        let Some(path) = self.current.as_ref() else { return };
+        if !path.claim(connection) {
+            return;
+        }
+        if !self.by_connection.contains_key(&connection) {
+            self.by_connection.retain(|_, path| !path.is_closed());
+            self.by_connection.insert(connection, Arc::clone(path));
+        }
+        if let Some(number) = application_number {
+            path.on_packet_number(number);
+        }
+    }
+}
+
+fn remote_address(address: &SocketAddress<'_>) -> Option<SocketAddr> {
+    match address {
+        SocketAddress::IpV4 { ip, port, .. } => Some((**ip, *port).into()),
+        SocketAddress::IpV6 { ip, port, .. } => Some((**ip, *port).into()),
+        _ => None,
+    }
+}
+
+fn application_number(packet: &Packet) -> Option<u64> {
+    packet.number.space().is_application_data().then(|| packet.number.as_u64())
+}
+
+impl PacketInterceptor for Interceptor {
+    fn intercept_rx_datagram<'a>(
+        &mut self,
+        _subject: &Subject,
+        datagram: &interceptor::Datagram<'_>,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        let Some(remote) = remote_address(&datagram.remote_address) else { return payload };
+        let bytes = payload.into_less_safe_slice();
+        match self.datagram_received(remote, bytes) {
+            Datagram::Base => DecoderBufferMut::new(bytes),
+            // Nothing to decode: s2n-quic counts one dropped datagram and looks no further.
+            Datagram::Control => DecoderBufferMut::new(&mut bytes[..0]),
+        }
+    }
+
+    fn intercept_rx_payload<'a>(
+        &mut self,
+        subject: &Subject,
+        packet: &Packet,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        if let Subject::Connection { id, .. } = subject {
+            self.packet_received(*id, application_number(packet));
+        }
+        payload
+    }
+
+    fn intercept_tx_payload(
+        &mut self,
+        subject: &Subject,
+        packet: &Packet,
+        payload: &mut scatter::Buffer<'_>,
+    ) {
+        let Subject::Connection { id, .. } = subject else { return };
+        if application_number(packet).is_none() {
+            return;
+        }
+        let Some(path) = self.by_connection.get(id) else { return };
+        let buffer = payload.flatten();
+        let room = buffer.capacity();
+        if let Some(frames) = path.rewrite(buffer.as_mut_slice(), room) {
+            // `rewrite` keeps within `room` and never returns less than there was.
+            buffer.set_position(0);
+            buffer.write_slice(&frames);
+        }
+    }
+}

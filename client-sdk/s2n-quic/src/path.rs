@@ -1,0 +1,241 @@
+//! What is known about one base connection: its remote address, its core, what has arrived.
+
+use crate::clock::Clock;
+use crate::guard::{Core, Guarded};
+use crate::received::ReceivedPacketNumbers;
+use packrat_client::{AssistStats, Datagram};
+use packrat_estimate::Timestamp;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Control datagrams sent at one go: a core that never runs dry must not starve the transport.
+const TRANSMIT_BATCH: usize = 64;
+/// Room in a packet that surely takes an ACK frame of one range.
+const ACK_FRAME_ROOM: usize = 64;
+
+/// One assisted base connection. Shared by the interceptor (which runs inside s2n-quic's endpoint), the driver task and
+/// the application's handle.
+#[derive(Debug)]
+pub(crate) struct AssistedPath {
+    remote: SocketAddr,
+    socket: Arc<UdpSocket>,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Wakes the driver when its timer is too late.
+    pub(crate) wake: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    core: Guarded,
+    received: ReceivedPacketNumbers,
+    /// s2n-quic's internal identifier of the connection, once one of its packets was decrypted.
+    connection: Option<u64>,
+    /// The next packet must carry an ACK frame.
+    force_ack: bool,
+    /// When the driver will wake by itself.
+    armed: Option<Timestamp>,
+    closed: bool,
+    counters: ShellCounters,
+}
+
+/// What the shell itself counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ShellCounters {
+    pub(crate) base_received: u64,
+    pub(crate) control_received: u64,
+    pub(crate) control_sent: u64,
+    pub(crate) control_send_failures: u64,
+    pub(crate) acks_rewritten: u64,
+    pub(crate) acks_forced: u64,
+    pub(crate) rewrites_refused: u64,
+}
+
+/// What the driver has to do after [`AssistedPath::step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// When to call again at the latest.
+    pub(crate) next: Option<Timestamp>,
+    /// Make s2n-quic send a packet.
+    pub(crate) force_ack: bool,
+    /// Nothing will ever happen again.
+    pub(crate) ended: bool,
+}
+
+impl AssistedPath {
+    /// A path without traffic so far; `core` is `None` when the application wants no assistance.
+    pub(crate) fn new(
+        remote: SocketAddr,
+        socket: Arc<UdpSocket>,
+        clock: Clock,
+        core: Option<Box<dyn Core>>,
+    ) -> Self {
+        let state = State {
+            core: Guarded::new(core),
+            received: ReceivedPacketNumbers::default(),
+            connection: None,
+            force_ack: false,
+            armed: None,
+            closed: false,
+            counters: ShellCounters::default(),
+        };
+        Self { remote, socket, clock, state: Mutex::new(state), wake: Notify::new() }
+    }
+
+    /// No code of ours panics while it holds the lock (the core is guarded), so a poisoned lock is still consistent.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of the server, or of the gateway in front of it.
+    pub(crate) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Whether the application has let go of the connection.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// A UDP payload has arrived from the remote address. [`Datagram::Control`]: hide it from the transport.
+    pub(crate) fn on_datagram(&self, datagram: &[u8]) -> Datagram {
+        let now = self.clock.now();
+        let state = &mut *self.lock();
+        let kind =
+            state.core.call("on_datagram", |core| core.on_datagram(datagram, now)).unwrap_or(Datagram::Base);
+        match kind {
+            Datagram::Base => state.counters.base_received += 1,
+            Datagram::Control => {
+                state.counters.control_received += 1;
+                self.settle(state, now);
+            }
+        }
+        kind
+    }
+
+    /// s2n-quic decrypted a packet of connection `connection` out of the last datagram. The first connection that does so
+    /// owns the path; `false` for any other.
+    pub(crate) fn claim(&self, connection: u64) -> bool {
+        *self.lock().connection.get_or_insert(connection) == connection
+    }
+
+    /// A 1-RTT packet out of the last datagram was decrypted.
+    pub(crate) fn on_packet_number(&self, number: u64) {
+        let now = self.clock.now();
+        let state = &mut *self.lock();
+        state.received.insert(number);
+        state.core.call("on_packet_number", |core| core.on_packet_number(number, now));
+        self.settle(state, now);
+    }
+
+    /// Rewrites the frames of an outgoing 1-RTT packet, of which at most `room` bytes may be used. `None`: send them as
+    /// they are. What is returned is at least as long as `frames`: s2n-quic has already padded to its minimum.
+    pub(crate) fn rewrite(&self, frames: &[u8], room: usize) -> Option<Vec<u8>> {
+        let now = self.clock.now();
+        let state = &mut *self.lock();
+        let force_ack = state.force_ack;
+        let rewritten = state
+            .core
+            .call("rewrite_frames", |core| core.rewrite_frames(frames, room, force_ack, now))
+            .flatten();
+        if force_ack && (rewritten.is_some() || room.saturating_sub(frames.len()) >= ACK_FRAME_ROOM) {
+            state.force_ack = false;
+        }
+        let mut rewritten = rewritten?;
+        if rewritten.len() > room {
+            state.counters.rewrites_refused += 1;
+            return None;
+        }
+        if let Some(missing) = frames.len().checked_sub(rewritten.len()).filter(|&missing| missing > 0) {
+            // PADDING (zero bytes) goes in front: a STREAM frame without a length runs to the end of the packet.
+            rewritten.splice(0..0, std::iter::repeat_n(0, missing));
+        }
+        state.counters.acks_rewritten += 1;
+        Some(rewritten)
+    }
+
+    /// Lets time pass: runs what is due, sends what is ready, says when to come back.
+    pub(crate) fn step(&self) -> Step {
+        let now = self.clock.now();
+        let state = &mut *self.lock();
+        if state.closed || !state.core.is_active() {
+            return Step { next: None, force_ack: false, ended: true };
+        }
+        let mut force_ack = false;
+        let due = state.core.call("next_timeout", |core| core.next_timeout()).flatten();
+        if due.is_some_and(|due| due <= now) {
+            let actions = state.core.call("handle_timeout", |core| core.handle_timeout(now));
+            force_ack = actions.is_some_and(|actions| actions.force_ack);
+        }
+        self.transmit(state, now);
+        state.force_ack |= force_ack;
+        state.counters.acks_forced += u64::from(force_ack);
+        let next = state.core.call("next_timeout", |core| core.next_timeout()).flatten();
+        state.armed = next;
+        Step { next, force_ack, ended: false }
+    }
+
+    /// Sends what the core has ready, and wakes the driver when the core wants to be called before the driver would.
+    fn settle(&self, state: &mut State, now: Timestamp) {
+        self.transmit(state, now);
+        if let Some(next) = state.core.call("next_timeout", |core| core.next_timeout()).flatten()
+            && state.armed.is_none_or(|armed| next < armed)
+        {
+            // Set at once: a burst of datagrams wakes the driver once.
+            state.armed = Some(next);
+            self.wake.notify_one();
+        }
+    }
+
+    fn transmit(&self, state: &mut State, now: Timestamp) {
+        for _ in 0..TRANSMIT_BATCH {
+            let Some(datagram) = state.core.call("poll_transmit", |core| core.poll_transmit(now)).flatten()
+            else {
+                return;
+            };
+            // The socket does not block. A datagram that finds no room is lost, as any datagram may be.
+            match self.socket.send_to(&datagram, self.remote) {
+                Ok(_) => state.counters.control_sent += 1,
+                Err(error) => {
+                    state.counters.control_send_failures += 1;
+                    tracing::debug!(%error, remote = %self.remote, "a control datagram could not be sent");
+                }
+            }
+        }
+    }
+
+    /// The application is done: says goodbye to the gateway and ends the driver. Idempotent.
+    pub(crate) fn close(&self) {
+        let now = self.clock.now();
+        let state = &mut *self.lock();
+        if !state.closed {
+            state.core.call("close", |core| core.close(now));
+            self.transmit(state, now);
+            state.core.stats();
+            state.closed = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Accumulated figures of the core, `None` for a connection without assistance, and of the shell.
+    pub(crate) fn stats(&self) -> (AssistStats, ShellCounters) {
+        let state = &mut *self.lock();
+        (state.core.stats(), state.counters)
+    }
+
+    /// Whether the core is at work, and whether it has failed.
+    pub(crate) fn health(&self) -> (bool, bool) {
+        let state = self.lock();
+        (state.core.is_active(), state.core.has_failed())
+    }
+
+    /// 1-RTT packet numbers received so far, as ascending inclusive ranges.
+    pub(crate) fn received_packet_numbers(&self) -> Vec<(u64, u64)> {
+        self.lock().received.ranges()
+    }
+}
+
+#[cfg(test)]
+#[path = "path_tests.rs"]
+mod tests;

@@ -1,0 +1,45 @@
+//! Notices that nobody listens at an address.
+//!
+//! QUIC sockets are not connected, so the kernel does not report ICMP errors on them and a refused connection looks like
+//! silence. A second, connected socket does get them: the missing route at once, "port unreachable" after it has sent a
+//! datagram itself. It sends one only when the handshake has been silent for a while.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use tokio::net::UdpSocket;
+
+/// Silence after which the address is probed, and between probes.
+const PROBE_AFTER: Duration = Duration::from_millis(400);
+/// Probes sent at most: ICMP errors are rate-limited and can be lost.
+const PROBES: usize = 5;
+/// Not a valid packet of any transport: first byte in the range that RFC 7983 and RFC 9443 assign to nobody.
+const PROBE: [u8; 1] = [0x0f];
+
+/// Completes with the reason when the network says that `remote` cannot be reached; otherwise never.
+pub(crate) async fn refused(remote: SocketAddr) -> io::Error {
+    match probe(remote).await {
+        Ok(()) => std::future::pending().await,
+        Err(error) => error,
+    }
+}
+
+async fn probe(remote: SocketAddr) -> io::Result<()> {
+    let any: SocketAddr = match remote {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(remote).await?;
+    let mut buffer = [0; 64];
+    for _ in 0..PROBES {
+        tokio::time::sleep(PROBE_AFTER).await;
+        socket.send(&PROBE).await?;
+        // An answer means that somebody is there; silence means nothing.
+        if let Ok(answer) = tokio::time::timeout(PROBE_AFTER, socket.recv(&mut buffer)).await {
+            answer?;
+            return Ok(());
+        }
+    }
+    Ok(())
+}
