@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_eack::{Encoding, SketchLimits};
+use packrat_eack::{Encoding, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_estimate::{PathEstimate, Timestamp};
 use packrat_wire::control::Control;
 use packrat_wire::handshake::{Established, Wishes};
@@ -21,9 +21,11 @@ use crate::recorder::Recorder;
 use crate::scheduler::Scheduler;
 use crate::stats::{AssistState, AssistStats};
 
-/// The sketches that this client keeps. Power sums cost an insertion for each, coded symbols cost the same whatever their number: small
-/// differences go out as sums, bursts as symbols.
-const LIMITS: SketchLimits = SketchLimits { power_sums: 32, ..SketchLimits::LARGEST };
+/// The sketches that this client keeps: every row of the table. Small differences go out as power sums, larger ones as whatever is shorter.
+const LIMITS: SketchLimits =
+    SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
+/// Differences that the holes do not explain: datagrams that came after the gateway had given them up, or that carry no packet number.
+const UNEXPLAINED: u64 = 1;
 /// While datagrams arrive, the gateway is asked for an echo this often.
 const ECHO_INTERVAL: Duration = Duration::from_millis(150);
 /// An echo is overdue after four round trips, and no sooner than this.
@@ -63,8 +65,8 @@ struct Session {
     epoch: u16,
     /// The gateway has sent something in this epoch: the anchor need not be repeated.
     epoch_confirmed: bool,
-    /// A longer prefix that the gateway asked for.
-    wanted: Option<Encoding>,
+    /// A longer prefix that the gateway asked for, and until when it is sent: eACKs that are under way already will fail, too.
+    wanted: Option<(Encoding, Timestamp)>,
     /// Counter and time of the eACKs sent last.
     sent: VecDeque<(u32, Timestamp)>,
     /// The echo that was asked for, when.
@@ -243,8 +245,13 @@ impl Assist {
             self.path.on_round_trip(now.saturating_since(asked).saturating_sub(report.echo_age));
         }
         if let Some(wanted) = report.wanted.filter(|wanted| session.recorder.can_give(*wanted)) {
-            session.wanted = Some(wanted);
-            session.scheduler.on_urgent(now);
+            let round_trip = self.path.round_trip().unwrap_or(MINIMUM_ECHO_WAIT);
+            let longer = session.wanted.is_none_or(|(known, _)| wanted.decodable() > known.decodable());
+            if longer {
+                session.scheduler.on_urgent(now);
+            }
+            let kept = session.wanted.map_or(wanted, |(known, _)| if longer { wanted } else { known });
+            session.wanted = Some((kept, now + round_trip * 2));
         } else if report.missing == 0
             && let Some(asked) = asked
         {
@@ -317,16 +324,14 @@ impl Assist {
         if session.scheduler.due(held > 0, self.path.round_trip())? > now {
             return None;
         }
-        let expected = self.hold.expected_missing(now);
-        let encoding = match session.wanted.take() {
-            Some(wanted) => wanted,
-            None => match session.recorder.encoding_for(usize::try_from(expected).unwrap_or(usize::MAX)) {
-                Some(encoding) => encoding,
-                None => {
-                    session.scheduler.on_sent(now);
-                    return None;
-                }
-            },
+        let expected = usize::try_from(self.hold.expected_missing(now) + UNEXPLAINED).unwrap_or(usize::MAX);
+        session.wanted = session.wanted.filter(|(_, until)| now < *until);
+        let sized = session.recorder.encoding_for(expected);
+        let wanted = session.wanted.map(|(wanted, _)| wanted);
+        let Some(encoding) = sized.into_iter().chain(wanted).max_by_key(|encoding| encoding.decodable())
+        else {
+            session.scheduler.on_sent(now);
+            return None;
         };
         if !session.recorder.write_prefix(encoding, &mut self.prefix) {
             session.scheduler.on_sent(now);

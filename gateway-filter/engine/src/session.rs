@@ -25,7 +25,9 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use packrat_eack::{Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchLimits};
+use packrat_eack::{
+    Decoder, EncodedPrefix, Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchLimits,
+};
 use packrat_estimate::{PathEstimate, Timestamp};
 use packrat_wire::handshake::Established;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
@@ -42,9 +44,10 @@ use crate::outbox::Outbox;
 use crate::repair::{Decision, Repair, copies};
 
 /// The sketches that this gateway keeps at most, whatever a client asks for.
-pub(crate) const LIMITS: SketchLimits = SketchLimits { power_sums: 64, ..SketchLimits::LARGEST };
-/// Failed decodes in a row before a Reset, however long the prefixes were.
-const FAILURES_BEFORE_RESET: u32 = 6;
+pub(crate) const LIMITS: SketchLimits =
+    SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
+/// Failed decodes of the longest prefix in a row before a Reset.
+const FAILURES_BEFORE_RESET: u32 = 2;
 /// A Reset is repeated at most this often.
 const RESET_INTERVAL: Duration = Duration::from_millis(10);
 /// Tail probes of one silence.
@@ -77,6 +80,7 @@ pub(crate) struct Session {
     horizon: u64,
     /// Counter of the newest eACK processed.
     newest_eack: Option<u32>,
+    /// Failed decodes of the longest prefix since one succeeded.
     failures: u32,
     /// A Reset that the client has not answered yet, and when it was last sent.
     pending_reset: Option<(u16, ResetReason, Timestamp)>,
@@ -581,8 +585,11 @@ impl Session {
     ) {
         counters.eacks_failed += 1;
         self.totals.decode_failures += 1;
-        self.failures += 1;
-        match self.sketch.limits().longer(eack.encoding).filter(|_| self.failures < FAILURES_BEFORE_RESET) {
+        // Several eACKs may be under way when the first of them fails: only those that could not have been longer count.
+        let longer = self.sketch.limits().longer(eack.encoding);
+        self.failures += u32::from(longer.is_none());
+        let wanted = longer.unwrap_or(eack.encoding);
+        match Some(wanted).filter(|_| self.failures < FAILURES_BEFORE_RESET) {
             Some(wanted) => self.report(counter, Some(wanted), counters, out),
             None => {
                 let (epoch, reason) = (self.epoch.wrapping_add(1), ResetReason::DecodeFailed);

@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 /// One direction of the last mile.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Weather {
     delay: Duration,
     loss: f64,
@@ -327,10 +327,25 @@ fn everything_arrives_and_the_caches_drain_whatever_happens_on_the_way() {
         let outcome = run(&scenario, seed);
         assert!(outcome.cache_high_water <= scenario.cache_bytes as u64);
         assert!(outcome.delivered.len() as u64 <= scenario.datagrams);
-        resets += outcome.gateway.resets_gateway + outcome.gateway.resets_client;
+        let ended = outcome.gateway.resets_gateway + outcome.gateway.resets_client;
+        if ended > 0 {
+            println!(
+                "seed {seed}: {ended} Resets; {}; down {:?}; up {:?}; far {}; cache {}; {} eACKs, {} failed, {} missing, {} lost",
+                if scenario.hostile { "hostile" } else { "" },
+                scenario.down,
+                scenario.up,
+                scenario.far_loss,
+                scenario.cache_bytes,
+                outcome.gateway.eacks_received,
+                outcome.gateway.eacks_failed,
+                outcome.gateway.datagrams_missing,
+                outcome.lost,
+            );
+        }
+        resets += ended;
     }
     println!("{resets} Resets in 1000 sessions");
-    assert!(resets <= 10, "{resets} Resets in 1000 sessions of foul weather");
+    assert!(resets <= 1, "{resets} Resets in 1000 sessions of foul weather");
 }
 
 #[test]
