@@ -17,6 +17,9 @@ const LANES: usize = 8;
 /// Shifts to try until a polynomial splits. Each fails with a probability of at most one half.
 const ATTEMPTS: u32 = 64;
 
+/// The most roots that are split off without a candidate: bounds what a hostile prefix costs to about two milliseconds.
+const MAX_UNKNOWN: usize = 128;
+
 /// Finds roots. Holds the working memory, to be used again.
 #[derive(Clone, Debug)]
 pub(crate) struct RootFinder {
@@ -52,6 +55,9 @@ impl RootFinder {
     ) -> Result<(), DecodeError> {
         if polynomial.len() > 3 {
             divide_by_candidates(polynomial, candidates, roots);
+        }
+        if polynomial.len() > MAX_UNKNOWN + 1 {
+            return Err(DecodeError::DifferenceTooLarge);
         }
         self.split(polynomial, roots)
     }
@@ -118,10 +124,17 @@ impl RootFinder {
         let degree = self.factor.len() - 1;
         self.wide.clear();
         self.wide.resize(2 * self.power.len(), 0);
+        // The products of two different coefficients occur twice.
         for (index, left) in self.power.iter().enumerate() {
-            for (total, right) in self.wide[index..].iter_mut().zip(&self.power) {
+            let (targets, others) = (&mut self.wide[2 * index + 1..], &self.power[index + 1..]);
+            for (total, right) in targets.iter_mut().zip(others) {
                 *total += u128::from(u64::from(*left) * u64::from(*right));
             }
+        }
+        for (index, coefficient) in self.power.iter().enumerate() {
+            self.wide[2 * index] *= 2;
+            self.wide[2 * index] += u128::from(u64::from(*coefficient) * u64::from(*coefficient));
+            self.wide[2 * index + 1] *= 2;
         }
         while self.wide.len() > degree {
             let Some(last) = self.wide.pop() else { break };
@@ -211,7 +224,7 @@ fn divide_by_candidates(
             }
         }
         for (value, lane) in values.iter().zip(&lanes).take(filled) {
-            // The same candidate twice in a row of lanes must not count twice: divide only by what still is a root.
+            // The values are of the polynomial before it was divided by a candidate of an earlier lane.
             if *value == 0
                 && let Some(identifier) = Identifier::from_field(*lane)
                 && divide_by_root(polynomial, *lane)
@@ -241,7 +254,7 @@ fn divide_by_root(polynomial: &mut Vec<u32>, root: u32) -> bool {
     true
 }
 
-/// Adds a root that must be an identifier and may not be there yet.
+/// Adds a root that must be an identifier.
 fn push_root(root: u32, roots: &mut Vec<Identifier>) -> Result<(), DecodeError> {
     let identifier = Identifier::from_field(root).ok_or(DecodeError::DifferenceTooLarge)?;
     roots.push(identifier);

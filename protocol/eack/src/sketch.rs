@@ -70,7 +70,8 @@ impl Sketch {
     /// What is only in this sketch and only in the other end's.
     ///
     /// `candidates` are identifiers of this sketch that may be only here, each once: the datagrams forwarded and not
-    /// yet known to have arrived. They make the decode of power sums quicker and are not needed for it to succeed.
+    /// yet known to have arrived. They make the decode of power sums quicker, and are
+    /// only needed for more than 128 differences.
     /// The sketch itself is not changed: what a decode means is the caller's decision.
     ///
     /// # Errors
