@@ -17,7 +17,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::mapping::{SYMBOLS, ranges_for};
+use crate::mapping::{Mapping, SYMBOLS, ranges_for};
 use crate::{DecodeError, Identifier, SketchKey};
 
 /// Bytes of a coded symbol on the wire.
@@ -92,13 +92,29 @@ impl CodedSymbols {
     pub(crate) fn decode(&self, theirs: &[u8], peeler: &mut Peeler) -> Result<(), DecodeError> {
         let (theirs, _) = theirs.as_chunks::<SYMBOL_BYTES>();
         let count = theirs.len().min(SYMBOLS);
-        for (index, bytes) in theirs[..count].iter().enumerate() {
-            let [a, b, c, d, e, f] = *bytes;
-            let symbol = u64::from_be_bytes([a, b, c, d, e, f, 0, 0]);
-            peeler.symbols[index] = self.symbols[index].wrapping_sub(symbol);
-        }
-        peeler.peel(&self.key, count)
+        // A mixture of identifiers passes for pure once in some thousands of decodes: then again, with a closer look.
+        [Look::Quick, Look::Close]
+            .into_iter()
+            .map(|look| {
+                for (index, bytes) in theirs[..count].iter().enumerate() {
+                    let [a, b, c, d, e, f] = *bytes;
+                    let symbol = u64::from_be_bytes([a, b, c, d, e, f, 0, 0]);
+                    peeler.symbols[index] = self.symbols[index].wrapping_sub(symbol);
+                }
+                peeler.peel(&self.key, count, look)
+            })
+            .find(Result::is_ok)
+            .unwrap_or(Err(DecodeError::DifferenceTooLarge))
     }
+}
+
+/// How closely a symbol that seems to be pure is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Its check and the identifier's mapping.
+    Quick,
+    /// Also the identifier's other symbols: when it really is in the difference, none of them is empty.
+    Close,
 }
 
 /// Peels the difference of two sketches. Holds the working memory, to be used again.
@@ -124,7 +140,7 @@ impl Peeler {
     }
 
     /// Peels the first `count` symbols.
-    fn peel(&mut self, key: &SketchKey, count: usize) -> Result<(), DecodeError> {
+    fn peel(&mut self, key: &SketchKey, count: usize, look: Look) -> Result<(), DecodeError> {
         self.only_here.clear();
         self.only_there.clear();
         self.pending.clear();
@@ -140,13 +156,7 @@ impl Peeler {
             self.is_pending[usize::from(index)] = false;
             let symbol = self.symbols[usize::from(index)];
             let Some((identifier, here, mapping)) = pure(key, symbol, index) else { continue };
-            // A mixture passes for pure once in 2^12 when its count is one. An identifier that really is in the
-            // difference leaves none of its symbols empty: that finds most of those mixtures out.
-            let mut is_everywhere = true;
-            mapping.for_each_symbol(ranges, |other| {
-                is_everywhere &= usize::from(other) >= count || self.symbols[usize::from(other)] != 0;
-            });
-            if !is_everywhere {
+            if look == Look::Close && !self.is_everywhere(mapping, count, ranges) {
                 continue;
             }
             peeled += 1;
@@ -172,6 +182,16 @@ impl Peeler {
         Ok(())
     }
 
+    /// Whether none of the identifier's symbols is empty.
+    fn is_everywhere(&self, mapping: Mapping, count: usize, ranges: usize) -> bool {
+        let mut holds = true;
+        mapping.for_each_symbol(ranges, |symbol| {
+            let symbol = usize::from(symbol);
+            holds &= symbol >= count || self.symbols[symbol] != 0;
+        });
+        holds
+    }
+
     #[inline(always)]
     fn look_at_later(&mut self, index: u8) {
         // Cheap first look: the count of a pure symbol is one or minus one (modulo 16; the check's carry included).
@@ -186,7 +206,7 @@ impl Peeler {
 
 /// The identifier of a pure symbol, and whether it is only here.
 #[inline(always)]
-fn pure(key: &SketchKey, symbol: u64, index: u8) -> Option<(Identifier, bool, crate::mapping::Mapping)> {
+fn pure(key: &SketchKey, symbol: u64, index: u8) -> Option<(Identifier, bool, Mapping)> {
     let here = symbol >> 60 == 1;
     let value = if here { symbol } else { symbol.wrapping_neg() };
     let identifier = Identifier::new((value >> 16) as u32)?;
