@@ -13,7 +13,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// How long the last datagrams (CONNECTION_CLOSE, Goodbye) may take to leave.
-const CLOSING_TIME: Duration = Duration::from_millis(250);
+const CLOSING_TIME: Duration = Duration::from_millis(30);
 /// HTTP/3's H3_NO_ERROR (RFC 9114, section 8.1).
 const H3_NO_ERROR: u32 = 0x100;
 /// Longest time an open-ended wait takes.

@@ -16,5 +16,5 @@ mod trust;
 pub(crate) use download::download;
 pub(crate) use error::GetError;
 pub(crate) use report::{Progress, Report};
-pub(crate) use request::Request;
+pub(crate) use request::{Request, Trust};
 pub(crate) use trust::read_certificates;

@@ -1,7 +1,7 @@
 //! What `packrat get` says at the end.
 
 use super::report::Report;
-use packrat_s2n_quic::AssistanceStats;
+use packrat_s2n_quic::{AssistState, AssistanceStats};
 use serde_json::{Value, json};
 
 /// For people, on the standard error.
@@ -24,19 +24,43 @@ pub(crate) fn text(report: &Report, target: &str) -> String {
 }
 
 fn assistance(stats: Option<&AssistanceStats>) -> String {
-    match stats {
-        None => "off".to_owned(),
-        Some(stats) if stats.failed => {
-            "broke down; the download went on without it (please report this)".to_owned()
-        }
-        Some(stats) if stats.control_datagrams_received == 0 => "no gateway on the path".to_owned(),
-        Some(stats) => format!(
-            "{} of eACKs sent, {} acknowledgements shaped, {} forced",
-            bytes(stats.assist.eack_bytes),
-            stats.packets_rewritten,
-            stats.acks_forced
-        ),
+    let Some(stats) = stats else { return "off".to_owned() };
+    if stats.failed {
+        return "broke down; the download went on without it (please report this)".to_owned();
     }
+    let assist = &stats.assist;
+    if assist.sessions == 0 {
+        return match assist.state {
+            AssistState::Refused => "the gateway on the path refused".to_owned(),
+            _ if stats.control_datagrams_received > 0 => {
+                "the gateway on the path did not finish its handshake".to_owned()
+            }
+            _ => "no gateway on the path".to_owned(),
+        };
+    }
+    let mut text = format!(
+        "the gateway repaired {} datagrams; of {} holes {} were filled in time, {} too late, {} not at all\n            \
+         {} eACKs with {}, {} acknowledgements withheld, {} Resets",
+        assist.gateway.repaired,
+        assist.holes,
+        assist.filled_in_time,
+        assist.filled_late,
+        assist.holes.saturating_sub(assist.filled_in_time + assist.filled_late),
+        assist.eacks,
+        bytes(assist.eack_bytes),
+        assist.acks_withheld,
+        assist.gateway.resets,
+    );
+    if let Some(round_trip) = assist.round_trip {
+        text += &format!(", last-mile round trip {:.1} ms", round_trip.as_secs_f64() * 1e3);
+    }
+    if assist.hold_suspensions > 0 {
+        text += &format!(
+            "\n            withholding did not pay and was suspended {} times",
+            assist.hold_suspensions
+        );
+    }
+    text
 }
 
 fn bytes(count: u64) -> String {
@@ -70,16 +94,46 @@ pub(crate) fn json(url: &str, report: &Report, target: &str) -> Value {
 }
 
 fn json_assistance(stats: &AssistanceStats) -> Value {
+    let assist = &stats.assist;
+    let state = match assist.state {
+        AssistState::Discovering => "discovering",
+        AssistState::Initiating => "initiating",
+        AssistState::Established => "established",
+        AssistState::NoGateway => "no-gateway",
+        AssistState::Refused => "refused",
+        _ => "unknown",
+    };
     json!({
-        "gateway": stats.control_datagrams_received > 0,
+        "gateway": assist.sessions > 0,
+        "state": state,
         "failed": stats.failed,
-        "eack_bytes": stats.assist.eack_bytes,
-        "base_datagrams_received": stats.base_datagrams_received,
-        "control_datagrams_received": stats.control_datagrams_received,
+        "sessions": assist.sessions,
+        "datagrams": stats.base_datagrams_received,
+        "duplicates": assist.duplicates,
+        "eacks": assist.eacks,
+        "eack_bytes": assist.eack_bytes,
         "control_datagrams_sent": stats.control_datagrams_sent,
+        "control_datagrams_received": stats.control_datagrams_received,
+        "control_bytes_sent": assist.control_bytes_sent,
+        "control_bytes_received": assist.control_bytes_received,
+        "control_dropped": assist.control_dropped,
         "control_send_failures": stats.control_send_failures,
+        "holes": assist.holes,
+        "filled_in_time": assist.filled_in_time,
+        "filled_late": assist.filled_late,
+        "expired": assist.expired,
+        "settled": assist.settled,
+        "hold_suspensions": assist.hold_suspensions,
+        "acks_withheld": assist.acks_withheld,
+        "acks_forced": assist.acks_forced,
         "packets_rewritten": stats.packets_rewritten,
-        "acks_forced": stats.acks_forced,
+        "round_trip_seconds": assist.round_trip.map(|round_trip| round_trip.as_secs_f64()),
+        "repaired": assist.gateway.repaired,
+        "repair_transmissions": assist.gateway.repair_transmissions,
+        "unrepairable": assist.gateway.unrepairable,
+        "decode_failures": assist.gateway.decode_failures,
+        "resets": assist.gateway.resets,
+        "cache_high_water_bytes": assist.gateway.cache_high_water,
     })
 }
 

@@ -45,4 +45,4 @@ mod socket;
 
 pub use connection::{Assistance, AssistanceStats, Connection};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, EndpointError};
-pub use packrat_client::{AssistStats, ClientConfig};
+pub use packrat_client::{AssistState, AssistStats, ClientConfig};

@@ -1,1 +1,148 @@
+//! The shell around a scripted core, without s2n-quic.
 
+use super::*;
+use packrat_client::TimeoutActions;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+/// First byte of what the scripted core takes for control.
+const CONTROL: u8 = 5;
+
+/// A core that does what its fields say.
+#[derive(Default)]
+struct Scripted {
+    rewritten: Option<Vec<u8>>,
+    transmit: Vec<Vec<u8>>,
+    timeout: Option<Timestamp>,
+    panic_on_number: Option<u64>,
+}
+
+impl Core for Scripted {
+    fn on_datagram(&mut self, datagram: &[u8], _now: Timestamp) -> Datagram {
+        if datagram.first() == Some(&CONTROL) { Datagram::Control } else { Datagram::Base }
+    }
+    fn on_packet_number(&mut self, packet_number: u64, _now: Timestamp) {
+        assert_ne!(Some(packet_number), self.panic_on_number, "as the test wants it");
+    }
+    fn rewrite_frames(
+        &mut self,
+        _frames: &[u8],
+        _room: usize,
+        _force_ack: bool,
+        _now: Timestamp,
+    ) -> Option<Vec<u8>> {
+        self.rewritten.clone()
+    }
+    fn poll_transmit(&mut self, _now: Timestamp) -> Option<Vec<u8>> {
+        self.transmit.pop()
+    }
+    fn next_timeout(&self) -> Option<Timestamp> {
+        self.timeout
+    }
+    fn handle_timeout(&mut self, _now: Timestamp) -> TimeoutActions {
+        self.timeout = None;
+        TimeoutActions { force_ack: true }
+    }
+    fn close(&mut self, _now: Timestamp) {
+        self.transmit.push(b"goodbye".to_vec());
+    }
+    fn stats(&self) -> AssistStats {
+        let mut stats = AssistStats::default();
+        stats.eack_bytes = 7;
+        stats
+    }
+}
+
+/// A path whose control datagrams go to the returned socket.
+fn path(core: Option<Scripted>) -> (AssistedPath, UdpSocket) {
+    let gateway = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    gateway.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let socket = crate::socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let core = core.map(|core| Box::new(core) as Box<dyn Core>);
+    let path = AssistedPath::new(gateway.local_addr().unwrap(), Arc::new(socket), Clock::new(), core);
+    (path, gateway)
+}
+
+#[test]
+fn what_the_core_has_ready_leaves_at_once_from_the_connections_own_socket() {
+    let (path, gateway) =
+        path(Some(Scripted { transmit: vec![b"second".to_vec(), b"first".to_vec()], ..Scripted::default() }));
+    path.on_packet_number(1);
+    let mut buffer = [0; 64];
+    let (length, from) = gateway.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"first");
+    assert_eq!(from, path.socket.local_addr().unwrap());
+    assert_eq!(gateway.recv(&mut buffer).unwrap(), 6);
+    path.close();
+    assert_eq!(gateway.recv(&mut buffer).unwrap(), 7, "the goodbye is sent as well");
+    assert_eq!(path.stats().1.control_sent, 3);
+    assert!(path.step().ended);
+}
+
+#[test]
+fn a_panic_in_the_core_ends_assistance_and_nothing_else() {
+    let scripted = Scripted { panic_on_number: Some(2), rewritten: Some(vec![1; 9]), ..Scripted::default() };
+    let (path, _gateway) = path(Some(scripted));
+    path.on_packet_number(1);
+    assert_eq!(path.stats().0.eack_bytes, 7);
+    assert!(path.rewrite(&[1; 9], 100).is_some());
+    path.on_packet_number(2);
+    path.on_packet_number(3);
+    assert_eq!(path.health(), (false, true));
+    assert_eq!(path.rewrite(&[1; 9], 100), None, "frames leave as the transport wrote them");
+    assert_eq!(path.received_packet_numbers(), [(1, 3)]);
+    assert_eq!(path.stats().0.eack_bytes, 7, "what it had counted stays");
+    assert!(path.step().ended, "the driver has nothing left to do");
+}
+
+#[test]
+fn a_rewritten_packet_keeps_its_length_with_padding_in_front() {
+    let (path, _gateway) = path(Some(Scripted { rewritten: Some(vec![9, 9]), ..Scripted::default() }));
+    assert_eq!(path.rewrite(&[1, 2, 3, 4], 10), Some(vec![0, 0, 9, 9]));
+    assert_eq!(path.rewrite(&[1, 2], 2), Some(vec![9, 9]));
+    assert_eq!(path.rewrite(&[1], 1), None, "more than there is room for");
+    assert_eq!(path.stats().1.rewrites_refused, 1);
+}
+
+#[test]
+fn the_driver_is_told_to_force_an_acknowledgement_when_a_timeout_wants_it() {
+    let scripted = Scripted { timeout: Some(Timestamp::ZERO), ..Scripted::default() };
+    let (path, _gateway) = path(Some(scripted));
+    assert_eq!(path.step(), Step { next: None, force_ack: true, ended: false });
+    assert!(!path.step().force_ack, "once");
+    assert_eq!(path.stats().1.acks_forced, 1);
+}
+
+#[tokio::test]
+async fn the_driver_is_woken_when_its_timer_is_too_late() {
+    let later = Timestamp::from_millis(3_600_000);
+    let (path, _gateway) = path(Some(Scripted { timeout: Some(later), ..Scripted::default() }));
+    assert_eq!(path.step().next, Some(later));
+    path.on_packet_number(1);
+    let woken = tokio::time::timeout(Duration::from_millis(50), path.wake.notified());
+    assert!(woken.await.is_err(), "the timer is as it was");
+    path.lock().core = Guarded::new(Some(Box::new(Scripted {
+        timeout: Some(Timestamp::from_millis(10)),
+        ..Scripted::default()
+    })));
+    path.on_packet_number(2);
+    tokio::time::timeout(Duration::from_secs(5), path.wake.notified()).await.unwrap();
+}
+
+#[test]
+fn without_a_core_the_path_only_records() {
+    let (path, _gateway) = path(None);
+    assert_eq!(path.on_datagram(&[CONTROL, 1, 2]), Datagram::Base);
+    path.on_packet_number(4);
+    assert_eq!(path.received_packet_numbers(), [(4, 4)]);
+    assert_eq!(path.rewrite(&[1], 10), None);
+    assert_eq!(path.health(), (false, false));
+}
+
+#[test]
+fn the_first_connection_owns_the_path() {
+    let (path, _gateway) = path(None);
+    assert!(path.claim(3));
+    assert!(!path.claim(4));
+    assert!(path.claim(3));
+}

@@ -1,0 +1,245 @@
+//! `packrat get` as its users run it: the real command against a real HTTP/3 server of another make.
+
+mod server;
+
+use serde_json::Value;
+use server::{FILE_SIZE, STALL_AFTER, Server, file};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Generous: nothing here depends on being fast.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    command.current_dir(folder).arg("get").args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().unwrap()
+}
+
+fn get(server: &Server, folder: &Path, path: &str, arguments: &[&str]) -> Output {
+    let authority = server.authority.to_str().unwrap();
+    run(folder, &[&[&server.url(path), "--cacert", authority], arguments].concat())
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn assert_fails(output: &Output, code: i32, message: &str) {
+    assert_eq!(output.status.code(), Some(code), "{}", errors(output));
+    assert!(errors(output).contains(message), "{}", errors(output));
+}
+
+#[track_caller]
+fn assert_empty(folder: &Path) {
+    let left: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn sha256(data: &[u8]) -> String {
+    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Waits until `condition` holds.
+fn wait_for(mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < PATIENCE, "this never happened");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn part_of(folder: &Path) -> Option<u64> {
+    fs::read_dir(folder).unwrap().flatten().find_map(|entry| {
+        let name = entry.file_name().into_string().unwrap();
+        name.starts_with(".stall.part").then(|| entry.metadata().unwrap().len())
+    })
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn a_file_arrives_whole_and_the_summary_says_so() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let output = get(&server, folder.path(), "/file", &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    let summary = errors(&output);
+    assert!(summary.contains(&sha256(&file())) && summary.contains("3.0 MB"), "{summary}");
+    assert!(summary.contains("no gateway on the path"), "{summary}");
+    assert!(output.stdout.is_empty());
+
+    let output = get(&server, folder.path(), "/file", &["-o", "-", "--silent", "--no-assist"]);
+    assert_eq!(output.stdout, file());
+    assert_eq!(errors(&output), "");
+}
+
+#[test]
+fn json_reports_success_and_failure() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let output = get(&server, folder.path(), "/file", &["--json", "--silent", "-o", "named"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["bytes"], FILE_SIZE);
+    assert_eq!(report["sha256"], sha256(&file()));
+    assert_eq!(report["status"], 200);
+    assert_eq!(report["error"], Value::Null);
+    assert_eq!(report["assist"]["gateway"], false);
+    assert!(report["seconds"].as_f64().unwrap() > 0.0 && report["goodput_mbps"].as_f64().unwrap() > 0.0);
+    let ranges = report["received_packet_numbers"].as_array().unwrap();
+    let packets: u64 =
+        ranges.iter().map(|range| range[1].as_u64().unwrap() - range[0].as_u64().unwrap() + 1).sum();
+    // No packet carries more than 1,500 bytes.
+    assert!(packets as usize >= FILE_SIZE / 1500, "{packets}");
+
+    let output = get(&server, folder.path(), "/file", &["--json", "--no-assist"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["assist"], Value::Null);
+
+    let output = get(&server, folder.path(), "/nothing", &["--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["error"]["exit_code"], 22);
+    assert_eq!(report["error"]["kind"], "status");
+}
+
+#[test]
+fn http_errors_leave_no_file() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    assert_fails(&get(&server, folder.path(), "/nothing", &[]), 22, "HTTP status 404");
+    assert_fails(&get(&server, folder.path(), "/moved", &[]), 47, "/file");
+    assert_fails(&get(&server, folder.path(), "/short", &[]), 18, "10 of 1000 bytes");
+    assert_empty(folder.path());
+}
+
+#[test]
+fn certificates_are_verified() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, stranger) = (Server::start(&["localhost"], false), Server::start(&["localhost"], false));
+    let wrong = stranger.authority.to_str().unwrap();
+    assert_fails(
+        &run(folder.path(), &[&server.url("/file"), "--cacert", wrong]),
+        60,
+        "not a trusted authority",
+    );
+
+    let other = Server::start(&["other.example"], false);
+    assert_fails(&get(&other, folder.path(), "/file", &[]), 60, "other.example");
+    let expired = Server::start(&["localhost"], true);
+    assert_fails(&get(&expired, folder.path(), "/file", &[]), 60, "expired");
+
+    let missing = run(folder.path(), &[&server.url("/file"), "--cacert", "missing.pem"]);
+    assert_fails(&missing, 77, "missing.pem");
+    fs::write(folder.path().join("empty.pem"), "").unwrap();
+    let empty = run(folder.path(), &[&server.url("/file"), "--cacert", "empty.pem"]);
+    assert_fails(&empty, 77, "no certificate in it");
+}
+
+#[test]
+fn another_place_to_connect_to_does_not_change_whose_certificate_is_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&["files.example"], false);
+    let place = server.address.to_string();
+    let output = get(&server, folder.path(), "/file", &["--connect-to", &place]);
+    assert_fails(&output, 60, "files.example");
+    let authority = server.authority.to_str().unwrap();
+    let url = "https://files.example/file";
+    let output = run(folder.path(), &[url, "--connect-to", &place, "--cacert", authority]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+}
+
+#[test]
+fn unusable_urls_hosts_and_ports() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_fails(&run(folder.path(), &["http://localhost/file"]), 1, "https://");
+    assert_fails(&run(folder.path(), &["localhost/file"]), 3, "not a URL");
+    assert_fails(&run(folder.path(), &["https://no-such-host.invalid/file"]), 6, "no-such-host.invalid");
+    assert_fails(&run(folder.path(), &["https://localhost/", "--json", "-o", "-"]), 2, "standard output");
+
+    let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let refused = run(folder.path(), &[&format!("https://127.0.0.1:{port}/file")]);
+    assert_fails(&refused, 7, "refused");
+
+    let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("https://127.0.0.1:{}/file", silent.local_addr().unwrap().port());
+    assert_fails(&run(folder.path(), &[&url, "--connect-timeout", "0.7"]), 28, "--connect-timeout");
+    assert_empty(folder.path());
+}
+
+#[test]
+fn outputs_that_cannot_be_written() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let nowhere = folder.path().join("nowhere").join("file");
+    let output = get(&server, folder.path(), "/file", &["-o", nowhere.to_str().unwrap()]);
+    assert_fails(&output, 23, "create the folder first");
+    assert_fails(&get(&server, folder.path(), "/file", &["-o", "."]), 23, "not a folder");
+    assert_fails(&get(&server, folder.path(), "/file", &["-o", "/dev/full"]), 23, "free some space");
+    std::os::unix::fs::symlink("/dev/full", folder.path().join("full")).unwrap();
+    assert_fails(&get(&server, folder.path(), "/file", &["-o", "full"]), 23, "free some space");
+    // procfs refuses new files to everybody, root included.
+    assert_fails(&get(&server, folder.path(), "/file", &["-o", "/proc/file"]), 23, "cannot write /proc/file");
+}
+
+#[test]
+fn interrupted_and_terminated_downloads_leave_nothing() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let authority = server.authority.to_str().unwrap();
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let child = command(folder.path(), &[&server.url("/stall"), "--cacert", authority]).spawn().unwrap();
+        // The part is cut to its beginning when the response has begun; data stays in memory at first.
+        wait_for(|| part_of(folder.path()).is_some());
+        std::thread::sleep(Duration::from_millis(200));
+        signal(&child, name);
+        let output = child.wait_with_output().unwrap();
+        assert_fails(&output, code, "interrupted");
+        assert_empty(folder.path());
+    }
+}
+
+#[test]
+fn the_time_limit_is_an_error_and_an_old_file_survives_it() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    fs::write(folder.path().join("stall"), "old").unwrap();
+    assert_fails(&get(&server, folder.path(), "/stall", &["--max-time", "1"]), 28, "--max-time");
+    assert_eq!(fs::read_to_string(folder.path().join("stall")).unwrap(), "old");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_download_goes_on_where_it_stopped() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let output = get(&server, folder.path(), "/stall", &["--continue", "--max-time", "1"]);
+    assert_fails(&output, 28, ".stall.part");
+    assert!(!folder.path().join("stall").exists());
+    assert_eq!(part_of(folder.path()), Some(STALL_AFTER as u64));
+
+    let output = get(&server, folder.path(), "/stall", &["--continue", "--json", "--silent"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["resumed_from"], STALL_AFTER);
+    assert_eq!(report["bytes"], FILE_SIZE - STALL_AFTER);
+    assert_eq!(report["sha256"], sha256(&file()), "of the whole file");
+    assert_eq!(fs::read(folder.path().join("stall")).unwrap(), file());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "part and validator are gone");
+}
+
+#[test]
+fn a_part_of_another_version_is_thrown_away() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    fs::write(folder.path().join(".file.part"), "something else").unwrap();
+    fs::write(folder.path().join(".file.part.validator"), "\"zero\"").unwrap();
+    let output = get(&server, folder.path(), "/file", &["-C"]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
+}

@@ -1,0 +1,137 @@
+//! An HTTP/3 server of another make (quinn, h3-quinn) than the client's, in a thread of its own.
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Bytes of `/file`.
+pub(crate) const FILE_SIZE: usize = 3_000_000;
+/// `/stall` sends this many bytes of [`FILE_SIZE`] and then nothing more.
+pub(crate) const STALL_AFTER: usize = 200_000;
+
+/// Content of `/file`.
+pub(crate) fn file() -> Vec<u8> {
+    // A linear congruential generator: every byte position matters, and nobody needs a file.
+    let mut state = 1_u64;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(FILE_SIZE).collect()
+}
+
+/// A running server; it ends when dropped.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    /// PEM of the authority that signed its certificate.
+    pub(crate) authority: PathBuf,
+    _folder: tempfile::TempDir,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Server {
+    /// Starts a server whose certificate is for these names.
+    pub(crate) fn start(names: &[&str], expired: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority_key = KeyPair::generate().unwrap();
+        let authority_certificate = authority.self_signed(&authority_key).unwrap();
+        let issuer = Issuer::new(authority, authority_key);
+        let mut leaf =
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        if expired {
+            leaf.not_before = rcgen::date_time_ymd(2001, 1, 1);
+            leaf.not_after = rcgen::date_time_ymd(2002, 1, 1);
+        }
+        let leaf_key = KeyPair::generate().unwrap();
+        let leaf = leaf.signed_by(&leaf_key, &issuer).unwrap();
+        let authority_file = folder.path().join("authority.pem");
+        std::fs::write(&authority_file, authority_certificate.pem()).unwrap();
+
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![leaf.der().clone()], leaf_key.into())
+            .unwrap();
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        let tls = quinn::crypto::rustls::QuicServerConfig::try_from(tls).unwrap();
+        let config = quinn::ServerConfig::with_crypto(Arc::new(tls));
+
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let endpoint = quinn::Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+                tell.send(endpoint.local_addr().unwrap()).unwrap();
+                tokio::select! {
+                    () = serve(endpoint) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { address: told.recv().unwrap(), authority: authority_file, _folder: folder, _stop: stop }
+    }
+
+    /// The URL of a path on this server under `localhost`.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.address.port())
+    }
+}
+
+async fn serve(endpoint: quinn::Endpoint) {
+    while let Some(incoming) = endpoint.accept().await {
+        tokio::spawn(async move {
+            let Ok(connection) = incoming.await else { return };
+            let Ok(mut h3) =
+                h3::server::Connection::<_, bytes::Bytes>::new(h3_quinn::Connection::new(connection)).await
+            else {
+                return;
+            };
+            while let Ok(Some(resolver)) = h3.accept().await {
+                tokio::spawn(async move {
+                    let Ok((request, mut stream)) = resolver.resolve_request().await else { return };
+                    // Clients may leave in the middle of anything.
+                    let _ = respond(&request, &mut stream).await;
+                });
+            }
+        });
+    }
+}
+
+async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
+    request: &http::Request<()>,
+    stream: &mut h3::server::RequestStream<S, bytes::Bytes>,
+) -> Result<(), h3::error::StreamError> {
+    let content = file();
+    let response = http::Response::builder().header("etag", "\"one\"");
+    let range = request.headers().get("range").map(|range| range.to_str().unwrap().to_owned());
+    let same = request.headers().get("if-range").is_none_or(|validator| validator == "\"one\"");
+    let (response, body, stall) = match (request.uri().path(), range.filter(|_| same)) {
+        ("/file" | "/stall", Some(range)) => {
+            let first: usize =
+                range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap();
+            let header = format!("bytes {first}-{}/{}", content.len() - 1, content.len());
+            let response = response.status(206).header("content-range", header);
+            (response.header("content-length", content.len() - first), content[first..].to_vec(), false)
+        }
+        ("/file", None) => (response.header("content-length", content.len()), content, false),
+        ("/stall", None) => {
+            (response.header("content-length", content.len()), content[..STALL_AFTER].to_vec(), true)
+        }
+        ("/short", None) => (response.header("content-length", 1000), content[..10].to_vec(), false),
+        ("/moved", None) => (response.status(302).header("location", "/file"), Vec::new(), false),
+        _ => (response.status(404), b"no such thing".to_vec(), false),
+    };
+    stream.send_response(response.body(()).unwrap()).await?;
+    stream.send_data(body.into()).await?;
+    if stall {
+        std::future::pending::<()>().await;
+    }
+    stream.finish().await
+}
