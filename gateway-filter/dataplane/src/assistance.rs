@@ -3,10 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use packrat_engine::{Flow, Gateway};
+use packrat_engine::{Flow, FlowGauges, Gateway, Outbox};
+use packrat_wire::message::GoodbyeReason;
 
 use crate::log::{Event, Logger};
-use crate::metrics::{Metric, add_flow_counters};
+use crate::metrics::{Metric, Reported};
 use crate::route::Route;
 
 /// The engine's view of one session.
@@ -14,13 +15,13 @@ use crate::route::Route;
 pub(crate) struct Assistance {
     flow: Flow,
     engine: Arc<Gateway>,
-    /// What this flow has added to the route's gauge.
-    cache_bytes: u64,
+    /// What this flow has added to the levels of the route.
+    reported: Reported,
 }
 
 impl Assistance {
     pub(crate) fn new(engine: Arc<Gateway>) -> Self {
-        Self { flow: Flow::new(Arc::clone(&engine)), engine, cache_bytes: 0 }
+        Self { flow: Flow::new(Arc::clone(&engine)), engine, reported: Reported::default() }
     }
 
     /// Calls the engine for this flow. After a panic in it the flow continues without assistance, as if the client had
@@ -44,31 +45,40 @@ impl Assistance {
         result
     }
 
-    /// Lets new flows of this session use the engine of a changed configuration.
-    pub(crate) fn use_engine(&mut self, engine: &Arc<Gateway>) {
-        if !self.flow.is_assisted() && !Arc::ptr_eq(&self.engine, engine) {
-            *self = Self { cache_bytes: self.cache_bytes, ..Self::new(Arc::clone(engine)) };
+    /// Takes over a changed configuration. A session that is assisted keeps its engine; it ends when assistance was
+    /// switched off.
+    pub(crate) fn use_engine(
+        &mut self,
+        engine: &Arc<Gateway>,
+        route: &Route,
+        logger: &Logger,
+        out: &mut Outbox,
+    ) {
+        if Arc::ptr_eq(&self.engine, engine) {
+            return;
+        }
+        if !engine.config().assist {
+            self.run(route, logger, |flow| flow.close(GoodbyeReason::Draining, out));
+        }
+        if !self.flow.is_assisted() {
+            self.flow = Flow::new(Arc::clone(engine));
+            self.engine = Arc::clone(engine);
         }
     }
 
     /// Moves counters and levels of the flow into the metrics of the route.
     fn settle(&mut self, route: &Route, logger: &Logger) {
-        let Some((counters, gauges)) =
-            guarded(route, logger, || (self.flow.take_counters(), self.flow.gauges()))
-        else {
-            return;
-        };
-        add_flow_counters(route.metrics(), &counters);
-        let cache_bytes = gauges.cache_bytes;
-        route.metrics().add(Metric::CacheBytes, cache_bytes.saturating_sub(self.cache_bytes));
-        route.metrics().subtract(Metric::CacheBytes, self.cache_bytes.saturating_sub(cache_bytes));
-        self.cache_bytes = cache_bytes;
+        let read = guarded(route, logger, || (self.flow.take_counters(), self.flow.gauges()));
+        if let Some((counters, gauges)) = read {
+            route.metrics().add_flow(&counters);
+            route.metrics().replace_levels(&mut self.reported, &gauges);
+        }
     }
 
-    /// The session has ended: nothing of it is cached any more.
+    /// The session has ended: none of its levels counts any more.
     pub(crate) fn finish(&mut self, route: &Route, logger: &Logger) {
         self.settle(route, logger);
-        route.metrics().subtract(Metric::CacheBytes, std::mem::take(&mut self.cache_bytes));
+        route.metrics().replace_levels(&mut self.reported, &FlowGauges::default());
     }
 }
 

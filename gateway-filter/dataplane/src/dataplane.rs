@@ -168,7 +168,11 @@ impl Dataplane {
         drop(routes);
         self.environment.logger.log(Event::RouteConfigured, || {
             let endpoints: Vec<String> = route.summary().endpoints.iter().map(ToString::to_string).collect();
-            [("route", route.name().into()), ("endpoints", endpoints.into())]
+            [
+                ("route", route.name().into()),
+                ("endpoints", endpoints.into()),
+                ("public_key", route.public_key().into()),
+            ]
         });
         Ok(route)
     }

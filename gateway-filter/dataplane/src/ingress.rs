@@ -4,14 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use packrat_engine::{Begin, HandshakeOutcome, Outbox, Received};
+use packrat_engine::{Begin, Flow, Outbox, Received};
 use packrat_estimate::Timestamp;
 
 use crate::assistance::guarded;
 use crate::dataplane::Environment;
 use crate::downstream::Slot;
 use crate::log::Event;
-use crate::metrics::Metric;
+use crate::metrics::{Metric, handshake};
 use crate::route::{Route, random_bytes};
 use crate::session::{ClientPath, Session, SessionTable, send_outbox};
 use crate::socket::{Ecn, Piece, Sender, send_connected};
@@ -121,9 +121,6 @@ impl Ingress {
         let environment = Arc::clone(&self.environment);
         route.metrics().add(Metric::ControlReceived, 1);
         let settings = route.settings();
-        if !settings.config.assist {
-            return self.drop_control(client, "assistance is switched off");
-        }
         self.outbox.clear();
         // A panic leaves nothing behind that is used again: `receive` keeps no state, the outbox is cleared.
         let engine = Arc::clone(&settings.engine);
@@ -131,9 +128,7 @@ impl Ingress {
         let received = guarded(&route, &environment.logger, || engine.receive(datagram, client, now, outbox));
         match received {
             Some(Received::Done(outcome)) => {
-                if outcome != HandshakeOutcome::Offered {
-                    route.metrics().add(Metric::ControlDropped, 1);
-                }
+                route.metrics().add(handshake(outcome), 1);
                 let ecn = Ecn::NOT_CAPABLE;
                 send_outbox(&environment, &route, path, client, ecn, &mut self.sender, &self.outbox, false);
             }
@@ -157,25 +152,30 @@ impl Ingress {
         let session =
             SessionTable::find_or_open(&self.environment, &self.route, client, path, self.worker, now);
         if let Some(session) = session {
-            self.run(&session, |flow, outbox| flow.begin(begin, seed, now, outbox));
+            let outcome = self.run(&session, |flow, outbox| flow.begin(begin, seed, now, outbox));
+            if let Some(outcome) = outcome {
+                self.route.metrics().add(handshake(outcome), 1);
+            }
         } else {
             self.route.metrics().add(Metric::ControlDropped, 1);
         }
     }
 
     /// Calls the engine for a session and sends what it has to say.
-    fn run(&mut self, session: &Arc<Session>, action: impl FnOnce(&mut packrat_engine::Flow, &mut Outbox)) {
+    fn run<R>(
+        &mut self,
+        session: &Arc<Session>,
+        action: impl FnOnce(&mut Flow, &mut Outbox) -> R,
+    ) -> Option<R> {
         let outbox = &mut self.outbox;
         outbox.clear();
-        let deadline = session
+        let result = session
             .assistance()
-            .run(&self.route, &self.environment.logger, |flow| {
-                action(flow, outbox);
-                flow.next_timeout()
-            })
-            .flatten();
-        session.request_deadline(&self.environment, deadline);
+            .run(&self.route, &self.environment.logger, |flow| (action(flow, outbox), flow.next_timeout()));
+        let (result, deadline) = result.unzip();
+        session.request_deadline(&self.environment, deadline.flatten());
         session.send_outbox(&self.environment, &mut self.sender, outbox, false);
+        result
     }
 
     fn drop_control(&self, client: SocketAddr, reason: &str) {

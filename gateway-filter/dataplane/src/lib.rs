@@ -33,7 +33,22 @@
 //!
 //! # Metrics
 //!
-//! One table, [`metrics::Metric`]: names are `packrat_<name>` with the labels `route` and `gateway`.
+//! One table, [`metrics::definitions`], the same in both shells, each with the labels `route` and `gateway`:
+//!
+//! - sessions: `packrat_sessions`, `packrat_sessions_{opened,closed,refused,moved}_total`
+//! - forwarding: `packrat_to_client_{datagrams,bytes,dropped}_total`, `packrat_to_server_{datagrams,bytes,dropped}_total`,
+//!   `packrat_too_large_total`, `packrat_truncated_total`, `packrat_upstream_errors_total`
+//! - control: `packrat_control_{received,sent,dropped}_total`, `packrat_handshakes_<outcome>_total`
+//! - assistance: every field of [`packrat_engine::FlowCounters`] as `packrat_<field>_total` (`packrat_repairs_total`,
+//!   `packrat_repairs_late_total`, `packrat_resets_gateway_total`, `packrat_resets_client_total`,
+//!   `packrat_eack_prefix_bytes_total`...), `packrat_assistance_panics_total`
+//! - levels: `packrat_sessions_assisted`, `packrat_cache_bytes`, `packrat_cache_entries`, `packrat_cache_high_water_bytes`,
+//!   `packrat_last_mile_round_trip_microseconds`, `packrat_last_mile_loss_ppm`
+//!
+//! # Log lines
+//!
+//! JSON objects; the key `event` says what happened ([`log::Event`]): `session_opened`, `assistance_begun`, `reset`,
+//! `assistance_ended` and `session_closed` with their totals, `session_refused`, `upstream_error`, and so on.
 #![allow(unsafe_code)] // system calls of the sockets: `address`, `poller` and `socket` only
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -67,6 +67,9 @@ events! {
     SegmentationUnavailable Warning "segmentation_offload_unavailable";
     ReceiveBufferSmall Warning "receive_buffer_small";
     ControlDropped Info "control_dropped";
+    AssistanceBegun Info "assistance_begun";
+    AssistanceEnded Info "assistance_ended";
+    Reset Warning "reset";
     Assistance Info "assistance";
     AssistancePanic Error "assistance_panic";
     WorkerError Error "worker_error";

@@ -14,54 +14,64 @@ use crate::metrics::Metrics;
 use crate::session::SessionTable;
 
 /// A configuration in force, with the engine that belongs to it.
-#[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) config: RouteConfig,
     pub(crate) engine: Arc<Gateway>,
     /// The configured key, or the random one that is kept across updates.
     static_key: [u8; 32],
+    /// The secret of the cookies.
+    secret: [u8; 32],
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The keys stay out of logs.
+        formatter.debug_struct("Settings").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 impl Settings {
-    /// Settings for `config`. What does not change keeps the engine of `previous`, and with it the total of its caches.
+    /// Settings for `config`. While nothing changes for the engine it stays the one of `previous`, and with it the total of
+    /// its caches.
     fn new(config: RouteConfig, previous: Option<&Self>) -> Result<Self, ConfigurationError> {
         let static_key = match (config.read_static_key()?, previous) {
             (Some(key), _) => key,
             (None, Some(previous)) => previous.static_key,
             (None, None) => random_bytes().map_err(ConfigurationError::Random)?,
         };
-        let limits = |config: &RouteConfig| {
-            (
-                config.cache_bytes_per_session,
-                config.cache_bytes_total,
-                config.repair_budget,
-                config.residual_loss_target,
-            )
+        let secret = match previous {
+            Some(previous) => previous.secret,
+            None => random_bytes().map_err(ConfigurationError::Random)?,
         };
+        let limits = engine_config(&config);
         let engine = match previous {
-            Some(previous)
-                if previous.static_key == static_key && limits(&previous.config) == limits(&config) =>
-            {
+            Some(previous) if previous.static_key == static_key && *previous.engine.config() == limits => {
                 Arc::clone(&previous.engine)
             }
-            _ => {
-                let secret = random_bytes().map_err(ConfigurationError::Random)?;
-                Gateway::new(engine_config(&config), static_key, secret)
-            }
+            _ => Gateway::new(limits, static_key, secret),
         };
-        Ok(Self { config, engine, static_key })
+        Ok(Self { config, engine, static_key, secret })
+    }
+
+    /// The public key that clients may pin, in hexadecimal digits.
+    pub(crate) fn public_key(&self) -> Option<String> {
+        let key = packrat_engine::public_key(&self.static_key).ok()?;
+        Some(key.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 
 /// The engine's limits; what a route does not configure keeps the engine's default.
 #[allow(clippy::needless_update)] // the engine's configuration may have more fields than a route sets
 fn engine_config(config: &RouteConfig) -> GatewayConfig {
-    let bytes = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    let size = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     GatewayConfig {
-        cache_bytes_per_flow: bytes(config.cache_bytes_per_session),
-        cache_bytes_total: bytes(config.cache_bytes_total),
+        assist: config.assist,
+        cache_bytes_per_flow: size(config.cache_bytes_per_session),
+        cache_bytes_total: size(config.cache_bytes_total),
         repair_budget: config.repair_budget,
         residual_loss_target: config.residual_loss_target,
+        maximum_sessions: size(config.maximum_sessions),
+        idle_timeout: config.idle_timeout(),
         ..GatewayConfig::default()
     }
 }
@@ -116,6 +126,11 @@ impl Route {
     /// The name of the gateway that the route is configured with.
     pub fn gateway_name(&self) -> String {
         self.settings().config.gateway.clone()
+    }
+
+    /// The public key that clients may pin, in hexadecimal digits.
+    pub fn public_key(&self) -> Option<String> {
+        self.settings().public_key()
     }
 
     /// What is configured, without secrets.

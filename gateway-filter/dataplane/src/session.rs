@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use packrat_engine::Outbox;
+use packrat_engine::{Event, Outbox};
 use packrat_estimate::Timestamp;
 
 use crate::assistance::Assistance;
 use crate::backend::choose_endpoint;
 use crate::dataplane::Environment;
 use crate::downstream::Slot;
-use crate::log::Event;
+use crate::log;
 use crate::metrics::Metric;
 use crate::route::{Route, Settings};
 use crate::socket::{Ecn, Piece, SendReport, Sender};
@@ -154,7 +154,9 @@ impl Session {
     /// Keeps the endpoint while it is configured, else moves to the next choice.
     fn follow_configuration(self: &Arc<Self>, environment: &Environment) {
         let settings = self.route.settings();
-        self.assistance().use_engine(&settings.engine);
+        let mut outbox = Outbox::default();
+        self.assistance().use_engine(&settings.engine, &self.route, &environment.logger, &mut outbox);
+        self.send_outbox(environment, &mut Sender::default(), &mut outbox, false);
         let old = self.upstream().endpoint();
         if settings.config.endpoints.contains(&old) {
             return;
@@ -166,7 +168,7 @@ impl Session {
                 *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&upstream);
                 environment.command(self.worker, Command::Register(Arc::clone(self), upstream));
                 self.route.metrics().add(Metric::SessionsMoved, 1);
-                environment.logger.log(Event::SessionMoved, || {
+                environment.logger.log(log::Event::SessionMoved, || {
                     [
                         ("route", self.route.name().into()),
                         ("client", self.client.to_string().into()),
@@ -178,7 +180,7 @@ impl Session {
             Err(error) => {
                 // The old socket still exists; the next change of the configuration tries again.
                 self.route.metrics().add(Metric::UpstreamErrors, 1);
-                environment.logger.log(Event::UpstreamError, || {
+                environment.logger.log(log::Event::UpstreamError, || {
                     [
                         ("route", self.route.name().into()),
                         ("client", self.client.to_string().into()),
@@ -215,15 +217,52 @@ impl Session {
             send_outbox(environment, &self.route, &path, self.client, ecn, sender, outbox, may_wait);
         self.totals.repairs.fetch_add(repairs, Ordering::Relaxed);
         for event in outbox.take_events() {
-            environment.logger.log(Event::Assistance, || {
-                [
-                    ("route", self.route.name().into()),
-                    ("client", self.client.to_string().into()),
-                    ("detail", format!("{event:?}").into()),
-                ]
-            });
+            self.log_event(environment, &event);
         }
         outbox.clear();
+    }
+}
+
+impl Session {
+    fn log_event(&self, environment: &Environment, event: &Event) {
+        let (route, client) = (self.route.name(), self.client.to_string());
+        match event {
+            Event::SessionOpened { session } => environment.logger.log(log::Event::AssistanceBegun, || {
+                [("route", route.into()), ("client", client.into()), ("session", (*session).into())]
+            }),
+            Event::Reset { session, side, reason, epoch } => {
+                environment.logger.log(log::Event::Reset, || {
+                    [
+                        ("route", route.into()),
+                        ("client", client.into()),
+                        ("session", (*session).into()),
+                        ("side", side.name().into()),
+                        ("reason", reason.name().into()),
+                        ("epoch", (*epoch).into()),
+                    ]
+                })
+            }
+            Event::SessionClosed { session, side, reason, totals } => {
+                environment.logger.log(log::Event::AssistanceEnded, || {
+                    [
+                        ("route", route.into()),
+                        ("client", client.into()),
+                        ("session", (*session).into()),
+                        ("side", side.name().into()),
+                        ("reason", format!("{reason:?}").to_lowercase().into()),
+                        ("repaired", totals.repaired.into()),
+                        ("repair_transmissions", totals.repair_transmissions.into()),
+                        ("unrepairable", totals.unrepairable.into()),
+                        ("decode_failures", totals.decode_failures.into()),
+                        ("resets", totals.resets.into()),
+                        ("cache_high_water_bytes", totals.cache_high_water.into()),
+                    ]
+                });
+            }
+            other => environment.logger.log(log::Event::Assistance, || {
+                [("route", route.into()), ("client", client.into()), ("detail", format!("{other:?}").into())]
+            }),
+        }
     }
 }
 
@@ -249,12 +288,12 @@ pub(crate) fn send_to_client(
     route.metrics().add(Metric::DownstreamDropped, report.dropped);
     route.metrics().add(Metric::TooLarge, report.too_large);
     if report.offload_refused {
-        environment.logger.log(Event::SegmentationUnavailable, || {
+        environment.logger.log(log::Event::SegmentationUnavailable, || {
             [("route", route.name().into()), ("listener", path.slot.listener().to_string().into())]
         });
     }
     if let Some(error) = &report.error {
-        environment.logger.log(Event::DownstreamError, || {
+        environment.logger.log(log::Event::DownstreamError, || {
             [
                 ("route", route.name().into()),
                 ("client", client.to_string().into()),
@@ -278,7 +317,7 @@ pub(crate) fn send_outbox(
     outbox: &Outbox,
     may_wait: bool,
 ) -> u64 {
-    let (mut repairs, mut repair_bytes, mut controls) = (0, 0, 0);
+    let (mut repairs, mut controls) = (0, 0);
     let pieces: Vec<Piece<'_>> = outbox
         .datagrams()
         .map(|datagram| {
@@ -287,7 +326,6 @@ pub(crate) fn send_outbox(
                 Piece::single(datagram, Ecn::NOT_CAPABLE)
             } else {
                 repairs += 1;
-                repair_bytes += datagram.len() as u64;
                 Piece::single(datagram, ecn)
             }
         })
@@ -296,8 +334,6 @@ pub(crate) fn send_outbox(
         return 0;
     }
     send_to_client(environment, route, path, client, sender, &pieces, may_wait);
-    route.metrics().add(Metric::RepairDatagrams, repairs);
-    route.metrics().add(Metric::RepairBytes, repair_bytes);
     route.metrics().add(Metric::ControlSent, controls);
     repairs
 }
@@ -361,7 +397,7 @@ impl SessionTable {
         let settings = route.settings();
         let refused = |reason: String| {
             route.metrics().add(Metric::SessionsRefused, 1);
-            environment.logger.log(Event::SessionRefused, || {
+            environment.logger.log(log::Event::SessionRefused, || {
                 [
                     ("route", route.name().into()),
                     ("client", client.to_string().into()),
@@ -394,7 +430,7 @@ impl SessionTable {
         route.metrics().add(Metric::Sessions, 1);
         route.metrics().add(Metric::SessionsOpened, 1);
         environment.note_receive_buffer(upstream.receive_buffer_bytes());
-        environment.logger.log(Event::SessionOpened, || {
+        environment.logger.log(log::Event::SessionOpened, || {
             [
                 ("route", route.name().into()),
                 ("client", client.to_string().into()),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use packrat_engine::Outbox;
 use packrat_estimate::Timestamp;
+use packrat_wire::message::GoodbyeReason;
 
 use crate::dataplane::Environment;
 use crate::ingress::{ClientDatagrams, Ingress};
@@ -286,7 +287,7 @@ impl IoThread {
             if session.idle_since() + idle_timeout <= now
                 && session.route.sessions.remove(&session, now, Some(idle_timeout))
             {
-                self.close(mailbox, &session, "idle", now);
+                self.close(mailbox, &session, GoodbyeReason::Idle, now);
                 continue;
             }
             self.plan(&session);
@@ -313,10 +314,10 @@ impl IoThread {
     }
 
     /// Ends a session that was taken out of the table.
-    fn close(&mut self, mailbox: &Mailbox, session: &Arc<Session>, reason: &'static str, now: Timestamp) {
+    fn close(&mut self, mailbox: &Mailbox, session: &Arc<Session>, reason: GoodbyeReason, now: Timestamp) {
         let environment = Arc::clone(&self.environment);
         let outbox = &mut self.outbox;
-        session.assistance().run(&session.route, &environment.logger, |flow| flow.close(now, outbox));
+        session.assistance().run(&session.route, &environment.logger, |flow| flow.close(reason, outbox));
         session.send_outbox(&environment, &mut self.sender, outbox, true);
         session.assistance().finish(&session.route, &environment.logger);
         if let Some((_, upstream)) = self.sessions.remove(&session.number)
@@ -332,7 +333,7 @@ impl IoThread {
             [
                 ("route", session.route.name().into()),
                 ("client", session.client.to_string().into()),
-                ("reason", reason.into()),
+                ("reason", format!("{reason:?}").to_lowercase().into()),
                 ("seconds", now.saturating_since(session.opened).as_secs_f64().into()),
                 ("to_client_datagrams", total(&totals.to_client_datagrams)),
                 ("to_client_bytes", total(&totals.to_client_bytes)),
@@ -348,7 +349,7 @@ impl IoThread {
         let sessions: Vec<_> = self.sessions.values().map(|(session, _)| Arc::clone(session)).collect();
         for session in sessions {
             session.route.sessions.remove(&session, now, None);
-            self.close(mailbox, &session, "shutdown", now);
+            self.close(mailbox, &session, GoodbyeReason::Draining, now);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use packrat_dataplane::metrics::{Kind, Metric};
+use packrat_dataplane::metrics::{Definition, Kind, definitions};
 
 use crate::abi::{
     Buffer, EnvoyBootstrap, EnvoyPointer, LogLevel, ModulePointer, ShutdownCallback, Timer, hook, log,
@@ -27,25 +27,22 @@ const HTTP_INTERNAL_SERVER_ERROR: u32 = 500;
 /// What Envoy holds for the extension.
 struct Extension {
     timer: Timer,
-    /// Envoy's numbers of the metrics, in the order of [`Metric::ALL`].
-    metrics: Vec<(Metric, usize)>,
+    /// Envoy's numbers of the metrics, in the order of [`definitions`]; `None` for one that Envoy has refused.
+    metrics: Vec<Option<usize>>,
     /// What was added to Envoy's counters so far, by route and metric.
     flushed: Mutex<HashMap<(String, usize), u64>>,
 }
 
 impl Extension {
     fn new(envoy: &EnvoyBootstrap) -> Self {
-        let metrics = Metric::ALL
+        let metrics = definitions()
             .iter()
-            .filter_map(|&metric| {
-                let id = envoy.define_metric(metric.kind() == Kind::Gauge, metric.name(), &LABELS);
+            .map(|Definition { name, kind, .. }| {
+                let id = envoy.define_metric(*kind == Kind::Gauge, name, &LABELS);
                 if id.is_none() {
-                    log(
-                        LogLevel::Error,
-                        &format!("{{\"event\":\"metric_refused\",\"name\":\"{}\"}}", metric.name()),
-                    );
+                    log(LogLevel::Error, &format!("{{\"event\":\"metric_refused\",\"name\":\"{name}\"}}"));
                 }
-                Some((metric, id?))
+                id
             })
             .collect();
         if !envoy
@@ -65,9 +62,11 @@ impl Extension {
         for route in dataplane.routes() {
             let gateway = route.gateway_name();
             let labels = [route.name(), gateway.as_str()];
-            for &(metric, id) in &self.metrics {
-                let value = route.metrics().get(metric);
-                match metric.kind() {
+            for ((definition, id), value) in
+                definitions().iter().zip(&self.metrics).zip(route.metrics().values())
+            {
+                let Some(id) = *id else { continue };
+                match definition.kind {
                     Kind::Gauge => envoy.set_gauge(id, &labels, value),
                     Kind::Counter => {
                         let before = flushed.entry((route.name().to_owned(), id)).or_insert(0);

@@ -32,6 +32,10 @@
 //! # The bootstrap extension: metrics and status
 //!
 //! ```yaml
+//! layered_runtime:
+//!   layers:
+//!   - name: packrat
+//!     static_layer: { envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix: true }
 //! bootstrap_extensions:
 //! - name: packrat
 //!   typed_config:
@@ -40,8 +44,9 @@
 //!     extension_name: packrat
 //! ```
 //!
-//! `/stats/prometheus` shows every metric of `packrat_dataplane::metrics` with the labels `route` and `gateway`;
-//! the administration endpoint `/packrat` returns the routes, their configuration and their metrics as JSON.
+//! `/stats/prometheus` shows every metric of `packrat_dataplane::metrics` as `packrat_<name>{route,gateway}`, at most half a
+//! second old. Without the runtime setting Envoy puts `envoy_packrat_` in front of these names.
+//! The administration endpoint `/packrat` returns the routes, their configuration and their metrics as JSON.
 //!
 //! # What Envoy does not show
 //!

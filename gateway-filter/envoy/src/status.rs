@@ -1,7 +1,7 @@
 //! The answer of the administration endpoint `/packrat`.
 
 use packrat_dataplane::Dataplane;
-use packrat_dataplane::metrics::Metric;
+use packrat_dataplane::metrics::definitions;
 use serde_json::{Map, Value, json};
 
 /// All routes with their configuration and metrics, as JSON.
@@ -11,11 +11,17 @@ pub(crate) fn status(dataplane: Option<&Dataplane>) -> String {
         .unwrap_or_default()
         .iter()
         .map(|route| {
-            let metrics: Map<String, Value> = Metric::ALL
+            let metrics: Map<String, Value> = definitions()
                 .iter()
-                .map(|&metric| (metric.name().to_owned(), route.metrics().get(metric).into()))
+                .zip(route.metrics().values())
+                .map(|(definition, value)| (definition.name.to_string(), value.into()))
                 .collect();
-            json!({ "route": route.name(), "configuration": route.summary(), "metrics": metrics })
+            json!({
+                "route": route.name(),
+                "public_key": route.public_key(),
+                "configuration": route.summary(),
+                "metrics": metrics,
+            })
         })
         .collect();
     format!("{:#}\n", json!({ "version": env!("CARGO_PKG_VERSION"), "routes": routes }))
