@@ -1,0 +1,181 @@
+//! One download through a network of its own: fresh server, paths and gateway, so that nothing is left of the one before.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use packrat_lab::path::{PathConfig, PathReport, UdpPath};
+
+use super::certificate::Certificate;
+use super::client::Download;
+use super::error::DemoError;
+use super::gateway::{Gateway, GatewaySetup};
+use super::metrics::Metrics;
+use super::options::{ArmName, Options};
+use super::payload::Payload;
+use super::profile::Network;
+use super::qlog::DeclaredLost;
+use super::report::{ArmReport, AssistanceReport};
+use super::server::{Server, ServerSetup};
+use crate::get::Report;
+
+/// Name of the file that is downloaded.
+pub(crate) const FILE: &str = "payload.bin";
+/// How often the gateway's gauges are looked at.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// A gateway's metrics may be this old when they are read (Envoy's are flushed by a timer).
+const METRICS_SETTLE: Duration = Duration::from_millis(1200);
+/// No download may take longer: a stalled one would never end by itself.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// What all arms share.
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
+    /// What the user chose.
+    pub(crate) options: &'a Options,
+    /// The network with its loss.
+    pub(crate) network: Network,
+    /// What is downloaded.
+    pub(crate) payload: Payload,
+    /// The folder that servers serve.
+    pub(crate) files: PathBuf,
+    /// What servers show and clients trust.
+    pub(crate) certificate: Certificate,
+    /// The folder for everything that arms write.
+    pub(crate) work: PathBuf,
+}
+
+impl Stage<'_> {
+    /// Runs one arm; `progress` is told how many bytes have arrived.
+    pub(crate) async fn run(&self, name: ArmName, progress: impl Fn(u64)) -> Result<ArmReport, DemoError> {
+        let work = self.work.join(name.to_string());
+        fs::create_dir_all(&work).map_err(|error| DemoError::write(&work, error))?;
+        let network = match name {
+            ArmName::Lossless => self.network.without_loss(),
+            ArmName::EndToEnd | ArmName::Packrat => self.network,
+        };
+        let mut scene = Scene::build(self, network, &work).await?;
+        let patience = match name {
+            ArmName::EndToEnd => Duration::from_secs(self.options.patience),
+            ArmName::Lossless | ArmName::Packrat => LONGEST,
+        };
+        let download = Download {
+            server: scene.last_mile.address(),
+            file: FILE,
+            authority: &self.certificate.authority,
+            assist: name == ArmName::Packrat,
+            patience,
+        };
+        let (downloaded, cache_high_water) = scene.watch(download.run(progress)).await?;
+        let finished = scene.finish(network.round_trip()).await?;
+        Ok(self.report(name, &downloaded, cache_high_water, &finished))
+    }
+
+    fn report(
+        &self,
+        name: ArmName,
+        downloaded: &Report,
+        cache_high_water: u64,
+        finished: &Finished,
+    ) -> ArmReport {
+        let Finished { far, last_mile, metrics, declared_lost } = finished;
+        let down = last_mile.downward.link;
+        let lost = declared_lost.as_ref();
+        let assist = downloaded.assist.unwrap_or_default().assist;
+        // Connecting is part of what a user waits for.
+        let seconds = (downloaded.connect_time + downloaded.transfer_time).as_secs_f64();
+        let complete = !downloaded.partial && downloaded.bytes == self.payload.size;
+        let expected = self.payload.sha256_of_first(downloaded.bytes);
+        ArmReport {
+            name,
+            goodput_mbps: downloaded.bytes as f64 * 8e-6 / seconds.max(1e-9),
+            seconds,
+            sha256_ok: downloaded.sha256 == expected && (complete || downloaded.partial),
+            lost_last_mile: down.lost + down.queue_dropped,
+            repairs: metrics.get("repairs_total"),
+            repairs_late: assist.filled_late,
+            spurious: lost.map(|lost| lost.count_within(&downloaded.received_packet_numbers)),
+            // The client hears of the gateway's totals in reports, which may come before the last event; the metrics are
+            // flushed by a timer.
+            resets: metrics.sum_of("resets_").max(assist.gateway.resets.into()),
+            cache_high_water_bytes: cache_high_water.max(assist.gateway.cache_high_water.into()),
+            eack_bytes: assist.eack_bytes,
+            complete,
+            bytes: downloaded.bytes,
+            declared_lost: lost.map(DeclaredLost::count),
+            assistance: downloaded.assist.map(AssistanceReport::from),
+            far: *far,
+            last_mile: *last_mile,
+        }
+    }
+}
+
+/// The parts of a running arm, from the server to the client; dropped from the client's end.
+struct Scene {
+    last_mile: UdpPath,
+    gateway: Gateway,
+    far: UdpPath,
+    server: Server,
+}
+
+/// What is left of an arm.
+struct Finished {
+    far: PathReport,
+    last_mile: PathReport,
+    metrics: Metrics,
+    declared_lost: Option<DeclaredLost>,
+}
+
+impl Scene {
+    async fn build(stage: &Stage<'_>, network: Network, work: &Path) -> Result<Self, DemoError> {
+        let options = stage.options;
+        let setup =
+            ServerSetup { parts: &options.parts, certificate: &stage.certificate, files: &stage.files, work };
+        let server = Server::start(options.server, setup).await?;
+        let far = UdpPath::start(PathConfig {
+            server: server.address,
+            upward: network.far(),
+            downward: network.far(),
+        })?;
+        let setup = GatewaySetup { parts: &options.parts, server: far.address(), work };
+        let gateway = Gateway::start(options.gateway, setup).await?;
+        let last_mile = UdpPath::start(PathConfig {
+            server: gateway.address,
+            upward: network.last_mile_upward(),
+            downward: network.last_mile_downward(),
+        })?;
+        Ok(Self { last_mile, gateway, far, server })
+    }
+
+    /// Waits for the download; meanwhile looks after the processes, and at how full the gateway's cache is.
+    async fn watch(
+        &mut self,
+        downloading: impl Future<Output = Result<Report, DemoError>>,
+    ) -> Result<(Report, u64), DemoError> {
+        let mut downloading = std::pin::pin!(downloading);
+        let mut ticks = tokio::time::interval(SAMPLE_EVERY);
+        let mut high_water = 0;
+        loop {
+            tokio::select! {
+                downloaded = &mut downloading => return Ok((downloaded?, high_water)),
+                _ = ticks.tick() => {
+                    self.server.check()?;
+                    self.gateway.check()?;
+                    let metrics = self.gateway.metrics()?;
+                    high_water = high_water.max(metrics.get("cache_bytes"));
+                }
+            }
+        }
+    }
+
+    /// Takes the scene apart in an order in which everybody can write down what they know.
+    async fn finish(self, round_trip: Duration) -> Result<Finished, DemoError> {
+        // The end of the connection is on its way to the server, and the last counters are on theirs to the metrics.
+        tokio::time::sleep(METRICS_SETTLE.max(2 * round_trip)).await;
+        let metrics = self.gateway.metrics()?;
+        let qlogs = self.server.stop().await;
+        self.gateway.stop().await;
+        let declared_lost = DeclaredLost::read(&qlogs)?;
+        Ok(Finished { far: self.far.report(), last_mile: self.last_mile.report(), metrics, declared_lost })
+    }
+}

@@ -1,0 +1,78 @@
+//! The gateway between the far segment and the last mile.
+
+mod envoy;
+mod standalone;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::error::DemoError;
+use super::metrics::{Metrics, http_get};
+use super::options::GatewayKind;
+use super::process::Process;
+
+/// Name of the route in the gateway's configuration.
+const ROUTE: &str = "demo";
+
+/// What a gateway needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GatewaySetup<'a> {
+    /// Where `make demo` installed Envoy.
+    pub(crate) parts: &'a Path,
+    /// Where it forwards to: the near end of the far segment.
+    pub(crate) server: SocketAddr,
+    /// Where its configuration and its log go.
+    pub(crate) work: &'a Path,
+}
+
+/// A running gateway.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    process: Process,
+    /// Where it listens, over UDP.
+    pub(crate) address: SocketAddr,
+    metrics: SocketAddr,
+    metrics_path: &'static str,
+}
+
+impl Gateway {
+    /// Starts a gateway of this kind and waits until it forwards.
+    pub(crate) async fn start(kind: GatewayKind, setup: GatewaySetup<'_>) -> Result<Self, DemoError> {
+        let address = super::process::free_address()?;
+        let metrics = super::process::free_address()?;
+        let (process, metrics_path) = match kind {
+            GatewayKind::Envoy => (envoy::start(setup, address, metrics).await?, envoy::METRICS_PATH),
+            GatewayKind::Standalone => {
+                (standalone::start(setup, address, metrics).await?, standalone::METRICS_PATH)
+            }
+        };
+        Ok(Self { process, address, metrics, metrics_path })
+    }
+
+    /// The gateway's metrics now.
+    pub(crate) fn metrics(&self) -> Result<Metrics, DemoError> {
+        let text = http_get(self.metrics, self.metrics_path)
+            .map_err(|source| DemoError::Metrics { address: self.metrics, source })?;
+        Ok(Metrics::parse(&text))
+    }
+
+    /// An error when the gateway has ended by itself.
+    pub(crate) fn check(&mut self) -> Result<(), DemoError> {
+        self.process.check()
+    }
+
+    /// Ends the gateway.
+    pub(crate) async fn stop(self) {
+        self.process.stop().await;
+    }
+}
+
+/// `file` next to this command: what cargo builds together ends up together.
+fn built(file: &'static str, package: &'static str) -> Result<PathBuf, DemoError> {
+    let folder = std::env::current_exe()
+        .ok()
+        .and_then(|command| command.parent().map(Path::to_owned))
+        .unwrap_or_default();
+    let path = folder.join(file);
+    if path.is_file() { Ok(path) } else { Err(DemoError::NotBuilt { file, folder, package }) }
+}

@@ -1,0 +1,33 @@
+//! The same data plane without Envoy.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use super::super::error::DemoError;
+use super::super::metrics::http_get;
+use super::super::process::Process;
+use super::{GatewaySetup, ROUTE, built};
+
+/// Where the gateway serves metrics.
+pub(super) const METRICS_PATH: &str = "/metrics";
+
+pub(super) async fn start(
+    setup: GatewaySetup<'_>,
+    address: SocketAddr,
+    metrics: SocketAddr,
+) -> Result<Process, DemoError> {
+    let program = built("packrat-gateway", "packrat-gateway")?;
+    let configuration = setup.work.join("gateway.json");
+    let route = json!({ "route": ROUTE, "gateway": "demo", "endpoints": [setup.server.to_string()] });
+    fs::write(&configuration, route.to_string()).map_err(|error| DemoError::write(&configuration, error))?;
+    let mut process =
+        Process::start("packrat-gateway", &program, &setup.work.join("gateway.log"), |command| {
+            command.arg("--config").arg(&configuration);
+            command.arg("--listen").arg(address.to_string());
+            command.arg("--metrics").arg(metrics.to_string());
+        })?;
+    process.wait_until_ready(|| http_get(metrics, METRICS_PATH).is_ok()).await?;
+    Ok(process)
+}

@@ -1,0 +1,161 @@
+//! `packrat demo`: real servers and a real gateway over an emulated network, on one machine and without root.
+//!
+//! Server → far segment → gateway → last mile → client, all on the loopback interface. Three downloads of the same file:
+//! without loss (the ceiling), with loss and without help, and with loss and Packrat.
+
+mod arm;
+mod certificate;
+mod client;
+mod error;
+mod gateway;
+mod metrics;
+mod options;
+mod payload;
+mod process;
+mod profile;
+mod qlog;
+mod report;
+mod screen;
+mod server;
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tempfile::TempDir;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use arm::Stage;
+use certificate::Certificate;
+use error::DemoError;
+use payload::Payload;
+use profile::Network;
+use report::DemoReport;
+
+pub(crate) use options::Options;
+
+/// The exit status of a command that Ctrl-C ended, by the shells' convention.
+const INTERRUPTED: u8 = 130;
+
+/// Runs the demo on the calling thread, which must be the main thread or live as long as the process: the processes that
+/// it starts are tied to it.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let runtime = match runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&DemoError::Runtime(error)),
+    };
+    let outcome = runtime.block_on(async {
+        // Whatever ends first, the other is dropped, and with it every process and path of the demo.
+        tokio::select! {
+            outcome = demonstrate(options) => Some(outcome),
+            () = interrupted() => None,
+        }
+    });
+    match outcome {
+        Some(Ok(true)) => ExitCode::SUCCESS,
+        Some(Ok(false)) => {
+            eprintln!("packrat demo: a download did not end as it should: see the table");
+            ExitCode::FAILURE
+        }
+        Some(Err(error)) => failed(&error),
+        None => {
+            eprintln!("packrat demo: interrupted; everything that it had started is ended");
+            ExitCode::from(INTERRUPTED)
+        }
+    }
+}
+
+fn failed(error: &DemoError) -> ExitCode {
+    eprintln!("packrat demo: {error}");
+    ExitCode::FAILURE
+}
+
+/// Ends with the first signal that asks the command to end.
+async fn interrupted() {
+    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
+    else {
+        // Without handlers the signals end the command by themselves, and the kernel ends its processes.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+}
+
+/// All arms; true when each ended as it should.
+async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
+    let workplace = Workplace::open(options)?;
+    let files = workplace.path().join("files");
+    fs::create_dir_all(&files).map_err(|error| DemoError::write(&files, error))?;
+    let payload = Payload::new(options.seed, options.size.0);
+    payload.write(&files.join(arm::FILE))?;
+    let network = Network::new(options);
+    let stage = Stage {
+        options,
+        network,
+        payload,
+        files,
+        certificate: Certificate::create(workplace.path())?,
+        work: workplace.path().to_owned(),
+    };
+    let mut report = DemoReport {
+        profile: options.profile,
+        loss: network.loss(),
+        gateway: options.gateway,
+        server: options.server,
+        arms: Vec::new(),
+    };
+    for name in options::ArmName::ALL.into_iter().filter(|name| options.arms.contains(name)) {
+        let bar = screen::progress_bar(name, payload.size);
+        let arm = stage.run(name, |bytes| bar.set_position(bytes)).await;
+        bar.finish_and_clear();
+        let arm = arm?;
+        if io::stderr().is_terminal() || !io::stdout().is_terminal() {
+            eprintln!("{}", screen::arm_line(&arm));
+        }
+        report.arms.push(arm);
+    }
+    print!("{}", screen::summary(&report));
+    if let Some(file) = &options.json {
+        write_json(file, &report)?;
+    }
+    Ok(report.arms.iter().all(report::ArmReport::succeeded))
+}
+
+fn write_json(file: &Path, report: &DemoReport) -> Result<(), DemoError> {
+    let text = serde_json::to_string_pretty(report).map_err(|error| DemoError::write(file, error.into()))?;
+    fs::write(file, text + "\n").map_err(|error| DemoError::write(file, error))
+}
+
+/// The folder for files that the demo makes.
+enum Workplace {
+    Temporary(TempDir),
+    Kept(PathBuf),
+}
+
+impl Workplace {
+    fn open(options: &Options) -> Result<Self, DemoError> {
+        match &options.keep {
+            Some(folder) => {
+                let absolute = fs::create_dir_all(folder).and_then(|()| folder.canonicalize());
+                absolute.map(Self::Kept).map_err(|error| DemoError::write(folder, error))
+            }
+            None => {
+                let folder = tempfile::Builder::new().prefix("packrat-demo-").tempdir();
+                folder.map(Self::Temporary).map_err(|error| DemoError::write(&std::env::temp_dir(), error))
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(folder) => folder.path(),
+            Self::Kept(folder) => folder,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What the user may choose.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+/// Options of `packrat demo`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Options {
+    /// The gateway: Packrat's filter in a real Envoy, or the same data plane in a process of its own
+    #[arg(long, value_enum, default_value_t = GatewayKind::Envoy)]
+    pub(crate) gateway: GatewayKind,
+    /// The unmodified HTTP/3 server that sends
+    #[arg(long, value_enum, default_value_t = ServerKind::Caddy)]
+    pub(crate) server: ServerKind,
+    /// The network: delays and rates of the far segment and of the last mile, and how much the last mile loses
+    #[arg(long, value_enum, default_value_t = ProfileName::Wifi)]
+    pub(crate) profile: ProfileName,
+    /// Share of datagrams that the last mile loses, instead of the profile's (0.04 is 4 %)
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) loss: Option<f64>,
+    /// Mean number of datagrams that are lost in a row; 1 loses each independently
+    #[arg(long, value_name = "DATAGRAMS", default_value_t = 1.0, value_parser = burst)]
+    pub(crate) burst: f64,
+    /// Which way the last mile loses
+    #[arg(long, value_enum, default_value_t = LossDirection::Both)]
+    pub(crate) loss_direction: LossDirection,
+    /// The queue in front of each link, one bandwidth-delay product of the whole path long
+    #[arg(long, value_enum, default_value_t = QueueKind::DropTail)]
+    pub(crate) queue: QueueKind,
+    /// Size of the download, for example 25MB or 512KB
+    #[arg(long, value_name = "SIZE", default_value = "25MB")]
+    pub(crate) size: Size,
+    /// Decides the data and what the last mile loses
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Which downloads to run
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ArmName::ALL)]
+    pub(crate) arms: Vec<ArmName>,
+    /// Write the results as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Seconds after which the download without help is stopped; its goodput is what arrived by then
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub(crate) patience: u64,
+    /// Keep certificates, configurations, logs and qlogs in this folder instead of a temporary one
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) keep: Option<PathBuf>,
+    /// Where `make demo` installed Envoy and the web servers
+    #[arg(long, value_name = "FOLDER", default_value = ".packrat")]
+    pub(crate) parts: PathBuf,
+}
+
+/// Who runs the gateway's data plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum GatewayKind {
+    /// Envoy, with the filter as a dynamic module.
+    Envoy,
+    /// The command `packrat-gateway`.
+    Standalone,
+}
+
+/// Who sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ServerKind {
+    /// Caddy (quic-go, Reno).
+    Caddy,
+    /// aioquic (Reno).
+    Aioquic,
+}
+
+/// A network that is known from the literature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ProfileName {
+    /// Far 30 ms, 20 Mbit/s; last mile 2 ms, 50 Mbit/s, 4 % loss
+    Wifi,
+    /// Far 30 ms, 20 Mbit/s; last mile 10 ms, 50 Mbit/s, 10 % loss
+    Cellular,
+    /// Far 50 ms, 20 Mbit/s; last mile 30 ms, 50 Mbit/s, 10 % loss
+    Satellite,
+}
+
+/// Which way the last mile loses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LossDirection {
+    /// Data and acknowledgements alike
+    Both,
+    /// Only towards the client
+    Down,
+}
+
+/// The queue in front of each link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum QueueKind {
+    /// Drops what does not fit
+    DropTail,
+    /// Adaptive random early detection
+    Red,
+}
+
+/// One of the downloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ArmName {
+    /// No loss on the last mile: the ceiling
+    Lossless,
+    /// Loss, and nobody helps
+    EndToEnd,
+    /// Loss, with assistance
+    Packrat,
+}
+
+impl ArmName {
+    /// All of them, in the order in which they run.
+    pub(crate) const ALL: [Self; 3] = [Self::Lossless, Self::EndToEnd, Self::Packrat];
+}
+
+macro_rules! displayed_as_on_the_command_line {
+    ($($kind:ty),*) => {
+        $(impl std::fmt::Display for $kind {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let value = self.to_possible_value();
+                formatter.pad(value.as_ref().map_or("", |value| value.get_name()))
+            }
+        })*
+    };
+}
+displayed_as_on_the_command_line!(GatewayKind, ServerKind, ProfileName, LossDirection, QueueKind, ArmName);
+
+/// A number of bytes, written with a decimal unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+/// Largest download: it is kept in a file, and a demo should end.
+const LARGEST: u64 = 10_000_000_000;
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let factor = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kb" => 1_000,
+            "m" | "mb" => 1_000_000,
+            "g" | "gb" => 1_000_000_000,
+            _ => return Err(format!("unknown unit {unit:?}: use B, KB, MB or GB")),
+        };
+        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+        match bytes {
+            Some(bytes) if (1..=LARGEST).contains(&bytes) => Ok(Self(bytes)),
+            _ => Err("give a size from 1 byte to 10 GB, for example 25MB".to_owned()),
+        }
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=0.9).contains(&share) => Ok(share),
+        _ => Err("give a share from 0 to 0.9, for example 0.04 for 4 %".to_owned()),
+    }
+}
+
+fn burst(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(datagrams) if (1.0..=1000.0).contains(&datagrams) => Ok(datagrams),
+        _ => Err("give a mean number of datagrams from 1 to 1000".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_decimal_units() {
+        assert_eq!("25MB".parse(), Ok(Size(25_000_000)));
+        assert_eq!("512 kb".parse(), Ok(Size(512_000)));
+        assert_eq!("7".parse(), Ok(Size(7)));
+        assert_eq!("2g".parse(), Ok(Size(2_000_000_000)));
+        for wrong in ["", "MB", "0", "1.5MB", "3 parsecs", "-1", "99999999999999999999", "11GB"] {
+            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn loss_is_a_share_and_not_a_percentage() {
+        assert_eq!(share("0.04"), Ok(0.04));
+        assert!(share("4").is_err());
+        assert!(share("NaN").is_err());
+        assert!(burst("0.5").is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! What is measured, as it is written to the JSON file.
+
+use packrat_lab::path::PathReport;
+use packrat_s2n_quic::AssistanceStats;
+use serde::Serialize;
+
+use super::options::{ArmName, GatewayKind, ProfileName, ServerKind};
+
+/// A whole demo.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct DemoReport {
+    /// The network.
+    pub(crate) profile: ProfileName,
+    /// Share of datagrams that the last mile loses.
+    pub(crate) loss: f64,
+    /// Who ran the gateway's data plane.
+    pub(crate) gateway: GatewayKind,
+    /// Who sent.
+    pub(crate) server: ServerKind,
+    /// The downloads, in the order in which they ran.
+    pub(crate) arms: Vec<ArmReport>,
+}
+
+/// One download.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ArmReport {
+    /// Which one.
+    pub(crate) name: ArmName,
+    /// Bytes of the file that arrived, per time: 10^6 bits per second.
+    pub(crate) goodput_mbps: f64,
+    /// From the first datagram of the handshake to the last byte.
+    pub(crate) seconds: f64,
+    /// Whether what arrived is right: the whole file, or its beginning when the download was stopped.
+    pub(crate) sha256_ok: bool,
+    /// Datagrams towards the client that the last mile lost.
+    pub(crate) lost_last_mile: u64,
+    /// Datagrams that the gateway re-sent for the first time.
+    pub(crate) repairs: u64,
+    /// Repairs that arrived when the hole was no longer kept from the server.
+    pub(crate) repairs_late: u64,
+    /// Packets that the server declared lost although they arrived; `null` without a qlog of the server.
+    pub(crate) spurious: Option<u64>,
+    /// Resets of the set reconciliation, of either side.
+    pub(crate) resets: u64,
+    /// Most bytes that the gateway's cache held.
+    pub(crate) cache_high_water_bytes: u64,
+    /// Bytes of eACKs that the client sent.
+    pub(crate) eack_bytes: u64,
+    /// Whether the file arrived whole; false when the download was stopped.
+    pub(crate) complete: bool,
+    /// Bytes of the file that arrived.
+    pub(crate) bytes: u64,
+    /// Packets that the server declared lost; `null` without a qlog of the server.
+    pub(crate) declared_lost: Option<u64>,
+    /// What assistance did, seen from the client; `null` when the client did not ask for it.
+    pub(crate) assistance: Option<AssistanceReport>,
+    /// What the far segment did.
+    pub(crate) far: PathReport,
+    /// What the last mile did.
+    pub(crate) last_mile: PathReport,
+}
+
+/// Assistance, seen from the client.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct AssistanceReport {
+    /// Handshakes with the gateway.
+    pub(crate) sessions: u64,
+    /// eACKs sent.
+    pub(crate) eacks: u64,
+    /// Bytes of all control datagrams sent.
+    pub(crate) control_bytes_sent: u64,
+    /// Bytes of all control datagrams received.
+    pub(crate) control_bytes_received: u64,
+    /// Datagrams that arrived twice.
+    pub(crate) duplicates: u64,
+    /// Packet numbers that were missing when a later one arrived.
+    pub(crate) holes: u64,
+    /// Of them, those that arrived before the server could notice.
+    pub(crate) filled_in_time: u64,
+    /// Of them, those that arrived after they had been revealed.
+    pub(crate) filled_late: u64,
+    /// Of them, those that were revealed because the hold time was over.
+    pub(crate) expired: u64,
+    /// Of them, those that were revealed because the gateway had nothing to repair.
+    pub(crate) settled: u64,
+    /// Times that withholding was suspended because it did not pay.
+    pub(crate) hold_suspensions: u64,
+    /// Last-mile round trip, milliseconds, as the client measured it.
+    pub(crate) round_trip_ms: Option<f64>,
+    /// Datagrams that the gateway re-sent, copies included.
+    pub(crate) repair_transmissions: u64,
+    /// Missing datagrams that the gateway could not repair.
+    pub(crate) unrepairable: u64,
+    /// eACKs that the gateway could not decode.
+    pub(crate) decode_failures: u64,
+}
+
+impl From<AssistanceStats> for AssistanceReport {
+    fn from(stats: AssistanceStats) -> Self {
+        let assist = stats.assist;
+        Self {
+            sessions: assist.sessions,
+            eacks: assist.eacks,
+            control_bytes_sent: assist.control_bytes_sent,
+            control_bytes_received: assist.control_bytes_received,
+            duplicates: assist.duplicates,
+            holes: assist.holes,
+            filled_in_time: assist.filled_in_time,
+            filled_late: assist.filled_late,
+            expired: assist.expired,
+            settled: assist.settled,
+            hold_suspensions: assist.hold_suspensions,
+            round_trip_ms: assist.round_trip.map(|time| time.as_secs_f64() * 1e3),
+            repair_transmissions: assist.gateway.repair_transmissions.into(),
+            unrepairable: assist.gateway.unrepairable.into(),
+            decode_failures: assist.gateway.decode_failures.into(),
+        }
+    }
+}
+
+impl ArmReport {
+    /// Whether the arm showed what it was to show.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.sha256_ok && (self.complete || self.name == ArmName::EndToEnd)
+    }
+}

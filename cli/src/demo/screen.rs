@@ -1,0 +1,94 @@
+//! What the user sees: progress, the table, the bar chart.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::options::ArmName;
+use super::report::{ArmReport, DemoReport};
+
+/// Width of the longest bar.
+const BAR: usize = 50;
+const LABEL: usize = 34;
+const COLUMN: usize = 14;
+
+/// A progress bar over the bytes of one download; silent when the output is not a terminal.
+pub(crate) fn progress_bar(name: ArmName, size: u64) -> ProgressBar {
+    let bar = ProgressBar::new(size);
+    let template = "{prefix:>11} [{bar:40}] {bytes:>10}/{total_bytes} {elapsed} {msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_prefix(name.to_string());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// A line about an arm that has just ended.
+pub(crate) fn arm_line(arm: &ArmReport) -> String {
+    let ending = match (arm.complete, arm.sha256_ok) {
+        (true, true) => "sha256 right".to_owned(),
+        (false, true) => format!("stopped after {:.0} s; what arrived is right", arm.seconds),
+        (_, false) => "SHA256 WRONG".to_owned(),
+    };
+    format!("{:>11}: {:6.2} Mbit/s in {:.1} s, {ending}", arm.name, arm.goodput_mbps, arm.seconds)
+}
+
+/// The table and the bar chart.
+pub(crate) fn summary(report: &DemoReport) -> String {
+    let mut text = format!(
+        "\n{} through {}, profile {}, {:.1} % loss on the last mile\n\n",
+        report.server,
+        report.gateway,
+        report.profile,
+        report.loss * 100.0
+    );
+    text += &table(&report.arms);
+    text += "\n";
+    text += &chart(&report.arms);
+    text
+}
+
+fn table(arms: &[ArmReport]) -> String {
+    let mut text = String::new();
+    let mut row = |label: &str, value: &dyn Fn(&ArmReport) -> String| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{label:<LABEL$}");
+        for arm in arms {
+            let _ = write!(text, "{:>COLUMN$}", value(arm));
+        }
+        text.push('\n');
+    };
+    let known = |value: Option<u64>| value.map_or("unknown".to_owned(), |value| value.to_string());
+    row("", &|arm| arm.name.to_string());
+    row("goodput, Mbit/s", &|arm| format!("{:.2}", arm.goodput_mbps));
+    row("time, s", &|arm| format!("{:.1}{}", arm.seconds, if arm.complete { "" } else { " (cut)" }));
+    row("sha256", &|arm| if arm.sha256_ok { "right" } else { "WRONG" }.to_owned());
+    row("lost on the last mile", &|arm| arm.lost_last_mile.to_string());
+    row("repairs", &|arm| arm.repairs.to_string());
+    row("  of them too late", &|arm| arm.repairs_late.to_string());
+    row("declared lost by the server", &|arm| known(arm.declared_lost));
+    row("  of them spuriously", &|arm| known(arm.spurious));
+    row("Resets", &|arm| arm.resets.to_string());
+    row("cache high-water mark, bytes", &|arm| arm.cache_high_water_bytes.to_string());
+    row("eACK bytes", &|arm| arm.eack_bytes.to_string());
+    text
+}
+
+fn chart(arms: &[ArmReport]) -> String {
+    let most = arms.iter().map(|arm| arm.goodput_mbps).fold(0.0, f64::max);
+    let mut text = String::new();
+    for arm in arms {
+        let eighths =
+            if most > 0.0 { (arm.goodput_mbps / most * (BAR * 8) as f64).round() as usize } else { 0 };
+        let _ = writeln!(text, "{:>11} {} {:.2} Mbit/s", arm.name, bar(eighths), arm.goodput_mbps);
+    }
+    text
+}
+
+/// A bar of `eighths` of a character.
+fn bar(eighths: usize) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    "█".repeat(eighths / 8) + PARTS[eighths % 8]
+}

@@ -1,0 +1,61 @@
+//! Caddy: quic-go, with its default congestion control (Reno).
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use super::super::error::DemoError;
+use super::super::process::Process;
+use super::ServerSetup;
+
+pub(super) async fn start(
+    setup: ServerSetup<'_>,
+    address: SocketAddr,
+    qlogs: &Path,
+) -> Result<Process, DemoError> {
+    let program = setup.parts.join("bin/caddy");
+    if !program.is_file() {
+        return Err(DemoError::PartMissing { what: "Caddy", path: program });
+    }
+    let configuration = setup.work.join("Caddyfile");
+    fs::write(&configuration, caddyfile(setup, address))
+        .map_err(|error| DemoError::write(&configuration, error))?;
+    let mut process = Process::start("Caddy", &program, &setup.work.join("caddy.log"), |command| {
+        command.args(["run", "--adapter", "caddyfile", "--config"]).arg(&configuration);
+        command.env("QLOGDIR", qlogs);
+        // Caddy keeps its state in the home folder; here it shall leave nothing behind.
+        command.env("XDG_DATA_HOME", setup.work.join("caddy-data"));
+        command.env("XDG_CONFIG_HOME", setup.work.join("caddy-config"));
+    })?;
+    // TCP and UDP are opened together.
+    process
+        .wait_until_ready(|| TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok())
+        .await?;
+    Ok(process)
+}
+
+fn caddyfile(setup: ServerSetup<'_>, address: SocketAddr) -> String {
+    let (ip, port) = (address.ip(), address.port());
+    let (chain, key) = (setup.certificate.chain.display(), setup.certificate.key.display());
+    let files = setup.files.display();
+    format!(
+        r#"{{
+    admin off
+    auto_https off
+    persist_config off
+    default_sni localhost
+    grace_period 1s
+    log {{
+        level WARN
+    }}
+}}
+https://localhost:{port}, https://{ip}:{port} {{
+    bind {ip}
+    tls "{chain}" "{key}"
+    root * "{files}"
+    file_server
+}}
+"#
+    )
+}
