@@ -15,13 +15,14 @@ const LARGEST_ANSWER: u64 = 16 << 20;
 pub(crate) struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
-    /// Reads the text format; only Packrat's own metrics are kept. Envoy puts `envoy_` in front of their names.
+    /// Reads the text format; only Packrat's own metrics are kept. Envoy can be configured to put `envoy_packrat_` in front
+    /// of their names.
     pub(crate) fn parse(text: &str) -> Self {
         let mut values = BTreeMap::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let Some((series, value)) = line.rsplit_once(' ') else { continue };
             let name = series.split('{').next().unwrap_or(series);
-            let name = name.strip_prefix("envoy_").unwrap_or(name);
+            let name = name.strip_prefix("envoy_packrat_").unwrap_or(name);
             if let (Some(name), Ok(value)) = (name.strip_prefix("packrat_"), value.parse::<f64>()) {
                 *values.entry(name.to_owned()).or_insert(0.0) += value;
             }
@@ -106,9 +107,9 @@ mod tests {
     #[test]
     fn sums_over_labels_and_skips_what_is_not_ours() {
         let metrics = Metrics::parse(
-            "# TYPE envoy_packrat_repairs_total counter\n\
-             envoy_packrat_repairs_total{route=\"a\",gateway=\"x y\"} 4\n\
-             envoy_packrat_repairs_total{route=\"b\",gateway=\"x y\"} 3\n\
+            "# TYPE packrat_repairs_total counter\n\
+             packrat_repairs_total{route=\"a\",gateway=\"x y\"} 4\n\
+             envoy_packrat_packrat_repairs_total{route=\"b\",gateway=\"x y\"} 3\n\
              packrat_cache_bytes 1.5e3\n\
              packrat_resets_by_client_total 1\n\
              packrat_resets_by_gateway_total 2\n\

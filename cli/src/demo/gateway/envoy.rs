@@ -70,8 +70,11 @@ fn bootstrap(server: SocketAddr, address: SocketAddr, admin: SocketAddr) -> Valu
             "extension_name": "packrat",
         },
     });
+    // Metrics keep the names that the standalone gateway gives them.
+    let names = json!({ "envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix": true });
     json!({
         "admin": { "address": socket_address(admin, "TCP") },
+        "layered_runtime": { "layers": [{ "name": "packrat", "static_layer": names }] },
         "bootstrap_extensions": [labels],
         "static_resources": { "listeners": [listener] },
     })
