@@ -62,7 +62,8 @@ fn wait_for(mut condition: impl FnMut() -> bool) {
 fn part_of(folder: &Path) -> Option<u64> {
     fs::read_dir(folder).unwrap().flatten().find_map(|entry| {
         let name = entry.file_name().into_string().unwrap();
-        name.starts_with(".stall.part").then(|| entry.metadata().unwrap().len())
+        let is_part = name.starts_with(".stall.part") && !name.ends_with(".validator");
+        is_part.then(|| entry.metadata().unwrap().len())
     })
 }
 

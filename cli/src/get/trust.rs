@@ -131,7 +131,8 @@ pub(super) fn fault(error: &rustls::Error) -> CertificateFault {
         return CertificateFault::Other(error.to_string());
     };
     match error {
-        CertificateError::UnknownIssuer => CertificateFault::UnknownIssuer,
+        // A bad signature: the authority has the name of a trusted one, but another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => CertificateFault::UnknownIssuer,
         CertificateError::NotValidForName => CertificateFault::WrongName { names: Vec::new() },
         CertificateError::NotValidForNameContext { presented, .. } => {
             CertificateFault::WrongName { names: presented.clone() }
