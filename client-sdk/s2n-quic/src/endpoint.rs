@@ -276,3 +276,7 @@ fn limits(config: &EndpointConfig) -> Result<Limits, EndpointError> {
     let limits = set("idle timeout", limits.with_max_idle_timeout(config.idle_timeout))?;
     set("handshake timeout", limits.with_max_handshake_duration(config.handshake_timeout))
 }
+
+#[cfg(test)]
+#[path = "endpoint_tests.rs"]
+mod tests;

@@ -132,3 +132,47 @@ impl PacketInterceptor for Interceptor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use packrat_client::{Assist, ClientConfig};
+    use s2n_quic_core::event::{IntoEvent, builder};
+    use s2n_quic_core::time::{Clock as _, NoopClock};
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
+
+    /// What s2n-quic gets to see of a datagram from `remote` when the connection to [`SERVER`] is assisted.
+    fn seen_by_s2n_quic(remote: SocketAddr, mut datagram: Vec<u8>) -> Vec<u8> {
+        let clock = Clock::new();
+        let core = Assist::new(ClientConfig::default(), [7; 32], clock.now());
+        let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let paths = Arc::new(Paths::default());
+        assert!(paths.insert(&Arc::new(AssistedPath::new(SERVER, socket, clock, Some(Box::new(core))))));
+        let mut interceptor = Interceptor::new(paths);
+        let remote: s2n_quic_core::inet::SocketAddress = remote.into();
+        let information = interceptor::Datagram {
+            remote_address: (&remote).into_event(),
+            local_address: (&remote).into_event(),
+            timestamp: NoopClock.get_time(),
+        };
+        let subject = builder::Subject::Endpoint {}.into_event();
+        let payload = DecoderBufferMut::new(&mut datagram);
+        interceptor.intercept_rx_datagram(&subject, &information, payload).into_less_safe_slice().to_vec()
+    }
+
+    #[test]
+    fn control_datagrams_are_hidden_and_everything_else_is_passed_on_unchanged() {
+        let mut control = vec![packrat_wire::control::FIRST_BYTE];
+        control.extend_from_slice(&packrat_wire::control::MAGIC);
+        control.extend_from_slice(&[1; 60]);
+        assert_eq!(seen_by_s2n_quic(SERVER, control.clone()), b"");
+        let short_header = vec![0x41; 1200];
+        assert_eq!(seen_by_s2n_quic(SERVER, short_header.clone()), short_header);
+        // From elsewhere nothing is taken out; s2n-quic drops it by itself.
+        let elsewhere = SocketAddr::new(SERVER.ip(), 10);
+        assert_eq!(seen_by_s2n_quic(elsewhere, control.clone()), control);
+    }
+}

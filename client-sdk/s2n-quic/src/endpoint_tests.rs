@@ -1,0 +1,310 @@
+//! Connections over real sockets to a QUIC server of another make (quinn), with scripted and with real cores.
+
+use super::*;
+use packrat_client::{AssistStats, Datagram, TimeoutActions};
+use packrat_estimate::Timestamp;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const BODY: usize = 2_000_000;
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Starts a server that sends [`BODY`] bytes on every stream that a client opens; returns its address and certificate.
+fn server() -> (SocketAddr, String) {
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certified.cert.der().clone()], certified.signing_key.into())
+        .unwrap();
+    tls.alpn_protocols = vec![b"test".to_vec()];
+    let tls = quinn::crypto::rustls::QuicServerConfig::try_from(tls).unwrap();
+    let config = quinn::ServerConfig::with_crypto(Arc::new(tls));
+    let endpoint = quinn::Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = endpoint.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Some(incoming) = endpoint.accept().await {
+            tokio::spawn(async move {
+                let Ok(connection) = incoming.await else { return };
+                while let Ok((mut sender, mut receiver)) = connection.accept_bi().await {
+                    tokio::spawn(async move {
+                        let _ = receiver.read_to_end(16).await;
+                        let _ = sender.write_all(&vec![0x5a; BODY]).await;
+                        let _ = sender.finish();
+                        let _ = sender.stopped().await;
+                    });
+                }
+            });
+        }
+    });
+    (address, certified.cert.pem())
+}
+
+fn endpoint(certificate: &str, assist: Option<ClientConfig>) -> Endpoint {
+    let tls = tls::rustls::Client::builder()
+        .with_certificate(certificate)
+        .unwrap()
+        .with_application_protocols(["test"].iter())
+        .unwrap()
+        .build()
+        .unwrap();
+    let config = EndpointConfig { assist, ..EndpointConfig::default() };
+    Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), tls, config).unwrap()
+}
+
+/// Fetches the body once.
+async fn fetch(connection: &s2n_quic::Connection) -> usize {
+    let transfer = async {
+        let mut stream = connection.handle().open_bidirectional_stream().await.unwrap();
+        stream.send(s2n_quic_bytes(b"go")).await.unwrap();
+        stream.finish().unwrap();
+        let mut count = 0;
+        while let Some(chunk) = stream.receive().await.unwrap() {
+            assert!(chunk.iter().all(|&byte| byte == 0x5a));
+            count += chunk.len();
+        }
+        count
+    };
+    tokio::time::timeout(LIMIT, transfer).await.expect("the transfer stands still")
+}
+
+fn s2n_quic_bytes(data: &'static [u8]) -> bytes::Bytes {
+    bytes::Bytes::from_static(data)
+}
+
+/// A relay in front of `server` that puts `injected` in front of every datagram to the client; the counter tells how often.
+fn relay(server: SocketAddr, injected: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let socket = socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    let front = tokio::net::UdpSocket::from_std(socket).unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&count);
+    tokio::spawn(async move {
+        let back =
+            tokio::net::UdpSocket::from_std(socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap()).unwrap();
+        back.connect(server).await.unwrap();
+        let (mut up, mut down) = (vec![0; 65_536], vec![0; 65_536]);
+        let mut client = None;
+        loop {
+            tokio::select! {
+                Ok((length, from)) = front.recv_from(&mut up) => {
+                    client = Some(from);
+                    // As a gateway does: control datagrams end here.
+                    if !packrat_wire::is_control(&up[..length]) {
+                        let _ = back.send(&up[..length]).await;
+                    }
+                }
+                Ok(length) = back.recv(&mut down) => {
+                    let Some(client) = client else { continue };
+                    let _ = front.send_to(&injected, client).await;
+                    counter.fetch_add(1, Ordering::Relaxed);
+                    let _ = front.send_to(&down[..length], client).await;
+                }
+            }
+        }
+    });
+    (address, count)
+}
+
+/// Forged control datagrams of every type, and garbage behind the magic.
+fn forgeries() -> Vec<Vec<u8>> {
+    let mut forgeries = Vec::new();
+    for kind in [1, 2, 3, 4, 5, 8, 200] {
+        let mut datagram = vec![packrat_wire::control::FIRST_BYTE];
+        datagram.extend_from_slice(&packrat_wire::control::MAGIC);
+        datagram.extend_from_slice(&[packrat_wire::control::VERSION, kind]);
+        datagram.resize(120, 0xa5);
+        forgeries.push(datagram);
+    }
+    forgeries
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_gateway_assistance_changes_nothing() {
+    let (server, certificate) = server();
+    for assist in [None, Some(ClientConfig::default())] {
+        let assisted = assist.is_some();
+        let endpoint = endpoint(&certificate, assist);
+        let (connection, assistance) = endpoint.connect(server, "localhost").await.unwrap().split();
+        assert_eq!(fetch(&connection).await, BODY);
+        assert_eq!(assistance.is_active(), assisted);
+        let stats = assistance.stats();
+        assert_eq!((stats.control_datagrams_received, stats.packets_rewritten, stats.failed), (0, 0, false));
+        assert_eq!(
+            stats.control_datagrams_sent > 0,
+            assisted,
+            "only an assisted connection asks for a gateway"
+        );
+        let packets: u64 =
+            assistance.received_packet_numbers().iter().map(|(first, last)| last - first + 1).sum();
+        assert!(packets as usize > BODY / 1500 && packets <= stats.base_datagrams_received, "{packets}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forged_control_datagrams_never_reach_s2n_quic_and_do_no_harm() {
+    let (server, certificate) = server();
+    for forgery in forgeries() {
+        let (relay, injected) = relay(server, forgery);
+        let endpoint = endpoint(&certificate, Some(ClientConfig::default()));
+        let (connection, assistance) = endpoint.connect(relay, "localhost").await.unwrap().split();
+        assert_eq!(fetch(&connection).await, BODY);
+        let stats = assistance.stats();
+        assert!(stats.control_datagrams_received > 0);
+        assert!(stats.control_datagrams_received <= injected.load(Ordering::Relaxed) as u64);
+        assert_eq!(stats.control_datagrams_received, stats.assist.control_dropped, "each was refused");
+        assert!(!stats.failed && assistance.is_active());
+    }
+}
+
+/// A core that panics at the `countdown`th call of any kind.
+struct Fragile {
+    countdown: u32,
+}
+
+impl Fragile {
+    fn count_down(&mut self) {
+        self.countdown -= 1;
+        assert!(self.countdown > 0, "as the test wants it");
+    }
+}
+
+impl Core for Fragile {
+    fn on_datagram(&mut self, _datagram: &[u8], _now: Timestamp) -> Datagram {
+        self.count_down();
+        Datagram::Base
+    }
+    fn on_packet_number(&mut self, _packet_number: u64, _now: Timestamp) {
+        self.count_down();
+    }
+    fn rewrite_frames(&mut self, _: &[u8], _: usize, _: bool, _: Timestamp) -> Option<Vec<u8>> {
+        self.count_down();
+        None
+    }
+    fn poll_transmit(&mut self, _now: Timestamp) -> Option<Vec<u8>> {
+        self.count_down();
+        None
+    }
+    fn next_timeout(&self) -> Option<Timestamp> {
+        None
+    }
+    fn handle_timeout(&mut self, _now: Timestamp) -> TimeoutActions {
+        self.count_down();
+        TimeoutActions::default()
+    }
+    fn close(&mut self, _now: Timestamp) {
+        self.count_down();
+    }
+    fn stats(&self) -> AssistStats {
+        AssistStats::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_core_that_panics_at_any_time_leaves_the_connection_intact() {
+    let (server, certificate) = server();
+    let endpoint = endpoint(&certificate, None);
+    for countdown in [1, 2, 3, 10, 100, 1000] {
+        let core = Box::new(Fragile { countdown });
+        let (connection, assistance) =
+            endpoint.connect_with(server, "localhost", Some(core)).await.unwrap().split();
+        assert_eq!(fetch(&connection).await, BODY);
+        assert!(assistance.stats().failed && !assistance.is_active(), "after {countdown} calls");
+        assert_eq!(fetch(&connection).await, BODY, "and the connection goes on");
+    }
+}
+
+/// Asks for a forced ACK every 5 ms and inserts a PING (1) in front of the frames whenever it is told to force one.
+struct Forcing {
+    next: Timestamp,
+    inserted: Arc<AtomicUsize>,
+}
+
+impl Core for Forcing {
+    fn on_datagram(&mut self, _datagram: &[u8], _now: Timestamp) -> Datagram {
+        Datagram::Base
+    }
+    fn on_packet_number(&mut self, _packet_number: u64, _now: Timestamp) {}
+    fn rewrite_frames(
+        &mut self,
+        frames: &[u8],
+        room: usize,
+        force: bool,
+        _now: Timestamp,
+    ) -> Option<Vec<u8>> {
+        (force && frames.len() < room).then(|| {
+            self.inserted.fetch_add(1, Ordering::Relaxed);
+            [&[1], frames].concat()
+        })
+    }
+    fn poll_transmit(&mut self, _now: Timestamp) -> Option<Vec<u8>> {
+        None
+    }
+    fn next_timeout(&self) -> Option<Timestamp> {
+        Some(self.next)
+    }
+    fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
+        self.next = now + Duration::from_millis(5);
+        TimeoutActions { force_ack: true }
+    }
+    fn close(&mut self, _now: Timestamp) {}
+    fn stats(&self) -> AssistStats {
+        AssistStats::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_is_made_to_send_when_the_core_wants_an_acknowledgement_to_leave() {
+    let (server, certificate) = server();
+    let endpoint = endpoint(&certificate, None);
+    let inserted = Arc::new(AtomicUsize::new(0));
+    let core = Box::new(Forcing { next: Timestamp::ZERO, inserted: Arc::clone(&inserted) });
+    let (connection, assistance) =
+        endpoint.connect_with(server, "localhost", Some(core)).await.unwrap().split();
+    assert_eq!(fetch(&connection).await, BODY);
+    let before = inserted.load(Ordering::Relaxed);
+    // Nothing else makes this connection send now.
+    tokio::time::timeout(LIMIT, async {
+        while inserted.load(Ordering::Relaxed) < before + 10 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert!(assistance.stats().packets_rewritten >= 10);
+    assert_eq!(fetch(&connection).await, BODY, "the server understands the longer packets");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_connection_to_a_remote_at_a_time() {
+    let (server, certificate) = server();
+    let endpoint = endpoint(&certificate, Some(ClientConfig::default()));
+    let first = endpoint.connect(server, "localhost").await.unwrap();
+    assert!(matches!(endpoint.connect(server, "localhost").await, Err(ConnectError::RemoteInUse { .. })));
+    let (connection, assistance) = first.split();
+    assistance.close();
+    drop(connection);
+    let second = endpoint.connect(server, "localhost").await.unwrap();
+    assert_eq!(fetch(&second.split().0).await, BODY);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failures_to_connect_have_their_reason() {
+    let (server, certificate) = server();
+    let endpoint = endpoint(&certificate, Some(ClientConfig::default()));
+    let error = endpoint.connect(server, "not a name").await.unwrap_err();
+    assert!(matches!(error, ConnectError::ServerName { .. }), "{error}");
+    let error = endpoint.connect(server, "other.example").await.unwrap_err();
+    assert!(matches!(error, ConnectError::Tls { local: true, .. }), "{error}");
+    let closed = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    match endpoint.connect(closed, "localhost").await.unwrap_err() {
+        ConnectError::Unreachable { source, .. } => {
+            assert_eq!(source.kind(), std::io::ErrorKind::ConnectionRefused);
+        }
+        error => panic!("{error}"),
+    }
+    // A failed attempt leaves nothing behind.
+    assert_eq!(fetch(&endpoint.connect(server, "localhost").await.unwrap().split().0).await, BODY);
+}
