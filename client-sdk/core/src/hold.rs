@@ -23,7 +23,9 @@ use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 
 /// The hold beside three round trips: eACK intervals, and the gateway's and this host's own delays.
-const HOLD_MARGIN: Duration = Duration::from_millis(20);
+const HOLD_MARGIN: Duration = Duration::from_millis(30);
+/// A timer that is later than this means that this host did not run: what has arrived meanwhile must be looked at first.
+const STALL: Duration = Duration::from_millis(4);
 /// The exponent of ACK Delay that this endpoint has declared: the default (RFC 9000 section 18.2).
 const ACK_DELAY_EXPONENT: u32 = 3;
 /// ACK frames carry at most this many ranges: like the stacks themselves do.
@@ -52,6 +54,8 @@ struct Hole {
     end: u64,
     opened: Timestamp,
     state: State,
+    /// Its time was extended once, because this host did not run.
+    extended: bool,
 }
 
 /// Received packet numbers, holes among them, and what of it may be revealed.
@@ -127,7 +131,7 @@ impl Hold {
         };
         stats.holes += number - first;
         let state = if active && !self.is_suspended(now) { State::Held } else { State::Expired };
-        self.holes.insert(first, Hole { end: number - 1, opened: now, state });
+        self.holes.insert(first, Hole { end: number - 1, opened: now, state, extended: false });
         Arrival { newest, opened_hole: true }
     }
 
@@ -191,7 +195,13 @@ impl Hold {
         let hold = self.hold_time(path);
         let mut expired = 0u64;
         for (start, hole) in &mut self.holes {
-            if hole.state == State::Held && now >= hole.opened + hold {
+            let due = hole.opened + hold;
+            if hole.state == State::Held && now >= due {
+                if now >= due + STALL && !hole.extended {
+                    hole.opened = hole.opened + now.saturating_since(due) + STALL;
+                    hole.extended = true;
+                    continue;
+                }
                 hole.state = State::Expired;
                 expired += hole.end - start + 1;
                 stats.hold_sum += now.saturating_since(hole.opened);
@@ -322,5 +332,164 @@ impl Hold {
         rewritten.extend_from_slice(&frame);
         rewritten.extend_from_slice(&frames[end..]);
         Some(rewritten)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAXIMUM: Duration = Duration::from_millis(100);
+
+    struct Client {
+        hold: Hold,
+        path: PathEstimate,
+        stats: AssistStats,
+        now: Timestamp,
+    }
+
+    impl Client {
+        fn new() -> Self {
+            let path = PathEstimate::new();
+            Self {
+                hold: Hold::new(MAXIMUM),
+                path,
+                stats: AssistStats::default(),
+                now: Timestamp::from_millis(1000),
+            }
+        }
+
+        fn receive(&mut self, numbers: impl IntoIterator<Item = u64>) {
+            for number in numbers {
+                self.hold.on_packet_number(number, true, self.now, &mut self.stats);
+            }
+        }
+
+        /// What an ACK of everything received becomes.
+        fn acknowledged(&mut self) -> Option<u64> {
+            let mut frames = Vec::new();
+            let ranges: Vec<_> = self.hold.received.descending_to(u64::MAX).collect();
+            ack_frame::write(&ranges, 0, None, &mut frames);
+            let length = frames.len();
+            let rewritten = self.hold.rewrite(&frames, 1200, false, self.now, &mut self.stats).unwrap();
+            assert!(rewritten.len() >= length, "the packet became shorter");
+            ack_frame::find(&rewritten).unwrap().map(|ack| ack.largest)
+        }
+
+        fn wait(&mut self, time: Duration) {
+            self.now = self.now + time;
+            self.hold.expire(&self.path, self.now, &mut self.stats);
+        }
+    }
+
+    #[test]
+    fn nothing_above_a_hole_is_revealed_until_it_is_filled() {
+        let mut client = Client::new();
+        client.receive(0..10);
+        assert_eq!(client.acknowledged(), Some(9));
+        client.receive([12, 13]);
+        assert_eq!(client.acknowledged(), Some(9));
+        client.receive([10]);
+        assert_eq!(client.acknowledged(), Some(10));
+        client.receive([11]);
+        assert_eq!(client.acknowledged(), Some(13));
+        assert_eq!((client.stats.holes, client.stats.filled_in_time), (2, 2));
+    }
+
+    #[test]
+    fn a_hole_is_waited_for_no_longer_than_the_hold() {
+        let mut client = Client::new();
+        client.receive(0..10);
+        client.receive([11]);
+        client.wait(MAXIMUM - Duration::from_millis(1));
+        assert_eq!(client.acknowledged(), Some(9));
+        client.wait(Duration::from_millis(1));
+        assert!(client.hold.take_force_ack());
+        assert_eq!(client.acknowledged(), Some(11));
+        client.receive([10]);
+        assert_eq!((client.stats.expired, client.stats.filled_late), (1, 1));
+    }
+
+    #[test]
+    fn the_hold_follows_the_last_mile() {
+        let mut client = Client::new();
+        for _ in 0..100 {
+            client.path.on_round_trip(Duration::from_millis(4));
+        }
+        let hold = client.hold.hold_time(&client.path);
+        assert!(hold > Duration::from_millis(12) && hold < Duration::from_millis(50), "{hold:?}");
+    }
+
+    #[test]
+    fn a_host_that_did_not_run_looks_at_what_arrived_first() {
+        let mut client = Client::new();
+        client.receive([0, 2]);
+        // Nothing ran for a second; the timer fires before the socket is read.
+        client.wait(Duration::from_secs(1));
+        assert_eq!(client.acknowledged(), Some(0));
+        client.receive([1]);
+        assert_eq!(client.acknowledged(), Some(2));
+        assert_eq!((client.stats.expired, client.stats.filled_in_time), (0, 1));
+        // It is not extended for ever.
+        client.receive([4]);
+        client.wait(Duration::from_secs(1));
+        client.wait(Duration::from_secs(1));
+        assert_eq!(client.acknowledged(), Some(4));
+    }
+
+    #[test]
+    fn the_gateways_word_ends_the_wait_for_older_holes_only() {
+        let mut client = Client::new();
+        client.receive([0, 2]);
+        let asked = client.now;
+        client.wait(Duration::from_millis(5));
+        client.receive([4]);
+        client.hold.settle(asked, &mut client.stats);
+        assert_eq!(client.acknowledged(), Some(2));
+        assert_eq!(client.stats.settled, 1);
+    }
+
+    #[test]
+    fn waiting_in_vain_ends_by_itself_and_is_tried_again() {
+        let mut client = Client::new();
+        let mut number = 0;
+        while client.stats.hold_suspensions == 0 {
+            client.receive([number, number + 2]);
+            number += 3;
+            client.wait(MAXIMUM);
+            assert!(number < 1000, "never suspended");
+        }
+        // A hole that opens now is revealed at once.
+        client.receive([number + 1]);
+        assert_eq!(client.acknowledged(), Some(number + 1));
+        client.wait(FIRST_SUSPENSION);
+        client.receive([number + 3]);
+        assert_eq!(client.acknowledged(), Some(number + 1));
+    }
+
+    #[test]
+    fn an_ack_that_reveals_nothing_becomes_padding() {
+        let mut client = Client::new();
+        client.hold.on_packet_number(5, true, client.now, &mut client.stats);
+        assert_eq!(client.acknowledged(), Some(5));
+        // Only numbers above a hole, none below: there is nothing left to say.
+        let mut other = Hold::new(MAXIMUM);
+        other.received.insert(7);
+        other.holes.insert(3, Hole { end: 6, opened: client.now, state: State::Held, extended: false });
+        let mut frames = Vec::new();
+        ack_frame::write(&[(7, 7)], 0, None, &mut frames);
+        let rewritten = other.rewrite(&frames, 1200, false, client.now, &mut client.stats).unwrap();
+        assert_eq!(rewritten, vec![0; frames.len()]);
+    }
+
+    #[test]
+    fn a_forced_ack_is_inserted_where_there_is_none() {
+        let mut client = Client::new();
+        client.receive([0, 1]);
+        let rewritten = client.hold.rewrite(&[0x01], 1200, true, client.now, &mut client.stats).unwrap();
+        assert_eq!(ack_frame::find(&rewritten).unwrap().map(|ack| ack.largest), Some(1));
+        assert!(client.hold.rewrite(&[0x01], 1200, false, client.now, &mut client.stats).is_none());
+        // No room: the packet leaves as it was.
+        assert!(client.hold.rewrite(&[0x01], 2, true, client.now, &mut client.stats).is_none());
     }
 }
