@@ -1,4 +1,5 @@
 //! `packrat get` as its users run it: the real command against a real HTTP/3 server of another make.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 mod server;
 

@@ -29,7 +29,7 @@ enum Place {
     /// Kept when dropped, for the next `--continue`.
     Resumable { part: PathBuf, validator: PathBuf },
     /// Not a regular file (a device, a pipe): written in place, as there is nothing to rename over.
-    InPlace,
+    Direct,
 }
 
 impl PartialFile {
@@ -40,11 +40,7 @@ impl PartialFile {
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         if fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file()) {
             let file = OpenOptions::new().write(true).open(&target)?;
-            return Ok(Self {
-                target,
-                writer: BufWriter::with_capacity(BUFFER, file),
-                place: Place::InPlace,
-            });
+            return Ok(Self { target, writer: BufWriter::with_capacity(BUFFER, file), place: Place::Direct });
         }
         let temporary = Builder::new()
             .prefix(&format!(".{}.part-", file_name(&target)?))
@@ -92,7 +88,7 @@ impl PartialFile {
         self.writer.flush()?;
         let file = self.writer.get_ref();
         match self.place {
-            Place::InPlace => return Ok(()),
+            Place::Direct => return Ok(()),
             Place::Temporary(temporary) => {
                 file.sync_all()?;
                 temporary.persist(&self.target).map_err(|error| error.error)?;
@@ -121,7 +117,7 @@ impl PartialFile {
 
 impl Sink for PartialFile {
     fn begin(&mut self, offset: u64) -> io::Result<()> {
-        if matches!(self.place, Place::InPlace) {
+        if matches!(self.place, Place::Direct) {
             return Ok(());
         }
         self.writer.flush()?;

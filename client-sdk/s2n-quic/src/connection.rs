@@ -51,7 +51,7 @@ pub struct AssistanceStats {
 
 /// Assistance of one connection, also when it is off (then it only records what arrives).
 ///
-/// Dropping it says goodbye to the gateway; the QUIC connection is not touched.
+/// Dropping it says goodbye to the gateway and goes on without: the QUIC connection is then a plain one.
 #[derive(Debug)]
 pub struct Assistance {
     pub(crate) path: Arc<AssistedPath>,
@@ -61,7 +61,7 @@ pub struct Assistance {
 }
 
 impl Assistance {
-    /// Whether the core is at work: assistance was asked for and has not failed.
+    /// Whether the core is at work: assistance was asked for, has not failed and was not closed.
     pub fn is_active(&self) -> bool {
         self.path.health().0
     }

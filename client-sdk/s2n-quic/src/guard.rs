@@ -105,6 +105,14 @@ impl Guarded {
         self.last_stats
     }
 
+    /// Puts the core away because it is not needed any more; its figures stay.
+    pub(crate) fn retire(&mut self) {
+        self.stats();
+        if let Some(core) = self.core.take() {
+            let _ = catch_unwind(AssertUnwindSafe(move || drop(core)));
+        }
+    }
+
     /// Whether a core is at work.
     pub(crate) fn is_active(&self) -> bool {
         self.core.is_some()

@@ -80,6 +80,17 @@ fn what_the_core_has_ready_leaves_at_once_from_the_connections_own_socket() {
 }
 
 #[test]
+fn a_connection_that_outlives_its_assistance_is_plain() {
+    let (path, _gateway) = path(Some(Scripted { rewritten: Some(vec![9]), ..Scripted::default() }));
+    assert_eq!(path.rewrite(&[1], 10), Some(vec![9]));
+    path.close();
+    path.on_packet_number(1);
+    assert_eq!(path.rewrite(&[1], 10), None, "nothing is withheld when nobody repairs");
+    assert_eq!(path.health(), (false, false));
+    assert_eq!(path.stats().0.eack_bytes, 7, "its figures stay");
+}
+
+#[test]
 fn a_panic_in_the_core_ends_assistance_and_nothing_else() {
     let scripted = Scripted { panic_on_number: Some(2), rewritten: Some(vec![1; 9]), ..Scripted::default() };
     let (path, _gateway) = path(Some(scripted));

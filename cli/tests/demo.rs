@@ -1,0 +1,158 @@
+//! `packrat demo`, run as a user runs it.
+//!
+//! All but the first test need what `make demo` installs, and the gateways next to the command: `make test-demo` sees to
+//! both.
+// The lint's exception for tests does not reach the functions that tests share.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const NEEDS_PARTS: Duration = Duration::from_secs(30);
+
+fn demo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    let parts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.packrat");
+    command.arg("demo").arg("--parts").arg(parts).args(arguments);
+    command
+}
+
+/// Runs a demo to its end and returns what it wrote as JSON.
+fn report(arguments: &[&str]) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let output = demo(arguments).arg("--json").arg(&file).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+}
+
+fn arm<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let arms = report["arms"].as_array().unwrap();
+    arms.iter().find(|arm| arm["name"] == name).unwrap_or_else(|| panic!("no arm {name}: {report:#}"))
+}
+
+fn number(arm: &Value, key: &str) -> f64 {
+    arm[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number: {arm:#}"))
+}
+
+/// What must hold for all three downloads, whatever the server and the gateway are.
+fn assert_all_arms(report: &Value) {
+    for name in ["lossless", "end-to-end", "packrat"] {
+        let arm = arm(report, name);
+        assert_eq!(arm["sha256_ok"], true, "{arm:#}");
+        assert_eq!(number(arm, "resets"), 0.0, "{arm:#}");
+        assert!(number(arm, "goodput_mbps") > 0.0 && number(arm, "seconds") > 0.0, "{arm:#}");
+        assert_eq!(number(arm, "lost_last_mile") == 0.0, name == "lossless", "{arm:#}");
+        for key in ["repairs", "eack_bytes", "cache_high_water_bytes"] {
+            assert_eq!(number(arm, key) > 0.0, name == "packrat", "{key}: {arm:#}");
+        }
+        assert_eq!(arm["far"]["socket_drops"], 0, "{arm:#}");
+        assert_eq!(arm["last_mile"]["socket_drops"], 0, "{arm:#}");
+    }
+    assert_eq!(arm(report, "lossless")["complete"], true);
+    let packrat = arm(report, "packrat");
+    assert_eq!(packrat["complete"], true);
+    assert_eq!(packrat["assistance"]["sessions"], 1, "{packrat:#}");
+    // What was repaired in time is hidden from the server; it may only be wrong about a few that were late.
+    assert!(number(packrat, "spurious") <= number(packrat, "repairs") / 10.0, "{packrat:#}");
+}
+
+#[test]
+fn without_its_parts_it_says_how_to_get_them() {
+    let nowhere = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    let output = command.arg("demo").arg("--parts").arg(nowhere.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("Caddy is not at") && errors.contains("make demo"), "{errors}");
+}
+
+#[test]
+#[ignore = "needs Envoy and Caddy: make test-demo"]
+fn caddy_through_envoy() {
+    let report = report(&["--size", "2MB", "--patience", "10"]);
+    for (key, value) in [("profile", "wifi"), ("gateway", "envoy"), ("server", "caddy")] {
+        assert_eq!(report[key], value);
+    }
+    assert_eq!(number(&report, "loss"), 0.04);
+    assert_all_arms(&report);
+}
+
+#[test]
+#[ignore = "needs aioquic: make test-demo"]
+fn aioquic_through_the_standalone_gateway() {
+    let options = ["--gateway", "standalone", "--server", "aioquic", "--loss", "0.08", "--burst", "2"];
+    let report = report(&[&options[..], &["--size", "1MB", "--patience", "10"]].concat());
+    assert_eq!(number(&report, "loss"), 0.08);
+    assert_all_arms(&report);
+}
+
+#[test]
+#[ignore = "needs Envoy and Caddy: make test-demo"]
+fn ctrl_c_leaves_no_process_behind() {
+    let (mut child, folder) = running_demo();
+    kill_process(pid_of(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // The demo waits for its processes before it ends.
+    assert_eq!(processes_of(folder.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+#[ignore = "needs Envoy, Caddy and util-linux: make test-demo"]
+fn the_kernel_ends_the_processes_of_a_demo_that_was_killed() {
+    let (mut child, folder) = running_demo();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let killed = Instant::now();
+    while !processes_of(folder.path()).is_empty() && killed.elapsed() < NEEDS_PARTS {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(processes_of(folder.path()), Vec::<PathBuf>::new());
+}
+
+/// A demo in the middle of a download, and the folder that is named on the command lines of its processes.
+fn running_demo() -> (Child, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = demo(&["--arms", "lossless", "--keep"])
+        .arg(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    // Caddy writes its qlog as soon as a client is there: then everything runs.
+    let qlog = folder.path().join("lossless/qlog");
+    while !fs::read_dir(&qlog).is_ok_and(|mut files| files.next().is_some()) {
+        assert!(started.elapsed() < NEEDS_PARTS, "no download began");
+        assert!(child.try_wait().unwrap().is_none(), "the demo has ended");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // Caddy and Envoy, and the demo itself.
+    assert!(processes_of(folder.path()).len() >= 3);
+    (child, folder)
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// The living processes on whose command line the folder is.
+fn processes_of(folder: &Path) -> Vec<PathBuf> {
+    let folder = folder.to_str().unwrap();
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|process| {
+            // It is empty for those that have ended and were not waited for.
+            fs::read(process.join("cmdline"))
+                .is_ok_and(|line| String::from_utf8_lossy(&line).contains(folder))
+        })
+        .collect()
+}
