@@ -3,7 +3,7 @@
 //! All but the first test need what `make demo` installs, and the gateways next to the command: `make test-demo` sees to
 //! both.
 // The lint's exception for tests does not reach the functions that tests share.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
