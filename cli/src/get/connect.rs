@@ -10,7 +10,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Time without any packet from the server after which a download is given up.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection and the endpoint that must outlive it.
 pub(super) struct Connected {

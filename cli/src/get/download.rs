@@ -1,6 +1,6 @@
 //! One GET request over HTTP/3.
 
-use super::connect::{Connected, connect};
+use super::connect::{Connected, IDLE_TIMEOUT, connect};
 use super::error::GetError;
 use super::report::{Progress, Report};
 use super::request::{Request, Resume};
@@ -95,7 +95,14 @@ async fn run(
     let driver =
         tokio::spawn(async move { std::future::poll_fn(|context| driver.poll_close(context)).await });
 
-    let result = exchange(request, &mut requests, sink, progress, bytes).await;
+    let result = exchange(request, &mut requests, sink, progress, bytes).await.map_err(|error| match error {
+        GetError::Transfer { bytes, reason } => {
+            // The connection knows better why it ended than the layers above it.
+            let reason = handle.ping().map_or_else(connection_end, |()| reason);
+            GetError::Transfer { bytes, reason }
+        }
+        error => error,
+    });
 
     let stats = assistance.stats();
     let received_packet_numbers = assistance.received_packet_numbers();
@@ -119,6 +126,20 @@ async fn run(
         received_packet_numbers,
         partial: body.stopped,
     })
+}
+
+fn connection_end(error: s2n_quic::connection::Error) -> String {
+    use s2n_quic::connection::Error;
+    match error {
+        Error::IdleTimerExpired { .. } => {
+            format!("the server was silent for {} s; it or the network is down", IDLE_TIMEOUT.as_secs())
+        }
+        Error::StatelessReset { .. } => "the server has lost the connection's state (restarted?)".to_owned(),
+        Error::Closed { .. } | Error::Application { .. } => {
+            format!("the server closed the connection ({error})")
+        }
+        error => error.to_string(),
+    }
 }
 
 /// What the response's header says.
