@@ -8,6 +8,9 @@
 //! Plain forwarding never depends on assistance: an error or a panic in the engine costs the flow its assistance and is
 //! counted, the datagram is forwarded all the same.
 //!
+//! Packets leave with don't-fragment set, in both directions: the path MTU is the base connection's to find. A datagram that
+//! does not fit the outgoing link (also one that had arrived in fragments) is dropped and counted, never fragmented.
+//!
 //! # Configuration of a route
 //!
 //! A JSON object, the same in both shells; unknown fields are errors:

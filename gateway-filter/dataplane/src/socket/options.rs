@@ -193,3 +193,58 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     }
     Ok(limit.rlim_cur)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> libc::c_int {
+        let (mut value, mut size) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: `value` has the size that `size` says.
+        let result = unsafe {
+            libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut size)
+        };
+        assert_eq!(result, 0);
+        value
+    }
+
+    #[test]
+    fn every_socket_sets_dont_fragment() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = bind_reuse_port(address.parse().unwrap()).unwrap();
+            for reads_here in [false, true] {
+                listener_options(listener.as_fd(), reads_here).unwrap();
+                let endpoint = local_address(listener.as_fd()).unwrap();
+                let (upstream, granted) = open_connected(endpoint, &[]).unwrap();
+                assert!(granted > 0);
+                for socket in [listener.as_fd(), upstream.as_fd()] {
+                    let discover = if endpoint.is_ipv4() {
+                        option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)
+                    } else {
+                        option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)
+                    };
+                    assert_eq!(discover, libc::IP_PMTUDISC_PROBE);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_free_source_port_is_taken() {
+        let endpoint = "127.0.0.1:9".parse().unwrap();
+        let taken = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        let taken_port = taken.local_addr().unwrap().port();
+        let free_port = std::net::UdpSocket::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+        let port = |socket: &OwnedFd| local_address(socket.as_fd()).unwrap().port();
+        let (socket, _) = open_connected(endpoint, &[taken_port, free_port]).unwrap();
+        assert_eq!(port(&socket), free_port);
+        let (other, _) = open_connected(endpoint, &[taken_port, free_port]).unwrap();
+        assert!(port(&other) != taken_port && port(&other) != free_port && port(&other) != 0);
+    }
+
+    #[test]
+    fn a_socket_that_is_no_datagram_socket_is_refused() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(listener_options(listener.as_fd(), true).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! Control datagrams: consumed by the gateway, never seen by the server, harmless whatever they contain.
+
+mod gateway;
+
+use gateway::{Gateway, config, payload, receive, socket};
+use packrat_wire::control::{Control, FIRST_BYTE, VERSION};
+
+fn rubbish(seed: usize, length: usize) -> Vec<u8> {
+    let mut bytes = payload(seed, length.max(5));
+    bytes[..4].copy_from_slice(&[FIRST_BYTE, b'P', b'k', b'r']);
+    bytes
+}
+
+#[test]
+fn control_datagrams_never_reach_the_server_and_forwarding_goes_on() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let client = gateway.client();
+    let mut sent = 0;
+    for (seed, length) in
+        [5, 6, 8, 16, 20, 21, 40, 64, 100, 500, 1200, 1472, 9000, 65_507].into_iter().enumerate()
+    {
+        for kind in 0..16u8 {
+            let mut bytes = rubbish(seed, length);
+            assert!(packrat_wire::is_control(&bytes));
+            bytes[4] = VERSION << 4 | kind;
+            client.send(&bytes).unwrap();
+            sent += 1;
+            gateway
+                .wait_for("the control datagram", |gateway| gateway.metric("control_received_total") == sent);
+        }
+        // The base connection, before, between and after.
+        client.send(&payload(seed, 1200)).unwrap();
+        let (received, upstream) = receive(&server);
+        assert!(received == payload(seed, 1200), "something else reached the server");
+        server.send_to(&payload(seed + 50, 1200), upstream).unwrap();
+    }
+    // What the gateway answers to clients is control too; everything else is the server's, in order.
+    let mut next = 0;
+    while next < 14 {
+        let (received, _) = receive(&client);
+        if !packrat_wire::is_control(&received) {
+            assert!(received == payload(next + 50, 1200));
+            next += 1;
+        }
+    }
+    assert_eq!(gateway.metric("to_server_datagrams_total"), 14);
+    assert_eq!(gateway.metric("assistance_panics_total"), 0);
+    assert!(gateway.metric("handshakes_malformed_total") > 0);
+}
+
+#[test]
+fn a_discover_is_answered_without_opening_a_session() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let client = gateway.client();
+    let mut discover = Vec::new();
+    Control::Discover { nonce: 77, versions: &[VERSION] }.encode(&mut discover);
+    client.send(&discover).unwrap();
+    let (answer, _) = receive(&client);
+    assert!(answer.len() <= discover.len());
+    assert!(matches!(Control::decode(&answer), Ok(Control::Offer { nonce: 77, .. })));
+    assert_eq!(gateway.metric("sessions_opened_total"), 0);
+    gateway.wait_for("the counter", |gateway| gateway.metric("handshakes_offered_total") == 1);
+}
+
+#[test]
+fn a_route_without_assistance_says_so() {
+    let server = socket("127.0.0.1:0");
+    let mut plain = config(&[&server]);
+    plain.assist = false;
+    let gateway = Gateway::start("127.0.0.1:0", plain);
+    let client = gateway.client();
+    let mut discover = Vec::new();
+    Control::Discover { nonce: 78, versions: &[VERSION] }.encode(&mut discover);
+    client.send(&discover).unwrap();
+    assert!(matches!(Control::decode(&receive(&client).0), Ok(Control::Refusal { nonce: 78, .. })));
+    client.send(b"forward me").unwrap();
+    assert_eq!(receive(&server).0, b"forward me");
+    assert_eq!(gateway.metric("handshakes_refused_disabled_total"), 1);
+}
+
+#[test]
+fn a_batch_with_control_in_it_is_taken_apart() {
+    use packrat_dataplane::ClientDatagrams;
+    use packrat_dataplane::socket::Ecn;
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let client = gateway.client();
+    let datagrams = [payload(1, 100), rubbish(2, 100), payload(3, 100), rubbish(4, 100), payload(5, 60)];
+    let mut ingress = gateway.dataplane.ingress(&gateway.route, &gateway.attachments[0], 0);
+    ingress.receive(&ClientDatagrams {
+        client: client.local_addr().unwrap(),
+        local: None,
+        ecn: Ecn::NOT_CAPABLE,
+        data: &datagrams.concat(),
+        segment_size: 100,
+    });
+    for expected in [&datagrams[0], &datagrams[2], &datagrams[4]] {
+        assert!(receive(&server).0 == **expected);
+    }
+    assert_eq!(gateway.metric("control_received_total"), 2);
+    assert_eq!(gateway.metric("to_server_datagrams_total"), 3);
+}

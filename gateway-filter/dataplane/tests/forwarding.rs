@@ -1,0 +1,370 @@
+//! What users see of plain forwarding, over real sockets on the loopback.
+
+mod gateway;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+
+use gateway::{Gateway, PATIENCE, config, payload, receive, socket};
+use packrat_dataplane::ClientDatagrams;
+use packrat_dataplane::socket::{
+    Destination, Ecn, Family, Offload, Piece, ReceiveBatch, SendReport, Sender, listener_options,
+};
+
+#[test]
+fn datagrams_of_every_size_arrive_unchanged_both_ways() {
+    for (listen, server) in
+        [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0"), ("[::1]:0", "127.0.0.1:0")]
+    {
+        let server = socket(server);
+        let gateway = Gateway::start(listen, config(&[&server]));
+        let client = gateway.client();
+        // The largest that fits a packet of the loopback (MTU 65,536).
+        let largest = if listen.starts_with('[') { 65_488 } else { 65_507 };
+        let sizes = [0, 1, 2, 21, 500, 1199, 1200, 1252, 1472, 1500, 9000, 16_384, 40_000, 65_480, largest];
+        for (seed, size) in sizes.into_iter().enumerate() {
+            let question = payload(seed, size);
+            client.send(&question).unwrap();
+            let (received, upstream) = receive(&server);
+            assert!(received == question, "{size} bytes to the server");
+            let answer = payload(seed + 1000, size);
+            server.send_to(&answer, upstream).unwrap();
+            assert!(receive(&client).0 == answer, "{size} bytes to the client");
+        }
+        gateway.wait_for("counters", |gateway| gateway.metric("to_client_datagrams_total") == 15);
+        assert_eq!(gateway.metric("to_server_datagrams_total"), 15);
+        assert_eq!(gateway.metric("to_server_bytes_total"), sizes.iter().sum::<usize>() as u64);
+        assert_eq!(gateway.metric("to_client_bytes_total"), sizes.iter().sum::<usize>() as u64);
+        assert_eq!(gateway.metric("sessions"), 1);
+    }
+}
+
+#[test]
+fn a_datagram_above_the_mtu_is_counted_and_the_flow_goes_on() {
+    let server = socket("[::1]:0");
+    let gateway = Gateway::start("[::1]:0", config(&[&server]));
+    let client = gateway.client();
+    client.send(b"before").unwrap();
+    let upstream = receive(&server).1;
+    // IPv6 on the loopback: 65,507 bytes need 65,555. The sender's kernel makes fragments, the gateway never does.
+    client.send(&payload(1, 65_507)).unwrap();
+    gateway.wait_for("the count of the client's", |gateway| gateway.metric("too_large_total") == 1);
+    server.send_to(&payload(2, 65_507), upstream).unwrap();
+    gateway.wait_for("the count of the server's", |gateway| gateway.metric("too_large_total") == 2);
+    client.send(b"after").unwrap();
+    assert_eq!(receive(&server), (b"after".to_vec(), upstream));
+    server.send_to(b"answer", upstream).unwrap();
+    assert_eq!(receive(&client).0, b"answer");
+}
+
+/// Sends pieces like a sender that uses segmentation offload does.
+fn send_pieces(
+    socket: &UdpSocket,
+    to: Option<SocketAddr>,
+    pieces: &[Piece<'_>],
+    offload: &Offload,
+) -> SendReport {
+    let destination = Destination {
+        address: to,
+        source: None,
+        family: Family::of(&socket.local_addr().unwrap()),
+        leaves_as_v4: socket.local_addr().unwrap().is_ipv4(),
+        may_wait: true,
+    };
+    Sender::default().send(socket.as_fd(), offload, &destination, pieces)
+}
+
+/// Batches with full and short ends, of one and of many datagrams, of changing sizes.
+fn batches() -> Vec<(Vec<u8>, usize)> {
+    vec![
+        (payload(1, 1200 * 10), 1200),
+        (payload(2, 1200 * 50 + 7), 1200),
+        (payload(3, 30), 30),
+        (payload(4, 1), 1),
+        (payload(5, 64 * 20), 20),
+        (payload(6, 1452 * 3), 1452),
+        (payload(7, 1453), 1453),
+    ]
+}
+
+#[test]
+fn batches_keep_their_boundaries_both_ways_with_and_without_offload() {
+    for offload_enabled in [true, false] {
+        let offload = Offload::default();
+        if !offload_enabled {
+            offload.disable();
+        }
+        let server = socket("127.0.0.1:0");
+        let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+        let client = gateway.client();
+        client.send(b"hello").unwrap();
+        let upstream = receive(&server).1;
+        let batches = batches();
+        let pieces: Vec<_> = batches
+            .iter()
+            .map(|(data, segment_size)| Piece { data, segment_size: *segment_size, ecn: Ecn::NOT_CAPABLE })
+            .collect();
+        let expected: Vec<&[u8]> = pieces.iter().flat_map(|piece| piece.datagrams()).collect();
+
+        let report = send_pieces(&server, Some(upstream), &pieces, &offload);
+        assert_eq!(report.datagrams, expected.len() as u64, "{report:?}");
+        for (index, datagram) in expected.iter().enumerate() {
+            assert!(receive(&client).0 == *datagram, "datagram {index} to the client");
+        }
+
+        let report = send_pieces(&client, None, &pieces, &offload);
+        assert_eq!(report.datagrams, expected.len() as u64, "{report:?}");
+        for (index, datagram) in expected.iter().enumerate() {
+            let (received, from) = receive(&server);
+            assert!(received == *datagram, "datagram {index} to the server");
+            assert_eq!(from, upstream);
+        }
+        assert_eq!(gateway.metric("to_client_dropped_total") + gateway.metric("to_server_dropped_total"), 0);
+    }
+}
+
+/// Receives one message with its mark.
+fn receive_mark(socket: &UdpSocket) -> (Vec<u8>, Ecn, SocketAddr) {
+    let mut batch = ReceiveBatch::new(1);
+    let start = std::time::Instant::now();
+    loop {
+        match batch.receive(socket.as_fd()) {
+            Ok(_) => {
+                let message = batch.messages().next().unwrap();
+                return (message.data.to_vec(), message.ecn, message.source.unwrap());
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                assert!(start.elapsed() < PATIENCE, "no datagram came");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn ecn_marks_are_carried_through_both_ways() {
+    for (listen, client_address, server) in [
+        ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"),
+        ("[::1]:0", "[::1]:0", "[::1]:0"),
+        // A dual-stack listener with an IPv4 client, an IPv6 client of an IPv4 server.
+        ("[::]:0", "127.0.0.1:0", "[::1]:0"),
+        ("[::]:0", "[::1]:0", "127.0.0.1:0"),
+    ] {
+        let server = socket(server);
+        listener_options(server.as_fd(), true).unwrap();
+        let gateway = Gateway::start(listen, config(&[&server]));
+        let client = socket(client_address);
+        listener_options(client.as_fd(), true).unwrap();
+        let to = SocketAddr::new(client.local_addr().unwrap().ip(), gateway.listen.port());
+        client.connect(to).unwrap();
+        for mark in [Ecn::NOT_CAPABLE, Ecn::CAPABLE_0, Ecn::CAPABLE_1, Ecn::CONGESTION] {
+            let question = payload(1, 1200);
+            send_pieces(&client, None, &[Piece::single(&question, mark)], &Offload::default());
+            let (received, seen, upstream) = receive_mark(&server);
+            assert!(received == question);
+            assert_eq!(seen, mark, "to the server, {listen} {client_address}");
+            let answers = payload(2, 3600);
+            let piece = Piece { data: &answers, segment_size: 1200, ecn: mark };
+            send_pieces(&server, Some(upstream), &[piece], &Offload::default());
+            let (received, seen, _) = receive_mark(&client);
+            assert!(answers.starts_with(&received));
+            assert_eq!(seen, mark, "to the client, {listen} {client_address}");
+            let mut rest = received.len();
+            while rest < answers.len() {
+                rest += receive_mark(&client).0.len();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wildcard_listener_answers_from_the_address_that_was_asked() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("0.0.0.0:0", config(&[&server]));
+    for address in ["127.0.0.1", "127.0.0.2", "127.9.9.9"] {
+        // Connected: the kernel drops answers that come from elsewhere.
+        let client = socket("127.0.0.1:0");
+        client.connect((address, gateway.listen.port())).unwrap();
+        client.send(address.as_bytes()).unwrap();
+        let (question, upstream) = receive(&server);
+        server.send_to(&question, upstream).unwrap();
+        assert_eq!(receive(&client).0, address.as_bytes());
+    }
+}
+
+#[test]
+fn a_session_keeps_its_upstream_socket_through_updates_listeners_and_workers() {
+    let server = socket("127.0.0.1:0");
+    let mut gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let client = gateway.client();
+    client.send(b"first").unwrap();
+    let upstream = receive(&server).1;
+
+    let mut changed = config(&[&server]);
+    changed.repair_budget = 0.5;
+    gateway.dataplane.configure(changed).unwrap();
+    client.send(b"after an update").unwrap();
+    assert_eq!(receive(&server), (b"after an update".to_vec(), upstream));
+
+    // The listener goes away and comes back.
+    gateway.attachments.clear();
+    server.send_to(b"to nobody", upstream).unwrap();
+    gateway.wait_for("a drop without listener", |gateway| gateway.metric("to_client_dropped_total") == 1);
+    gateway.listen_again();
+    client.send(b"after the return").unwrap();
+    assert_eq!(receive(&server), (b"after the return".to_vec(), upstream));
+    server.send_to(b"answer", upstream).unwrap();
+    assert_eq!(receive(&client).0, b"answer");
+
+    // The same client on each of the workers.
+    for worker in 0..2 {
+        let mut ingress = gateway.dataplane.ingress(&gateway.route, &gateway.attachments[worker], worker);
+        ingress.receive(&ClientDatagrams {
+            client: client.local_addr().unwrap(),
+            local: None,
+            ecn: Ecn::NOT_CAPABLE,
+            data: b"moved",
+            segment_size: 5,
+        });
+        assert_eq!(receive(&server), (b"moved".to_vec(), upstream));
+    }
+    assert_eq!(gateway.metric("sessions_opened_total"), 1);
+}
+
+#[test]
+fn idle_sessions_end_and_their_clients_can_return() {
+    let server = socket("127.0.0.1:0");
+    let mut idle = config(&[&server]);
+    idle.idle_timeout_seconds = 1;
+    let gateway = Gateway::start("127.0.0.1:0", idle);
+    let (quiet, busy) = (gateway.client(), gateway.client());
+    quiet.send(b"quiet").unwrap();
+    busy.send(b"busy").unwrap();
+    let mut upstreams: Vec<_> = (0..2).map(|_| receive(&server)).collect();
+    upstreams.sort();
+    let busy_upstream = upstreams[0].1;
+    // Datagrams in one direction alone keep a session, here those of the server.
+    gateway.wait_for("the end of the quiet session", |gateway| {
+        server.send_to(b"still here", busy_upstream).unwrap();
+        gateway.metric("sessions_closed_total") == 1
+    });
+    assert_eq!(gateway.metric("sessions"), 1);
+    busy.send(b"same session").unwrap();
+    assert_eq!(receive(&server), (b"same session".to_vec(), busy_upstream));
+    quiet.send(b"back again").unwrap();
+    assert_eq!(receive(&server).0, b"back again");
+    assert_eq!(gateway.metric("sessions_opened_total"), 3);
+}
+
+#[test]
+fn a_server_that_refuses_is_counted_and_the_flow_goes_on_when_it_returns() {
+    let server = socket("127.0.0.1:0");
+    let address = server.local_addr().unwrap();
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let client = gateway.client();
+    client.send(b"one").unwrap();
+    let upstream = receive(&server).1;
+    drop(server);
+    gateway.wait_for("ICMP errors", |gateway| {
+        client.send(b"into the void").unwrap();
+        gateway.metric("upstream_errors_total") >= 3
+    });
+    let server = socket(&address.to_string());
+    // Nothing is lost because of an error that an earlier datagram has caused.
+    client.send(b"welcome back").unwrap();
+    loop {
+        let (received, from) = receive(&server);
+        assert_eq!(from, upstream);
+        if received == b"welcome back" {
+            break;
+        }
+        assert_eq!(received, b"into the void");
+    }
+    server.send_to(b"thanks", upstream).unwrap();
+    assert_eq!(receive(&client).0, b"thanks");
+    assert_eq!(gateway.metric("sessions_opened_total"), 1);
+}
+
+#[test]
+fn sessions_beyond_the_limit_are_refused_and_the_others_go_on() {
+    let server = socket("127.0.0.1:0");
+    let mut few = config(&[&server]);
+    few.maximum_sessions = 2;
+    let gateway = Gateway::start("127.0.0.1:0", few);
+    let clients: Vec<_> = (0..3).map(|_| gateway.client()).collect();
+    for client in &clients[..2] {
+        client.send(b"in").unwrap();
+        receive(&server);
+    }
+    clients[2].send(b"out").unwrap();
+    gateway.wait_for("the refusal", |gateway| gateway.metric("sessions_refused_total") == 1);
+    clients[0].send(b"still in").unwrap();
+    assert_eq!(receive(&server).0, b"still in");
+    assert_eq!(gateway.metric("sessions"), 2);
+}
+
+#[test]
+fn clients_of_a_removed_endpoint_move_and_the_others_stay() {
+    let servers: Vec<_> = (0..3).map(|_| socket("127.0.0.1:0")).collect();
+    let all: Vec<&UdpSocket> = servers.iter().collect();
+    let gateway = Gateway::start("127.0.0.1:0", config(&all));
+    let clients: Vec<_> = (0..24).map(|_| gateway.client()).collect();
+    let mut placed = vec![0; clients.len()];
+    for client in &clients {
+        client.send(b"where am I").unwrap();
+    }
+    gateway.wait_for("all sessions", |gateway| gateway.metric("to_server_datagrams_total") == 24);
+    let mut by_upstream = std::collections::HashMap::new();
+    for (index, server) in servers.iter().enumerate() {
+        server.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 100];
+        while let Ok((_, from)) = server.recv_from(&mut buffer) {
+            server.send_to(&[index as u8], from).unwrap();
+            by_upstream.insert(from, index);
+        }
+    }
+    for (client, place) in clients.iter().zip(&mut placed) {
+        *place = usize::from(receive(client).0[0]);
+    }
+    let gone = placed[0];
+    let moving = placed.iter().filter(|place| **place == gone).count() as u64;
+
+    let rest: Vec<_> =
+        all.iter().enumerate().filter(|(index, _)| *index != gone).map(|(_, server)| *server).collect();
+    gateway.dataplane.configure(config(&rest)).unwrap();
+    for client in &clients {
+        client.send(b"and now").unwrap();
+    }
+    gateway.wait_for("all datagrams", |gateway| gateway.metric("to_server_datagrams_total") == 48);
+    assert_eq!(gateway.metric("sessions_moved_total"), moving);
+    for (index, server) in servers.iter().enumerate() {
+        let mut buffer = [0; 100];
+        let mut count = 0;
+        while let Ok((_, from)) = server.recv_from(&mut buffer) {
+            // Whoever is known from before is where it was before, from the same port.
+            assert!(by_upstream.get(&from).is_none_or(|before| *before == index || *before == gone));
+            server.send_to(&[index as u8], from).unwrap();
+            count += 1;
+        }
+        assert_eq!(count == 0, index == gone || count == 0);
+        assert!(index != gone || count == 0, "the removed endpoint still gets datagrams");
+    }
+    for (client, place) in clients.iter().zip(&placed) {
+        let now = usize::from(receive(client).0[0]);
+        assert!(now != gone && (*place == gone || *place == now), "from {place} to {now}");
+    }
+}
+
+#[test]
+fn a_released_listener_leaves_no_socket_behind() {
+    let server = socket("127.0.0.1:0");
+    let mut gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let client = gateway.client();
+    client.send(b"hello").unwrap();
+    receive(&server);
+    gateway.attachments.clear();
+    // Without SO_REUSEPORT this fails while any socket is bound to the address.
+    let alone = UdpSocket::bind(gateway.listen);
+    assert!(alone.is_ok(), "{alone:?}");
+}

@@ -1,0 +1,240 @@
+//! The module in a real Envoy. Needs `PACKRAT_ENVOY` or `.packrat/venv/bin/envoy` in the workspace.
+
+mod envoy;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use envoy::{Envoy, PATIENCE, find_envoy, free_address, listener};
+
+/// A server that sends every datagram back, with the port that it came from in front.
+struct EchoServer {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EchoServer {
+    fn start() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let address = socket.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut buffer = vec![0; 70_000];
+            while !stopped.load(Ordering::Relaxed) {
+                let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
+                let mut answer = from.port().to_be_bytes().to_vec();
+                answer.extend_from_slice(&buffer[..length.min(65_505)]);
+                socket.send_to(&answer, from).unwrap();
+            }
+        });
+        Self { address, stop, thread: Some(thread) }
+    }
+
+    fn route(&self, more: &str) -> String {
+        format!("{{ route: web, gateway: edge, endpoints: [\"{}\"]{more} }}", self.address)
+    }
+}
+
+impl Drop for EchoServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn client(to: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.connect(to).unwrap();
+    socket
+}
+
+/// Asks the server; the port from which the gateway has spoken to it. Fails when anything but the answer comes back.
+fn ask(client: &UdpSocket, question: &[u8]) -> u16 {
+    client.send(question).unwrap();
+    let mut buffer = vec![0; 70_000];
+    let length = client.recv(&mut buffer).expect("an answer");
+    assert!(buffer[2..length] == *question, "{} bytes came back as {}", question.len(), length - 2);
+    u16::from_be_bytes([buffer[0], buffer[1]])
+}
+
+#[test]
+fn datagrams_pass_both_ways_and_are_counted_with_labels() {
+    let Some(program) = find_envoy() else { return };
+    let server = EchoServer::start();
+    // A wildcard listener: answers have to leave from the address that was asked.
+    let address = free_address("0.0.0.0");
+    let mut envoy = Envoy::start(
+        &program,
+        2,
+        &[listener("web", address, &server.route(", cache_bytes_total: 5000000000"))],
+    );
+    let mut bytes = 0;
+    for (index, ip) in ["127.0.0.1", "127.0.0.2", "127.0.0.3"].iter().cycle().take(12).enumerate() {
+        let client = client(SocketAddr::new(ip.parse().unwrap(), address.port()));
+        for size in [0, 1, 1200, 1472, 9000, 65_505] {
+            ask(&client, &vec![index as u8; size]);
+            bytes += size as u64;
+        }
+    }
+    envoy.wait_until("the metrics", |envoy| {
+        envoy.metric("packrat_to_client_datagrams_total", "web") == Some(72)
+            && envoy.metric("packrat_to_server_bytes_total", "web") == Some(bytes)
+    });
+    assert_eq!(envoy.metric("packrat_sessions", "web"), Some(12));
+    assert_eq!(envoy.metric("packrat_sessions_opened_total", "web"), Some(12));
+    assert_eq!(envoy.metric("packrat_control_received_total", "web"), Some(0));
+    let status: serde_json::Value = serde_json::from_str(&envoy.get("/packrat")).expect("JSON");
+    assert_eq!(status["routes"][0]["route"], "web");
+    assert_eq!(status["routes"][0]["configuration"]["endpoints"][0], server.address.to_string());
+    assert_eq!(status["routes"][0]["metrics"]["packrat_sessions"], 12);
+    assert!(envoy.log().contains("\"event\":\"session_opened\""));
+    assert_eq!(envoy.terminate(), Some(0), "{}", envoy.log());
+    assert!(envoy.log().contains("\"event\":\"session_closed\""));
+}
+
+#[test]
+fn control_datagrams_stay_in_the_gateway() {
+    let Some(program) = find_envoy() else { return };
+    let server = EchoServer::start();
+    let address = free_address("127.0.0.1");
+    let envoy = Envoy::start(&program, 1, &[listener("web", address, &server.route(""))]);
+    let client = client(address);
+    let port = ask(&client, b"hello");
+    for length in [5usize, 6, 30, 200, 1400, 60_000] {
+        let mut rubbish = vec![0xa5; length];
+        rubbish[..4].copy_from_slice(b"\x0bPkr");
+        client.send(&rubbish).unwrap();
+    }
+    // The next answer is the server's to this question: nothing before it was forwarded.
+    assert_eq!(ask(&client, b"still here"), port);
+    envoy.wait_until("the count", |envoy| envoy.metric("packrat_control_received_total", "web") == Some(6));
+    assert_eq!(envoy.metric("packrat_to_server_datagrams_total", "web"), Some(2));
+}
+
+#[test]
+fn an_update_changes_nothing_for_sessions_and_loses_nothing() {
+    let Some(program) = find_envoy() else { return };
+    let server = EchoServer::start();
+    let address = free_address("127.0.0.1");
+    let mut envoy = Envoy::start(&program, 2, &[listener("web", address, &server.route(""))]);
+    let clients: Vec<_> = (0..40).map(|_| client(address)).collect();
+    let ports: Vec<_> = clients.iter().map(|client| ask(client, b"before")).collect();
+
+    // Traffic goes on while the listeners change under it.
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            let mut rounds = 0u32;
+            while !stop.load(Ordering::Relaxed) {
+                for (client, port) in clients.iter().zip(&ports) {
+                    assert_eq!(
+                        ask(client, &rounds.to_be_bytes()),
+                        *port,
+                        "a session has lost its upstream socket"
+                    );
+                }
+                rounds += 1;
+            }
+            rounds
+        });
+        // Also when an update fails.
+        let _stop = StopOnDrop(&stop);
+        for budget in [0.3, 0.4, 0.5] {
+            assert!(envoy.update(&[listener(
+                "web",
+                address,
+                &server.route(&format!(", repair_budget: {budget}"))
+            )]));
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(traffic.join().expect("no datagram was lost") > 0);
+    });
+    for (client, port) in clients.iter().zip(&ports) {
+        assert_eq!(ask(client, b"after"), *port);
+    }
+    envoy.wait_until("the metrics", |envoy| envoy.metric("packrat_sessions", "web") == Some(40));
+    assert_eq!(envoy.metric("packrat_sessions_opened_total", "web"), Some(40));
+}
+
+#[test]
+fn a_listener_that_goes_and_returns_finds_its_sessions() {
+    let Some(program) = find_envoy() else { return };
+    let server = EchoServer::start();
+    let address = free_address("127.0.0.1");
+    let resource = listener("web", address, &server.route(""));
+    let mut envoy = Envoy::start(&program, 2, std::slice::from_ref(&resource));
+    let clients: Vec<_> = (0..40).map(|_| client(address)).collect();
+    let ports: Vec<_> = clients.iter().map(|client| ask(client, b"before")).collect();
+    for returns_at_once in [false, true, false] {
+        assert!(envoy.update(&[]));
+        if !returns_at_once {
+            // Envoy keeps the socket for its drain time. Then nobody is left on the port, no duplicate of the module either.
+            envoy.wait_until("the port to be free", |_| UdpSocket::bind(address).is_ok());
+        }
+        assert!(envoy.update(std::slice::from_ref(&resource)));
+        envoy.wait_until("the listener", |_| UdpSocket::bind(address).is_err());
+        for (client, port) in clients.iter().zip(&ports) {
+            // While the listener was away a question may have been refused (ICMP); that error is old news.
+            let _ = client.take_error();
+            assert_eq!(ask(client, b"after"), *port);
+        }
+    }
+    envoy.wait_until("the metrics", |envoy| envoy.metric("packrat_sessions_opened_total", "web") == Some(40));
+}
+
+#[test]
+fn a_bad_configuration_is_refused_with_its_reason_and_the_old_one_goes_on() {
+    let Some(program) = find_envoy() else { return };
+    let server = EchoServer::start();
+    let address = free_address("127.0.0.1");
+    let mut envoy = Envoy::start(&program, 1, &[listener("web", address, &server.route(""))]);
+    let client = client(address);
+    let port = ask(&client, b"before");
+    for (value, reason) in [
+        (server.route(", repair_budjet: 1"), "repair_budjet"),
+        (server.route(", idle_timeout_seconds: 0"), "idle_timeout_seconds"),
+        ("{ route: web, endpoints: [] }".to_owned(), "endpoints"),
+        (server.route(", static_key_file: /nonexistent/key"), "/nonexistent/key"),
+    ] {
+        assert!(!envoy.update(&[listener("web", address, &value)]), "accepted: {value}");
+        assert!(envoy.log().contains("configuration_refused"));
+        assert!(envoy.log().contains(reason), "no reason for {value} in the log:\n{}", envoy.log());
+        assert_eq!(ask(&client, b"after"), port);
+    }
+}
+
+#[test]
+fn clients_follow_their_endpoint_when_it_is_replaced() {
+    let Some(program) = find_envoy() else { return };
+    let (old, new) = (EchoServer::start(), EchoServer::start());
+    let address = free_address("127.0.0.1");
+    let mut envoy = Envoy::start(&program, 2, &[listener("web", address, &old.route(""))]);
+    let clients: Vec<_> = (0..10).map(|_| client(address)).collect();
+    for client in &clients {
+        ask(client, b"before");
+    }
+    assert!(envoy.update(&[listener("web", address, &new.route(""))]));
+    drop(old);
+    for client in &clients {
+        ask(client, b"after");
+    }
+    envoy.wait_until("the metrics", |envoy| envoy.metric("packrat_sessions_moved_total", "web") == Some(10));
+    assert_eq!(envoy.metric("packrat_sessions_opened_total", "web"), Some(10));
+}
