@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use packrat_eack::{Encoding, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_estimate::{PathEstimate, Timestamp};
-use packrat_wire::control::Control;
+use packrat_wire::control::{Control, RefusalReason, session_nonce};
 use packrat_wire::handshake::{Established, Wishes};
 use packrat_wire::identifier::Material;
 use packrat_wire::is_control;
@@ -34,6 +34,8 @@ const MINIMUM_ECHO_WAIT: Duration = Duration::from_millis(150);
 const ECHOES_UNTIL_NO_HOLD: u32 = 2;
 /// ...and so many that the gateway is gone.
 const ECHOES_UNTIL_GONE: u32 = 6;
+/// A session is given up for lost no sooner than this after it was doubted.
+const MINIMUM_DOUBT: Duration = Duration::from_millis(20);
 /// A new attempt after a gateway has gone comes after this.
 const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 /// eACKs whose time of sending is remembered.
@@ -73,6 +75,8 @@ struct Session {
     echo: Option<(u32, Timestamp)>,
     last_echo: Option<Timestamp>,
     unanswered: u32,
+    /// Somebody says that the gateway does not know this session; believed at this time, unless the gateway speaks.
+    doubted_until: Option<Timestamp>,
 }
 
 /// Assistance of one base connection, at its receiver.
@@ -91,7 +95,8 @@ pub struct Assist {
     last_material: Option<Material>,
     /// Whether the transport tells packet numbers; otherwise the last datagram counts as the newest.
     knows_packet_numbers: bool,
-    goodbye: Option<Vec<u8>>,
+    /// Sealed messages that are sent before anything else.
+    urgent: VecDeque<Vec<u8>>,
     closed: bool,
     stats: AssistStats,
     plaintext: Vec<u8>,
@@ -107,6 +112,7 @@ impl Assist {
             scheme: config.scheme,
             limits: LIMITS,
             maximum_hold: if config.hold { config.maximum_hold } else { Duration::ZERO },
+            token: config.token.clone(),
         };
         let (nonce, seed) = attempt(&mut random);
         Self {
@@ -118,7 +124,7 @@ impl Assist {
             path: PathEstimate::new(),
             last_material: None,
             knows_packet_numbers: false,
-            goodbye: None,
+            urgent: VecDeque::new(),
             closed: false,
             stats: AssistStats::default(),
             plaintext: Vec::new(),
@@ -178,13 +184,37 @@ impl Assist {
             self.stats.control_dropped += 1;
             return;
         };
-        if let Control::Sealed { .. } = control {
-            return self.on_sealed(datagram, now);
+        match control {
+            Control::Sealed { .. } => return self.on_sealed(datagram, now),
+            Control::Refusal { nonce, reason: RefusalReason::Session, .. } => {
+                return self.on_doubt(nonce, now);
+            }
+            _ => {}
         }
         match self.discovery.on_control(&control, now) {
             Outcome::Dropped => self.stats.control_dropped += 1,
             Outcome::Progress => {}
             Outcome::Established(established, sample) => self.on_established(*established, sample, now),
+        }
+    }
+
+    /// Anybody who sees the datagrams can say that the session does not exist: ask once more before believing it.
+    fn on_doubt(&mut self, nonce: u64, now: Timestamp) {
+        let wait = (self.path.round_trip().unwrap_or_default() * 3).max(MINIMUM_DOUBT);
+        let Some(session) = &mut self.session else {
+            self.stats.control_dropped += 1;
+            return;
+        };
+        let name = session.sealer.session();
+        if !session.sent.iter().any(|(counter, _)| session_nonce(name, *counter) == nonce) {
+            self.stats.control_dropped += 1;
+            return;
+        }
+        if session.doubted_until.is_none() {
+            session.doubted_until = Some(now + wait);
+            session.echo = None;
+            session.last_echo = None;
+            session.scheduler.on_urgent(now);
         }
     }
 
@@ -209,6 +239,7 @@ impl Assist {
             echo: None,
             last_echo: None,
             unanswered: 0,
+            doubted_until: None,
         }));
     }
 
@@ -218,11 +249,17 @@ impl Assist {
             Some(session) => session.opener.open(datagram, &mut plaintext).is_ok(),
             None => false,
         };
+        if opened && let Some(session) = &mut self.session {
+            session.unanswered = 0;
+            session.doubted_until = None;
+        }
         match Message::decode(&plaintext) {
             _ if !opened => self.stats.control_dropped += 1,
             Ok(Message::Report(report)) => self.on_report(&report, now),
             Ok(Message::Reset { epoch, reason: _ }) => self.on_reset(epoch, now),
-            Ok(Message::Goodbye { reason }) => self.on_goodbye(reason, now),
+            Ok(Message::Goodbye { .. }) => self.lose_gateway(now, RECONNECT_AFTER),
+            // This address was asked whether it is there; the answer must leave from where the question came to.
+            Ok(Message::PathChallenge { data }) => self.send_urgently(&Message::PathResponse { data }),
             Ok(_) | Err(_) => self.stats.control_dropped += 1,
         }
         self.plaintext = plaintext;
@@ -232,7 +269,6 @@ impl Assist {
         self.stats.reports += 1;
         self.stats.gateway = report.totals;
         let Some(session) = &mut self.session else { return };
-        session.unanswered = 0;
         if session.echo.is_some_and(|(counter, _)| report.echo >= counter) {
             session.echo = None;
         }
@@ -261,7 +297,6 @@ impl Assist {
 
     fn on_reset(&mut self, epoch: u16, now: Timestamp) {
         let Some(session) = &mut self.session else { return };
-        session.unanswered = 0;
         // Epochs are compared on a circle of 2^16; a Reset that was heard before is not heard again.
         if !(1..=u16::MAX / 2).contains(&epoch.wrapping_sub(session.epoch)) {
             return;
@@ -273,16 +308,24 @@ impl Assist {
         session.scheduler.on_urgent(now);
     }
 
-    fn on_goodbye(&mut self, _reason: GoodbyeReason, now: Timestamp) {
-        self.lose_gateway(now);
+    /// Seals a message that is sent before anything else.
+    fn send_urgently(&mut self, message: &Message<'_>) {
+        let Some(session) = &mut self.session else { return };
+        self.message.clear();
+        message.encode(&mut self.message);
+        let mut datagram = Vec::new();
+        // A used-up counter costs the message; the session ends at the next eACK.
+        if session.sealer.seal(&self.message, &mut datagram).is_ok() {
+            self.urgent.push_back(datagram);
+        }
     }
 
     /// The gateway is gone: nothing is withheld any more, another one is looked for.
-    fn lose_gateway(&mut self, now: Timestamp) {
+    fn lose_gateway(&mut self, now: Timestamp, wait: Duration) {
         self.session = None;
         self.hold.give_up();
         let (nonce, seed) = attempt(&mut self.random);
-        self.discovery.restart(nonce, seed, now + RECONNECT_AFTER);
+        self.discovery.restart(nonce, seed, now + wait);
     }
 
     /// Rewrites the frames of an outgoing 1-RTT packet (plaintext): what is above a hole is not revealed. `room`: largest length that
@@ -305,8 +348,8 @@ impl Assist {
 
     /// The next control datagram to send to the peer's address from the base connection's own socket.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        let datagram = match self.goodbye.take() {
-            Some(goodbye) => Some(goodbye),
+        let datagram = match self.urgent.pop_front() {
+            Some(urgent) => Some(urgent),
             None if self.closed => None,
             None if self.session.is_some() => self.poll_eack(now),
             None => {
@@ -355,7 +398,7 @@ impl Assist {
         let mut datagram = Vec::with_capacity(self.message.len() + packrat_wire::seal::OVERHEAD);
         let Ok(counter) = session.sealer.seal(&self.message, &mut datagram) else {
             // The counter is used up: a new session goes on where this one ends.
-            self.lose_gateway(now);
+            self.lose_gateway(now, RECONNECT_AFTER);
             return None;
         };
         if wants_echo {
@@ -388,7 +431,7 @@ impl Assist {
             Some(session) => {
                 let eack = session.scheduler.due(self.hold.held() > 0, self.path.round_trip());
                 let echo = session.echo.map(|(_, asked)| asked + self.echo_wait());
-                [eack, echo].into_iter().flatten().min()
+                [eack, echo, session.doubted_until].into_iter().flatten().min()
             }
         };
         [now_for_force, hole, rest].into_iter().flatten().min()
@@ -400,6 +443,9 @@ impl Assist {
             return TimeoutActions::default();
         }
         self.hold.expire(&self.path, now, &mut self.stats);
+        if self.session.as_ref().is_some_and(|session| session.doubted_until.is_some_and(|at| now >= at)) {
+            self.lose_gateway(now, Duration::ZERO);
+        }
         let wait = self.echo_wait();
         if let Some(session) = &mut self.session
             && let Some((_, asked)) = session.echo
@@ -408,7 +454,7 @@ impl Assist {
             session.echo = None;
             session.unanswered += 1;
             match session.unanswered {
-                ECHOES_UNTIL_GONE.. => self.lose_gateway(now),
+                ECHOES_UNTIL_GONE.. => self.lose_gateway(now, RECONNECT_AFTER),
                 ECHOES_UNTIL_NO_HOLD.. => self.hold.give_up(),
                 _ => {}
             }
@@ -424,27 +470,15 @@ impl Assist {
 
     /// Starts a new epoch on the client's own account: its set is empty from here on. For shells that had to drop datagrams unseen.
     pub fn reset(&mut self, now: Timestamp) {
-        let Some(session) = &mut self.session else { return };
+        let Some(session) = &self.session else { return };
         let epoch = session.epoch.wrapping_add(1);
-        self.message.clear();
-        Message::Reset { epoch, reason: ResetReason::ClientOverflow }.encode(&mut self.message);
-        let mut datagram = Vec::new();
-        if session.sealer.seal(&self.message, &mut datagram).is_ok() {
-            self.goodbye = Some(datagram);
-        }
+        self.send_urgently(&Message::Reset { epoch, reason: ResetReason::ClientOverflow });
         self.on_reset(epoch, now);
     }
 
     /// The base connection ends: a last Goodbye is ready in [`Self::poll_transmit`], and nothing else happens after it.
     pub fn close(&mut self, _now: Timestamp) {
-        if let Some(session) = &mut self.session {
-            self.message.clear();
-            Message::Goodbye { reason: GoodbyeReason::Done }.encode(&mut self.message);
-            let mut datagram = Vec::new();
-            if session.sealer.seal(&self.message, &mut datagram).is_ok() {
-                self.goodbye = Some(datagram);
-            }
-        }
+        self.send_urgently(&Message::Goodbye { reason: GoodbyeReason::Done });
         self.closed = true;
     }
 

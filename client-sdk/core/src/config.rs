@@ -15,6 +15,8 @@ pub struct ClientConfig {
     pub gateway_key: Option<[u8; 32]>,
     /// How datagrams get their identifiers.
     pub scheme: IdentifierScheme,
+    /// The permission that the gateway's token endpoint has issued, where one is asked for; empty: none.
+    pub token: Vec<u8>,
 }
 
 impl Default for ClientConfig {
@@ -24,6 +26,7 @@ impl Default for ClientConfig {
             hold: true,
             gateway_key: None,
             scheme: IdentifierScheme::Trailer,
+            token: Vec::new(),
         }
     }
 }

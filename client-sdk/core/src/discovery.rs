@@ -80,7 +80,7 @@ impl Discovery {
 
     /// Starts again, `delay` from now, with fresh randomness.
     pub(crate) fn restart(&mut self, nonce: u64, seed: [u8; 32], at: Timestamp) {
-        *self = Self::new(self.wishes, self.pinned, nonce, seed, at);
+        *self = Self::new(self.wishes.clone(), self.pinned, nonce, seed, at);
     }
 
     /// The question that is due, if one is. `random` gives fresh randomness for a new attempt.
@@ -137,7 +137,7 @@ impl Discovery {
             (Control::Offer { nonce, version, cookie_time, cookie }, Step::Discovering)
                 if *nonce == self.nonce && *version == VERSION =>
             {
-                let initiator = Initiator::new(self.seed, self.nonce, self.wishes, self.pinned);
+                let initiator = Initiator::new(self.seed, self.nonce, self.wishes.clone(), self.pinned);
                 self.step = Step::Initiating {
                     cookie_time: *cookie_time,
                     cookie: *cookie,

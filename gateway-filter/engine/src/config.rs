@@ -17,6 +17,10 @@ pub struct GatewayConfig {
     pub residual_loss_target: f64,
     /// Flows that may be assisted at the same time.
     pub maximum_sessions: usize,
+    /// Sessions that clients of one address (IPv6: of one /64) may have at the same time.
+    pub sessions_per_source: u32,
+    /// Sessions that clients of one address (IPv6: of one /64) may begin per second, with bursts of as many.
+    pub handshakes_per_second_per_source: u32,
     /// A flow without datagrams for this long ends.
     pub idle_timeout: Duration,
 }
@@ -30,6 +34,8 @@ impl Default for GatewayConfig {
             repair_budget: 0.25,
             residual_loss_target: 1e-5,
             maximum_sessions: 100_000,
+            sessions_per_source: 4096,
+            handshakes_per_second_per_source: 100,
             idle_timeout: Duration::from_secs(120),
         }
     }

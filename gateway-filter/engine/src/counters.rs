@@ -85,6 +85,10 @@ counters! {
         resets_client,
         /// Reports sent.
         reports_sent,
+        /// Challenges sent to addresses from which messages of a session came unexpectedly.
+        paths_challenged,
+        /// Sessions that moved to another client address.
+        paths_moved,
     }
 }
 

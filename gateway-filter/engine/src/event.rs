@@ -41,6 +41,11 @@ pub enum Event {
         /// The epoch that begins.
         epoch: u16,
     },
+    /// A session's client has another address now (NAT rebinding, roaming).
+    SessionMoved {
+        /// Name of the session.
+        session: u32,
+    },
     /// Assistance of a flow has ended.
     SessionClosed {
         /// Name of the session.

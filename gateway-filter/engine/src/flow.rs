@@ -1,5 +1,6 @@
 //! One client 4-tuple through the gateway.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -51,10 +52,12 @@ impl Flow {
             out.send(|bytes| bytes.extend_from_slice(&assisted.init_ack));
             return HandshakeOutcome::Accepted;
         }
-        let gateway = &self.gateway;
-        if self.assisted.is_none() && gateway.sessions() >= gateway.config.maximum_sessions {
+        // A client that begins anew gives its old session up first, so that its limits count it once.
+        self.end(Side::Client, GoodbyeReason::Done, out);
+        let Some(share) = Share::new(&self.gateway, begin.peer.ip(), now) else {
             return refuse(begin.nonce, RefusalReason::Full, out);
-        }
+        };
+        let gateway = &self.gateway;
         let answered = respond(seed, &gateway.static_key, begin.nonce, &begin.noise, |wishes, random| {
             let (mut session, mut secret) = ([0; 4], [0; 32]);
             random(&mut session);
@@ -73,9 +76,7 @@ impl Flow {
         let mut init_ack = Vec::new();
         Control::InitAck { nonce: begin.nonce, noise: &noise }.encode(&mut init_ack);
         out.send(|bytes| bytes.extend_from_slice(&init_ack));
-        self.end(Side::Client, GoodbyeReason::Done, out);
-        let session =
-            Box::new(Session::new(Arc::clone(&self.gateway), established, wishes.maximum_hold, now));
+        let session = Box::new(Session::new(share, established, wishes.maximum_hold, now));
         self.counters.sessions_begun += 1;
         out.event(Event::SessionOpened { session: session.name() });
         self.assisted = Some(Assisted { session, nonce: begin.nonce, init_ack });
@@ -97,11 +98,36 @@ impl Flow {
 
     /// A control datagram that [`Gateway::receive`] gave to this flow.
     pub fn control(&mut self, datagram: &[u8], now: Timestamp, out: &mut Outbox) {
-        if let Some(assisted) = &mut self.assisted
-            && let Some(Ended(reason)) = assisted.session.control(datagram, now, &mut self.counters, out)
-        {
+        let Some(assisted) = &mut self.assisted else {
+            self.gateway.refuse_session(datagram, out);
+            return;
+        };
+        if let Some(Ended(reason)) = assisted.session.control(datagram, now, &mut self.counters, out) {
             self.end(Side::Client, reason, out);
         }
+    }
+
+    /// A sealed datagram that names this flow's session but came from another address than its client's: a client behind a NAT that
+    /// has moved it, or somebody who replays. Nothing but a challenge is ever sent there before the answer has come from there; the
+    /// challenge is in the outbox and goes to `from`.
+    pub fn control_from_elsewhere(
+        &mut self,
+        datagram: &[u8],
+        from: SocketAddr,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) -> Elsewhere {
+        match &mut self.assisted {
+            Some(assisted) => {
+                assisted.session.control_from_elsewhere(datagram, from, now, &mut self.counters, out)
+            }
+            None => Elsewhere::Refused,
+        }
+    }
+
+    /// The session that assists this flow, as sealed datagrams name it (`packrat_wire::seal::session_of`).
+    pub fn session(&self) -> Option<u32> {
+        self.assisted.as_ref().map(|assisted| assisted.session.name())
     }
 
     /// When [`Flow::handle_timeout`] wants to be called, if at all. Changes only by the other calls.
@@ -147,17 +173,36 @@ impl Flow {
     }
 }
 
+/// What became of a sealed datagram from another address than the client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// Forged, replayed, or for no session: drop it.
+    Refused,
+    /// Authentic: that address was challenged. Base datagrams from there belong to this flow's upstream already.
+    Challenged,
+    /// The answer to the challenge: the flow's client is there now.
+    Moved,
+}
+
 /// Counts a session of the gateway as long as it lives, and the cache bytes it holds.
 #[derive(Debug)]
 pub(crate) struct Share {
     gateway: Arc<Gateway>,
+    source: IpAddr,
     cache_bytes: usize,
 }
 
 impl Share {
-    pub(crate) fn new(gateway: Arc<Gateway>) -> Self {
-        gateway.sessions.fetch_add(1, Ordering::Relaxed);
-        Self { gateway, cache_bytes: 0 }
+    /// `None` when there is no room for another session, of this source or at all.
+    pub(crate) fn new(gateway: &Arc<Gateway>, source: IpAddr, now: Timestamp) -> Option<Self> {
+        let limit = gateway.config.maximum_sessions;
+        let room = |sessions: usize| (sessions < limit).then_some(sessions + 1);
+        gateway.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        if !gateway.sources.begin(source, now) {
+            gateway.sessions.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Self { gateway: Arc::clone(gateway), source, cache_bytes: 0 })
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {
@@ -185,6 +230,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.gateway.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.gateway.sources.end(self.source);
         self.gateway.cache_bytes.fetch_sub(self.cache_bytes, Ordering::Relaxed);
     }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use packrat_estimate::Timestamp;
-use packrat_wire::control::{Control, RefusalReason, VERSION};
+use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 
 use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
 use crate::outbox::Outbox;
+use crate::sources::Sources;
 
 /// What every flow of a gateway shares: static key, cookie key, limits, total cache use, total repair budget.
 pub struct Gateway {
@@ -19,6 +20,7 @@ pub struct Gateway {
     pub(crate) budget: GatewayBudget,
     pub(crate) cache_bytes: AtomicUsize,
     pub(crate) sessions: AtomicUsize,
+    pub(crate) sources: Sources,
     cookies: CookieKey,
 }
 
@@ -35,7 +37,8 @@ pub enum Received {
     Done(HandshakeOutcome),
     /// A validated Init: find or make the flow of this client address and call [`crate::Flow::begin`].
     Begin(Begin),
-    /// Belongs to the flow of this client address: call [`crate::Flow::control`]; without such a flow drop it.
+    /// Belongs to the flow of this client address: call [`crate::Flow::control`]; to the flow whose session it names, when that is another
+    /// one: [`crate::Flow::control_from_elsewhere`]; without either: [`Gateway::refuse_session`].
     ForFlow,
 }
 
@@ -53,6 +56,8 @@ pub enum HandshakeOutcome {
     RefusedCookie,
     /// Refused, as the client was told: no room for another session.
     RefusedFull,
+    /// A sealed datagram for no session that exists; the client was told.
+    RefusedSession,
     /// Dropped: malformed.
     Malformed,
     /// A session has begun (or an Init was repeated): the answer is in the outbox.
@@ -68,6 +73,7 @@ impl HandshakeOutcome {
             Self::RefusedDisabled => "refused_disabled",
             Self::RefusedCookie => "refused_cookie",
             Self::RefusedFull => "refused_full",
+            Self::RefusedSession => "refused_session",
             Self::Malformed => "malformed",
             Self::Accepted => "accepted",
         }
@@ -77,6 +83,7 @@ impl HandshakeOutcome {
 /// A validated Init: its cookie proves that the client receives at its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begin {
+    pub(crate) peer: SocketAddr,
     pub(crate) nonce: u64,
     pub(crate) noise: Vec<u8>,
 }
@@ -86,6 +93,7 @@ impl Gateway {
     pub fn new(config: GatewayConfig, static_key: [u8; 32], secret: [u8; 32]) -> Arc<Self> {
         Arc::new(Self {
             budget: GatewayBudget::new(config.repair_budget),
+            sources: Sources::new(config.sessions_per_source, config.handshakes_per_second_per_source),
             config,
             static_key,
             cache_bytes: AtomicUsize::new(0),
@@ -129,13 +137,24 @@ impl Gateway {
                 } else if !self.cookies.check(peer, nonce, cookie_time, &cookie, now) {
                     Received::Done(refuse(nonce, RefusalReason::Cookie, out))
                 } else {
-                    Received::Begin(Begin { nonce, noise: noise.to_vec() })
+                    Received::Begin(Begin { peer, nonce, noise: noise.to_vec() })
                 }
             }
             Control::Sealed { .. } => Received::ForFlow,
             Control::Offer { .. } | Control::InitAck { .. } | Control::Refusal { .. } => {
                 Received::Done(HandshakeOutcome::Malformed)
             }
+        }
+    }
+
+    /// Tells the sender of a sealed datagram that its session does not exist (any more): this gateway may have started anew.
+    pub fn refuse_session(&self, datagram: &[u8], out: &mut Outbox) -> HandshakeOutcome {
+        match Control::decode(datagram) {
+            // Never more bytes out than in.
+            Ok(Control::Sealed { session, counter, ciphertext }) if ciphertext.len() >= 16 => {
+                refuse(session_nonce(session, counter), RefusalReason::Session, out)
+            }
+            _ => HandshakeOutcome::Malformed,
         }
     }
 }
@@ -147,6 +166,7 @@ pub(crate) fn refuse(nonce: u64, reason: RefusalReason, out: &mut Outbox) -> Han
         RefusalReason::Disabled => HandshakeOutcome::RefusedDisabled,
         RefusalReason::Full => HandshakeOutcome::RefusedFull,
         RefusalReason::Cookie => HandshakeOutcome::RefusedCookie,
+        RefusalReason::Session => HandshakeOutcome::RefusedSession,
     }
 }
 
@@ -199,6 +219,18 @@ mod tests {
         let elsewhere = "192.0.2.2:5000".parse().unwrap();
         let received = gateway.receive(&init, elsewhere, Timestamp::ZERO, &mut out);
         assert!(matches!(received, Received::Done(HandshakeOutcome::RefusedCookie)));
+    }
+
+    #[test]
+    fn a_session_that_does_not_exist_is_refused_in_fewer_bytes() {
+        let mut sealed = Vec::new();
+        Control::Sealed { session: 3, counter: 9, ciphertext: &[0; 17] }.encode(&mut sealed);
+        let (gateway, mut out) = (gateway(true), Outbox::new());
+        assert_eq!(gateway.refuse_session(&sealed, &mut out), HandshakeOutcome::RefusedSession);
+        let answer = out.datagrams().next().unwrap();
+        assert!(answer.len() <= sealed.len());
+        let nonce = session_nonce(3, 9);
+        assert!(matches!(Control::decode(answer), Ok(Control::Refusal { nonce: told, .. }) if told == nonce));
     }
 
     #[test]

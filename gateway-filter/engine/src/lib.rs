@@ -33,11 +33,12 @@ mod history;
 mod outbox;
 mod repair;
 mod session;
+mod sources;
 
 pub use config::GatewayConfig;
 pub use counters::{FlowCounters, FlowGauges};
 pub use event::{Event, Side};
-pub use flow::Flow;
+pub use flow::{Elsewhere, Flow};
 pub use gateway::{Begin, Gateway, HandshakeOutcome, Received};
 pub use outbox::Outbox;
 pub use packrat_wire::handshake::public_key;

@@ -23,13 +23,13 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::net::SocketAddr;
 
 use packrat_eack::{
     Decoder, EncodedPrefix, Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchLimits,
 };
 use packrat_estimate::{PathEstimate, Timestamp};
-use packrat_wire::handshake::Established;
+use packrat_wire::handshake::{Established, Terms};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
 use packrat_wire::seal::{OpenError, Opener, Sealer};
@@ -37,8 +37,7 @@ use packrat_wire::seal::{OpenError, Opener, Sealer};
 use crate::budget::FlowBudget;
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::event::{Event, Side};
-use crate::flow::Share;
-use crate::gateway::Gateway;
+use crate::flow::{Elsewhere, Share};
 use crate::history::{Fate, History, Pushed};
 use crate::outbox::Outbox;
 use crate::repair::{Decision, Repair, copies};
@@ -54,6 +53,9 @@ const RESET_INTERVAL: Duration = Duration::from_millis(10);
 const MAXIMUM_PROBES: u32 = 4;
 /// The first tail probe comes no sooner than this after the last datagram.
 const MINIMUM_PROBE_DELAY: Duration = Duration::from_millis(25);
+/// Challenges of the same address keep this distance, and are answered within the lifetime.
+const CHALLENGE_INTERVAL: Duration = Duration::from_millis(20);
+const CHALLENGE_LIFETIME: Duration = Duration::from_secs(3);
 /// Cache use is told to the gateway in steps of this size.
 const SHARE_STEP: usize = 16 * 1024;
 
@@ -66,6 +68,10 @@ pub(crate) struct Session {
     share: Share,
     sealer: Sealer,
     opener: Opener,
+    terms: Terms,
+    /// The address that was challenged last, with what, when.
+    challenge: Option<(SocketAddr, u64, Timestamp)>,
+    challenges: u64,
     scheme: IdentifierScheme,
     key: IdentifierKey,
     maximum_hold: Duration,
@@ -121,16 +127,19 @@ impl core::fmt::Debug for Session {
 
 impl Session {
     pub(crate) fn new(
-        gateway: Arc<Gateway>,
+        share: Share,
         established: Established,
         maximum_hold: Duration,
         now: Timestamp,
     ) -> Self {
-        let terms = &established.terms;
+        let terms = established.terms;
         Self {
-            history: History::new(gateway.config.cache_bytes_per_flow),
+            history: History::new(share.gateway().config.cache_bytes_per_flow),
             sketch: Sketch::new(terms.sketch_key(), terms.limits),
             decoder: Decoder::new(),
+            terms,
+            challenge: None,
+            challenges: 0,
             scheme: terms.scheme,
             key: terms.identifier_key(),
             sealer: established.sealer,
@@ -144,7 +153,7 @@ impl Session {
             pending_reset: None,
             missing: BTreeMap::new(),
             copies: VecDeque::new(),
-            budget: FlowBudget::new(gateway.config.repair_budget),
+            budget: FlowBudget::new(share.gateway().config.repair_budget),
             forwarded_since_eack: 0,
             path: PathEstimate::new(),
             measured: None,
@@ -157,7 +166,7 @@ impl Session {
             only_here: Vec::new(),
             only_there: Vec::new(),
             candidates: Vec::new(),
-            share: Share::new(gateway),
+            share,
         }
     }
 
@@ -246,37 +255,79 @@ impl Session {
         out: &mut Outbox,
     ) -> Option<Ended> {
         let mut plaintext = core::mem::take(&mut self.plaintext);
-        let ended = match self.opener.open(datagram, &mut plaintext) {
-            Err(OpenError::Replayed) => {
-                counters.sealed_replayed += 1;
-                None
+        let mut ended = None;
+        if let Some(counter) = self.open(datagram, &mut plaintext, counters) {
+            match Message::decode(&plaintext) {
+                Ok(Message::Eack(eack)) => self.on_eack(counter, &eack, now, counters, out),
+                Ok(Message::Reset { epoch, reason }) => self.on_client_reset(epoch, reason, counters, out),
+                Ok(Message::Goodbye { reason }) => ended = Some(Ended(reason)),
+                // The client has come back before the address it was challenged at was accepted.
+                Ok(Message::PathResponse { .. }) => self.challenge = None,
+                Ok(_) | Err(_) => counters.sealed_malformed += 1,
             }
-            Err(OpenError::Forged) => {
-                counters.sealed_forged += 1;
-                None
-            }
-            Err(_) => {
-                counters.sealed_malformed += 1;
-                None
-            }
-            Ok(counter) => match Message::decode(&plaintext) {
-                Ok(Message::Eack(eack)) => {
-                    self.on_eack(counter, &eack, now, counters, out);
-                    None
-                }
-                Ok(Message::Reset { epoch, reason }) => {
-                    self.on_client_reset(epoch, reason, counters, out);
-                    None
-                }
-                Ok(Message::Goodbye { reason }) => Some(Ended(reason)),
-                Ok(_) | Err(_) => {
-                    counters.sealed_malformed += 1;
-                    None
-                }
-            },
-        };
+        }
         self.plaintext = plaintext;
         ended
+    }
+
+    /// Opens a sealed datagram; counts why when that fails.
+    fn open(&mut self, datagram: &[u8], plaintext: &mut Vec<u8>, counters: &mut FlowCounters) -> Option<u32> {
+        match self.opener.open(datagram, plaintext) {
+            Ok(counter) => return Some(counter),
+            Err(OpenError::Replayed) => counters.sealed_replayed += 1,
+            Err(OpenError::Forged) => counters.sealed_forged += 1,
+            Err(_) => counters.sealed_malformed += 1,
+        }
+        None
+    }
+
+    /// See [`crate::Flow::control_from_elsewhere`].
+    pub(crate) fn control_from_elsewhere(
+        &mut self,
+        datagram: &[u8],
+        from: SocketAddr,
+        now: Timestamp,
+        counters: &mut FlowCounters,
+        out: &mut Outbox,
+    ) -> Elsewhere {
+        let mut plaintext = core::mem::take(&mut self.plaintext);
+        let opened = self.open(datagram, &mut plaintext, counters).is_some();
+        let message = Message::decode(&plaintext);
+        let elsewhere = match (message, self.challenge) {
+            _ if !opened => Elsewhere::Refused,
+            (Ok(Message::PathResponse { data }), Some((challenged, expected, at)))
+                if challenged == from
+                    && data == expected
+                    && now.saturating_since(at) <= CHALLENGE_LIFETIME =>
+            {
+                self.challenge = None;
+                counters.paths_moved += 1;
+                // Another path, another round trip; what is known of its loss is the best guess.
+                self.path.forget_round_trip();
+                self.measured = None;
+                out.event(Event::SessionMoved { session: self.name() });
+                Elsewhere::Moved
+            }
+            (Ok(_), Some((challenged, _, at)))
+                if challenged == from && now.saturating_since(at) < CHALLENGE_INTERVAL =>
+            {
+                Elsewhere::Challenged
+            }
+            (Ok(_), _) => {
+                let data = self.terms.path_challenge(self.challenges);
+                self.challenges += 1;
+                self.challenge = Some((from, data, now));
+                counters.paths_challenged += 1;
+                self.send(&Message::PathChallenge { data }, out);
+                Elsewhere::Challenged
+            }
+            (Err(_), _) => {
+                counters.sealed_malformed += 1;
+                Elsewhere::Refused
+            }
+        };
+        self.plaintext = plaintext;
+        elsewhere
     }
 
     fn on_eack(

@@ -40,6 +40,11 @@ impl PathEstimate {
         }
     }
 
+    /// The segment was exchanged for another: round trips start anew.
+    pub fn forget_round_trip(&mut self) {
+        *self = Self { sent: self.sent, lost: self.lost, ..Self::default() };
+    }
+
     /// Takes in the fate of `sent` datagrams, `lost` of which did not arrive.
     pub fn on_fate(&mut self, sent: u64, lost: u64) {
         self.sent += sent as f64;

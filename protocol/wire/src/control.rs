@@ -52,6 +52,9 @@ pub enum RefusalReason {
     Full = 3,
     /// The cookie is too old or was made for another address: start again with a Discover.
     Cookie = 4,
+    /// The gateway has no such session (any more). The nonce is the session and the counter of the sealed datagram. Not authenticated, so
+    /// the client only asks again before it believes it (as with RFC 9000 section 10.3's stateless reset, without its token).
+    Session = 5,
 }
 
 impl RefusalReason {
@@ -61,6 +64,7 @@ impl RefusalReason {
             2 => Self::Disabled,
             3 => Self::Full,
             4 => Self::Cookie,
+            5 => Self::Session,
             _ => return Err(DecodeError::Field("reason")),
         })
     }
@@ -235,6 +239,11 @@ impl<'a> Control<'a> {
             }
         }
     }
+}
+
+/// The nonce of a refusal of a sealed datagram.
+pub fn session_nonce(session: u32, counter: u32) -> u64 {
+    u64::from(session) << 32 | u64::from(counter)
 }
 
 /// A count byte, then at most 32 bytes: more versions than that would not fit a padded Discover.

@@ -42,8 +42,11 @@ pub enum HandshakeError {
     WrongGateway,
 }
 
+/// Longest token that an Init carries.
+pub const MAXIMUM_TOKEN: usize = 200;
+
 /// What the client asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wishes {
     /// How datagrams get their identifiers.
     pub scheme: IdentifierScheme,
@@ -51,6 +54,8 @@ pub struct Wishes {
     pub limits: SketchLimits,
     /// The longest the client will wait for a repair: the gateway sends none that would come later.
     pub maximum_hold: Duration,
+    /// The permission that the gateway's token endpoint has issued; empty: none. At most [`MAXIMUM_TOKEN`] bytes; opaque here.
+    pub token: Vec<u8>,
 }
 
 /// What the gateway grants.
@@ -70,11 +75,14 @@ pub struct Terms {
 
 impl Wishes {
     fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(7);
+        let mut out = Vec::with_capacity(8 + self.token.len());
         out.put_u8(self.scheme as u8);
         out.put_u8(self.limits.coded_symbols);
         out.put_u8(self.limits.power_sums);
         out.put_u32(u32::try_from(self.maximum_hold.as_micros()).unwrap_or(u32::MAX));
+        let token = &self.token[..self.token.len().min(MAXIMUM_TOKEN)];
+        out.put_u8(token.len() as u8);
+        out.extend_from_slice(token);
         out
     }
 
@@ -84,6 +92,13 @@ impl Wishes {
             scheme: IdentifierScheme::from_byte(reader.u8()?)?,
             limits: limits(&mut reader)?,
             maximum_hold: Duration::from_micros(u64::from(reader.u32()?)),
+            token: {
+                let length = usize::from(reader.u8()?);
+                if length > MAXIMUM_TOKEN {
+                    return Err(DecodeError::Field("token"));
+                }
+                reader.bytes(length)?.to_vec()
+            },
         };
         // Later versions may append fields.
         Ok(wishes)
@@ -123,6 +138,12 @@ impl Terms {
     pub fn identifier_key(&self) -> IdentifierKey {
         let [first, second, third, _] = self.derive(b"packrat/1 identifier");
         IdentifierKey::new([first, second, third])
+    }
+
+    /// The `number`th unpredictable value of a path challenge.
+    pub fn path_challenge(&self, number: u64) -> u64 {
+        let [first, ..] = self.derive(&[b"packrat/1 path".as_slice(), &number.to_be_bytes()].concat());
+        first
     }
 
     fn derive(&self, label: &[u8]) -> [u64; 4] {
@@ -309,6 +330,7 @@ mod tests {
             scheme: IdentifierScheme::Trailer,
             limits: SketchLimits { coded_symbols: 160, power_sums: 12 },
             maximum_hold: Duration::from_millis(120),
+            token: Vec::new(),
         }
     }
 
@@ -374,7 +396,7 @@ mod tests {
         assert!(initiator.finish(&answer).is_ok());
         // The wishes travel in the clear: changing them must break the answer.
         let mut bent = message.clone();
-        let last = bent.len() - 1;
+        let last = bent.len() - 2;
         bent[last] ^= 1;
         let (_, _, answer) = respond([2; 32], &[5; 32], 99, &bent, grant).unwrap();
         assert!(initiator.finish(&answer).is_err());

@@ -13,6 +13,8 @@ const EACK: u8 = 1;
 const REPORT: u8 = 2;
 const RESET: u8 = 3;
 const GOODBYE: u8 = 4;
+const PATH_CHALLENGE: u8 = 5;
+const PATH_RESPONSE: u8 = 6;
 
 const FLAG_ECHO: u8 = 1;
 const FLAG_ANCHOR: u8 = 2;
@@ -157,6 +159,16 @@ pub enum Message<'a> {
         /// Why.
         reason: GoodbyeReason,
     },
+    /// Gateway to an address from which a message of the session came: are you there? (As RFC 9000 section 8.2.)
+    PathChallenge {
+        /// Unpredictable.
+        data: u64,
+    },
+    /// Client, from the address that was asked: yes.
+    PathResponse {
+        /// The challenge's.
+        data: u64,
+    },
 }
 
 impl<'a> Message<'a> {
@@ -179,6 +191,16 @@ impl<'a> Message<'a> {
                 reader.finish()?;
                 Ok(Self::Goodbye { reason })
             }
+            PATH_CHALLENGE => {
+                let data = reader.u64()?;
+                reader.finish()?;
+                Ok(Self::PathChallenge { data })
+            }
+            PATH_RESPONSE => {
+                let data = reader.u64()?;
+                reader.finish()?;
+                Ok(Self::PathResponse { data })
+            }
             other => Err(DecodeError::MessageType(other)),
         }
     }
@@ -196,6 +218,14 @@ impl<'a> Message<'a> {
             Self::Goodbye { reason } => {
                 out.put_u8(GOODBYE);
                 out.put_u8(*reason as u8);
+            }
+            Self::PathChallenge { data } => {
+                out.put_u8(PATH_CHALLENGE);
+                out.put_u64(*data);
+            }
+            Self::PathResponse { data } => {
+                out.put_u8(PATH_RESPONSE);
+                out.put_u64(*data);
             }
         }
     }
@@ -360,6 +390,8 @@ mod tests {
             }));
             round_trip(Message::Reset { epoch, reason: ResetReason::DecodeFailed });
             round_trip(Message::Goodbye { reason: GoodbyeReason::Draining });
+            round_trip(Message::PathChallenge { data: u64::from(count) << 20 });
+            round_trip(Message::PathResponse { data: u64::from(count) << 20 });
         }
     }
 

@@ -1,0 +1,118 @@
+//! How many sessions one source has and begins: whoever holds many addresses can't be stopped, whoever holds one can.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+
+use packrat_estimate::Timestamp;
+
+/// Sources remembered at once; beyond, those without sessions are forgotten, and then new ones refused.
+const MAXIMUM_SOURCES: usize = 65_536;
+
+/// Sessions and handshakes by source address. Locked once per handshake, never per datagram.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    sessions_per_source: u32,
+    handshakes_per_second: u32,
+    sources: Mutex<HashMap<IpAddr, Source>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Source {
+    sessions: u32,
+    /// Handshakes that may begin now.
+    tokens: f64,
+    refilled: Timestamp,
+}
+
+impl Sources {
+    pub(crate) fn new(sessions_per_source: u32, handshakes_per_second: u32) -> Self {
+        Self { sessions_per_source, handshakes_per_second, sources: Mutex::default() }
+    }
+
+    /// Counts a session of this source, if it may have another one now. Every success is followed by one [`Self::end`].
+    pub(crate) fn begin(&self, address: IpAddr, now: Timestamp) -> bool {
+        let limit = f64::from(self.handshakes_per_second);
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = source(address);
+        if sources.len() >= MAXIMUM_SOURCES && !sources.contains_key(&address) {
+            sources.retain(|_, source| source.sessions > 0);
+            if sources.len() >= MAXIMUM_SOURCES {
+                return false;
+            }
+        }
+        let source = sources.entry(address).or_insert(Source { sessions: 0, tokens: limit, refilled: now });
+        let earned = now.saturating_since(source.refilled).as_secs_f64() * limit;
+        source.tokens = (source.tokens + earned).min(limit);
+        source.refilled = now;
+        if source.tokens < 1.0 || source.sessions >= self.sessions_per_source {
+            return false;
+        }
+        source.tokens -= 1.0;
+        source.sessions += 1;
+        true
+    }
+
+    /// A session of this source has ended.
+    pub(crate) fn end(&self, address: IpAddr) {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = sources.get_mut(&source(address)) {
+            source.sessions = source.sessions.saturating_sub(1);
+        }
+    }
+}
+
+/// An IPv4 address, or the /64 of an IPv6 address: one subscriber has all of it.
+fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn one_source_has_its_limit_and_others_are_not_touched() {
+        let sources = Sources::new(3, 100);
+        let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
+        assert!((0..3).all(|_| sources.begin(one, Timestamp::ZERO)));
+        assert!(!sources.begin(one, Timestamp::ZERO));
+        assert!(sources.begin(other, Timestamp::ZERO));
+        sources.end(one);
+        assert!(sources.begin(one, Timestamp::ZERO));
+    }
+
+    #[test]
+    fn handshakes_are_limited_by_rate() {
+        let sources = Sources::new(1000, 10);
+        let one = address("2001:db8::1");
+        assert_eq!((0..50).filter(|_| sources.begin(one, Timestamp::ZERO)).count(), 10);
+        // Another address of the same /64 is the same source.
+        assert!(!sources.begin(address("2001:db8::2"), Timestamp::ZERO));
+        let later = Timestamp::ZERO + Duration::from_millis(500);
+        assert_eq!((0..50).filter(|_| sources.begin(one, later)).count(), 5);
+    }
+
+    #[test]
+    fn a_flood_from_many_sources_does_not_grow_without_bound() {
+        let sources = Sources::new(10, 10);
+        for number in 0..200_000u32 {
+            let address = IpAddr::V4(number.into());
+            if sources.begin(address, Timestamp::ZERO) {
+                sources.end(address);
+            }
+        }
+        assert!(sources.sources.lock().unwrap().len() <= MAXIMUM_SOURCES);
+    }
+}
