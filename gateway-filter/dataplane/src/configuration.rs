@@ -32,10 +32,10 @@ pub struct RouteConfig {
     #[serde(default = "default_cache_total", deserialize_with = "whole_number")]
     pub cache_bytes_total: u64,
     /// Repairs as a share of the forwarded bytes (0.25 = 25 %).
-    #[serde(default = "default_repair_budget")]
+    #[serde(default = "default_repair_budget", deserialize_with = "fraction")]
     pub repair_budget: f64,
     /// Probability that a repaired datagram may still be missing when it is needed.
-    #[serde(default = "default_residual_loss_target")]
+    #[serde(default = "default_residual_loss_target", deserialize_with = "fraction")]
     pub residual_loss_target: f64,
     /// Seconds without a datagram in either direction after which a session ends.
     #[serde(default = "default_idle_timeout", deserialize_with = "whole_number")]
@@ -273,7 +273,8 @@ fn decode_hexadecimal(text: &[u8]) -> Option<[u8; 32]> {
 }
 
 /// Reads a whole number that may be written as `120`, `120.0`, `1.2e2` or `"120"`. Envoy passes this configuration as a
-/// `google.protobuf.Struct`: its numbers are floating point, and those above 2^31 of a YAML file arrive as texts.
+/// `google.protobuf.Struct`: its numbers are floating point, and fractions or numbers above 2^31 of a YAML
+/// file arrive as texts.
 fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     struct WholeNumber;
 
@@ -305,6 +306,37 @@ fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Er
     deserializer.deserialize_any(WholeNumber)
 }
 
+/// Reads a number that may be written as `0.25` or `"0.25"`, for the same reason.
+fn fraction<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    struct Fraction;
+
+    impl Visitor<'_> for Fraction {
+        type Value = f64;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a number")
+        }
+
+        fn visit_u64<E: de::Error>(self, value: u64) -> Result<f64, E> {
+            Ok(value as f64)
+        }
+
+        fn visit_i64<E: de::Error>(self, value: i64) -> Result<f64, E> {
+            Ok(value as f64)
+        }
+
+        fn visit_f64<E: de::Error>(self, value: f64) -> Result<f64, E> {
+            Ok(value)
+        }
+
+        fn visit_str<E: de::Error>(self, value: &str) -> Result<f64, E> {
+            value.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))
+        }
+    }
+
+    deserializer.deserialize_any(Fraction)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,10 +347,11 @@ mod tests {
 
     #[test]
     fn defaults_and_floating_point_numbers() {
-        let text = br#"{"maximum_sessions":1e3,"route":"web","endpoints":["192.0.2.1:443","[2001:db8::1]:443"],"idle_timeout_seconds":30.0,"cache_bytes_total":"5000000000"}"#;
+        let text = br#"{"maximum_sessions":1e3,"route":"web","endpoints":["192.0.2.1:443","[2001:db8::1]:443"],"idle_timeout_seconds":30.0,"cache_bytes_total":"5000000000","repair_budget":"0.3","residual_loss_target":1e-6}"#;
         let config = RouteConfig::from_json(text).unwrap();
         assert_eq!(config.maximum_sessions, 1000);
         assert_eq!(config.cache_bytes_total, 5_000_000_000);
+        assert_eq!((config.repair_budget, config.residual_loss_target), (0.3, 1e-6));
         assert_eq!(config.idle_timeout(), Duration::from_secs(30));
         assert_eq!(config.endpoints.len(), 2);
         assert!(config.assist);
@@ -336,6 +369,8 @@ mod tests {
             (r#"{"route":"","endpoints":["192.0.2.1:443"]}"#.to_owned(), "route"),
             (format!(r#"{{{endpoints},"repair_budjet":1}}"#), "repair_budjet"),
             (format!(r#"{{{endpoints},"repair_budget":-1}}"#), "repair_budget"),
+            (format!(r#"{{{endpoints},"repair_budget":"NaN"}}"#), "repair_budget"),
+            (format!(r#"{{{endpoints},"repair_budget":"much"}}"#), "a number"),
             (format!(r#"{{{endpoints},"residual_loss_target":0}}"#), "residual_loss_target"),
             (format!(r#"{{{endpoints},"idle_timeout_seconds":0}}"#), "idle_timeout_seconds"),
             (format!(r#"{{{endpoints},"maximum_sessions":1.5}}"#), "whole number"),

@@ -1,0 +1,167 @@
+//! The program as an operator runs it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The running program; killed when it is dropped.
+struct Program {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(arguments: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_packrat-gateway"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Self { process, output }
+    }
+
+    /// Reads lines until `event`.
+    fn line(&mut self, event: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the output ended before {event}");
+            let line: Value = serde_json::from_str(&line).expect("a JSON object in every line");
+            assert!(line["time"].is_number() && line["level"].is_string());
+            if line["event"] == event {
+                return line;
+            }
+        }
+    }
+
+    fn wait(&mut self) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(start.elapsed() < PATIENCE, "the program does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn pass_one_datagram(server: &UdpSocket, listen: &Value) {
+    let client = socket();
+    client.connect(listen.as_str().unwrap()).unwrap();
+    client.send(b"question").unwrap();
+    let mut buffer = [0; 100];
+    let (length, from) = server.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"question");
+    server.send_to(b"answer", from).unwrap();
+    assert_eq!(client.recv(&mut buffer).unwrap(), 6);
+}
+
+fn get(address: &Value, path: &str) -> String {
+    let mut stream = TcpStream::connect(address.as_str().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn forwards_serves_metrics_and_ends_on_a_signal() {
+    let server = socket();
+    let endpoint = server.local_addr().unwrap().to_string();
+    for signal in ["-TERM", "-INT"] {
+        let mut program = Program::start(&[
+            "--listen",
+            "127.0.0.1:0",
+            "--endpoint",
+            &endpoint,
+            "--workers",
+            "3",
+            "--metrics",
+            "127.0.0.1:0",
+        ]);
+        let ready = program.line("ready");
+        for _ in 0..5 {
+            pass_one_datagram(&server, &ready["listen"]);
+        }
+        let metrics = get(&ready["metrics"], "/metrics");
+        assert!(metrics.starts_with("HTTP/1.1 200"));
+        assert!(metrics.contains("# TYPE packrat_sessions gauge"), "{metrics}");
+        assert!(metrics.contains("packrat_sessions{route=\"default\",gateway=\"packrat\"} 5"), "{metrics}");
+        assert!(
+            metrics.contains("packrat_to_server_bytes_total{route=\"default\",gateway=\"packrat\"} 40"),
+            "{metrics}"
+        );
+        assert!(get(&ready["metrics"], "/elsewhere").starts_with("HTTP/1.1 404"));
+        program.signal(signal);
+        assert_eq!(program.line("session_closed")["to_server_bytes"], 8);
+        assert_eq!(program.wait(), Some(0));
+    }
+}
+
+#[test]
+fn a_configuration_file_is_the_route() {
+    let server = socket();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("route.json");
+    let endpoint = server.local_addr().unwrap();
+    std::fs::write(&file, format!(r#"{{"route":"web","gateway":"edge","endpoints":["{endpoint}"]}}"#))
+        .unwrap();
+    let mut program = Program::start(&["--listen", "[::]:0", "--config", file.to_str().unwrap()]);
+    assert_eq!(program.line("route_configured")["route"], "web");
+    let ready = program.line("ready");
+    assert_eq!(ready["metrics"], Value::Null);
+    let port = ready["listen"].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
+    pass_one_datagram(&server, &format!("127.0.0.1:{port}").into());
+}
+
+#[test]
+fn mistakes_end_the_program_with_a_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("route.json");
+    std::fs::write(&file, r#"{"route":"web","endpoints":["127.0.0.1:9"],"cache_bites":1}"#).unwrap();
+    let config = file.to_str().unwrap();
+    let taken = socket();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (arguments, reason) in [
+        (vec!["--listen", "127.0.0.1:0", "--config", config], "cache_bites"),
+        (vec!["--listen", "127.0.0.1:0", "--config", "/nonexistent.json"], "/nonexistent.json"),
+        (vec!["--listen", &taken, "--endpoint", "127.0.0.1:9"], "cannot listen"),
+        (vec!["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:0"], "endpoints"),
+    ] {
+        let mut program = Program::start(&arguments);
+        let line = program.line("failed");
+        assert!(line["error"].as_str().unwrap().contains(reason), "{line}");
+        assert_eq!(program.wait(), Some(1));
+    }
+    // The command line itself.
+    let mut program = Program::start(&["--listen", "127.0.0.1:0"]);
+    assert_eq!(program.wait(), Some(2));
+}
