@@ -1,4 +1,5 @@
 //! Control datagrams: consumed by the gateway, never seen by the server, harmless whatever they contain.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 mod gateway;
 
