@@ -11,7 +11,8 @@ use packrat_dataplane::metrics::{Definition, Kind, definitions};
 use crate::abi::{
     Buffer, EnvoyBootstrap, EnvoyPointer, LogLevel, ModulePointer, ShutdownCallback, Timer, hook, log,
 };
-use crate::{log_sink, process, status};
+use crate::log_sink::{self, Holder};
+use crate::{process, status};
 
 /// Time between two updates of Envoy's statistics.
 const FLUSH_MILLISECONDS: u64 = 500;
@@ -31,6 +32,7 @@ struct Extension {
     metrics: Vec<Option<usize>>,
     /// What was added to Envoy's counters so far, by route and metric.
     flushed: Mutex<HashMap<(String, usize), u64>>,
+    _log: Holder,
 }
 
 impl Extension {
@@ -52,7 +54,7 @@ impl Extension {
         }
         let timer = envoy.new_timer();
         timer.enable(FLUSH_MILLISECONDS);
-        Self { timer, metrics, flushed: Mutex::default() }
+        Self { timer, metrics, flushed: Mutex::default(), _log: Holder::new() }
     }
 
     /// Brings Envoy's statistics up to date.

@@ -15,12 +15,13 @@ use crate::abi::{
     Buffer, EnvoyFilter, EnvoyPointer, ModulePointer, STOP_ITERATION, hook, is_validation_mode,
 };
 use crate::listener_socket;
-use crate::log_sink::EnvoyLog;
+use crate::log_sink::{EnvoyLog, Holder};
 use crate::process;
 
 /// What Envoy holds for one configuration of a listener. `None` when Envoy only validates.
 struct Configuration {
     route: Option<Arc<Route>>,
+    _log: Holder,
 }
 
 /// What Envoy holds for one worker of a listener.
@@ -29,6 +30,8 @@ struct Filter {
     /// The entrance and the listener's socket; missing while the socket could not be found.
     attached: Option<(Ingress, Attachment)>,
     scratch: Vec<u8>,
+    /// The last field: dropping the others still writes to the log.
+    _log: Holder,
 }
 
 impl Filter {
@@ -50,15 +53,16 @@ impl Filter {
 }
 
 fn configure(text: &[u8]) -> Result<Configuration, String> {
+    let log = Holder::new();
     let config = RouteConfig::from_json(text).map_err(|error| error.to_string())?;
     if is_validation_mode() {
         // Only what can be said without threads and sockets.
         config.read_static_key().map_err(|error| error.to_string())?;
-        return Ok(Configuration { route: None });
+        return Ok(Configuration { route: None, _log: log });
     }
     let dataplane = process::dataplane().map_err(|error| error.to_string())?;
     let route = dataplane.configure(config).map_err(|error| error.to_string())?;
-    Ok(Configuration { route: Some(route) })
+    Ok(Configuration { route: Some(route), _log: log })
 }
 
 #[unsafe(no_mangle)]
@@ -70,6 +74,7 @@ extern "C" fn envoy_dynamic_module_on_udp_listener_filter_config_new(
     hook("udp_listener_filter_config_new", ptr::null(), || {
         // SAFETY: both buffers are Envoy's, used inside this hook only.
         let (name, config) = unsafe { (name.bytes(), config.bytes()) };
+        let _log = Holder::new();
         match configure(config) {
             Ok(configuration) => Box::into_raw(Box::new(configuration)).cast_const().cast(),
             Err(error) => {
@@ -102,7 +107,12 @@ unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_new(
         let configuration = unsafe { &*config.cast::<Configuration>() };
         // SAFETY: Envoy's pointer, used inside this hook only.
         let envoy = unsafe { EnvoyFilter::new(envoy) };
-        let mut filter = Filter { route: configuration.route.clone(), attached: None, scratch: Vec::new() };
+        let mut filter = Filter {
+            route: configuration.route.clone(),
+            attached: None,
+            scratch: Vec::new(),
+            _log: Holder::new(),
+        };
         filter.attach(envoy);
         Box::into_raw(Box::new(filter)).cast_const().cast()
     })

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use envoy::{Envoy, PATIENCE, find_envoy, free_address, listener};
+use envoy::{Envoy, PATIENCE, find_envoy, free_address, listener, validates};
 
 /// A server that sends every datagram back, with the port that it came from in front.
 struct EchoServer {
@@ -238,4 +238,39 @@ fn clients_follow_their_endpoint_when_it_is_replaced() {
     }
     envoy.wait_until("the metrics", |envoy| envoy.metric("packrat_sessions_moved_total", "web") == Some(10));
     assert_eq!(envoy.metric("packrat_sessions_opened_total", "web"), Some(10));
+}
+
+#[test]
+fn validation_accepts_what_is_right_and_refuses_what_is_not() {
+    let Some(program) = find_envoy() else { return };
+    let address = free_address("127.0.0.1");
+    assert!(validates(&program, &listener("web", address, "{ route: web, endpoints: [\"192.0.2.1:443\"] }")));
+    assert!(!validates(&program, &listener("web", address, "{ route: web, endpoints: [\"192.0.2.1\"] }")));
+}
+
+#[test]
+fn two_listeners_of_one_route_share_it_and_two_routes_are_counted_apart() {
+    let Some(program) = find_envoy() else { return };
+    let (one, other) = (EchoServer::start(), EchoServer::start());
+    let addresses = [free_address("127.0.0.1"), free_address("::1"), free_address("127.0.0.1")];
+    let second = format!("{{ route: media, gateway: edge, endpoints: [\"{}\"] }}", other.address);
+    let envoy = Envoy::start(
+        &program,
+        2,
+        &[
+            listener("web4", addresses[0], &one.route("")),
+            listener("web6", addresses[1], &one.route("")),
+            listener("media", addresses[2], &second),
+        ],
+    );
+    ask(&client(addresses[0]), b"IPv4");
+    let six = UdpSocket::bind("[::1]:0").unwrap();
+    six.set_read_timeout(Some(PATIENCE)).unwrap();
+    six.connect(addresses[1]).unwrap();
+    ask(&six, b"IPv6 client, IPv4 server");
+    ask(&client(addresses[2]), b"another route");
+    envoy.wait_until("the metrics", |envoy| {
+        envoy.metric("packrat_sessions", "web") == Some(2)
+            && envoy.metric("packrat_sessions", "media") == Some(1)
+    });
 }

@@ -1,4 +1,5 @@
 //! A gateway on the loopback for tests, with a server behind it.
+#![allow(dead_code)] // every test uses a part of it
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -241,6 +241,27 @@ pub(crate) fn listener(name: &str, address: SocketAddr, value: &str) -> String {
     )
 }
 
+/// Whether `envoy --mode validate` accepts a listener.
+pub(crate) fn validates(program: &Path, resource: &str) -> bool {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("bootstrap.yaml");
+    // Static listeners have no type in front.
+    let mut text = String::from("static_resources:\n  listeners:\n");
+    for (index, line) in resource.lines().skip(1).enumerate() {
+        let indented =
+            if index == 0 { format!("  - {}\n", line.trim_start()) } else { format!("  {line}\n") };
+        text.push_str(&indented);
+    }
+    fs::write(&file, text).unwrap();
+    let output = Command::new(program)
+        .args(["--mode", "validate", "--use-dynamic-base-id", "--config-path"])
+        .arg(&file)
+        .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module_directory())
+        .output()
+        .expect("Envoy starts");
+    output.status.success()
+}
+
 /// A port that is free now, on the address of `ip`.
 pub(crate) fn free_address(ip: &str) -> SocketAddr {
     UdpSocket::bind((ip, 0)).unwrap().local_addr().unwrap()
