@@ -164,6 +164,7 @@ impl Assist {
         let active = self.is_holding();
         let arrival = self.hold.on_packet_number(packet_number, active, now, &mut self.stats);
         if let Some(session) = &mut self.session {
+            session.recorder.join(packet_number);
             if arrival.newest {
                 session.recorder.mark_newest();
             }
@@ -288,10 +289,9 @@ impl Assist {
             }
             let kept = session.wanted.map_or(wanted, |(known, _)| if longer { wanted } else { known });
             session.wanted = Some((kept, now + round_trip * 2));
-        } else if report.missing == 0
-            && let Some(asked) = asked
-        {
-            self.hold.settle(asked, &mut self.stats);
+        }
+        if let Some(settled) = report.settled.and_then(|settled| session.recorder.packet_number(settled)) {
+            self.hold.settle(settled, &mut self.stats);
         }
     }
 

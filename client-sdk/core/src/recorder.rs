@@ -1,6 +1,6 @@
 //! The set of identifiers that this client has received in the current epoch.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use packrat_eack::{Encoding, Identifier, Sketch};
 use packrat_estimate::Timestamp;
@@ -10,6 +10,9 @@ use packrat_wire::identifier::{IdentifierKey, IdentifierScheme, Material};
 /// Identifiers remembered to recognise duplicates: as many as the gateway keeps in its history at least.
 const REMEMBERED: usize = 16_384;
 
+/// Packet numbers remembered by identifier: what the gateway may speak of is a few round trips old at most.
+const JOINED: usize = 2048;
+
 /// Records datagrams; knows the newest.
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -18,6 +21,9 @@ pub(crate) struct Recorder {
     sketch: Sketch,
     recent: VecDeque<Identifier>,
     known: HashSet<Identifier>,
+    /// Packet numbers by identifier, of the last [`JOINED`] datagrams that had one.
+    packet_numbers: HashMap<Identifier, u64>,
+    joined: VecDeque<Identifier>,
     /// The datagram recorded last, and when.
     last: Option<(Identifier, Timestamp)>,
     /// The newest datagram in the sender's order.
@@ -37,6 +43,8 @@ impl Recorder {
             sketch: Sketch::new(terms.sketch_key(), terms.limits),
             recent: VecDeque::new(),
             known: HashSet::new(),
+            packet_numbers: HashMap::new(),
+            joined: VecDeque::new(),
             last: None,
             newest: None,
             anchor,
@@ -70,6 +78,24 @@ impl Recorder {
             self.known.remove(&oldest);
         }
         true
+    }
+
+    /// The datagram recorded last carried this packet number.
+    pub(crate) fn join(&mut self, packet_number: u64) {
+        let Some((identifier, _)) = self.last else { return };
+        if self.packet_numbers.insert(identifier, packet_number).is_none() {
+            self.joined.push_back(identifier);
+        }
+        if self.joined.len() > JOINED
+            && let Some(oldest) = self.joined.pop_front()
+        {
+            self.packet_numbers.remove(&oldest);
+        }
+    }
+
+    /// The packet number of a datagram, while it is remembered.
+    pub(crate) fn packet_number(&self, identifier: Identifier) -> Option<u64> {
+        self.packet_numbers.get(&identifier).copied()
     }
 
     /// The datagram recorded last is the newest in the sender's order.

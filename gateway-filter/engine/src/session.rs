@@ -56,6 +56,8 @@ const MINIMUM_PROBE_DELAY: Duration = Duration::from_millis(25);
 /// Challenges of the same address keep this distance, and are answered within the lifetime.
 const CHALLENGE_INTERVAL: Duration = Duration::from_millis(20);
 const CHALLENGE_LIFETIME: Duration = Duration::from_secs(3);
+/// How far back a datagram is looked for that the client has.
+const SETTLED_SEARCH: usize = 512;
 /// Cache use is told to the gateway in steps of this size.
 const SHARE_STEP: usize = 16 * 1024;
 
@@ -88,6 +90,8 @@ pub(crate) struct Session {
     newest_eack: Option<u32>,
     /// Failed decodes of the longest prefix since one succeeded.
     failures: u32,
+    /// What the client was told last to be settled.
+    told: Option<Identifier>,
     /// A Reset that the client has not answered yet, and when it was last sent.
     pending_reset: Option<(u16, ResetReason, Timestamp)>,
 
@@ -150,6 +154,7 @@ impl Session {
             horizon: 0,
             newest_eack: None,
             failures: 0,
+            told: None,
             pending_reset: None,
             missing: BTreeMap::new(),
             copies: VecDeque::new(),
@@ -367,8 +372,11 @@ impl Session {
                 self.repair(newest, now, counters, out);
                 self.history.release_settled();
                 self.account(counters);
-                let nothing_to_wait_for = eack.holes > 0 && self.missing.is_empty();
-                if eack.echo || nothing_to_wait_for {
+                // Holes that are not missing here are not worth waiting for; the client is told which.
+                let in_vain = usize::from(eack.holes) > self.missing.len();
+                let news = in_vain
+                    && self.settled().is_some_and(|settled| self.told.replace(settled) != Some(settled));
+                if eack.echo || news {
                     self.report(counter, None, counters, out);
                 }
             }
@@ -468,24 +476,46 @@ impl Session {
     }
 
     /// Decodes the difference into `only_here` and `only_there`; `None` when that fails. Changes nothing else.
+    ///
+    /// First as it is: what is missing is only here. When more is missing than a sketch decodes, little of it has arrived, and *that* can
+    /// be decoded: of the datagrams forwarded since the last eACK (a long burst), of those that were missing before (a long repair), or of
+    /// both. Assumed missing and taken out of the sketch, those of them that have arrived come out as only there.
     fn decode(&mut self, eack: &Eack<'_>, covered_from: u64) -> Option<()> {
-        self.candidates.clear();
-        let history = &self.history;
-        self.candidates.extend(
-            self.missing
-                .keys()
-                .copied()
-                .chain(covered_from..self.horizon)
-                .filter_map(|sequence| history.get(sequence).map(|entry| entry.identifier)),
-        );
         let prefix = EncodedPrefix::new(eack.encoding, eack.prefix).ok()?;
-        let difference =
-            self.sketch.decode(prefix, self.candidates.iter().copied(), &mut self.decoder).ok()?;
-        self.only_here.clear();
-        self.only_here.extend_from_slice(difference.only_here);
-        self.only_there.clear();
-        self.only_there.extend_from_slice(difference.only_there);
-        Some(())
+        let history = &self.history;
+        let identifier = |sequence| history.get(sequence).map(|entry| entry.identifier);
+        self.candidates.clear();
+        self.candidates.extend(self.missing.keys().copied().filter_map(identifier));
+        let known = self.candidates.len();
+        self.candidates.extend((covered_from..self.horizon).filter_map(identifier));
+        let (all, end) = (&self.candidates, self.candidates.len());
+        for assumed in [0..0, known..end, 0..known, 0..end] {
+            if assumed.is_empty() && assumed.end > 0 {
+                continue;
+            }
+            let candidates = all[..assumed.start].iter().chain(&all[assumed.end..]).copied();
+            let assumed = &all[assumed];
+            let reduced;
+            let sketch = if assumed.is_empty() {
+                &self.sketch
+            } else {
+                reduced = assumed.iter().fold(self.sketch.clone(), |mut sketch, identifier| {
+                    sketch.remove(*identifier);
+                    sketch
+                });
+                &reduced
+            };
+            let Ok(difference) = sketch.decode(prefix, candidates, &mut self.decoder) else { continue };
+            let arrived = |identifier: &Identifier| difference.only_there.binary_search(identifier).is_ok();
+            self.only_here.clear();
+            self.only_here.extend_from_slice(difference.only_here);
+            self.only_here.extend(assumed.iter().filter(|identifier| !arrived(identifier)));
+            self.only_there.clear();
+            self.only_there
+                .extend(difference.only_there.iter().filter(|identifier| !assumed.contains(identifier)));
+            return Some(());
+        }
+        None
     }
 
     /// Takes in what a decoded eACK says.
@@ -626,6 +656,16 @@ impl Session {
         true
     }
 
+    /// The last datagram that the client has before the first that is being repaired.
+    fn settled(&self) -> Option<Identifier> {
+        let end = self.missing.keys().next().copied().unwrap_or(self.horizon);
+        let sequences = (self.history.first()..end).rev().take(SETTLED_SEARCH);
+        sequences
+            .filter_map(|sequence| self.history.get(sequence))
+            .find(|entry| entry.fate == Fate::Received)
+            .map(|entry| entry.identifier)
+    }
+
     fn on_failed_decode(
         &mut self,
         counter: u32,
@@ -678,6 +718,7 @@ impl Session {
             // Reports are sent while the eACK is processed.
             echo_age: Duration::ZERO,
             missing: u16::try_from(self.missing.len()).unwrap_or(u16::MAX),
+            settled: self.settled(),
             wanted,
             round_trip: self.path.round_trip().unwrap_or_default(),
             loss: (self.path.loss() * 65536.0).min(65535.0) as u16,

@@ -57,6 +57,9 @@ pub struct Report {
     pub echo_age: Duration,
     /// Datagrams that are missing by that eACK and still being repaired.
     pub missing: u16,
+    /// A datagram that the client has; nothing forwarded before it is being repaired any more. A hole below it is the sender's own, was
+    /// lost before the gateway, or is beyond repair.
+    pub settled: Option<Identifier>,
     /// The eACK could not be decoded: please send this longer prefix at once.
     pub wanted: Option<Encoding>,
     /// Smoothed last-mile round trip as the gateway measures it; zero: unknown.
@@ -284,6 +287,8 @@ impl Report {
         out.put_u32(self.echo);
         out.put_u16(age_to_wire(self.echo_age));
         out.put_u16(self.missing);
+        // Zero is no identifier.
+        out.put_u32(self.settled.map_or(0, Identifier::get));
         put_encoding(out, self.wanted);
         out.put_u32(u32::try_from(self.round_trip.as_micros()).unwrap_or(u32::MAX));
         out.put_u16(self.loss);
@@ -305,6 +310,10 @@ impl Report {
             echo: reader.u32()?,
             echo_age: age_from_wire(reader.u16()?),
             missing: reader.u16()?,
+            settled: match reader.u32()? {
+                0 => None,
+                value => Some(Identifier::new(value).ok_or(DecodeError::Field("identifier"))?),
+            },
             wanted: get_encoding(&mut reader)?,
             round_trip: Duration::from_micros(u64::from(reader.u32()?)),
             loss: reader.u16()?,
@@ -384,7 +393,7 @@ mod tests {
                 anchor: anchor.and_then(Identifier::new), encoding, prefix: &prefix,
             }));
             round_trip(Message::Report(Report {
-                epoch, echo: count, echo_age: age_from_wire(age), missing: age, wanted: echo.then_some(encoding),
+                epoch, echo: count, echo_age: age_from_wire(age), missing: age, settled: newest.and_then(Identifier::new), wanted: echo.then_some(encoding),
                 round_trip: Duration::from_micros(u64::from(count)), loss: age,
                 totals: Totals { repaired: count, resets: 3, ..Totals::default() },
             }));

@@ -1,17 +1,11 @@
-//! A gateway and a client in virtual time, with everything that can go wrong between them.
-//!
-//! The base connection is a plain sequence of numbered datagrams; forwarding is the test's own and never depends on the engine, as in
-//! the dataplane. What is checked: repairs are exact copies, caches stay within their bounds, holes are filled before the client
-//! reveals them, nothing ends in a Reset, and whatever is thrown at either end, nothing panics.
-
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
+//! The simulation: a base connection of numbered datagrams, a gateway, a client, and the weather between them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, AssistStats, ClientConfig, Datagram};
+use packrat_client::{Assist, AssistStats, ClientConfig, Datagram};
 use packrat_engine::{Elsewhere, Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
 use packrat_estimate::Timestamp;
 use packrat_wire::is_control;
@@ -21,42 +15,42 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 /// One direction of the last mile.
 #[derive(Debug, Clone, Copy)]
-struct Weather {
-    delay: Duration,
-    loss: f64,
+pub(crate) struct Weather {
+    pub(crate) delay: Duration,
+    pub(crate) loss: f64,
     /// Mean number of datagrams lost in a row.
-    burst: f64,
-    duplication: f64,
+    pub(crate) burst: f64,
+    pub(crate) duplication: f64,
     /// Share of datagrams that are late by up to `lateness`.
-    reordering: f64,
-    lateness: Duration,
+    pub(crate) reordering: f64,
+    pub(crate) lateness: Duration,
 }
 
 impl Weather {
-    fn calm(delay: Duration) -> Self {
+    pub(crate) fn calm(delay: Duration) -> Self {
         Self { delay, loss: 0.0, burst: 1.0, duplication: 0.0, reordering: 0.0, lateness: Duration::ZERO }
     }
 }
 
 #[derive(Clone, Copy)]
-struct Scenario {
-    down: Weather,
-    up: Weather,
-    datagrams: u64,
+pub(crate) struct Scenario {
+    pub(crate) down: Weather,
+    pub(crate) up: Weather,
+    pub(crate) datagrams: u64,
     /// Between two datagrams of the server.
-    spacing: Duration,
-    cache_bytes: usize,
+    pub(crate) spacing: Duration,
+    pub(crate) cache_bytes: usize,
     /// Share of datagrams lost before the gateway: nobody can repair them.
-    far_loss: f64,
+    pub(crate) far_loss: f64,
     /// Random control datagrams thrown at both ends.
-    hostile: bool,
+    pub(crate) hostile: bool,
     /// The client's NAT gives it another port when this datagram passes.
-    rebind_at: Option<u64>,
+    pub(crate) rebind_at: Option<u64>,
     /// The gateway's process starts anew when this datagram passes.
-    restart_at: Option<u64>,
+    pub(crate) restart_at: Option<u64>,
 }
 
-const WIFI: Scenario = Scenario {
+pub(crate) const WIFI: Scenario = Scenario {
     down: Weather {
         delay: Duration::from_millis(2),
         loss: 0.04,
@@ -82,13 +76,13 @@ const WIFI: Scenario = Scenario {
     restart_at: None,
 };
 
-struct Outcome {
-    client: AssistStats,
-    gateway: FlowCounters,
-    lost: u64,
-    delivered: BTreeSet<u64>,
-    cache_high_water: u64,
-    cache_bytes_at_end: u64,
+pub(crate) struct Outcome {
+    pub(crate) client: AssistStats,
+    pub(crate) gateway: FlowCounters,
+    pub(crate) lost: u64,
+    pub(crate) delivered: BTreeSet<u64>,
+    pub(crate) cache_high_water: u64,
+    pub(crate) cache_bytes_at_end: u64,
 }
 
 enum Event {
@@ -177,7 +171,7 @@ fn rubbish(random: &mut ChaCha8Rng) -> Vec<u8> {
     bytes
 }
 
-fn run(scenario: &Scenario, seed: u64) -> Outcome {
+pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     let config = GatewayConfig { cache_bytes_per_flow: scenario.cache_bytes, ..GatewayConfig::default() };
     let mut gateway = Gateway::new(config.clone(), [9; 32], [8; 32]);
     let mut flow = Flow::new(gateway.clone());
@@ -308,156 +302,4 @@ fn run(scenario: &Scenario, seed: u64) -> Outcome {
         cache_high_water,
         cache_bytes_at_end,
     }
-}
-
-#[test]
-fn wifi_losses_are_repaired_before_the_sender_could_see_them() {
-    let (mut lost, mut expired, mut eacks, mut failed, mut repairs, mut copies) = (0, 0, 0, 0, 0, 0);
-    for seed in 0..40 {
-        let outcome = run(&WIFI, seed);
-        assert_eq!(outcome.client.state, AssistState::Established, "seed {seed}");
-        assert_eq!(outcome.gateway.resets_gateway + outcome.gateway.resets_client, 0, "seed {seed}");
-        lost += outcome.lost;
-        expired += outcome.client.expired;
-        eacks += outcome.client.eacks;
-        failed += outcome.gateway.eacks_failed;
-        repairs += outcome.gateway.repairs;
-        copies += outcome.gateway.repair_copies;
-        assert!(
-            outcome.cache_bytes_at_end < 20_000,
-            "seed {seed}: {} bytes never freed",
-            outcome.cache_bytes_at_end
-        );
-    }
-    println!("lost {lost} expired {expired} eacks {eacks} failed {failed} repairs {repairs} copies {copies}");
-    assert!(lost > 4000);
-    assert!(expired * 200 < lost, "{expired} of {lost} losses became visible to the sender");
-    assert!(copies * 4 < repairs, "{copies} copies for {repairs} repairs");
-    assert!(failed * 100 < eacks, "{failed} of {eacks} eACKs failed");
-}
-
-#[test]
-fn everything_arrives_and_the_caches_drain_whatever_happens_on_the_way() {
-    let mut resets = 0;
-    for seed in 0..1000 {
-        let mut random = ChaCha8Rng::seed_from_u64(seed ^ 0xfeed);
-        let mut pick = |choices: &[f64]| choices[random.next_u32() as usize % choices.len()];
-        let mut weather = || Weather {
-            delay: Duration::from_micros(pick(&[500.0, 2000.0, 10_000.0, 30_000.0]) as u64),
-            loss: pick(&[0.0, 0.01, 0.04, 0.1, 0.24]),
-            burst: pick(&[1.0, 1.0, 5.0, 20.0]),
-            duplication: pick(&[0.0, 0.0, 0.01, 0.1]),
-            reordering: pick(&[0.0, 0.0, 0.02, 0.2]),
-            lateness: Duration::from_millis(8),
-        };
-        let scenario = Scenario {
-            down: weather(),
-            up: weather(),
-            datagrams: 300,
-            spacing: Duration::from_micros(300 + seed % 7 * 400),
-            cache_bytes: [8 * 1024, 64 * 1024, 1 << 20][seed as usize % 3],
-            far_loss: [0.0, 0.0, 0.02][seed as usize / 3 % 3],
-            hostile: seed % 5 == 0,
-            rebind_at: (seed % 11 == 0).then_some(150),
-            restart_at: (seed % 13 == 0).then_some(120),
-        };
-        let outcome = run(&scenario, seed);
-        assert!(outcome.cache_high_water <= scenario.cache_bytes as u64);
-        assert!(outcome.delivered.len() as u64 <= scenario.datagrams);
-        let ended = outcome.gateway.resets_gateway + outcome.gateway.resets_client;
-        if ended > 0 {
-            println!(
-                "seed {seed}: {ended} Resets; {}; down {:?}; up {:?}; far {}; cache {}; {} eACKs, {} failed, {} missing, {} lost",
-                if scenario.hostile { "hostile" } else { "" },
-                scenario.down,
-                scenario.up,
-                scenario.far_loss,
-                scenario.cache_bytes,
-                outcome.gateway.eacks_received,
-                outcome.gateway.eacks_failed,
-                outcome.gateway.datagrams_missing,
-                outcome.lost,
-            );
-        }
-        // Hundreds of datagrams on their way to a dead address are more than any sketch decodes.
-        if scenario.rebind_at.is_none() {
-            resets += ended;
-        }
-    }
-    println!("{resets} Resets in 1000 sessions");
-    assert!(resets <= 1, "{resets} Resets in 1000 sessions of foul weather");
-}
-
-#[test]
-fn without_loss_nothing_is_repaired() {
-    let calm = Scenario {
-        down: Weather::calm(Duration::from_millis(2)),
-        up: Weather::calm(Duration::from_millis(2)),
-        ..WIFI
-    };
-    let outcome = run(&calm, 1);
-    assert_eq!((outcome.lost, outcome.client.holes, outcome.gateway.datagrams_missing), (0, 0, 0));
-    assert!(outcome.gateway.repair_bytes <= 5 * 1250, "{:?}", outcome.gateway);
-    assert_eq!(outcome.delivered.len() as u64, calm.datagrams);
-}
-
-#[test]
-fn what_was_lost_before_the_gateway_is_not_waited_for() {
-    let scenario = Scenario { down: Weather::calm(Duration::from_millis(2)), far_loss: 0.02, ..WIFI };
-    let outcome = run(&scenario, 3);
-    assert!(outcome.client.holes > 30);
-    assert_eq!(outcome.gateway.datagrams_missing, 0);
-    assert!(
-        outcome.client.settled * 10 > outcome.client.holes * 8,
-        "{} of {} holes were settled by the gateway's word",
-        outcome.client.settled,
-        outcome.client.holes
-    );
-}
-
-#[test]
-fn a_gateway_that_falls_silent_costs_one_hold_at_most() {
-    // The uplink works for the handshake and then loses everything: no eACK gets through.
-    let mut scenario = WIFI;
-    scenario.up.loss = 0.0;
-    let outcome = run(&scenario, 5);
-    let baseline = outcome.client.filled_in_time;
-    assert!(baseline > 50);
-    scenario.up.loss = 1.0;
-    let silent = run(&scenario, 5);
-    assert_eq!(silent.client.sessions, 0);
-    assert_eq!(silent.client.expired, 0, "holes were waited for without a gateway");
-}
-
-#[test]
-fn a_client_behind_a_nat_that_moves_it_goes_on_assisted() {
-    for seed in 0..20 {
-        let outcome = run(&Scenario { rebind_at: Some(1000), ..WIFI }, seed);
-        assert_eq!(outcome.gateway.paths_moved, 1, "seed {seed}");
-        assert_eq!(outcome.client.sessions, 1, "seed {seed}: a new handshake was needed");
-        assert_eq!(outcome.gateway.resets_gateway + outcome.gateway.resets_client, 0, "seed {seed}");
-        let missing = WIFI.datagrams - outcome.delivered.len() as u64;
-        // A round trip passes until the gateway has heard from the new address; most of what was sent to the old one is repaired.
-        assert!(missing < 40, "seed {seed}: {missing} datagrams lost for good");
-    }
-}
-
-#[test]
-fn a_gateway_that_starts_anew_is_found_again() {
-    for seed in 0..20 {
-        let outcome = run(&Scenario { restart_at: Some(1000), datagrams: 6000, ..WIFI }, seed);
-        assert_eq!(outcome.client.sessions, 2, "seed {seed}");
-        assert_eq!(outcome.client.state, AssistState::Established, "seed {seed}");
-        let waited_in_vain = outcome.client.expired;
-        // The new process does not know the session and says so; a round trip later the client believes it.
-        assert!(waited_in_vain < 10, "seed {seed}: {waited_in_vain} holes were waited for in vain");
-        assert!(outcome.client.filled_in_time > 200, "seed {seed}: {:?}", outcome.client);
-    }
-}
-
-#[test]
-fn the_same_seed_gives_the_same_run() {
-    let (first, second) = (run(&WIFI, 11), run(&WIFI, 11));
-    assert_eq!(first.client, second.client);
-    assert_eq!(first.gateway, second.gateway);
 }
