@@ -1,0 +1,141 @@
+//! The code against the committed golden vectors, byte by byte and in both directions.
+#![allow(clippy::expect_used, clippy::panic)]
+
+mod vectors_generator;
+
+use std::path::Path;
+
+use packrat_wire::control::Control;
+use packrat_wire::handshake::{Initiator, public_key};
+use packrat_wire::message::Message;
+use packrat_wire::seal::OpenError;
+use serde_json::Value;
+use vectors_generator::{CLIENT_SEED, GATEWAY_SEED, NONCE, ephemeral, files, hex, session, wishes};
+
+fn committed(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors").join(name);
+    serde_json::from_slice(&std::fs::read(path).expect("the file is there")).expect("JSON")
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_else(|| panic!("no text in {field}"))
+}
+
+fn bytes(value: &Value, field: &str) -> Vec<u8> {
+    let text = text(value, field);
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex")).collect()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list")
+}
+
+#[test]
+fn the_code_makes_exactly_the_committed_vectors() {
+    for (name, made) in files() {
+        assert_eq!(made, committed(name), "{name}: a change of the protocol needs a new version");
+    }
+}
+
+#[test]
+fn every_file_is_checked() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors");
+    let checked: Vec<&str> = files().into_iter().map(|(name, _)| name).collect();
+    for file in std::fs::read_dir(folder).expect("the folder is there") {
+        let name = file.expect("readable").file_name().into_string().expect("plain names");
+        assert!(!name.ends_with(".json") || checked.contains(&name.as_str()), "{name} is checked by nobody");
+    }
+}
+
+#[test]
+fn committed_control_datagrams_decode_to_their_fields() {
+    for vector in list(&committed("control.json")) {
+        let datagram = bytes(vector, "datagram");
+        let nonce = || u64::from_str_radix(text(vector, "nonce"), 16).expect("hex");
+        let name = text(vector, "name");
+        match Control::decode(&datagram).expect(name) {
+            Control::Discover { nonce: seen, versions } => {
+                assert_eq!((seen, Value::from(versions)), (nonce(), vector["versions"].clone()), "{name}");
+            }
+            Control::Offer { nonce: seen, version, cookie_time, cookie } => {
+                assert_eq!((seen, hex(&cookie).as_str()), (nonce(), text(vector, "cookie")));
+                assert_eq!(
+                    [Value::from(version), cookie_time.into()],
+                    ["version", "cookie_time"].map(|at| vector[at].clone())
+                );
+            }
+            Control::Init { nonce: seen, cookie_time, cookie, noise } => {
+                assert_eq!((seen, hex(&cookie).as_str()), (nonce(), text(vector, "cookie")));
+                assert_eq!(
+                    (Value::from(cookie_time), hex(noise).as_str()),
+                    (vector["cookie_time"].clone(), text(vector, "noise"))
+                );
+            }
+            Control::InitAck { nonce: seen, noise } => {
+                assert_eq!((seen, hex(noise).as_str()), (nonce(), text(vector, "noise")));
+            }
+            Control::Refusal { nonce: seen, reason, versions } => {
+                assert_eq!(seen, nonce());
+                assert_eq!(
+                    [Value::from(reason as u8), versions.into()],
+                    ["reason", "versions"].map(|at| vector[at].clone())
+                );
+            }
+            Control::Sealed { session, counter, ciphertext } => {
+                assert_eq!(
+                    [Value::from(session), counter.into()],
+                    ["session", "counter"].map(|at| vector[at].clone())
+                );
+                assert_eq!(hex(ciphertext), text(vector, "ciphertext"));
+            }
+        }
+    }
+}
+
+#[test]
+fn committed_messages_decode_and_encode_to_themselves() {
+    for vector in list(&committed("messages.json")) {
+        let plaintext = bytes(vector, "plaintext");
+        let mut again = Vec::new();
+        Message::decode(&plaintext).expect("a message").encode(&mut again);
+        assert_eq!(again, plaintext, "{}", text(vector, "name"));
+    }
+}
+
+#[test]
+fn the_committed_handshake_opens_the_committed_datagrams() {
+    let vector = committed("handshake.json");
+    let initiator = Initiator::new(
+        CLIENT_SEED,
+        NONCE,
+        wishes(),
+        Some(bytes(&vector, "gateway_static_public_key").try_into().expect("32 bytes")),
+    );
+    let mut client = initiator.finish(&bytes(&vector, "noise_message_2")).expect("the committed answer");
+    let (_, mut gateway, ..) = session();
+    let mut plaintext = Vec::new();
+    for message in list(&vector["messages"]) {
+        let datagram = bytes(message, "datagram");
+        let (receiver, other) = match text(message, "direction") {
+            "client to gateway" => (&mut gateway.opener, &mut client.opener),
+            _ => (&mut client.opener, &mut gateway.opener),
+        };
+        let counter = receiver.open(&datagram, &mut plaintext).expect("the committed datagram");
+        assert_eq!(
+            (Value::from(counter), &plaintext),
+            (message["counter"].clone(), &bytes(message, "plaintext"))
+        );
+        assert_eq!(receiver.open(&datagram, &mut plaintext), Err(OpenError::Replayed));
+        assert!(other.open(&datagram, &mut plaintext).is_err(), "opened in the wrong direction");
+    }
+}
+
+/// The vectors name Noise's ephemeral private keys, so that other implementations can make the same messages.
+#[test]
+fn the_ephemeral_keys_are_the_ones_that_were_used() {
+    let vector = committed("handshake.json");
+    for (seed, field) in [(CLIENT_SEED, "noise_message_1"), (GATEWAY_SEED, "noise_message_2")] {
+        let public = public_key(&ephemeral(seed)).expect("a public key");
+        assert_eq!(bytes(&vector, field)[..32], public, "{field}");
+    }
+}

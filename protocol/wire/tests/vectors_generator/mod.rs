@@ -1,0 +1,380 @@
+//! The golden vectors of packrat/1, made by the code. The example `vectors` writes them, the test `vectors` compares.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use packrat_eack::{Encoding, Identifier, Sketch, SketchKey, SketchLimits};
+use packrat_estimate::Timestamp;
+use packrat_wire::control::{Control, RefusalReason, session_nonce};
+use packrat_wire::cookie::CookieKey;
+use packrat_wire::handshake::{Established, Initiator, Terms, Wishes, public_key, respond};
+use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
+use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use serde_json::{Value, json};
+
+/// The client's and the gateway's randomness in the handshake's vectors.
+pub(crate) const CLIENT_SEED: [u8; 32] = [0x11; 32];
+/// See [`CLIENT_SEED`].
+pub(crate) const GATEWAY_SEED: [u8; 32] = [0x22; 32];
+/// The gateway's static private key.
+pub(crate) const STATIC_KEY: [u8; 32] = [0x33; 32];
+/// The attempt's nonce.
+pub(crate) const NONCE: u64 = 0x0102_0304_0506_0708;
+
+/// Every file: its name and what is in it.
+pub(crate) fn files() -> Vec<(&'static str, Value)> {
+    vec![
+        ("control.json", control()),
+        ("messages.json", messages()),
+        ("cookies.json", cookies()),
+        ("handshake.json", handshake()),
+        ("identifiers.json", identifiers()),
+        ("sketches.json", sketches()),
+    ]
+}
+
+/// Lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hex64(word: u64) -> String {
+    hex(&word.to_be_bytes())
+}
+
+fn bytes_from(start: u8, count: usize) -> Vec<u8> {
+    (0..count).map(|index| start.wrapping_add(index as u8)).collect()
+}
+
+fn encode(control: &Control<'_>) -> String {
+    let mut bytes = Vec::new();
+    control.encode(&mut bytes);
+    hex(&bytes)
+}
+
+fn control() -> Value {
+    let cookie: [u8; 16] = core::array::from_fn(|index| 0xa0 + index as u8);
+    let noise = bytes_from(1, 39);
+    let answer = bytes_from(1, 139);
+    let sealed = bytes_from(0x40, 24);
+    json!([
+        {
+            "name": "discover", "nonce": hex64(NONCE), "versions": [1],
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[1] }),
+        },
+        {
+            "name": "discover_with_three_versions", "nonce": hex64(NONCE), "versions": [9, 2, 1],
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[9, 2, 1] }),
+        },
+        {
+            "name": "offer", "nonce": hex64(NONCE), "version": 1, "cookie_time": 123_456, "cookie": hex(&cookie),
+            "datagram": encode(&Control::Offer { nonce: NONCE, version: 1, cookie_time: 123_456, cookie }),
+        },
+        {
+            "name": "init", "nonce": hex64(NONCE), "cookie_time": 123_456, "cookie": hex(&cookie), "noise": hex(&noise),
+            "datagram": encode(&Control::Init { nonce: NONCE, cookie_time: 123_456, cookie, noise: &noise }),
+        },
+        {
+            "name": "init_ack", "nonce": hex64(NONCE), "noise": hex(&answer),
+            "datagram": encode(&Control::InitAck { nonce: NONCE, noise: &answer }),
+        },
+        {
+            "name": "refusal", "nonce": hex64(NONCE), "reason": RefusalReason::Version as u8, "versions": [1],
+            "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Version, versions: &[1] }),
+        },
+        {
+            "name": "refusal_of_a_session", "nonce": hex64(session_nonce(0x0a0b_0c0d, 258)),
+            "reason": RefusalReason::Session as u8, "versions": [1],
+            "datagram": encode(&Control::Refusal {
+                nonce: session_nonce(0x0a0b_0c0d, 258), reason: RefusalReason::Session, versions: &[1],
+            }),
+        },
+        {
+            "name": "sealed", "session": 0x0a0b_0c0d, "counter": 258, "ciphertext": hex(&sealed),
+            "datagram": encode(&Control::Sealed { session: 0x0a0b_0c0d, counter: 258, ciphertext: &sealed }),
+        },
+    ])
+}
+
+fn identifier(value: u32) -> Identifier {
+    Identifier::new(value).expect("a valid identifier")
+}
+
+/// The eACK of the vectors: an echo is asked for, two holes, an anchor, three power sums.
+pub(crate) fn eack(prefix: &[u8]) -> Eack<'_> {
+    Eack {
+        epoch: 7,
+        echo: true,
+        newest: Some(identifier(0x1122_3344)),
+        newest_age: Duration::from_micros(1600),
+        holes: 2,
+        anchor: Some(identifier(0x5566_7788)),
+        encoding: Encoding::PowerSums { count: 3 },
+        prefix,
+    }
+}
+
+/// The Report of the vectors.
+pub(crate) fn report() -> Report {
+    Report {
+        epoch: 7,
+        echo: 258,
+        echo_age: Duration::from_micros(32),
+        missing: 3,
+        settled: Some(identifier(0x1122_3344)),
+        wanted: Some(Encoding::CodedSymbols { count: 21 }),
+        round_trip: Duration::from_micros(4321),
+        loss: 2621,
+        totals: Totals {
+            repaired: 10,
+            repair_transmissions: 12,
+            unrepairable: 1,
+            decode_failures: 2,
+            resets: 3,
+            cache_high_water: 65_536,
+        },
+    }
+}
+
+fn encode_message(message: &Message<'_>) -> String {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    hex(&bytes)
+}
+
+fn messages() -> Value {
+    let prefix = bytes_from(1, Encoding::PowerSums { count: 3 }.encoded_len());
+    let shortest = Eack {
+        epoch: 0,
+        echo: false,
+        newest: None,
+        newest_age: Duration::ZERO,
+        holes: 0,
+        anchor: None,
+        ..eack(&prefix)
+    };
+    let report_without_wish = Report { settled: None, wanted: None, round_trip: Duration::ZERO, ..report() };
+    json!([
+        {
+            "name": "eack", "epoch": 7, "echo": true, "newest": 0x1122_3344, "newest_age_microseconds": 1600, "holes": 2,
+            "anchor": 0x5566_7788, "encoding": { "form": 1, "count": 3 }, "prefix": hex(&prefix),
+            "plaintext": encode_message(&Message::Eack(eack(&prefix))),
+        },
+        {
+            "name": "eack_without_options", "epoch": 0, "echo": false, "newest": null, "holes": 0, "anchor": null,
+            "encoding": { "form": 1, "count": 3 }, "prefix": hex(&prefix),
+            "plaintext": encode_message(&Message::Eack(shortest)),
+        },
+        {
+            "name": "report", "epoch": 7, "echo": 258, "echo_age_microseconds": 32, "missing": 3,
+            "settled": 0x1122_3344, "wanted": { "form": 2, "count": 21 }, "round_trip_microseconds": 4321, "loss": 2621,
+            "totals": [10, 12, 1, 2, 3, 65_536],
+            "plaintext": encode_message(&Message::Report(report())),
+        },
+        {
+            "name": "report_that_wants_nothing", "epoch": 7, "echo": 258, "echo_age_microseconds": 32, "missing": 3,
+            "settled": null, "wanted": null, "round_trip_microseconds": 0, "loss": 2621, "totals": [10, 12, 1, 2, 3, 65_536],
+            "plaintext": encode_message(&Message::Report(report_without_wish)),
+        },
+        {
+            "name": "reset", "epoch": 8, "reason": ResetReason::DecodeFailed as u8,
+            "plaintext": encode_message(&Message::Reset { epoch: 8, reason: ResetReason::DecodeFailed }),
+        },
+        {
+            "name": "goodbye", "reason": GoodbyeReason::Draining as u8,
+            "plaintext": encode_message(&Message::Goodbye { reason: GoodbyeReason::Draining }),
+        },
+        {
+            "name": "path_challenge", "data": hex64(NONCE),
+            "plaintext": encode_message(&Message::PathChallenge { data: NONCE }),
+        },
+        {
+            "name": "path_response", "data": hex64(NONCE),
+            "plaintext": encode_message(&Message::PathResponse { data: NONCE }),
+        },
+    ])
+}
+
+fn cookies() -> Value {
+    let secret = [0x44; 32];
+    let key = CookieKey::new(secret);
+    let cases = [("192.0.2.7:4433", NONCE, 1_000_000), ("[2001:db8::1]:50000", 1, 4_294_967_295_u64 + 10)];
+    let cookies: Vec<Value> = cases
+        .into_iter()
+        .map(|(client, nonce, milliseconds)| {
+            let address: SocketAddr = client.parse().expect("an address");
+            let (time, cookie) = key.make(address, nonce, Timestamp::from_millis(milliseconds));
+            json!({
+                "client": client, "nonce": hex64(nonce), "gateway_clock_milliseconds": milliseconds,
+                "cookie_time": time, "cookie": hex(&cookie),
+            })
+        })
+        .collect();
+    json!({ "secret": hex(&secret), "cookies": cookies })
+}
+
+/// What the client of the vectors asks for.
+pub(crate) fn wishes() -> Wishes {
+    Wishes {
+        scheme: IdentifierScheme::Trailer,
+        limits: SketchLimits { coded_symbols: 191, power_sums: 129 },
+        maximum_hold: Duration::from_millis(120),
+        token: Vec::new(),
+    }
+}
+
+/// Both ends of the vectors' session: client, gateway, and the two Noise messages.
+pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
+    let initiator = Initiator::new(CLIENT_SEED, NONCE, wishes(), None);
+    let first = initiator.message().expect("the first message");
+    let (gateway, _, second) = respond(GATEWAY_SEED, &STATIC_KEY, NONCE, &first, |wishes, random| {
+        let (mut session, mut secret) = ([0; 4], [0; 32]);
+        random(&mut session);
+        random(&mut secret);
+        let limits = wishes.limits.within(SketchLimits { coded_symbols: 191, power_sums: 129 });
+        Terms {
+            session: u32::from_be_bytes(session),
+            scheme: wishes.scheme,
+            limits,
+            cache_bytes: 1 << 20,
+            secret,
+        }
+    })
+    .expect("the second message");
+    let client = initiator.finish(&second).expect("the end of the handshake");
+    (client, gateway, first, second)
+}
+
+/// What Noise draws from a seed: its ephemeral private key.
+pub(crate) fn ephemeral(seed: [u8; 32]) -> [u8; 32] {
+    let mut key = [0; 32];
+    ChaCha20Rng::from_seed(seed).fill_bytes(&mut key);
+    key
+}
+
+fn first_with_token() -> Vec<u8> {
+    let wishes = Wishes { token: b"token".to_vec(), ..wishes() };
+    Initiator::new(CLIENT_SEED, NONCE, wishes, None).message().expect("the first message")
+}
+
+fn handshake() -> Value {
+    let (mut client, mut gateway, first, second) = session();
+    let terms = client.terms;
+    let prefix = bytes_from(1, Encoding::PowerSums { count: 3 }.encoded_len());
+    let mut plaintexts = [Vec::new(), Vec::new(), Vec::new()];
+    Message::Eack(eack(&prefix)).encode(&mut plaintexts[0]);
+    Message::Report(report()).encode(&mut plaintexts[1]);
+    Message::Goodbye { reason: GoodbyeReason::Done }.encode(&mut plaintexts[2]);
+    let mut sealed = [Vec::new(), Vec::new(), Vec::new()];
+    client.sealer.seal(&plaintexts[0], &mut sealed[0]).expect("sealed");
+    gateway.sealer.seal(&plaintexts[1], &mut sealed[1]).expect("sealed");
+    client.sealer.seal(&plaintexts[2], &mut sealed[2]).expect("sealed");
+    let directions = ["client to gateway", "gateway to client", "client to gateway"];
+    let messages: Vec<Value> = (0..3)
+        .map(|index| {
+            json!({
+                "direction": directions[index], "counter": index / 2,
+                "plaintext": hex(&plaintexts[index]), "datagram": hex(&sealed[index]),
+            })
+        })
+        .collect();
+    json!({
+        "protocol": "Noise_NX_25519_ChaChaPoly_BLAKE2s",
+        "nonce": hex64(NONCE),
+        "prologue": hex(&[b"packrat/1".as_slice(), &NONCE.to_be_bytes()].concat()),
+        "client_ephemeral_private_key": hex(&ephemeral(CLIENT_SEED)),
+        "gateway_ephemeral_private_key": hex(&ephemeral(GATEWAY_SEED)),
+        "gateway_static_private_key": hex(&STATIC_KEY),
+        "gateway_static_public_key": hex(&public_key(&STATIC_KEY).expect("a public key")),
+        "wishes": {
+            "scheme": 1, "coded_symbols": 191, "power_sums": 129, "maximum_hold_microseconds": 120_000, "token": "",
+        },
+        "noise_message_1": hex(&first),
+        "noise_message_1_with_token": { "token": hex(b"token"), "noise": hex(&first_with_token()) },
+        "terms": {
+            "session": terms.session, "scheme": terms.scheme as u8, "coded_symbols": terms.limits.coded_symbols,
+            "power_sums": terms.limits.power_sums, "cache_bytes": terms.cache_bytes, "secret": hex(&terms.secret),
+        },
+        "noise_message_2": hex(&second),
+        "path_challenges": [hex64(terms.path_challenge(0)), hex64(terms.path_challenge(1))],
+        "messages": messages,
+    })
+}
+
+fn identifiers() -> Value {
+    let words = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210, 0x0f1e_2d3c_4b5a_6978];
+    let key = IdentifierKey::new(words);
+    let padded: Vec<u8> = bytes_from(1, 40).into_iter().chain([0; 24]).collect();
+    let cases = [
+        ("a datagram with a tag", bytes_from(0x40, 48)),
+        ("a datagram of 16 bytes", bytes_from(0x80, 16)),
+        ("a datagram too short for a tag: hashed", bytes_from(0x10, 15)),
+        ("an empty datagram: hashed", Vec::new()),
+        ("a datagram that ends in eight zeros or more: hashed", padded),
+    ];
+    let list: Vec<Value> = cases
+        .iter()
+        .map(|(name, datagram)| {
+            json!({
+                "name": name, "datagram": hex(datagram),
+                "trailer": key.identify(IdentifierScheme::Trailer, datagram).get(),
+                "payload": key.identify(IdentifierScheme::Payload, datagram).get(),
+            })
+        })
+        .collect();
+    let (client, ..) = session();
+    let datagram = bytes_from(0x40, 48);
+    json!({
+        "key": words.map(hex64),
+        "identifiers": list,
+        "of_the_session_in_handshake_json": {
+            "datagram": hex(&datagram),
+            "trailer": client.terms.identifier_key().identify(IdentifierScheme::Trailer, &datagram).get(),
+        },
+    })
+}
+
+/// Sketch prefixes of `count` identifiers `value(index)`.
+fn sketch_vectors(name: &str, key: [u64; 2], identifiers: &[u32]) -> Value {
+    let mut sketch = Sketch::new(SketchKey::new(key), SketchLimits::LARGEST);
+    identifiers.iter().for_each(|value| sketch.insert(identifier(*value)));
+    let prefix = |encoding: Encoding| {
+        let mut bytes = Vec::new();
+        sketch.write_prefix(encoding, &mut bytes).expect("within the limits");
+        let [form, count] = encoding.to_wire();
+        json!({ "form": form, "count": count, "prefix": hex(&bytes) })
+    };
+    json!({
+        "name": name, "key": key.map(hex64), "identifiers": identifiers,
+        "prefixes": [
+            prefix(Encoding::PowerSums { count: 2 }),
+            prefix(Encoding::PowerSums { count: 24 }),
+            prefix(Encoding::CodedSymbols { count: 4 }),
+            prefix(Encoding::CodedSymbols { count: 191 }),
+        ],
+    })
+}
+
+fn sketches() -> Value {
+    let key = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+    let many: Vec<u32> =
+        (1..=20u32).map(|index| index.wrapping_mul(0x9e37_79b1) % 4_294_967_290 + 1).collect();
+    let (client, ..) = session();
+    let mut of_session = Sketch::new(client.terms.sketch_key(), SketchLimits::LARGEST);
+    of_session.insert(identifier(1));
+    let mut bytes = Vec::new();
+    of_session.write_prefix(Encoding::CodedSymbols { count: 21 }, &mut bytes).expect("within the limits");
+    json!({
+        "sketches": [
+            sketch_vectors("empty", key, &[]),
+            sketch_vectors("one identifier", key, &[1]),
+            sketch_vectors("the largest identifier", key, &[4_294_967_290]),
+            sketch_vectors("twenty identifiers", key, &many),
+        ],
+        "of_the_session_in_handshake_json": {
+            "identifiers": [1], "form": 2, "count": 21, "prefix": hex(&bytes),
+        },
+    })
+}
