@@ -15,27 +15,27 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-20s %s\n", $$1, $$2 }'
 
 demo: demo-parts ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="--help" lists options)
-	@cargo build --release $(DEMO_PACKAGES)
-	@cargo run --quiet --release -p packrat -- demo $(ARGS)
+	@cargo build --locked --release $(DEMO_PACKAGES)
+	@cargo run --locked --quiet --release -p packrat -- demo $(ARGS)
 
 test: test-documentation test-dependencies test-rust test-demo ## Everything that must pass before a change goes in
 
 test-rust: ## Formatting, lints, and the tests of all crates
 	@tools/check-toolchain cargo cc
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	cargo test --workspace
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo test --locked --workspace
 
 test-documentation: ## The crates' documentation builds without warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 
 test-dependencies: ## Licences and sources of all dependencies are allowed ones
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
 
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
-	cargo build $(DEMO_PACKAGES)
-	cargo test -p packrat --test demo -- --ignored --test-threads 1
+	cargo build --locked $(DEMO_PACKAGES)
+	cargo test --locked -p packrat --test demo -- --ignored --test-threads 1
 
 demo-parts:
 	@tools/check-toolchain cargo cc python
