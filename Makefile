@@ -27,7 +27,7 @@ test-rust: ## Formatting, lints, and the tests of all crates
 	cargo test --locked --workspace
 
 test-documentation: ## The crates' documentation builds without warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 test-dependencies: ## Licences and sources of all dependencies are allowed ones
 	@tools/install-checkers
