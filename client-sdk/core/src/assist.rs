@@ -28,12 +28,14 @@ const LIMITS: SketchLimits =
 const UNEXPLAINED: u64 = 1;
 /// While datagrams arrive, the gateway is asked for an echo this often.
 const ECHO_INTERVAL: Duration = Duration::from_millis(150);
-/// An echo is overdue after four round trips, and no sooner than this.
-const MINIMUM_ECHO_WAIT: Duration = Duration::from_millis(150);
-/// So many unanswered echoes in a row mean that holes are not waited for any more...
-const ECHOES_UNTIL_NO_HOLD: u32 = 2;
+/// An echo is overdue after a round trip with its variation and this.
+const ECHO_MARGIN: Duration = Duration::from_millis(25);
+/// The round trip that is assumed before one was measured.
+const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(120);
+/// So many unanswered echoes in a row, without a repair meanwhile, mean that holes are not waited for any more...
+const ECHOES_UNTIL_NO_HOLD: u32 = 4;
 /// ...and so many that the gateway is gone.
-const ECHOES_UNTIL_GONE: u32 = 6;
+const ECHOES_UNTIL_GONE: u32 = 10;
 /// A session is given up for lost no sooner than this after it was doubted.
 const MINIMUM_DOUBT: Duration = Duration::from_millis(20);
 /// A new attempt after a gateway has gone comes after this.
@@ -168,6 +170,10 @@ impl Assist {
             if arrival.newest {
                 session.recorder.mark_newest();
             }
+            if arrival.filled_hole {
+                // Most likely a repair: the gateway is at work, whatever became of the echoes.
+                session.unanswered = 0;
+            }
             if arrival.opened_hole {
                 session.scheduler.on_urgent(now);
             }
@@ -282,7 +288,7 @@ impl Assist {
             self.path.on_round_trip(now.saturating_since(asked).saturating_sub(report.echo_age));
         }
         if let Some(wanted) = report.wanted.filter(|wanted| session.recorder.can_give(*wanted)) {
-            let round_trip = self.path.round_trip().unwrap_or(MINIMUM_ECHO_WAIT);
+            let round_trip = self.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
             let longer = session.wanted.is_none_or(|(known, _)| wanted.decodable() > known.decodable());
             if longer {
                 session.scheduler.on_urgent(now);
@@ -367,7 +373,8 @@ impl Assist {
         if session.scheduler.due(held > 0, self.path.round_trip())? > now {
             return None;
         }
-        let expected = usize::try_from(self.hold.expected_missing(now) + UNEXPLAINED).unwrap_or(usize::MAX);
+        let expected =
+            usize::try_from(self.hold.expected_missing(&self.path, now) + UNEXPLAINED).unwrap_or(usize::MAX);
         session.wanted = session.wanted.filter(|(_, until)| now < *until);
         let sized = session.recorder.encoding_for(expected);
         let wanted = session.wanted.map(|(wanted, _)| wanted);
@@ -416,7 +423,9 @@ impl Assist {
     }
 
     fn echo_wait(&self) -> Duration {
-        (self.path.round_trip().unwrap_or_default() * 4).max(MINIMUM_ECHO_WAIT)
+        self.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP)
+            + self.path.round_trip_variation() * 4
+            + ECHO_MARGIN
     }
 
     /// When [`Self::handle_timeout`] wants to be called. Changes only by the other calls.

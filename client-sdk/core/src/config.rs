@@ -22,7 +22,7 @@ pub struct ClientConfig {
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
-            maximum_hold: Duration::from_millis(120),
+            maximum_hold: Duration::from_millis(250),
             hold: true,
             gateway_key: None,
             scheme: IdentifierScheme::Trailer,

@@ -22,8 +22,6 @@ use crate::ack_frame;
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 
-/// The hold beside three round trips: eACK intervals, and the gateway's and this host's own delays.
-const HOLD_MARGIN: Duration = Duration::from_millis(30);
 /// A timer that is later than this means that this host did not run: what has arrived meanwhile must be looked at first.
 const STALL: Duration = Duration::from_millis(4);
 /// The exponent of ACK Delay that this endpoint has declared: the default (RFC 9000 section 18.2).
@@ -36,6 +34,8 @@ const MAXIMUM_REMEMBERED_RANGES: usize = 8192;
 const FORGET_AFTER: Duration = Duration::from_secs(1);
 /// Arrival times kept for the ACK Delay.
 const ARRIVALS: usize = 2048;
+/// The gateway gives up a little later than the client: half a round trip, and the time until the next eACK.
+const STILL_EXPECTED: Duration = Duration::from_millis(60);
 /// Ended holes that are judged together.
 const JUDGED: u32 = 32;
 /// First suspension; doubles each time withholding has not paid again.
@@ -82,6 +82,8 @@ pub(crate) struct Arrival {
     pub(crate) newest: bool,
     /// It left a hole below it.
     pub(crate) opened_hole: bool,
+    /// It was waited for.
+    pub(crate) filled_hole: bool,
 }
 
 impl Hold {
@@ -123,23 +125,22 @@ impl Hold {
         }
         let newest = highest.is_none_or(|highest| number > highest);
         if !newest {
-            self.fill(number, now, stats);
-            return Arrival::default();
+            return Arrival { filled_hole: self.fill(number, now, stats), ..Arrival::default() };
         }
         let Some(first) = highest.map(|highest| highest + 1).filter(|first| *first < number) else {
-            return Arrival { newest, opened_hole: false };
+            return Arrival { newest, ..Arrival::default() };
         };
         stats.holes += number - first;
         let state = if active && !self.is_suspended(now) { State::Held } else { State::Expired };
         self.holes.insert(first, Hole { end: number - 1, opened: now, state, extended: false });
-        Arrival { newest, opened_hole: true }
+        Arrival { newest, opened_hole: true, filled_hole: false }
     }
 
-    /// A number below the highest arrived: its hole shrinks, splits or closes.
-    fn fill(&mut self, number: u64, now: Timestamp, stats: &mut AssistStats) {
-        let Some((&start, &hole)) = self.holes.range(..=number).next_back() else { return };
+    /// A number below the highest arrived: its hole shrinks, splits or closes. True when it was waited for.
+    fn fill(&mut self, number: u64, now: Timestamp, stats: &mut AssistStats) -> bool {
+        let Some((&start, &hole)) = self.holes.range(..=number).next_back() else { return false };
         if number > hole.end {
-            return;
+            return false;
         }
         self.holes.remove(&start);
         if start < number {
@@ -155,6 +156,7 @@ impl Hold {
         } else {
             stats.filled_late += 1;
         }
+        hole.state == State::Held
     }
 
     /// Counts ended holes; suspends withholding when most of them were waited for in vain.
@@ -179,20 +181,10 @@ impl Hold {
         self.suspended_until.is_some_and(|until| now < until)
     }
 
-    /// How long a hole is waited for now.
-    pub(crate) fn hold_time(&self, path: &PathEstimate) -> Duration {
-        match path.round_trip() {
-            None => self.maximum,
-            Some(round_trip) => {
-                (round_trip * 3 + path.round_trip_variation() * 4 + HOLD_MARGIN).min(self.maximum)
-            }
-        }
-    }
-
     /// Ends holes whose time is over and forgets old ones. Something that was withheld may be revealed now when this asks for a
     /// forced ACK.
     pub(crate) fn expire(&mut self, path: &PathEstimate, now: Timestamp, stats: &mut AssistStats) {
-        let hold = self.hold_time(path);
+        let hold = path.patience(self.maximum);
         let mut expired = 0u64;
         for (start, hole) in &mut self.holes {
             let due = hole.opened + hold;
@@ -245,8 +237,8 @@ impl Hold {
     }
 
     /// Missing packet numbers that the gateway may still have in its difference: it gives up after the maximum hold.
-    pub(crate) fn expected_missing(&self, now: Timestamp) -> u64 {
-        let window = self.maximum + HOLD_MARGIN * 2;
+    pub(crate) fn expected_missing(&self, path: &PathEstimate, now: Timestamp) -> u64 {
+        let window = path.patience(self.maximum) + STILL_EXPECTED;
         self.count(|hole| hole.state != State::Settled && now.saturating_since(hole.opened) < window)
     }
 
@@ -260,7 +252,7 @@ impl Hold {
 
     /// When the next hole expires.
     pub(crate) fn next_timeout(&self, path: &PathEstimate) -> Option<Timestamp> {
-        let hold = self.hold_time(path);
+        let hold = path.patience(self.maximum);
         self.holes.values().filter(|hole| hole.state == State::Held).map(|hole| hole.opened + hold).min()
     }
 
@@ -408,16 +400,6 @@ mod tests {
         assert_eq!(client.acknowledged(), Some(11));
         client.receive([10]);
         assert_eq!((client.stats.expired, client.stats.filled_late), (1, 1));
-    }
-
-    #[test]
-    fn the_hold_follows_the_last_mile() {
-        let mut client = Client::new();
-        for _ in 0..100 {
-            client.path.on_round_trip(Duration::from_millis(4));
-        }
-        let hold = client.hold.hold_time(&client.path);
-        assert!(hold > Duration::from_millis(12) && hold < Duration::from_millis(50), "{hold:?}");
     }
 
     #[test]

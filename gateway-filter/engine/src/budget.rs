@@ -25,6 +25,11 @@ impl FlowBudget {
         self.tokens = (self.tokens + bytes as f64 * self.share).min(FLOW_BURST);
     }
 
+    /// Whether copies may be sent, too: what is left beyond half belongs to first transmissions.
+    pub(crate) fn is_ample(&self) -> bool {
+        self.tokens >= FLOW_BURST / 2.0
+    }
+
     fn allows(&self, bytes: usize) -> bool {
         self.tokens >= bytes as f64
     }

@@ -58,8 +58,7 @@ impl Repair {
         now: Timestamp,
     ) -> Decision {
         let round_trip = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        let deadline = self.found_at + maximum_hold.max(MINIMUM_DEADLINE).max(round_trip * 2);
-        if now > deadline || self.transmissions >= MAXIMUM_TRANSMISSIONS {
+        if now > self.found_at + patience(path, maximum_hold) || self.transmissions >= MAXIMUM_TRANSMISSIONS {
             return Decision::GiveUp;
         }
         if self.transmissions == 0 {
@@ -81,16 +80,30 @@ impl Repair {
     }
 }
 
-/// How many copies of a repair to send so that, over the rounds that the client's patience allows, the chance that none arrives stays
-/// below `target`; and how far apart.
-pub(crate) fn copies(path: &PathEstimate, maximum_hold: Duration, target: f64) -> (u32, Duration) {
-    let loss = path.loss().max(1e-3);
+/// How long a repair can be of use from when the loss was found. A client that does not withhold acknowledgements can use it, too,
+/// for a while: until the sender has heard of the loss and repaired it itself.
+fn patience(path: &PathEstimate, maximum_hold: Duration) -> Duration {
+    path.patience(maximum_hold).max(MINIMUM_DEADLINE)
+}
+
+/// How many copies of a repair to send now, and how far apart, so that the chance that none of all its transmissions arrives stays below
+/// `target`. What is needed is spread over the round trips that are left, the last one taking the rest: copies that are sent early
+/// cost bytes for every loss, those that are sent late only for the few losses that got so far.
+pub(crate) fn copies(
+    repair: &Repair,
+    path: &PathEstimate,
+    maximum_hold: Duration,
+    target: f64,
+    now: Timestamp,
+) -> (u32, Duration) {
+    let loss = path.loss().clamp(1e-3, 0.9);
+    let needed = (target.ln() / loss.ln()).ceil() as u32;
     let round = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP) + EACK_INTERVAL;
-    // The client opened its hole about half a round trip before the gateway learned of it.
-    let rounds = (maximum_hold.as_secs_f64() / round.as_secs_f64()).floor().max(1.0);
-    let needed = (target.ln() / loss.min(0.9).ln() / rounds).ceil();
+    let left = patience(path, maximum_hold).saturating_sub(now.saturating_since(repair.found_at));
+    let rounds = ((left.as_secs_f64() / round.as_secs_f64()) as u32).max(1);
+    let copies = needed.saturating_sub(repair.transmissions) / rounds;
     let spacing = (round / 8).clamp(Duration::from_millis(1), Duration::from_millis(8));
-    ((needed as u32).clamp(1, MAXIMUM_COPIES), spacing)
+    (copies.clamp(1, MAXIMUM_COPIES), spacing)
 }
 
 #[cfg(test)]
@@ -120,7 +133,7 @@ mod tests {
         assert_eq!(repair.decide(Some(25), &path, HOLD, at(1)), Decision::Wait, "faster than any round trip");
         assert_eq!(repair.decide(Some(20), &path, HOLD, at(4)), Decision::Send);
         assert_eq!(repair.decide(Some(19), &path, HOLD, at(16)), Decision::Send, "overdue on a quiet flow");
-        assert_eq!(repair.decide(Some(20), &path, HOLD, at(121)), Decision::GiveUp);
+        assert_eq!(repair.decide(Some(20), &path, HOLD, at(200)), Decision::GiveUp);
     }
 
     #[test]
@@ -135,9 +148,19 @@ mod tests {
     }
 
     #[test]
-    fn copies_follow_loss_and_round_trip() {
-        assert_eq!(copies(&path(Duration::from_millis(4), 0.04), HOLD, 1e-5).0, 1);
-        assert!(copies(&path(Duration::from_millis(60), 0.10), HOLD, 1e-5).0 >= 3);
-        assert_eq!(copies(&path(Duration::from_millis(60), 0.0), HOLD, 1e-5).0, 2);
+    fn copies_are_few_at_first_and_the_rest_at_last() {
+        let start = Timestamp::from_millis(1000);
+        let hold = Duration::from_millis(250);
+        let mut repair = Repair::new(start);
+        let wifi = path(Duration::from_millis(4), 0.04);
+        assert_eq!(copies(&repair, &wifi, hold, 1e-5, start).0, 1);
+        let satellite = path(Duration::from_millis(60), 0.10);
+        assert!(copies(&repair, &satellite, hold, 1e-5, start).0 < MAXIMUM_COPIES);
+        repair.sent(0, start);
+        let later = start + Duration::from_millis(150);
+        assert_eq!(copies(&repair, &satellite, hold, 1e-5, later).0, MAXIMUM_COPIES);
+        // No second chance: everything at once.
+        let short = Duration::from_millis(80);
+        assert_eq!(copies(&Repair::new(start), &satellite, short, 1e-5, start).0, MAXIMUM_COPIES);
     }
 }

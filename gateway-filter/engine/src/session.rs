@@ -596,7 +596,6 @@ impl Session {
             return;
         }
         let target = self.share.gateway().config.residual_loss_target;
-        let (copies, spacing) = copies(&self.path, self.maximum_hold, target);
         let sequences: Vec<u64> = self.missing.keys().copied().collect();
         for sequence in sequences {
             let Some(repair) = self.missing.get(&sequence) else { continue };
@@ -612,6 +611,7 @@ impl Session {
                     self.give_up(sequence);
                 }
                 Decision::Send => {
+                    let (copies, spacing) = copies(repair, &self.path, self.maximum_hold, target, now);
                     if self.send_repair(sequence, now, counters, out) {
                         for copy in 1..copies {
                             self.copies.push_back((now + spacing * copy, sequence));
@@ -763,7 +763,7 @@ impl Session {
                 break;
             }
             self.copies.pop_front();
-            if self.missing.contains_key(&sequence) {
+            if self.missing.contains_key(&sequence) && self.budget.is_ample() {
                 self.send_repair(sequence, now, counters, out);
             }
         }

@@ -5,6 +5,9 @@ use core::time::Duration;
 /// Number of datagrams over which the loss rate is remembered: old evidence fades with this horizon.
 const LOSS_HORIZON: f64 = 1024.0;
 
+/// What is waited for a repair beside round trips.
+const PATIENCE_MARGIN: Duration = Duration::from_millis(30);
+
 /// What is known about a path segment: smoothed round trip (RFC 6298's filter) and loss rate.
 ///
 /// Fed by whoever sees the evidence (the gateway from eACKs, the client from echoes), read by every policy.
@@ -76,6 +79,15 @@ impl PathEstimate {
         self.variation
     }
 
+    /// How long a repair is worth waiting for: three round trips with their variation, and what eACK intervals and the ends' own delays
+    /// add; at most `maximum`. The client withholds acknowledgements for this long, the gateway plans its repairs within it.
+    pub fn patience(&self, maximum: Duration) -> Duration {
+        match self.smoothed {
+            None => maximum,
+            Some(smoothed) => (smoothed * 3 + self.variation * 4 + PATIENCE_MARGIN).min(maximum),
+        }
+    }
+
     /// Share of datagrams lost on the segment, 0 to 1, weighted towards the last [`LOSS_HORIZON`] of them.
     pub fn loss(&self) -> f64 {
         if self.sent < 1.0 { 0.0 } else { (self.lost / self.sent).clamp(0.0, 1.0) }
@@ -97,6 +109,18 @@ mod tests {
         let smoothed = path.round_trip().unwrap();
         assert!(smoothed < Duration::from_micros(4100), "{smoothed:?}");
         assert_eq!(path.minimum_round_trip(), Some(Duration::from_millis(4)));
+    }
+
+    #[test]
+    fn patience_follows_the_round_trip_below_its_maximum() {
+        let maximum = Duration::from_millis(100);
+        let mut path = PathEstimate::new();
+        assert_eq!(path.patience(maximum), maximum);
+        for _ in 0..100 {
+            path.on_round_trip(Duration::from_millis(4));
+        }
+        let patience = path.patience(maximum);
+        assert!(patience > Duration::from_millis(40) && patience < Duration::from_millis(50), "{patience:?}");
     }
 
     #[test]
