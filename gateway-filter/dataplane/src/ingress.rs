@@ -14,7 +14,7 @@ use crate::log::Event;
 use crate::metrics::{Metric, handshake};
 use crate::route::{Route, random_bytes};
 use crate::session::{ClientPath, Session, SessionTable, send_outbox};
-use crate::socket::{Ecn, Piece, Sender, send_connected};
+use crate::socket::{Ecn, Piece, Sender, canonical, send_connected};
 
 /// One datagram of a client, or several of the same size (the last may be shorter) that the kernel put together.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +64,7 @@ impl Ingress {
     /// Takes what a client sent. Never blocks, never fails: what cannot be forwarded is counted.
     pub fn receive(&mut self, datagrams: &ClientDatagrams<'_>) {
         let now = self.environment.now();
-        let client = SocketAddr::new(datagrams.client.ip().to_canonical(), datagrams.client.port());
+        let client = canonical(datagrams.client);
         let local = datagrams.local.filter(|_| self.needs_local_address());
         let path = ClientPath { slot: Arc::clone(&self.slot), local };
         let piece = Piece { data: datagrams.data, segment_size: datagrams.segment_size, ecn: datagrams.ecn };

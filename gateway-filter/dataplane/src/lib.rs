@@ -52,7 +52,7 @@
 //!
 //! JSON objects; the key `event` says what happened ([`log::Event`]): `session_opened`, `assistance_begun`, `reset`,
 //! `assistance_ended` and `session_closed` with their totals, `session_refused`, `upstream_error`, and so on.
-#![allow(unsafe_code)] // system calls of the sockets: `address`, `poller` and `socket` only
+#![allow(unsafe_code)] // system calls of the sockets, in `poller` and `socket` only
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod assistance;

@@ -70,6 +70,22 @@ impl Poller {
         }
     }
 
+    /// For kernels before 5.11, which know no finer limit.
+    fn wait_in_milliseconds(
+        &self,
+        timeout: Option<Duration>,
+        events: &mut [libc::epoll_event; EVENTS],
+    ) -> libc::c_long {
+        let limit = timeout.map_or(-1, |timeout| {
+            libc::c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
+        });
+        // SAFETY: `events` has room for EVENTS events.
+        let result = unsafe {
+            libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as libc::c_int, limit)
+        };
+        result.into()
+    }
+
     /// Waits until a source is ready, somebody wakes, or the time is over (`None`: no limit). Fills in the numbers of the
     /// ready sources. `inbox_is_empty` is asked after other threads were told that they have to wake.
     pub(crate) fn wait(
@@ -98,6 +114,8 @@ impl Poller {
                 0usize,
             )
         };
+        let unsupported = result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
+        let result = if unsupported { self.wait_in_milliseconds(timeout, &mut events) } else { result };
         self.awake.store(true, Ordering::SeqCst);
         let count = match usize::try_from(result) {
             Ok(count) => count,
@@ -117,5 +135,52 @@ impl Poller {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::time::Instant;
+
+    #[test]
+    fn both_ways_of_waiting_report_sources_and_respect_the_limit() {
+        let poller = Poller::new().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        poller.add(socket.as_fd(), 42).unwrap();
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let mut ready = Vec::new();
+        let start = Instant::now();
+        poller.wait(Some(Duration::from_micros(1500)), &mut ready, || true).unwrap();
+        assert!(ready.is_empty() && start.elapsed() >= Duration::from_micros(1500));
+        assert_eq!(poller.wait_in_milliseconds(Some(Duration::from_micros(1)), &mut events), 0);
+        socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+        poller.wait(None, &mut ready, || true).unwrap();
+        assert_eq!(ready, [42]);
+        assert_eq!(poller.wait_in_milliseconds(None, &mut events), 1);
+        poller.remove(socket.as_fd()).unwrap();
+        poller.wait(Some(Duration::ZERO), &mut ready, || true).unwrap();
+        assert!(ready.is_empty());
+    }
+
+    #[test]
+    fn another_thread_can_wake_the_owner_and_a_full_inbox_is_not_slept_on() {
+        let poller = Poller::new().unwrap();
+        let mut ready = Vec::new();
+        // Nobody has to write a byte while the owner is awake: it sees its inbox before it sleeps.
+        poller.wake();
+        poller.wait(None, &mut ready, || false).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Until the owner sleeps, or is about to.
+                while poller.awake.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                poller.wake();
+            });
+            poller.wait(None, &mut ready, || true).unwrap();
+        });
+        assert!(ready.is_empty());
     }
 }

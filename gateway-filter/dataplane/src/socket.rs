@@ -2,6 +2,8 @@
 //!
 //! Thin, safe wrappers: every unsafe system call of the data path is in the files below this module.
 
+use std::net::{SocketAddr, SocketAddrV6};
+
 mod control_message;
 mod options;
 mod receive;
@@ -12,6 +14,18 @@ pub use options::{
 };
 pub use receive::{Message, ReceiveBatch};
 pub use send::{Destination, Offload, Piece, SendReport, Sender, send_connected};
+
+/// An address in the one form that sessions are known by: IPv4-mapped addresses become IPv4, the flow label is dropped, the
+/// scope of link-local addresses is kept.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::from((v4, v6.port())),
+            None => SocketAddrV6::new(*v6.ip(), v6.port(), 0, v6.scope_id()).into(),
+        },
+        SocketAddr::V4(_) => address,
+    }
+}
 
 /// The two ECN bits of the IP header (RFC 3168, section 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -44,5 +58,30 @@ impl Ecn {
             Self::CONGESTION => Self::CAPABLE_0,
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_one_form() {
+        let canonical_text = |text: &str| canonical(text.parse().unwrap()).to_string();
+        assert_eq!(canonical_text("[::ffff:192.0.2.1]:5"), "192.0.2.1:5");
+        assert_eq!(canonical_text("192.0.2.1:5"), "192.0.2.1:5");
+        assert_eq!(canonical_text("[2001:db8::1]:5"), "[2001:db8::1]:5");
+        assert_eq!(canonical_text("[fe80::1%3]:5"), "[fe80::1%3]:5");
+    }
+
+    #[test]
+    fn repairs_are_not_marked_as_congested() {
+        for byte in 0..=255 {
+            let mark = Ecn::from_traffic_class(byte);
+            assert_eq!(mark.traffic_class(), byte & 3);
+            assert_ne!(mark.for_repair(), Ecn::CONGESTION);
+        }
+        assert_eq!(Ecn::CAPABLE_1.for_repair(), Ecn::CAPABLE_1);
+        assert_eq!(Ecn::NOT_CAPABLE.for_repair(), Ecn::NOT_CAPABLE);
     }
 }

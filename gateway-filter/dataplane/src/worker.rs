@@ -29,8 +29,9 @@ const MESSAGES_PER_RECEIVE: usize = 32;
 const RECEIVES_PER_TURN: usize = 4;
 /// Errors of one socket that are taken in one turn.
 const ERRORS_PER_TURN: usize = 8;
-/// A deadline that has passed already is looked at again after this time at the earliest.
-const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
+/// A session whose deadline was just served is looked at again after this time at the earliest: an engine that asks for the
+/// past must not keep the thread busy.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
 
 /// What other threads ask of an I/O thread.
 #[derive(Debug)]
@@ -111,7 +112,7 @@ impl IoThread {
             for command in mailbox.take() {
                 match command {
                     Command::Register(session, upstream) => self.register(mailbox, session, upstream),
-                    Command::Deadline(session) => self.plan(&session),
+                    Command::Deadline(session) => self.plan(&session, Timestamp::ZERO),
                     Command::Listen(ingress) => self.listen(mailbox, ingress),
                     Command::Stop => return self.stop(mailbox),
                 }
@@ -152,7 +153,7 @@ impl IoThread {
             self.report("an upstream socket cannot be watched", &error);
         }
         self.sessions.insert(session.number, (Arc::clone(&session), upstream));
-        self.plan(&session);
+        self.plan(&session, Timestamp::ZERO);
     }
 
     fn listen(&mut self, mailbox: &Mailbox, ingress: Box<Ingress>) {
@@ -223,7 +224,7 @@ impl IoThread {
                 break;
             }
         }
-        self.plan(session);
+        self.plan(session, Timestamp::ZERO);
     }
 
     /// Reads what clients sent; whether the listener still exists.
@@ -260,14 +261,14 @@ impl IoThread {
         true
     }
 
-    /// Makes sure that the session is looked at when its engine or its idle timeout wants it.
-    fn plan(&mut self, session: &Arc<Session>) {
+    /// Makes sure that the session is looked at when its engine or its idle timeout wants it, not before `earliest`.
+    fn plan(&mut self, session: &Arc<Session>, earliest: Timestamp) {
         let idle = session.idle_since() + session.route.settings().config.idle_timeout();
         let engine = session
             .assistance()
             .run(&session.route, &self.environment.logger, |flow| flow.next_timeout())
             .flatten();
-        let deadline = engine.map_or(idle, |engine| engine.min(idle));
+        let deadline = engine.map_or(idle, |engine| engine.min(idle)).max(earliest);
         if session.arm(deadline) {
             self.deadlines.push(Reverse((deadline, session.number)));
         }
@@ -290,15 +291,7 @@ impl IoThread {
                 self.close(mailbox, &session, GoodbyeReason::Idle, now);
                 continue;
             }
-            self.plan(&session);
-            // An engine that asks for the past must not keep the thread busy.
-            if let Some(&Reverse((next, next_number))) = self.deadlines.peek()
-                && next_number == number
-                && next <= now
-            {
-                self.deadlines.pop();
-                self.deadlines.push(Reverse((now + SHORTEST_SLEEP, number)));
-            }
+            self.plan(&session, now + SHORTEST_SLEEP);
         }
     }
 

@@ -114,9 +114,7 @@ impl ReceiveBatch {
                 segment_size: control.segment_size.map_or(length, |size| size.min(length)),
                 ecn: control.ecn,
                 local: control.local,
-                source: source
-                    .as_socket()
-                    .map(|source| SocketAddr::new(source.ip().to_canonical(), source.port())),
+                source: source.as_socket().map(super::canonical),
                 truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
             });
         }

@@ -360,3 +360,43 @@ pub fn send_connected(socket: BorrowedFd<'_>, datagram: &[u8]) -> SendReport {
     }
     report
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn groups_keep_order_and_every_boundary(
+            shapes in prop::collection::vec((0usize..40_000, 1usize..1500, 0u8..4, any::<bool>()), 0..60),
+        ) {
+            let bytes = vec![0; 40_000];
+            let pieces: Vec<Piece<'_>> = shapes
+                .iter()
+                .map(|&(length, segment_size, mark, single)| {
+                    let ecn = Ecn::from_traffic_class(mark);
+                    // What the kernel puts together has at most 64 segments.
+                    let length = length.min(segment_size * MAXIMUM_SEGMENTS);
+                    let data = if single { &bytes[..length.min(1500)] } else { &bytes[..length] };
+                    if single { Piece::single(data, ecn) } else { Piece { data, segment_size, ecn } }
+                })
+                .collect();
+            let mut groups = Vec::new();
+            group(&pieces, &mut groups);
+            prop_assert!(groups.iter().flat_map(Clone::clone).eq(0..pieces.len()));
+            for range in groups {
+                let members = &pieces[range];
+                let segment_size = members[0].segment_size.max(1);
+                let sent: Vec<usize> = members.iter().flat_map(|piece| piece.datagrams().map(<[u8]>::len)).collect();
+                let total: usize = sent.iter().sum();
+                // What the kernel makes of the group: cuts of the same size, the last one shorter.
+                let cut: Vec<usize> =
+                    (0..total).step_by(segment_size).map(|at| segment_size.min(total - at)).collect();
+                prop_assert!(sent == cut || sent == [0]);
+                prop_assert!(total <= MAXIMUM_BYTES && sent.len() <= MAXIMUM_SEGMENTS);
+                prop_assert!(members.iter().all(|piece| piece.ecn == members[0].ecn));
+            }
+        }
+    }
+}
