@@ -26,8 +26,8 @@ test-rust: ## Formatting, lints, and the tests of all crates
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo test --locked --workspace
 
-test-documentation: ## The crates' documentation builds without warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+test-documentation: ## The documentation of all libraries builds without warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --lib --no-deps
 
 test-dependencies: ## Licences and sources of all dependencies are allowed ones
 	@tools/install-checkers

@@ -16,7 +16,8 @@ const COLUMN: usize = 14;
 /// A progress bar over the bytes of one download; silent when the output is not a terminal.
 pub(crate) fn progress_bar(name: ArmName, size: u64) -> ProgressBar {
     let bar = ProgressBar::new(size);
-    let template = "{prefix:>11} [{bar:40}] {decimal_bytes:>10}/{decimal_total_bytes} {decimal_bytes_per_sec} {elapsed}";
+    let template =
+        "{prefix:>11} [{bar:40}] {decimal_bytes:>10}/{decimal_total_bytes} {decimal_bytes_per_sec} {elapsed}";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
