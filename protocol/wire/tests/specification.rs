@@ -1,0 +1,67 @@
+//! The table of constants in docs/PROTOCOL.md against the code, so that the specification cannot fall behind.
+#![allow(clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A count, or a time in microseconds.
+fn specified(value: &str) -> Vec<u64> {
+    let one = |text: &str| {
+        let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
+        let number: u64 = number.replace(',', "").parse().unwrap_or_else(|_| panic!("not a number: {text}"));
+        number
+            * match unit {
+                "s" => 1_000_000,
+                "ms" => 1000,
+                _ => 1,
+            }
+    };
+    value.split(" to ").map(one).collect()
+}
+
+/// The same from the text of a constant, or of a field in `fn default`.
+fn coded(source: &str, name: &str) -> Vec<u64> {
+    let constant = source.split_once(&format!("const {name}: ")).and_then(|(_, rest)| rest.split_once(" ="));
+    let default = || source.split_once("fn default()")?.1.split_once(&format!(" {name}: "));
+    let (end, text) = match constant {
+        Some((_, text)) => (';', text),
+        None => (',', default().unwrap_or_else(|| panic!("no constant {name}")).1),
+    };
+    let text = text.split_once(end).expect("an end of the value").0.replace('_', "");
+    let times: Vec<u64> = [("frommillis(", 1000), ("fromsecs(", 1_000_000)]
+        .into_iter()
+        .flat_map(|(unit, factor)| text.split(unit).skip(1).map(move |rest| (rest.to_owned(), factor)))
+        .map(|(rest, factor)| number(&rest) * factor)
+        .collect();
+    if times.is_empty() { vec![number(&text)] } else { times }
+}
+
+fn number(text: &str) -> u64 {
+    let digits: String = text.trim().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
+}
+
+#[test]
+fn the_constants_are_those_of_the_code() {
+    let page = read("docs/PROTOCOL.md");
+    let mut compared = 0;
+    for row in page.lines() {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, what, value, name, place, _] = cells.as_slice() else { continue };
+        let Some(path) = place.split_once("(../").and_then(|(_, rest)| rest.strip_suffix(')')) else {
+            continue;
+        };
+        let name = name.trim_matches('`');
+        assert_eq!(
+            specified(value),
+            coded(&read(path), name),
+            "docs/PROTOCOL.md, section 13: {what} ({name} in {path})"
+        );
+        compared += 1;
+    }
+    assert!(compared > 30, "only {compared} constants were found in the table");
+}
