@@ -27,7 +27,7 @@ test-rust: ## Formatting, lints, and the tests of all crates
 	cargo test --locked --workspace
 
 test-documentation: ## The documentation of all libraries builds without warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --lib --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --lib --no-deps --document-private-items
 
 test-dependencies: ## Licences and sources of all dependencies are allowed ones
 	@tools/install-checkers
