@@ -17,7 +17,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use crate::config::ClientConfig;
 use crate::discovery::{Discovery, Outcome};
 use crate::hold::Hold;
-use crate::recorder::Recorder;
+use crate::recorder::{Recorded, Recorder};
 use crate::scheduler::Scheduler;
 use crate::stats::{AssistState, AssistStats};
 
@@ -146,12 +146,11 @@ impl Assist {
         self.stats.bytes += datagram.len() as u64;
         match &mut self.session {
             Some(session) => {
-                if session.recorder.record(datagram, now) {
-                    if !self.knows_packet_numbers {
-                        session.recorder.mark_newest();
-                    }
-                } else {
-                    self.stats.duplicates += 1;
+                match session.recorder.record(datagram, now) {
+                    Recorded::New if !self.knows_packet_numbers => session.recorder.mark_newest(),
+                    Recorded::New => {}
+                    Recorded::Duplicate => self.stats.duplicates += 1,
+                    Recorded::Collision => self.stats.identifier_collisions += 1,
                 }
                 session.scheduler.on_datagram(now);
             }

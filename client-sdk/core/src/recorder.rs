@@ -1,6 +1,7 @@
 //! The set of identifiers that this client has received in the current epoch.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 
 use packrat_eack::{Encoding, Identifier, Sketch};
 use packrat_estimate::Timestamp;
@@ -13,6 +14,17 @@ const REMEMBERED: usize = 16_384;
 /// Packet numbers remembered by identifier: what the gateway may speak of is a few round trips old at most.
 const JOINED: usize = 2048;
 
+/// What [`Recorder::record`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// Not seen before.
+    New,
+    /// Seen before.
+    Duplicate,
+    /// Another datagram with the same identifier was seen before: this one can't be told from it, at either end alike.
+    Collision,
+}
+
 /// Records datagrams; knows the newest.
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -20,7 +32,7 @@ pub(crate) struct Recorder {
     key: IdentifierKey,
     sketch: Sketch,
     recent: VecDeque<Identifier>,
-    known: HashSet<Identifier>,
+    known: HashMap<Identifier, Material>,
     /// Packet numbers by identifier, of the last [`JOINED`] datagrams that had one.
     packet_numbers: HashMap<Identifier, u64>,
     joined: VecDeque<Identifier>,
@@ -33,16 +45,16 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// `anchor`: the last datagram received before recording began.
-    pub(crate) fn new(terms: &Terms, anchor: Option<&Material>) -> Self {
+    /// `material`: of the last datagram received before recording began.
+    pub(crate) fn new(terms: &Terms, material: Option<&Material>) -> Self {
         let key = terms.identifier_key();
-        let anchor = anchor.map(|material| key.identify_material(material));
+        let anchor = material.map(|material| key.identify_material(material));
         let mut recorder = Self {
             scheme: terms.scheme,
             key,
             sketch: Sketch::new(terms.sketch_key(), terms.limits),
             recent: VecDeque::new(),
-            known: HashSet::new(),
+            known: HashMap::new(),
             packet_numbers: HashMap::new(),
             joined: VecDeque::new(),
             last: None,
@@ -50,34 +62,37 @@ impl Recorder {
             anchor,
         };
         // Received before the set began: when it is repeated, it must not enter the set.
-        if let Some(anchor) = anchor {
-            recorder.remember(anchor);
+        if let (Some(anchor), Some(material)) = (anchor, material) {
+            recorder.remember(anchor, *material);
         }
         recorder
     }
 
-    /// Records a datagram; false when it was known.
-    pub(crate) fn record(&mut self, datagram: &[u8], now: Timestamp) -> bool {
-        let identifier = self.key.identify(self.scheme, datagram);
+    /// Records a datagram.
+    pub(crate) fn record(&mut self, datagram: &[u8], now: Timestamp) -> Recorded {
+        let material = Material::of(self.scheme, datagram);
+        let identifier = self.key.identify_material(&material);
         self.last = Some((identifier, now));
-        if !self.remember(identifier) {
-            return false;
+        let recorded = self.remember(identifier, material);
+        if recorded == Recorded::New {
+            self.sketch.insert(identifier);
         }
-        self.sketch.insert(identifier);
-        true
+        recorded
     }
 
-    fn remember(&mut self, identifier: Identifier) -> bool {
-        if !self.known.insert(identifier) {
-            return false;
-        }
+    fn remember(&mut self, identifier: Identifier, material: Material) -> Recorded {
+        match self.known.entry(identifier) {
+            Entry::Occupied(known) if *known.get() == material => return Recorded::Duplicate,
+            Entry::Occupied(_) => return Recorded::Collision,
+            Entry::Vacant(place) => place.insert(material),
+        };
         self.recent.push_back(identifier);
         if self.recent.len() > REMEMBERED
             && let Some(oldest) = self.recent.pop_front()
         {
             self.known.remove(&oldest);
         }
-        true
+        Recorded::New
     }
 
     /// The datagram recorded last carried this packet number.

@@ -37,6 +37,8 @@ pub struct AssistStats {
     pub bytes: u64,
     /// Datagrams received more than once (repairs that crossed the original, probes, spaced copies).
     pub duplicates: u64,
+    /// Datagrams whose identifier another datagram had before them: their loss can't be noticed.
+    pub identifier_collisions: u64,
     /// eACKs sent.
     pub eacks: u64,
     /// Bytes of them (UDP payload).
