@@ -11,7 +11,7 @@ use packrat_wire::cookie::COOKIE_LENGTH;
 use packrat_wire::handshake::{Established, Initiator, Wishes};
 
 /// First distance between repetitions; doubles each time.
-const FIRST_RETRY: Duration = Duration::from_millis(40);
+const FIRST_RETRY: Duration = Duration::from_millis(25);
 /// Questions of one attempt.
 const TRIES: u32 = 6;
 /// Distance between attempts.
