@@ -1,0 +1,218 @@
+//! A gateway and one assisted flow, driven by bytes: datagrams pass, time passes, the client says whatever the bytes say, sealed as a
+//! client's own would be.
+//!
+//! Input: a sequence of steps. A step is one byte, the kind in its lower three bits and a small number in the upper five, and for some kinds
+//! a length byte and as many bytes.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use packrat_eack::{Encoding, Identifier, Sketch, SketchLimits};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
+use packrat_estimate::Timestamp;
+use packrat_wire::control::{Control, VERSION};
+use packrat_wire::handshake::{Established, Initiator, Wishes};
+use packrat_wire::identifier::IdentifierScheme;
+use packrat_wire::message::{Eack, Message};
+use packrat_wire::seal::MAXIMUM_PLAINTEXT;
+
+const CACHE_BYTES: usize = 32 * 1024;
+const REPAIR_BUDGET: f64 = 0.25;
+/// What a flow may spend on repairs before it has forwarded anything, and what may come on top for a datagram.
+const REPAIR_BURST: u64 = 64 * 1024;
+const NONCE: u64 = 7;
+
+struct World {
+    flow: Flow,
+    client: Established,
+    /// The client's sketch: what it says that it has received.
+    claimed: Sketch,
+    identifiers: Vec<Identifier>,
+    forwarded: Vec<Vec<u8>>,
+    forwarded_bytes: u64,
+    repaired_bytes: u64,
+    epoch: u16,
+    now: Timestamp,
+    out: Outbox,
+}
+
+/// Runs the steps; panics when the gateway does something that it must not.
+pub(crate) fn gateway(data: &[u8]) {
+    let config = GatewayConfig {
+        cache_bytes_per_flow: CACHE_BYTES,
+        repair_budget: REPAIR_BUDGET,
+        ..GatewayConfig::default()
+    };
+    let gateway = Gateway::new(config, [3; 32], [4; 32]);
+    let peer = SocketAddr::from(([192, 0, 2, 1], 5000));
+    let mut world = World::begin(&gateway, peer);
+    let mut rest = data;
+    while let Some((&step, tail)) = rest.split_first() {
+        rest = tail;
+        let (kind, number) = (step & 7, usize::from(step >> 3));
+        match kind {
+            0 => (0..=number).for_each(|_| world.forward(number * 47)),
+            1 => world.claim(number),
+            2 => {
+                world.now = world.now + Duration::from_millis(number as u64);
+                if world.flow.next_timeout().is_some_and(|at| at <= world.now) {
+                    world.flow.handle_timeout(world.now, &mut world.out);
+                }
+            }
+            3 => world.say_eack(number, take(&mut rest)),
+            4 => world.epoch = world.epoch.wrapping_add(number as u16),
+            5 => {
+                let plaintext = take(&mut rest);
+                world.say(plaintext);
+            }
+            6 => {
+                let mut datagram = world.seal(take(&mut rest));
+                if number % 2 == 1
+                    && let Some(byte) = datagram.last_mut()
+                {
+                    *byte ^= 1;
+                }
+                let from = SocketAddr::from(([198, 51, 100, number as u8], 1));
+                world.flow.control_from_elsewhere(&datagram, from, world.now, &mut world.out);
+            }
+            _ => {
+                let datagram = take(&mut rest);
+                let mut out = Outbox::new();
+                if let Received::ForFlow = gateway.receive(datagram, peer, world.now, &mut out) {
+                    world.flow.control(datagram, world.now, &mut world.out);
+                }
+                assert!(out.datagrams().map(<[u8]>::len).sum::<usize>() <= datagram.len(), "amplified");
+            }
+        }
+        world.check();
+    }
+}
+
+/// A length byte, and as many bytes as it says, as far as there are any.
+fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+    let Some((&length, tail)) = rest.split_first() else { return &[] };
+    let (taken, tail) = tail.split_at(tail.len().min(usize::from(length)));
+    *rest = tail;
+    taken
+}
+
+impl World {
+    fn begin(gateway: &std::sync::Arc<Gateway>, peer: SocketAddr) -> Self {
+        let (now, mut out) = (Timestamp::from_millis(1000), Outbox::new());
+        let (mut discover, mut init) = (Vec::new(), Vec::new());
+        Control::Discover { nonce: NONCE, versions: &[VERSION] }.encode(&mut discover);
+        gateway.receive(&discover, peer, now, &mut out);
+        let offer = out.datagrams().next().expect("an Offer").to_vec();
+        let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else {
+            panic!("not an Offer")
+        };
+        let limits = SketchLimits { coded_symbols: 191, power_sums: 129 };
+        let maximum_hold = Duration::from_millis(120);
+        let wishes = Wishes { scheme: IdentifierScheme::Trailer, limits, maximum_hold, token: Vec::new() };
+        let initiator = Initiator::new([1; 32], nonce, wishes, None);
+        let noise = initiator.message().expect("the first message");
+        Control::Init { nonce, cookie_time, cookie, noise: &noise }.encode(&mut init);
+        out.clear();
+        let Received::Begin(begin) = gateway.receive(&init, peer, now, &mut out) else {
+            panic!("no session")
+        };
+        let mut flow = Flow::new(std::sync::Arc::clone(gateway));
+        flow.begin(begin, [2; 32], now, &mut out);
+        let init_ack = out.datagrams().next().expect("an InitAck").to_vec();
+        let Ok(Control::InitAck { noise, .. }) = Control::decode(&init_ack) else { panic!("not an InitAck") };
+        let client = initiator.finish(noise).expect("the end of the handshake");
+        let claimed = Sketch::new(client.terms.sketch_key(), client.terms.limits);
+        Self {
+            flow,
+            client,
+            claimed,
+            identifiers: Vec::new(),
+            forwarded: Vec::new(),
+            forwarded_bytes: 0,
+            repaired_bytes: 0,
+            epoch: 0,
+            now,
+            out: Outbox::new(),
+        }
+    }
+
+    fn forward(&mut self, length: usize) {
+        let mut datagram = vec![0xa5; length + 24];
+        let number = self.forwarded.len() as u64;
+        datagram[length..length + 8].copy_from_slice(&number.to_le_bytes());
+        datagram[length + 16..].copy_from_slice(&(number + 1).to_le_bytes());
+        let key = self.client.terms.identifier_key();
+        self.identifiers.push(key.identify(self.client.terms.scheme, &datagram));
+        self.flow.forward(&datagram, self.now);
+        self.forwarded_bytes += datagram.len() as u64;
+        self.forwarded.push(datagram);
+    }
+
+    /// The client says that it has the datagram that was forwarded `back` before the last.
+    fn claim(&mut self, back: usize) {
+        let identifier = self.identifiers.len().checked_sub(back + 1).map(|at| self.identifiers[at]);
+        self.claimed.insert(identifier.unwrap_or(Identifier::from_hash(back as u64)));
+    }
+
+    /// An eACK of the claimed set. `details`: how far back the newest and the anchor are, the encoding, the holes.
+    fn say_eack(&mut self, number: usize, details: &[u8]) {
+        let detail = |at: usize| details.get(at).copied().unwrap_or_default();
+        let back = |at: u8| self.identifiers.iter().rev().nth(usize::from(at)).copied();
+        let count = detail(2);
+        let encoding =
+            if number & 1 == 0 { Encoding::PowerSums { count } } else { Encoding::CodedSymbols { count } };
+        let mut prefix = Vec::new();
+        let encoding = Encoding::from_wire(encoding.to_wire()).unwrap_or(Encoding::PowerSums { count: 2 });
+        if self.claimed.write_prefix(encoding, &mut prefix).is_err() {
+            return;
+        }
+        let eack = Eack {
+            epoch: self.epoch,
+            echo: number & 2 != 0,
+            newest: back(detail(0)).filter(|_| number & 4 == 0),
+            newest_age: Duration::from_millis(u64::from(detail(4))),
+            holes: detail(3),
+            anchor: back(detail(1)).filter(|_| number & 8 != 0),
+            encoding,
+            prefix: &prefix,
+        };
+        let mut plaintext = Vec::new();
+        Message::Eack(eack).encode(&mut plaintext);
+        self.say(&plaintext);
+    }
+
+    fn seal(&mut self, plaintext: &[u8]) -> Vec<u8> {
+        let mut datagram = Vec::new();
+        let plaintext = &plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)];
+        self.client.sealer.seal(plaintext, &mut datagram).expect("short enough");
+        datagram
+    }
+
+    fn say(&mut self, plaintext: &[u8]) {
+        let datagram = self.seal(plaintext);
+        self.flow.control(&datagram, self.now, &mut self.out);
+    }
+
+    /// Whatever the gateway sends is a repair of what it has forwarded, or authentic; and it keeps within its limits.
+    fn check(&mut self) {
+        let mut plaintext = Vec::new();
+        for datagram in self.out.datagrams() {
+            match Control::decode(datagram) {
+                Ok(Control::Sealed { .. }) => {
+                    self.client.opener.open(datagram, &mut plaintext).expect("authentic and new");
+                    assert!(Message::decode(&plaintext).is_ok(), "the gateway said nonsense");
+                }
+                Ok(Control::Refusal { .. }) => {}
+                Ok(other) => panic!("the gateway said {other:?}"),
+                Err(_) => {
+                    assert!(self.forwarded.iter().any(|known| known == datagram), "never forwarded");
+                    self.repaired_bytes += datagram.len() as u64;
+                }
+            }
+        }
+        self.out.clear();
+        let allowed = REPAIR_BURST + (self.forwarded_bytes as f64 * REPAIR_BUDGET) as u64;
+        assert!(self.repaired_bytes <= allowed, "{} of {allowed} bytes", self.repaired_bytes);
+        assert!(self.flow.gauges().cache_bytes <= CACHE_BYTES as u64);
+    }
+}

@@ -1,0 +1,7 @@
+//! Arbitrary steps of a client and of time into a gateway; see the entry function.
+#![no_main]
+
+#[path = "../entry/gateway.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::gateway(data));
