@@ -75,6 +75,10 @@ metrics! {
     HandshakesRefusedDisabled Counter "handshakes_refused_disabled_total" "Handshakes refused: the route is not assisted.";
     HandshakesRefusedCookie Counter "handshakes_refused_cookie_total" "Handshakes refused: the cookie is not valid (any more).";
     HandshakesRefusedFull Counter "handshakes_refused_full_total" "Handshakes refused: no room for another session.";
+    HandshakesRefusedTokenMissing Counter "handshakes_refused_token_missing_total" "Handshakes refused: a token is required and the client brought none.";
+    HandshakesRefusedTokenExpired Counter "handshakes_refused_token_expired_total" "Handshakes refused: the token has expired.";
+    HandshakesRefusedTokenForged Counter "handshakes_refused_token_forged_total" "Handshakes refused: the token is malformed, forged, or made with a key that is not in force.";
+    HandshakesRefusedTokenElsewhere Counter "handshakes_refused_token_elsewhere_total" "Handshakes refused: the token is for another route or another network.";
     HandshakesMalformed Counter "handshakes_malformed_total" "Control datagrams dropped because they are malformed.";
 }
 
@@ -87,6 +91,10 @@ pub(crate) const fn handshake(outcome: HandshakeOutcome) -> Metric {
         HandshakeOutcome::RefusedDisabled => Metric::HandshakesRefusedDisabled,
         HandshakeOutcome::RefusedCookie => Metric::HandshakesRefusedCookie,
         HandshakeOutcome::RefusedFull => Metric::HandshakesRefusedFull,
+        HandshakeOutcome::RefusedTokenMissing => Metric::HandshakesRefusedTokenMissing,
+        HandshakeOutcome::RefusedTokenExpired => Metric::HandshakesRefusedTokenExpired,
+        HandshakeOutcome::RefusedTokenForged => Metric::HandshakesRefusedTokenForged,
+        HandshakeOutcome::RefusedTokenElsewhere => Metric::HandshakesRefusedTokenElsewhere,
         HandshakeOutcome::Malformed => Metric::HandshakesMalformed,
         _ => Metric::ControlDropped,
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use packrat_estimate::Timestamp;
-use packrat_wire::control::{Control, RefusalReason};
+use packrat_wire::control::Control;
 use packrat_wire::handshake::{Terms, respond};
 use packrat_wire::message::GoodbyeReason;
 
@@ -55,7 +55,7 @@ impl Flow {
         // A client that begins anew gives its old session up first, so that its limits count it once.
         self.end(Side::Client, GoodbyeReason::Done, out);
         let Some(share) = Share::new(&self.gateway, begin.peer.ip(), now) else {
-            return refuse(begin.nonce, RefusalReason::Full, out);
+            return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out);
         };
         let gateway = &self.gateway;
         let answered = respond(seed, &gateway.static_key, begin.nonce, &begin.noise, |wishes, random| {

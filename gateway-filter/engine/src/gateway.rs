@@ -1,17 +1,20 @@
 //! What all flows of a gateway share, and the first, stateless look at a control datagram.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use packrat_estimate::Timestamp;
 use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
+use packrat_wire::handshake::wishes_in;
 
 use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
 use crate::outbox::Outbox;
 use crate::sources::Sources;
+use crate::tokens::{TokenPolicy, TokenRefusal};
 
 /// What every flow of a gateway shares: static key, cookie key, limits, total cache use, total repair budget.
 pub struct Gateway {
@@ -22,7 +25,13 @@ pub struct Gateway {
     pub(crate) sessions: AtomicUsize,
     pub(crate) sources: Sources,
     cookies: CookieKey,
+    tokens: RwLock<TokenPolicy>,
+    /// Seconds since 1970 at [`Timestamp::ZERO`]; [`UNKNOWN`] until the shell has said so.
+    unix_origin: AtomicU64,
 }
+
+/// The shell has not said what time it is.
+const UNKNOWN: u64 = u64::MAX;
 
 impl core::fmt::Debug for Gateway {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -56,6 +65,14 @@ pub enum HandshakeOutcome {
     RefusedCookie,
     /// Refused, as the client was told: no room for another session.
     RefusedFull,
+    /// Refused, as the client was told: a token is required and there is none.
+    RefusedTokenMissing,
+    /// Refused, as the client was told: the token has expired.
+    RefusedTokenExpired,
+    /// Refused, as the client was told: the token is malformed, forged, or made with a key that is not in force.
+    RefusedTokenForged,
+    /// Refused, as the client was told: the token is for another route or another network.
+    RefusedTokenElsewhere,
     /// A sealed datagram for no session that exists; the client was told.
     RefusedSession,
     /// Dropped: malformed.
@@ -73,14 +90,34 @@ impl HandshakeOutcome {
             Self::RefusedDisabled => "refused_disabled",
             Self::RefusedCookie => "refused_cookie",
             Self::RefusedFull => "refused_full",
+            Self::RefusedTokenMissing => "refused_token_missing",
+            Self::RefusedTokenExpired => "refused_token_expired",
+            Self::RefusedTokenForged => "refused_token_forged",
+            Self::RefusedTokenElsewhere => "refused_token_elsewhere",
             Self::RefusedSession => "refused_session",
             Self::Malformed => "malformed",
             Self::Accepted => "accepted",
         }
     }
+
+    /// What the client is told.
+    const fn refusal(self) -> Option<RefusalReason> {
+        Some(match self {
+            Self::RefusedVersion => RefusalReason::Version,
+            Self::RefusedDisabled => RefusalReason::Disabled,
+            Self::RefusedCookie => RefusalReason::Cookie,
+            Self::RefusedFull => RefusalReason::Full,
+            Self::RefusedSession => RefusalReason::Session,
+            Self::RefusedTokenMissing
+            | Self::RefusedTokenExpired
+            | Self::RefusedTokenForged
+            | Self::RefusedTokenElsewhere => RefusalReason::Token,
+            Self::Offered | Self::Malformed | Self::Accepted => return None,
+        })
+    }
 }
 
-/// A validated Init: its cookie proves that the client receives at its address.
+/// A validated Init: its cookie proves that the client receives at its address, and its token (where one is asked for) was right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begin {
     pub(crate) peer: SocketAddr,
@@ -99,7 +136,34 @@ impl Gateway {
             cache_bytes: AtomicUsize::new(0),
             sessions: AtomicUsize::new(0),
             cookies: CookieKey::new(secret),
+            tokens: RwLock::default(),
+            unix_origin: AtomicU64::new(UNKNOWN),
         })
+    }
+
+    /// Puts a token policy in force ([`TokenPolicy::Off`] until then), for example with a new key; sessions that exist are not touched.
+    /// Tokens expire by the calendar: tell [`Self::set_unix_origin`], too.
+    pub fn set_tokens(&self, policy: TokenPolicy) {
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// Says what the calendar's time was at [`Timestamp::ZERO`], as time since 1970. Whoever sets the clock right says so again. Before
+    /// the first call every token counts as expired.
+    pub fn set_unix_origin(&self, origin: Duration) {
+        self.unix_origin.store(origin.as_secs(), Ordering::Relaxed);
+    }
+
+    /// Whether a client that brings this first Noise message may be assisted, as far as tokens are concerned. Comes before everything
+    /// that costs more than a hash.
+    fn admit(&self, noise: &[u8], peer: SocketAddr, now: Timestamp) -> Result<(), TokenRefusal> {
+        let policy = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        if *policy == TokenPolicy::Off {
+            return Ok(());
+        }
+        let wishes = wishes_in(noise).map_err(|_| TokenRefusal::Forged)?;
+        let origin = self.unix_origin.load(Ordering::Relaxed);
+        let since = now.saturating_since(Timestamp::ZERO).as_secs();
+        policy.admit(&wishes.token, origin.saturating_add(since), peer.ip())
     }
 
     /// The limits and policies.
@@ -121,9 +185,9 @@ impl Gateway {
         };
         match control {
             Control::Discover { nonce, versions } => Received::Done(if !self.config.assist {
-                refuse(nonce, RefusalReason::Disabled, out)
+                refuse(nonce, HandshakeOutcome::RefusedDisabled, out)
             } else if !versions.contains(&VERSION) {
-                refuse(nonce, RefusalReason::Version, out)
+                refuse(nonce, HandshakeOutcome::RefusedVersion, out)
             } else {
                 let (cookie_time, cookie) = self.cookies.make(peer, nonce, now);
                 out.send(|bytes| {
@@ -133,9 +197,11 @@ impl Gateway {
             }),
             Control::Init { nonce, cookie_time, cookie, noise } => {
                 if !self.config.assist {
-                    Received::Done(refuse(nonce, RefusalReason::Disabled, out))
+                    Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
                 } else if !self.cookies.check(peer, nonce, cookie_time, &cookie, now) {
-                    Received::Done(refuse(nonce, RefusalReason::Cookie, out))
+                    Received::Done(refuse(nonce, HandshakeOutcome::RefusedCookie, out))
+                } else if let Err(refusal) = self.admit(noise, peer, now) {
+                    Received::Done(refuse(nonce, refusal.outcome(), out))
                 } else {
                     Received::Begin(Begin { peer, nonce, noise: noise.to_vec() })
                 }
@@ -152,22 +218,19 @@ impl Gateway {
         match Control::decode(datagram) {
             // Never more bytes out than in.
             Ok(Control::Sealed { session, counter, ciphertext }) if ciphertext.len() >= 16 => {
-                refuse(session_nonce(session, counter), RefusalReason::Session, out)
+                refuse(session_nonce(session, counter), HandshakeOutcome::RefusedSession, out)
             }
             _ => HandshakeOutcome::Malformed,
         }
     }
 }
 
-pub(crate) fn refuse(nonce: u64, reason: RefusalReason, out: &mut Outbox) -> HandshakeOutcome {
-    out.send(|bytes| Control::Refusal { nonce, reason, versions: &[VERSION] }.encode(bytes));
-    match reason {
-        RefusalReason::Version => HandshakeOutcome::RefusedVersion,
-        RefusalReason::Disabled => HandshakeOutcome::RefusedDisabled,
-        RefusalReason::Full => HandshakeOutcome::RefusedFull,
-        RefusalReason::Cookie => HandshakeOutcome::RefusedCookie,
-        RefusalReason::Session => HandshakeOutcome::RefusedSession,
+/// Tells the client of a refusal.
+pub(crate) fn refuse(nonce: u64, outcome: HandshakeOutcome, out: &mut Outbox) -> HandshakeOutcome {
+    if let Some(reason) = outcome.refusal() {
+        out.send(|bytes| Control::Refusal { nonce, reason, versions: &[VERSION] }.encode(bytes));
     }
+    outcome
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ mod outbox;
 mod repair;
 mod session;
 mod sources;
+mod tokens;
 
 pub use config::GatewayConfig;
 pub use counters::{FlowCounters, FlowGauges};
@@ -41,4 +42,6 @@ pub use event::{Event, Side};
 pub use flow::{Elsewhere, Flow};
 pub use gateway::{Begin, Gateway, HandshakeOutcome, Received};
 pub use outbox::Outbox;
+pub use packrat_assist_token as assist_token;
 pub use packrat_wire::handshake::public_key;
+pub use tokens::{TokenCheck, TokenPolicy};

@@ -49,3 +49,6 @@ pub use binding::{Binding, BindingError};
 pub use claims::{Claims, MAXIMUM_LENGTH, RouteHash, TokenError, verify};
 pub use key::{Key, KeyError, Keys};
 pub use text::{from_text, to_text};
+
+/// Where a gateway's HTTPS listener issues tokens (a well-known URI, RFC 8615).
+pub const WELL_KNOWN_PATH: &str = "/.well-known/packrat";

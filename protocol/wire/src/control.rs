@@ -55,6 +55,8 @@ pub enum RefusalReason {
     /// The gateway has no such session (any more). The nonce is the session and the counter of the sealed datagram. Not authenticated, so
     /// the client only asks again before it believes it (as with RFC 9000 section 10.3's stateless reset, without its token).
     Session = 5,
+    /// The Init brings no token that this gateway accepts, and it asks for one.
+    Token = 6,
 }
 
 impl RefusalReason {
@@ -65,6 +67,7 @@ impl RefusalReason {
             3 => Self::Full,
             4 => Self::Cookie,
             5 => Self::Session,
+            6 => Self::Token,
             _ => return Err(DecodeError::Field("reason")),
         })
     }

@@ -233,6 +233,17 @@ impl Established {
     }
 }
 
+/// The wishes in a client's first Noise message, before any work is done for it: in this pattern the message is the client's ephemeral
+/// key and the payload in the clear. Nobody vouches for them yet; [`respond`] binds them into the transcript.
+///
+/// # Errors
+/// The message is too short, or its payload makes no sense.
+pub fn wishes_in(message: &[u8]) -> Result<Wishes, DecodeError> {
+    let mut reader = Reader::new(message);
+    let _ephemeral_key: [u8; 32] = reader.array()?;
+    Wishes::decode(reader.rest())
+}
+
 /// The gateway's half: reads a client's first message and answers it.
 ///
 /// `seed`: 32 fresh random bytes; `static_key`: the gateway's private key. `grant` turns the client's wishes into terms.
@@ -338,6 +349,15 @@ mod tests {
         let mut secret = [0; 32];
         random(&mut secret);
         Terms { session: 7, scheme: wishes.scheme, limits: wishes.limits, cache_bytes: 1 << 20, secret }
+    }
+
+    #[test]
+    fn wishes_can_be_read_before_the_answer_is_worked_out() {
+        let message = Initiator::new([1; 32], 99, wishes(), None).message().unwrap();
+        assert_eq!(wishes_in(&message).unwrap(), wishes());
+        for length in 0..message.len() {
+            assert!(wishes_in(&message[..length]).is_err(), "{length}");
+        }
     }
 
     #[test]
