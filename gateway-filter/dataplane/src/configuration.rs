@@ -5,8 +5,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use packrat_engine::TokenPolicy;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
+
+use crate::tokens::{Tokens, read_lines};
 
 /// Longest name of a route or gateway, in bytes; names become label values of metrics.
 pub const MAXIMUM_NAME_BYTES: usize = 253;
@@ -49,6 +52,15 @@ pub struct RouteConfig {
     /// A file with the static key: 32 raw bytes, or 64 hexadecimal digits with optional white space around them.
     #[serde(default)]
     pub static_key_file: Option<PathBuf>,
+    /// Whether clients need a token to be assisted.
+    #[serde(default)]
+    pub tokens: Tokens,
+    /// The keys of the token endpoint, each `identifier:64 hexadecimal digits`: the current one, then the previous one.
+    #[serde(default)]
+    pub token_keys: Vec<Hidden>,
+    /// A file with these keys, one in a line.
+    #[serde(default)]
+    pub token_keys_file: Option<PathBuf>,
 }
 
 /// A secret that does not show up in logs.
@@ -75,6 +87,8 @@ pub struct RouteSummary {
     pub idle_timeout_seconds: u64,
     /// Sessions that may exist at once.
     pub maximum_sessions: u64,
+    /// Whether clients need a token to be assisted.
+    pub tokens: Tokens,
 }
 
 /// Why a configuration is refused.
@@ -92,8 +106,8 @@ pub enum ConfigurationError {
         /// What is wrong, and what would be right.
         problem: String,
     },
-    /// The file with the static key cannot be read.
-    #[error("the file of the static key {path} cannot be read: {source}; check the path and its permissions")]
+    /// A file with a static key or token keys cannot be read.
+    #[error("the key file {path} cannot be read: {source}; check the path and its permissions")]
     KeyFile {
         /// The file.
         path: PathBuf,
@@ -129,6 +143,9 @@ impl RouteConfig {
             maximum_sessions: default_maximum_sessions(),
             static_key: None,
             static_key_file: None,
+            tokens: Tokens::Off,
+            token_keys: Vec::new(),
+            token_keys_file: None,
         };
         config.checked()
     }
@@ -189,6 +206,16 @@ impl RouteConfig {
             "static_key",
             "and `static_key_file` are both given; give one of them",
         )?;
+        require(
+            self.token_keys.is_empty() || self.token_keys_file.is_none(),
+            "token_keys",
+            "and `token_keys_file` are both given; give one of them",
+        )?;
+        require(
+            self.tokens == Tokens::Off || !self.token_keys.is_empty() || self.token_keys_file.is_some(),
+            "tokens",
+            "cannot be verified without `token_keys` or `token_keys_file`",
+        )?;
         Ok(self)
     }
 
@@ -223,6 +250,24 @@ impl RouteConfig {
         })
     }
 
+    /// The engine's policy, with the keys that are configured.
+    ///
+    /// # Errors
+    /// When a text is not a key, there are more than two, or the file cannot be read.
+    pub fn read_token_policy(&self) -> Result<TokenPolicy, ConfigurationError> {
+        match &self.token_keys_file {
+            Some(path) if self.tokens != Tokens::Off => {
+                let content = read_lines(path)?;
+                let lines = content.lines().map(str::trim).filter(|line| !line.is_empty());
+                self.tokens.policy(&self.route, lines, "token_keys_file")
+            }
+            _ => {
+                let texts = self.token_keys.iter().map(|Hidden(text)| text.as_str());
+                self.tokens.policy(&self.route, texts, "token_keys")
+            }
+        }
+    }
+
     /// What can be shown to an operator.
     pub fn summary(&self) -> RouteSummary {
         RouteSummary {
@@ -231,6 +276,7 @@ impl RouteConfig {
             assist: self.assist,
             idle_timeout_seconds: self.idle_timeout_seconds,
             maximum_sessions: self.maximum_sessions,
+            tokens: self.tokens,
         }
     }
 }
@@ -377,9 +423,32 @@ mod tests {
             (format!(r#"{{{endpoints},"maximum_sessions":"-5"}}"#), "whole number"),
             (format!(r#"{{{endpoints},"cache_bytes_total":1}}"#), "cache_bytes_total"),
             (format!(r#"{{{endpoints},"static_key":"ab","static_key_file":"x"}}"#), "static_key"),
+            (format!(r#"{{{endpoints},"token_keys":["1:00"],"token_keys_file":"x"}}"#), "token_keys_file"),
+            (format!(r#"{{{endpoints},"tokens":"required"}}"#), "token_keys"),
+            (format!(r#"{{{endpoints},"tokens":"perhaps"}}"#), "perhaps"),
         ] {
             assert!(refused(&text).contains(part), "{text}: {}", refused(&text));
         }
+    }
+
+    #[test]
+    fn token_keys_inline_and_in_a_file() {
+        let lines = format!("2:{}\n\n 1:{}\n", "02".repeat(32), "01".repeat(32));
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("keys");
+        std::fs::write(&file, &lines).unwrap();
+        let mut config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
+        config.token_keys_file = Some(file.clone());
+        assert_eq!(config.read_token_policy().unwrap(), TokenPolicy::Off);
+        config.tokens = Tokens::Required;
+        let from_file = config.read_token_policy().unwrap();
+        config.token_keys = lines.split_whitespace().map(|line| Hidden(line.to_owned())).collect();
+        config.token_keys_file = None;
+        assert_eq!(config.read_token_policy().unwrap(), from_file);
+        assert!(matches!(from_file, TokenPolicy::Required(check) if check.keys.previous.is_some()));
+        assert!(!format!("{config:?}").contains("0202"));
+        config.token_keys_file = Some(directory.path().join("nothing"));
+        assert!(config.read_token_policy().unwrap_err().to_string().contains("cannot be read"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use packrat_estimate::Timestamp;
 
@@ -65,6 +65,12 @@ pub(crate) struct Environment {
 impl Environment {
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_micros(u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// What the calendar's time was at the origin of [`Self::now`], since 1970; changes when the clock is set.
+    pub(crate) fn unix_origin(&self) -> Duration {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        unix.saturating_sub(self.origin.elapsed())
     }
 
     /// A number that was not used before in this dataplane.

@@ -15,6 +15,7 @@ use crate::metrics::{Metric, handshake};
 use crate::route::{Route, random_bytes};
 use crate::session::{ClientPath, Session, SessionTable, send_outbox};
 use crate::socket::{Ecn, Piece, Sender, canonical, send_connected};
+use crate::tokens::Tokens;
 
 /// One datagram of a client, or several of the same size (the last may be shorter) that the kernel put together.
 #[derive(Debug, Clone, Copy)]
@@ -124,6 +125,9 @@ impl Ingress {
         self.outbox.clear();
         // A panic leaves nothing behind that is used again: `receive` keeps no state, the outbox is cleared.
         let engine = Arc::clone(&settings.engine);
+        if settings.config.tokens != Tokens::Off {
+            engine.set_unix_origin(environment.unix_origin());
+        }
         let outbox = &mut self.outbox;
         let received = guarded(&route, &environment.logger, || engine.receive(datagram, client, now, outbox));
         match received {

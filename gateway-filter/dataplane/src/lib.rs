@@ -27,12 +27,19 @@
 //!   "residual_loss_target": 0.00001,
 //!   "idle_timeout_seconds": 120,
 //!   "maximum_sessions": 100000,
-//!   "static_key_file": "/etc/packrat/static.key"
+//!   "static_key_file": "/etc/packrat/static.key",
+//!   "tokens": "off",
+//!   "token_keys_file": "/etc/packrat/token.keys"
 //! }
 //! ```
 //!
 //! `route` and `endpoints` are required, everything else has the default shown (`gateway`: `"packrat"`; without
 //! `static_key` (64 hexadecimal digits) or `static_key_file` (the same text, or 32 raw bytes) a random key is made at start).
+//!
+//! `tokens` says whether clients need an assist token (`"off"`, `"optional"`, `"required"`) from the token endpoint (`packrat-token`).
+//! Its keys are `token_keys`, a list of one or two texts `identifier:64 hexadecimal digits`, the current key first and then the previous
+//! one, or the lines of `token_keys_file`. To rotate: add the new key in the second place here, let the endpoint issue with it, then
+//! move it to the first place; sessions that exist are not touched.
 //!
 //! # Metrics
 //!
@@ -67,6 +74,7 @@ mod poller;
 mod route;
 mod session;
 pub mod socket;
+mod tokens;
 mod upstream;
 mod worker;
 
@@ -75,3 +83,4 @@ pub use dataplane::{Dataplane, DataplaneError, Options};
 pub use downstream::Attachment;
 pub use ingress::{ClientDatagrams, Ingress};
 pub use route::Route;
+pub use tokens::Tokens;

@@ -43,6 +43,7 @@ impl Settings {
             Some(previous) => previous.secret,
             None => random_bytes().map_err(ConfigurationError::Random)?,
         };
+        let tokens = config.read_token_policy()?;
         let limits = engine_config(&config);
         let engine = match previous {
             Some(previous) if previous.static_key == static_key && *previous.engine.config() == limits => {
@@ -50,6 +51,8 @@ impl Settings {
             }
             _ => Gateway::new(limits, static_key, secret),
         };
+        // Another key of the tokens is no reason for another engine.
+        engine.set_tokens(tokens);
         Ok(Self { config, engine, static_key, secret })
     }
 
@@ -110,7 +113,7 @@ impl Route {
     /// Puts a new configuration in force; on an error the old one stays.
     pub(crate) fn reconfigure(&self, config: RouteConfig) -> Result<(), ConfigurationError> {
         let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
-        if settings.config == config && config.static_key_file.is_none() {
+        if settings.config == config && config.static_key_file.is_none() && config.token_keys_file.is_none() {
             return Ok(());
         }
         *settings = Arc::new(Settings::new(config, Some(&settings))?);
