@@ -17,21 +17,34 @@ pub(crate) struct Assistance {
     engine: Arc<Gateway>,
     /// What this flow has added to the levels of the route.
     reported: Reported,
+    /// The session that this flow is known by in the route's index.
+    indexed: Option<u32>,
+    /// Nothing begins any more.
+    ended: bool,
 }
 
 impl Assistance {
     pub(crate) fn new(engine: Arc<Gateway>) -> Self {
-        Self { flow: Flow::new(Arc::clone(&engine)), engine, reported: Reported::default() }
+        Self {
+            flow: Flow::new(Arc::clone(&engine)),
+            engine,
+            reported: Reported::default(),
+            indexed: None,
+            ended: false,
+        }
     }
 
     /// Calls the engine for this flow. After a panic in it the flow continues without assistance, as if the client had
-    /// never asked for it.
+    /// never asked for it. `None` also after the session has ended.
     pub(crate) fn run<R>(
         &mut self,
         route: &Route,
         logger: &Logger,
         action: impl FnOnce(&mut Flow) -> R,
     ) -> Option<R> {
+        if self.ended {
+            return None;
+        }
         // Nothing of the flow is looked at after a panic: it is replaced as a whole.
         let result = guarded(route, logger, || action(&mut self.flow));
         if result.is_none() {
@@ -77,8 +90,16 @@ impl Assistance {
 
     /// The session has ended: none of its levels counts any more.
     pub(crate) fn finish(&mut self, route: &Route, logger: &Logger) {
+        self.ended = true;
         self.settle(route, logger);
         route.metrics().replace_levels(&mut self.reported, &FlowGauges::default());
+    }
+
+    /// When the flow's session is another one than at the last call: the one before, and the one now.
+    pub(crate) fn renamed(&mut self) -> Option<(Option<u32>, Option<u32>)> {
+        let (before, now) = (self.indexed, if self.ended { None } else { self.flow.session() });
+        self.indexed = now;
+        (before != now).then_some((before, now))
     }
 }
 

@@ -46,6 +46,14 @@ pub struct RouteConfig {
     /// Sessions that may exist at once; datagrams of further clients are dropped and counted.
     #[serde(default = "default_maximum_sessions", deserialize_with = "whole_number")]
     pub maximum_sessions: u64,
+    /// Assisted sessions that clients of one address (IPv6: of one /64) may have at the same time; further ones are refused
+    /// assistance and forwarded plainly.
+    #[serde(default = "default_sessions_per_source", deserialize_with = "small_whole_number")]
+    pub sessions_per_source: u32,
+    /// Assisted sessions that clients of one address (IPv6: of one /64) may begin per second, with bursts of as many; further
+    /// ones are refused assistance and forwarded plainly.
+    #[serde(default = "default_handshakes_per_second_per_source", deserialize_with = "small_whole_number")]
+    pub handshakes_per_second_per_source: u32,
     /// The gateway's 32-byte static private key (X25519) as 64 hexadecimal digits.
     #[serde(default)]
     pub static_key: Option<Hidden>,
@@ -141,6 +149,8 @@ impl RouteConfig {
             residual_loss_target: default_residual_loss_target(),
             idle_timeout_seconds: default_idle_timeout(),
             maximum_sessions: default_maximum_sessions(),
+            sessions_per_source: default_sessions_per_source(),
+            handshakes_per_second_per_source: default_handshakes_per_second_per_source(),
             static_key: None,
             static_key_file: None,
             tokens: Tokens::Off,
@@ -201,6 +211,16 @@ impl RouteConfig {
             "must be between 1 and 86400",
         )?;
         require(self.maximum_sessions > 0, "maximum_sessions", "must be at least 1")?;
+        require(
+            self.sessions_per_source > 0,
+            "sessions_per_source",
+            "must be at least 1; to assist nobody set `assist` to false",
+        )?;
+        require(
+            self.handshakes_per_second_per_source > 0,
+            "handshakes_per_second_per_source",
+            "must be at least 1; to assist nobody set `assist` to false",
+        )?;
         require(
             self.static_key.is_none() || self.static_key_file.is_none(),
             "static_key",
@@ -305,6 +325,12 @@ const fn default_idle_timeout() -> u64 {
 const fn default_maximum_sessions() -> u64 {
     100_000
 }
+const fn default_sessions_per_source() -> u32 {
+    4096
+}
+const fn default_handshakes_per_second_per_source() -> u32 {
+    100
+}
 
 fn decode_hexadecimal(text: &[u8]) -> Option<[u8; 32]> {
     let digit = |byte: u8| (byte as char).to_digit(16).and_then(|value| u8::try_from(value).ok());
@@ -352,6 +378,13 @@ fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Er
     deserializer.deserialize_any(WholeNumber)
 }
 
+/// Reads a whole number below 2^32, written in any of the same ways.
+fn small_whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let value = whole_number(deserializer)?;
+    u32::try_from(value)
+        .map_err(|_| de::Error::invalid_value(de::Unexpected::Unsigned(value), &"a whole number below 2^32"))
+}
+
 /// Reads a number that may be written as `0.25` or `"0.25"`, for the same reason.
 fn fraction<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     struct Fraction;
@@ -393,9 +426,10 @@ mod tests {
 
     #[test]
     fn defaults_and_floating_point_numbers() {
-        let text = br#"{"maximum_sessions":1e3,"route":"web","endpoints":["192.0.2.1:443","[2001:db8::1]:443"],"idle_timeout_seconds":30.0,"cache_bytes_total":"5000000000","repair_budget":"0.3","residual_loss_target":1e-6}"#;
+        let text = br#"{"maximum_sessions":1e3,"sessions_per_source":16.0,"route":"web","endpoints":["192.0.2.1:443","[2001:db8::1]:443"],"idle_timeout_seconds":30.0,"cache_bytes_total":"5000000000","repair_budget":"0.3","residual_loss_target":1e-6}"#;
         let config = RouteConfig::from_json(text).unwrap();
         assert_eq!(config.maximum_sessions, 1000);
+        assert_eq!((config.sessions_per_source, config.handshakes_per_second_per_source), (16, 100));
         assert_eq!(config.cache_bytes_total, 5_000_000_000);
         assert_eq!((config.repair_budget, config.residual_loss_target), (0.3, 1e-6));
         assert_eq!(config.idle_timeout(), Duration::from_secs(30));
@@ -422,6 +456,13 @@ mod tests {
             (format!(r#"{{{endpoints},"maximum_sessions":1.5}}"#), "whole number"),
             (format!(r#"{{{endpoints},"maximum_sessions":"-5"}}"#), "whole number"),
             (format!(r#"{{{endpoints},"cache_bytes_total":1}}"#), "cache_bytes_total"),
+            (format!(r#"{{{endpoints},"sessions_per_source":0}}"#), "sessions_per_source"),
+            (format!(r#"{{{endpoints},"sessions_per_source":4294967296}}"#), "below 2^32"),
+            (
+                format!(r#"{{{endpoints},"handshakes_per_second_per_source":"0"}}"#),
+                "handshakes_per_second_per_source",
+            ),
+            (format!(r#"{{{endpoints},"handshakes_per_second_per_source":-1}}"#), "whole number"),
             (format!(r#"{{{endpoints},"static_key":"ab","static_key_file":"x"}}"#), "static_key"),
             (format!(r#"{{{endpoints},"token_keys":["1:00"],"token_keys_file":"x"}}"#), "token_keys_file"),
             (format!(r#"{{{endpoints},"tokens":"required"}}"#), "token_keys"),

@@ -60,6 +60,7 @@ pub(crate) struct Environment {
     origin: Instant,
     numbers: AtomicU64,
     small_buffer_noted: AtomicBool,
+    draining: AtomicBool,
 }
 
 impl Environment {
@@ -138,6 +139,7 @@ impl Dataplane {
             origin: Instant::now(),
             numbers: AtomicU64::new(1),
             small_buffer_noted: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
         });
         let dataplane = Self {
             environment: Arc::clone(&environment),
@@ -167,6 +169,9 @@ impl Dataplane {
             }
             None => {
                 let route = Arc::new(Route::new(config)?);
+                if self.environment.draining.load(Ordering::Relaxed) {
+                    route.drain()?;
+                }
                 routes.insert(route.name().to_owned(), Arc::clone(&route));
                 route
             }
@@ -189,6 +194,11 @@ impl Dataplane {
             self.routes.lock().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect();
         routes.sort_unstable_by(|one, other| one.name().cmp(other.name()));
         routes
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn environment(&self) -> &Arc<Environment> {
+        &self.environment
     }
 
     /// The logger, for lines of the shell.
@@ -233,6 +243,27 @@ impl Dataplane {
     /// The entrance for what clients send to the listener of `attachment`.
     pub fn ingress(&self, route: &Arc<Route>, attachment: &Attachment, worker: usize) -> Ingress {
         Ingress::new(Arc::clone(&self.environment), Arc::clone(route), Arc::clone(&attachment.slot), worker)
+    }
+
+    /// The gateway is going away: assisted clients are told now, so that none of them waits for it any more, and nobody begins
+    /// to be assisted. Forwarding goes on. There is no way back.
+    pub fn drain(&self) {
+        let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.environment.draining.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for route in routes.values() {
+            if let Err(error) = route.drain() {
+                self.environment.logger.log(Event::ConfigurationRefused, || {
+                    [("route", route.name().into()), ("error", error.to_string().into())]
+                });
+            }
+        }
+        drop(routes);
+        self.environment.logger.log(Event::Draining, || []);
+        for worker in 0..self.environment.mailboxes.len() {
+            self.environment.command(worker, Command::FollowRoutes);
+        }
     }
 
     /// Ends every session (assisted clients are told) and waits for the threads.

@@ -27,6 +27,8 @@
 //!   "residual_loss_target": 0.00001,
 //!   "idle_timeout_seconds": 120,
 //!   "maximum_sessions": 100000,
+//!   "sessions_per_source": 4096,
+//!   "handshakes_per_second_per_source": 100,
 //!   "static_key_file": "/etc/packrat/static.key",
 //!   "tokens": "off",
 //!   "token_keys_file": "/etc/packrat/token.keys"
@@ -41,6 +43,26 @@
 //! one, or the lines of `token_keys_file`. To rotate: add the new key in the second place here, let the endpoint issue with it, then
 //! move it to the first place; sessions that exist are not touched.
 //!
+//! A source is an IPv4 address, or the /64 of an IPv6 address. `sessions_per_source` and `handshakes_per_second_per_source` limit
+//! assistance alone: a client beyond them is refused and forwarded plainly. `maximum_sessions` limits forwarding, too.
+//!
+//! # Clients that move
+//!
+//! A NAT may give a client another port, or a client another address, in the middle of a connection. A sealed datagram names its
+//! session, so that it is found wherever the datagram comes from. One that is authentic and comes from another address is
+//! answered with a challenge to that address alone; the right answer from there moves the session: its upstream socket stays, and the server
+//! sees nothing. Forged and replayed ones are dropped and counted, and nobody gets more bytes than he has sent.
+//!
+//! Datagrams of the base connection that arrive from the new address before the first sealed one would open a session and an upstream
+//! socket of their own. So, while a route has assisted sessions, datagrams that look like QUIC packets with a short header wait at most
+//! 30 ms when their address is unknown (16 datagrams of an address, 1024 addresses and 4 MiB of a route; beyond, nobody waits). They
+//! leave through the session that a sealed datagram from there names, or else through a new one. All others are never kept.
+//!
+//! # Draining
+//!
+//! [`Dataplane::drain`] says Goodbye to all assisted clients at once and refuses new ones; forwarding goes on until
+//! [`Dataplane::shutdown`].
+//!
 //! # Metrics
 //!
 //! One table, [`metrics::definitions`], the same in both shells, each with the labels `route` and `gateway`:
@@ -48,6 +70,8 @@
 //! - sessions: `packrat_sessions`, `packrat_sessions_{opened,closed,refused,moved}_total`
 //! - forwarding: `packrat_to_client_{datagrams,bytes,dropped}_total`, `packrat_to_server_{datagrams,bytes,dropped}_total`,
 //!   `packrat_too_large_total`, `packrat_truncated_total`, `packrat_upstream_errors_total`
+//! - clients that move: `packrat_paths_{challenged,moved}_total`,
+//!   `packrat_datagrams_{waited,claimed,waited_in_vain}_total` (`packrat_sessions_moved_total` is about endpoints)
 //! - control: `packrat_control_{received,sent,dropped}_total`, `packrat_handshakes_<outcome>_total`
 //! - assistance: every field of [`packrat_engine::FlowCounters`] as `packrat_<field>_total` (`packrat_repairs_total`,
 //!   `packrat_repairs_late_total`, `packrat_resets_gateway_total`, `packrat_resets_client_total`,
@@ -58,11 +82,12 @@
 //! # Log lines
 //!
 //! JSON objects; the key `event` says what happened ([`log::Event`]): `session_opened`, `assistance_begun`, `reset`,
-//! `assistance_ended` and `session_closed` with their totals, `session_refused`, `upstream_error`, and so on.
+//! `client_moved`, `client_waiting`, `client_waited_in_vain`, `draining`, `assistance_ended` and `session_closed` with their totals, `session_refused`, `upstream_error`, and so on.
 #![allow(unsafe_code)] // system calls of the sockets, in `poller` and `socket` only
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod assistance;
+mod assisted;
 mod backend;
 pub mod configuration;
 mod dataplane;
@@ -74,8 +99,11 @@ mod poller;
 mod route;
 mod session;
 pub mod socket;
+mod table;
+mod to_server;
 mod tokens;
 mod upstream;
+mod waiting;
 mod worker;
 
 pub use configuration::{ConfigurationError, RouteConfig};

@@ -61,6 +61,9 @@ events! {
     SessionOpened Info "session_opened";
     SessionClosed Info "session_closed";
     SessionMoved Info "session_moved";
+    ClientMoved Info "client_moved";
+    ClientWaiting Debug "client_waiting";
+    ClientWaitedInVain Debug "client_waited_in_vain";
     SessionRefused Warning "session_refused";
     UpstreamError Warning "upstream_error";
     DownstreamError Warning "downstream_error";
@@ -73,6 +76,7 @@ events! {
     Assistance Info "assistance";
     AssistancePanic Error "assistance_panic";
     WorkerError Error "worker_error";
+    Draining Info "draining";
     Shutdown Info "shutdown";
 }
 
@@ -141,9 +145,14 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::Arc;
 
+    /// Takes lines that nobody reads.
+    pub(crate) fn silent_sink() -> Box<dyn LogSink> {
+        Box::new(Lines(Arc::default()))
+    }
+
     /// A logger whose lines nobody reads.
     pub(crate) fn silent_logger() -> Logger {
-        Logger::new(Box::new(Lines(Arc::default())))
+        Logger::new(silent_sink())
     }
 
     struct Lines(Arc<Mutex<Vec<Map<String, Value>>>>);

@@ -68,6 +68,9 @@ metrics! {
     ControlReceived Counter "control_received_total" "Control datagrams received from clients; none of them is ever forwarded.";
     ControlSent Counter "control_sent_total" "Control datagrams sent to clients.";
     ControlDropped Counter "control_dropped_total" "Control datagrams dropped: malformed, for no known session, or assistance is switched off.";
+    DatagramsWaited Counter "datagrams_waited_total" "Datagrams from unknown addresses kept back for a moment: they may belong to a client that has just moved.";
+    DatagramsClaimed Counter "datagrams_claimed_total" "Datagrams from unknown addresses forwarded through the session that a sealed message from there has named.";
+    DatagramsWaitedInVain Counter "datagrams_waited_in_vain_total" "Datagrams that waited, that no session has claimed, and that were forwarded as those of a new client.";
     AssistancePanics Counter "assistance_panics_total" "Faults in assistance; the flow went on without it.";
     HandshakesOffered Counter "handshakes_offered_total" "Discovers that were answered with an Offer.";
     HandshakesAccepted Counter "handshakes_accepted_total" "Inits that were answered with an InitAck, repeated ones included.";
@@ -79,6 +82,7 @@ metrics! {
     HandshakesRefusedTokenExpired Counter "handshakes_refused_token_expired_total" "Handshakes refused: the token has expired.";
     HandshakesRefusedTokenForged Counter "handshakes_refused_token_forged_total" "Handshakes refused: the token is malformed, forged, or made with a key that is not in force.";
     HandshakesRefusedTokenElsewhere Counter "handshakes_refused_token_elsewhere_total" "Handshakes refused: the token is for another route or another network.";
+    HandshakesRefusedSession Counter "handshakes_refused_session_total" "Sealed datagrams refused: no session of this name exists (any more).";
     HandshakesMalformed Counter "handshakes_malformed_total" "Control datagrams dropped because they are malformed.";
 }
 
@@ -95,6 +99,7 @@ pub(crate) const fn handshake(outcome: HandshakeOutcome) -> Metric {
         HandshakeOutcome::RefusedTokenExpired => Metric::HandshakesRefusedTokenExpired,
         HandshakeOutcome::RefusedTokenForged => Metric::HandshakesRefusedTokenForged,
         HandshakeOutcome::RefusedTokenElsewhere => Metric::HandshakesRefusedTokenElsewhere,
+        HandshakeOutcome::RefusedSession => Metric::HandshakesRefusedSession,
         HandshakeOutcome::Malformed => Metric::HandshakesMalformed,
         _ => Metric::ControlDropped,
     }

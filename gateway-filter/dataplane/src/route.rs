@@ -3,15 +3,17 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use packrat_engine::{Gateway, GatewayConfig};
 
+use crate::assisted::AssistedSessions;
 use crate::configuration::{ConfigurationError, RouteConfig, RouteSummary};
 use crate::downstream::Slot;
 use crate::metrics::Metrics;
-use crate::session::SessionTable;
+use crate::table::SessionTable;
+use crate::waiting::WaitingRoom;
 
 /// A configuration in force, with the engine that belongs to it.
 pub(crate) struct Settings {
@@ -32,8 +34,8 @@ impl std::fmt::Debug for Settings {
 
 impl Settings {
     /// Settings for `config`. While nothing changes for the engine it stays the one of `previous`, and with it the total of
-    /// its caches.
-    fn new(config: RouteConfig, previous: Option<&Self>) -> Result<Self, ConfigurationError> {
+    /// its caches. `draining`: the engine refuses everybody.
+    fn new(config: RouteConfig, previous: Option<&Self>, draining: bool) -> Result<Self, ConfigurationError> {
         let static_key = match (config.read_static_key()?, previous) {
             (Some(key), _) => key,
             (None, Some(previous)) => previous.static_key,
@@ -44,7 +46,8 @@ impl Settings {
             None => random_bytes().map_err(ConfigurationError::Random)?,
         };
         let tokens = config.read_token_policy()?;
-        let limits = engine_config(&config);
+        let mut limits = engine_config(&config);
+        limits.assist &= !draining;
         let engine = match previous {
             Some(previous) if previous.static_key == static_key && *previous.engine.config() == limits => {
                 Arc::clone(&previous.engine)
@@ -74,6 +77,8 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
         repair_budget: config.repair_budget,
         residual_loss_target: config.residual_loss_target,
         maximum_sessions: size(config.maximum_sessions),
+        sessions_per_source: config.sessions_per_source,
+        handshakes_per_second_per_source: config.handshakes_per_second_per_source,
         idle_timeout: config.idle_timeout(),
         ..GatewayConfig::default()
     }
@@ -93,7 +98,10 @@ pub struct Route {
     settings: RwLock<Arc<Settings>>,
     /// Grows with every change of the configuration; sessions compare it to see whether theirs is still current.
     generation: AtomicU64,
+    draining: AtomicBool,
     pub(crate) sessions: SessionTable,
+    pub(crate) assisted: AssistedSessions,
+    pub(crate) waiting: WaitingRoom,
     metrics: Metrics,
     slots: Mutex<HashMap<(SocketAddr, usize), Arc<Slot>>>,
 }
@@ -102,9 +110,12 @@ impl Route {
     pub(crate) fn new(config: RouteConfig) -> Result<Self, ConfigurationError> {
         Ok(Self {
             name: config.route.clone(),
-            settings: RwLock::new(Arc::new(Settings::new(config, None)?)),
+            settings: RwLock::new(Arc::new(Settings::new(config, None, false)?)),
             generation: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
             sessions: SessionTable::default(),
+            assisted: AssistedSessions::default(),
+            waiting: WaitingRoom::default(),
             metrics: Metrics::default(),
             slots: Mutex::default(),
         })
@@ -116,7 +127,17 @@ impl Route {
         if settings.config == config && config.static_key_file.is_none() && config.token_keys_file.is_none() {
             return Ok(());
         }
-        *settings = Arc::new(Settings::new(config, Some(&settings))?);
+        let draining = self.draining.load(Ordering::Relaxed);
+        *settings = Arc::new(Settings::new(config, Some(&settings), draining)?);
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// From now on nobody is assisted; sessions hear of it when they look at their configuration.
+    pub(crate) fn drain(&self) -> Result<(), ConfigurationError> {
+        let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+        self.draining.store(true, Ordering::Relaxed);
+        *settings = Arc::new(Settings::new(settings.config.clone(), Some(&settings), true)?);
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }

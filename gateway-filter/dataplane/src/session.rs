@@ -1,15 +1,11 @@
-//! Sessions: one per client address and route, in a table that outlives listeners and workers.
+//! Sessions: one client of one route each, with an upstream socket of its own.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use packrat_engine::{Event, Outbox};
+use packrat_engine::{Event, Flow, Outbox};
 use packrat_estimate::Timestamp;
 
 use crate::assistance::Assistance;
@@ -23,11 +19,11 @@ use crate::socket::{Ecn, Piece, SendReport, Sender};
 use crate::upstream::Upstream;
 use crate::worker::Command;
 
-const SHARDS: usize = 64;
-
 /// Where a client is and how it is reached.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientPath {
+    /// The address that its datagrams come from, in canonical form.
+    pub(crate) client: SocketAddr,
     pub(crate) slot: Arc<Slot>,
     /// The address that the client sends to, when the listener is bound to a wildcard address.
     pub(crate) local: Option<IpAddr>,
@@ -47,17 +43,23 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) route: Arc<Route>,
-    pub(crate) client: SocketAddr,
     /// Unique in the process; names the session in its worker's poller.
     pub(crate) number: u64,
     /// The worker whose I/O thread reads the upstream socket.
     pub(crate) worker: usize,
     pub(crate) totals: Totals,
     pub(crate) opened: Timestamp,
+    /// The client in it changes under the locks of the table only, see [`crate::table`].
     path: RwLock<ClientPath>,
+    /// Another client has proved to be at this client's address: nothing is sent there until this one shows up elsewhere.
+    displaced: AtomicBool,
+    /// Taken out of the table for good.
+    closed: AtomicBool,
     upstream: RwLock<Arc<Upstream>>,
     generation: AtomicU64,
     assistance: Mutex<Assistance>,
+    /// Whether the engine assists this session; known without the lock of `assistance`.
+    assisted: AtomicBool,
     last_activity: AtomicU64,
     /// The deadline (microseconds) that the I/O thread will look at next; others ask for an earlier one.
     armed: AtomicU64,
@@ -65,28 +67,29 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn open(
+    pub(crate) fn open(
         environment: &Environment,
         route: &Arc<Route>,
         settings: &Settings,
-        client: SocketAddr,
         path: &ClientPath,
         worker: usize,
         now: Timestamp,
     ) -> io::Result<Self> {
-        let endpoint = choose_endpoint(&settings.config.endpoints, client)
+        let endpoint = choose_endpoint(&settings.config.endpoints, path.client)
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the route has no endpoints"))?;
         Ok(Self {
             route: Arc::clone(route),
-            client,
             number: environment.next_number(),
             worker,
             totals: Totals::default(),
             opened: now,
             path: RwLock::new(path.clone()),
-            upstream: RwLock::new(Arc::new(Upstream::open(endpoint, client)?)),
+            displaced: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            upstream: RwLock::new(Arc::new(Upstream::open(endpoint, path.client)?)),
             generation: AtomicU64::new(route.generation()),
             assistance: Mutex::new(Assistance::new(Arc::clone(&settings.engine))),
+            assisted: AtomicBool::new(false),
             last_activity: AtomicU64::new(now.as_micros()),
             armed: AtomicU64::new(u64::MAX),
             ecn: AtomicU8::new(0),
@@ -101,8 +104,69 @@ impl Session {
         self.path.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn assistance(&self) -> MutexGuard<'_, Assistance> {
-        self.assistance.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Where the client is now.
+    pub(crate) fn client(&self) -> SocketAddr {
+        self.path.read().unwrap_or_else(PoisonError::into_inner).client
+    }
+
+    /// Another place; the table's locks of the old and the new client address must be held.
+    pub(crate) fn set_path(&self, path: &ClientPath) {
+        *self.path.write().unwrap_or_else(PoisonError::into_inner) = path.clone();
+    }
+
+    pub(crate) fn is_displaced(&self) -> bool {
+        self.displaced.load(Ordering::Relaxed)
+    }
+
+    /// The table's lock of the client address must be held.
+    pub(crate) fn set_displaced(&self, displaced: bool) {
+        self.displaced.store(displaced, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// The table's lock of the client address must be held.
+    pub(crate) fn set_closed(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the engine assists this session.
+    pub(crate) fn is_assisted(&self) -> bool {
+        self.assisted.load(Ordering::Relaxed)
+    }
+
+    /// Calls the engine for this session, and keeps the index of assisted sessions up to date; `None` after a fault in it, or
+    /// when the session has ended.
+    pub(crate) fn assist<R>(
+        self: &Arc<Self>,
+        environment: &Environment,
+        action: impl FnOnce(&mut Flow) -> R,
+    ) -> Option<R> {
+        let mut assistance = self.assistance.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = assistance.run(&self.route, &environment.logger, action);
+        self.index(&mut assistance);
+        result
+    }
+
+    /// The last thing that the engine does for this session.
+    pub(crate) fn end_assistance(
+        self: &Arc<Self>,
+        environment: &Environment,
+        action: impl FnOnce(&mut Flow),
+    ) {
+        let mut assistance = self.assistance.lock().unwrap_or_else(PoisonError::into_inner);
+        assistance.run(&self.route, &environment.logger, action);
+        assistance.finish(&self.route, &environment.logger);
+        self.index(&mut assistance);
+    }
+
+    fn index(self: &Arc<Self>, assistance: &mut Assistance) {
+        if let Some((before, now)) = assistance.renamed() {
+            self.route.assisted.rename(self, before, now);
+            self.assisted.store(now.is_some(), Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn touch(&self, now: Timestamp) {
@@ -137,14 +201,23 @@ impl Session {
     }
 
     /// Follows a client that now comes through another listener, and a configuration that has changed.
-    fn follow(self: &Arc<Self>, environment: &Environment, path: &ClientPath) {
+    pub(crate) fn follow(self: &Arc<Self>, environment: &Environment, path: &ClientPath) {
         let unchanged = {
             let current = self.path.read().unwrap_or_else(PoisonError::into_inner);
             current.local == path.local && current.slot.listener() == path.slot.listener()
         };
         if !unchanged {
-            *self.path.write().unwrap_or_else(PoisonError::into_inner) = path.clone();
+            let mut current = self.path.write().unwrap_or_else(PoisonError::into_inner);
+            // It may just have moved, on the word of another thread.
+            if current.client == path.client {
+                *current = path.clone();
+            }
         }
+        self.follow_route(environment);
+    }
+
+    /// Takes over a configuration that has changed.
+    pub(crate) fn follow_route(self: &Arc<Self>, environment: &Environment) {
         let generation = self.route.generation();
         if self.generation.swap(generation, Ordering::AcqRel) != generation {
             self.follow_configuration(environment);
@@ -155,14 +228,19 @@ impl Session {
     fn follow_configuration(self: &Arc<Self>, environment: &Environment) {
         let settings = self.route.settings();
         let mut outbox = Outbox::default();
-        self.assistance().use_engine(&settings.engine, &self.route, &environment.logger, &mut outbox);
+        {
+            let mut assistance = self.assistance.lock().unwrap_or_else(PoisonError::into_inner);
+            assistance.use_engine(&settings.engine, &self.route, &environment.logger, &mut outbox);
+            self.index(&mut assistance);
+        }
         self.send_outbox(environment, &mut Sender::default(), &mut outbox, false);
         let old = self.upstream().endpoint();
         if settings.config.endpoints.contains(&old) {
             return;
         }
-        let Some(new) = choose_endpoint(&settings.config.endpoints, self.client) else { return };
-        match Upstream::open(new, self.client) {
+        let client = self.client();
+        let Some(new) = choose_endpoint(&settings.config.endpoints, client) else { return };
+        match Upstream::open(new, client) {
             Ok(upstream) => {
                 let upstream = Arc::new(upstream);
                 *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&upstream);
@@ -171,7 +249,7 @@ impl Session {
                 environment.logger.log(log::Event::SessionMoved, || {
                     [
                         ("route", self.route.name().into()),
-                        ("client", self.client.to_string().into()),
+                        ("client", client.to_string().into()),
                         ("from", old.to_string().into()),
                         ("to", new.to_string().into()),
                     ]
@@ -183,7 +261,7 @@ impl Session {
                 environment.logger.log(log::Event::UpstreamError, || {
                     [
                         ("route", self.route.name().into()),
-                        ("client", self.client.to_string().into()),
+                        ("client", client.to_string().into()),
                         ("endpoint", new.to_string().into()),
                         ("error", error.to_string().into()),
                     ]
@@ -200,7 +278,12 @@ impl Session {
         pieces: &[Piece<'_>],
         may_wait: bool,
     ) -> SendReport {
-        send_to_client(environment, &self.route, &self.path(), self.client, sender, pieces, may_wait)
+        if self.is_displaced() {
+            let dropped = pieces.iter().map(|piece| piece.datagrams().count() as u64).sum();
+            self.route.metrics().add(Metric::DownstreamDropped, dropped);
+            return SendReport { dropped, ..SendReport::default() };
+        }
+        send_to_client(environment, &self.route, &self.path(), sender, pieces, may_wait)
     }
 
     /// Sends what the engine has for the client: control datagrams and repairs.
@@ -212,20 +295,23 @@ impl Session {
         may_wait: bool,
     ) {
         let ecn = Ecn::from_traffic_class(self.ecn.load(Ordering::Relaxed)).for_repair();
-        let path = self.path();
-        let repairs =
-            send_outbox(environment, &self.route, &path, self.client, ecn, sender, outbox, may_wait);
-        self.totals.repairs.fetch_add(repairs, Ordering::Relaxed);
+        if !self.is_displaced() {
+            let repairs = send_outbox(environment, &self.route, &self.path(), ecn, sender, outbox, may_wait);
+            self.totals.repairs.fetch_add(repairs, Ordering::Relaxed);
+        }
+        self.log_events(environment, outbox);
+        outbox.clear();
+    }
+
+    /// Writes what has happened in the engine to the log.
+    pub(crate) fn log_events(&self, environment: &Environment, outbox: &mut Outbox) {
         for event in outbox.take_events() {
             self.log_event(environment, &event);
         }
-        outbox.clear();
     }
-}
 
-impl Session {
     fn log_event(&self, environment: &Environment, event: &Event) {
-        let (route, client) = (self.route.name(), self.client.to_string());
+        let (route, client) = (self.route.name(), self.client().to_string());
         match event {
             Event::SessionOpened { session } => environment.logger.log(log::Event::AssistanceBegun, || {
                 [("route", route.into()), ("client", client.into()), ("session", (*session).into())]
@@ -259,6 +345,8 @@ impl Session {
                     ]
                 });
             }
+            // The table says from where to where.
+            Event::SessionMoved { .. } => {}
             other => environment.logger.log(log::Event::Assistance, || {
                 [("route", route.into()), ("client", client.into()), ("detail", format!("{other:?}").into())]
             }),
@@ -271,13 +359,12 @@ pub(crate) fn send_to_client(
     environment: &Environment,
     route: &Route,
     path: &ClientPath,
-    client: SocketAddr,
     sender: &mut Sender,
     pieces: &[Piece<'_>],
     may_wait: bool,
 ) -> SendReport {
     let report = path.slot.with(|downstream| {
-        let destination = downstream.destination(client, path.local, may_wait);
+        let destination = downstream.destination(path.client, path.local, may_wait);
         sender.send(downstream.socket(), &downstream.offload, &destination, pieces)
     });
     let report = report.unwrap_or_else(|| SendReport {
@@ -296,7 +383,7 @@ pub(crate) fn send_to_client(
         environment.logger.log(log::Event::DownstreamError, || {
             [
                 ("route", route.name().into()),
-                ("client", client.to_string().into()),
+                ("client", path.client.to_string().into()),
                 ("dropped", (report.dropped + report.too_large).into()),
                 ("error", error.to_string().into()),
             ]
@@ -306,12 +393,10 @@ pub(crate) fn send_to_client(
 }
 
 /// Sends the datagrams of an outbox; returns how many of them were repairs.
-#[allow(clippy::too_many_arguments)] // the parts of a session, for answers that exist without one
 pub(crate) fn send_outbox(
     environment: &Environment,
     route: &Route,
     path: &ClientPath,
-    client: SocketAddr,
     ecn: Ecn,
     sender: &mut Sender,
     outbox: &Outbox,
@@ -333,126 +418,7 @@ pub(crate) fn send_outbox(
     if pieces.is_empty() {
         return 0;
     }
-    send_to_client(environment, route, path, client, sender, &pieces, may_wait);
+    send_to_client(environment, route, path, sender, &pieces, may_wait);
     route.metrics().add(Metric::ControlSent, controls);
     repairs
-}
-
-/// The sessions of one route.
-#[derive(Debug)]
-pub(crate) struct SessionTable {
-    shards: [Mutex<HashMap<SocketAddr, Arc<Session>>>; SHARDS],
-    hasher: RandomState,
-    count: AtomicUsize,
-}
-
-impl Default for SessionTable {
-    fn default() -> Self {
-        Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
-            hasher: RandomState::new(),
-            count: AtomicUsize::new(0),
-        }
-    }
-}
-
-impl SessionTable {
-    #[allow(clippy::indexing_slicing)] // a remainder of SHARDS
-    fn shard(&self, client: SocketAddr) -> MutexGuard<'_, HashMap<SocketAddr, Arc<Session>>> {
-        let index = self.hasher.hash_one(client) as usize % SHARDS;
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The session of a client, which counts as active now.
-    pub(crate) fn find(
-        &self,
-        environment: &Environment,
-        client: SocketAddr,
-        path: &ClientPath,
-        now: Timestamp,
-    ) -> Option<Arc<Session>> {
-        let session = {
-            let shard = self.shard(client);
-            let session = shard.get(&client)?;
-            session.touch(now);
-            Arc::clone(session)
-        };
-        session.follow(environment, path);
-        Some(session)
-    }
-
-    /// The session of a client, opened when there is none. `None` when it is refused; that is counted and logged.
-    pub(crate) fn find_or_open(
-        environment: &Environment,
-        route: &Arc<Route>,
-        client: SocketAddr,
-        path: &ClientPath,
-        worker: usize,
-        now: Timestamp,
-    ) -> Option<Arc<Session>> {
-        let table = &route.sessions;
-        if let Some(session) = table.find(environment, client, path, now) {
-            return Some(session);
-        }
-        let settings = route.settings();
-        let refused = |reason: String| {
-            route.metrics().add(Metric::SessionsRefused, 1);
-            environment.logger.log(log::Event::SessionRefused, || {
-                [
-                    ("route", route.name().into()),
-                    ("client", client.to_string().into()),
-                    ("reason", reason.into()),
-                ]
-            });
-        };
-        let mut shard = table.shard(client);
-        let entry = match shard.entry(client) {
-            // Another worker was faster.
-            Entry::Occupied(entry) => return Some(Arc::clone(entry.get())),
-            Entry::Vacant(entry) => entry,
-        };
-        if table.count.fetch_add(1, Ordering::Relaxed) as u64 >= settings.config.maximum_sessions {
-            table.count.fetch_sub(1, Ordering::Relaxed);
-            refused(format!("maximum_sessions ({}) reached", settings.config.maximum_sessions));
-            return None;
-        }
-        let session = match Session::open(environment, route, &settings, client, path, worker, now) {
-            Ok(session) => Arc::new(session),
-            Err(error) => {
-                table.count.fetch_sub(1, Ordering::Relaxed);
-                refused(format!("no upstream socket: {error}"));
-                return None;
-            }
-        };
-        entry.insert(Arc::clone(&session));
-        drop(shard);
-        let upstream = session.upstream();
-        route.metrics().add(Metric::Sessions, 1);
-        route.metrics().add(Metric::SessionsOpened, 1);
-        environment.note_receive_buffer(upstream.receive_buffer_bytes());
-        environment.logger.log(log::Event::SessionOpened, || {
-            [
-                ("route", route.name().into()),
-                ("client", client.to_string().into()),
-                ("endpoint", upstream.endpoint().to_string().into()),
-                ("worker", worker.into()),
-            ]
-        });
-        environment.command(worker, Command::Register(Arc::clone(&session), upstream));
-        Some(session)
-    }
-
-    /// Takes the session out when it is idle since `idle_timeout` (or in any case with `None`); whether it was taken out.
-    pub(crate) fn remove(&self, session: &Session, now: Timestamp, idle_timeout: Option<Duration>) -> bool {
-        let mut shard = self.shard(session.client);
-        // Under the lock of the table, so that a datagram that arrives now either counts as activity or opens a new session.
-        if idle_timeout.is_some_and(|timeout| session.idle_since() + timeout > now) {
-            return false;
-        }
-        if shard.get(&session.client).is_some_and(|current| current.number == session.number) {
-            shard.remove(&session.client);
-            self.count.fetch_sub(1, Ordering::Relaxed);
-        }
-        true
-    }
 }

@@ -2,8 +2,9 @@
 //! keeps the time of its sessions.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,9 +20,13 @@ use crate::ingress::{ClientDatagrams, Ingress};
 use crate::log::Event;
 use crate::metrics::Metric;
 use crate::poller::Poller;
+use crate::route::Route;
 use crate::session::Session;
 use crate::socket::{Piece, ReceiveBatch, Sender};
+use crate::table::SessionTable;
+use crate::to_server::forward_to_server;
 use crate::upstream::Upstream;
+use crate::waiting::Expired;
 
 /// Messages (each up to 64 KiB of datagrams) that one receive call takes.
 const MESSAGES_PER_RECEIVE: usize = 32;
@@ -42,6 +47,12 @@ pub(crate) enum Command {
     Deadline(Arc<Session>),
     /// Read what clients send to this listener.
     Listen(Box<Ingress>),
+    /// Another client is where this session's was; it was taken out of the table.
+    Close(Arc<Session>),
+    /// Look at this address of the route's waiting room at this time.
+    Waiting(Arc<Route>, SocketAddr, Timestamp),
+    /// The configuration of routes has changed in a way that every session has to hear of now.
+    FollowRoutes,
     /// End all sessions and the thread.
     Stop,
 }
@@ -80,6 +91,8 @@ pub(crate) fn spawn(worker: usize, environment: Arc<Environment>) -> io::Result<
             sessions: HashMap::new(),
             listeners: HashMap::new(),
             deadlines: BinaryHeap::new(),
+            waiting: BTreeMap::new(),
+            worker,
             batch: ReceiveBatch::new(MESSAGES_PER_RECEIVE),
             sender: Sender::default(),
             outbox: Outbox::default(),
@@ -100,6 +113,9 @@ struct IoThread {
     sessions: HashMap<u64, (Arc<Session>, Arc<Upstream>)>,
     listeners: HashMap<u64, Box<Ingress>>,
     deadlines: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    /// Addresses in waiting rooms by the time they are looked at, and a number that tells equal times apart.
+    waiting: BTreeMap<(Timestamp, u64), (Arc<Route>, SocketAddr)>,
+    worker: usize,
     batch: ReceiveBatch,
     sender: Sender,
     outbox: Outbox,
@@ -114,12 +130,22 @@ impl IoThread {
                     Command::Register(session, upstream) => self.register(mailbox, session, upstream),
                     Command::Deadline(session) => self.plan(&session, Timestamp::ZERO),
                     Command::Listen(ingress) => self.listen(mailbox, ingress),
+                    Command::Close(session) => {
+                        let now = self.environment.now();
+                        self.close(mailbox, &session, "displaced", None, now);
+                    }
+                    Command::Waiting(route, client, until) => self.wait_for(route, client, until),
+                    Command::FollowRoutes => self.follow_routes(),
                     Command::Stop => return self.stop(mailbox),
                 }
             }
             self.run_deadlines(mailbox);
+            self.run_waiting();
             let now = self.environment.now();
-            let timeout = self.deadlines.peek().map(|Reverse((deadline, _))| deadline.saturating_since(now));
+            let deadline = self.deadlines.peek().map(|Reverse((deadline, _))| *deadline);
+            let waiting = self.waiting.first_key_value().map(|((until, _), _)| *until);
+            let next = deadline.into_iter().chain(waiting).min();
+            let timeout = next.map(|next| next.saturating_since(now));
             if let Err(error) = mailbox.poller.wait(timeout, &mut ready, || mailbox.is_empty()) {
                 self.report("waiting for sockets failed", &error);
                 std::thread::sleep(SHORTEST_SLEEP);
@@ -144,6 +170,10 @@ impl IoThread {
     }
 
     fn register(&mut self, mailbox: &Mailbox, session: Arc<Session>, upstream: Arc<Upstream>) {
+        // The order to close it may have overtaken this one.
+        if session.is_closed() {
+            return;
+        }
         if let Some((_, former)) = self.sessions.remove(&session.number)
             && let Err(error) = mailbox.poller.remove(former.socket())
         {
@@ -182,7 +212,7 @@ impl IoThread {
                 environment.logger.log(Event::UpstreamError, || {
                     [
                         ("route", session.route.name().into()),
-                        ("client", session.client.to_string().into()),
+                        ("client", session.client().to_string().into()),
                         ("endpoint", upstream.endpoint().to_string().into()),
                         ("error", error.to_string().into()),
                     ]
@@ -210,7 +240,7 @@ impl IoThread {
                 });
             }
             // The engine first: an eACK for these datagrams may arrive on another thread while they are being sent.
-            session.assistance().run(&session.route, &environment.logger, |flow| {
+            session.assist(&environment, |flow| {
                 for datagram in pieces.iter().flat_map(|piece| piece.datagrams()) {
                     flow.forward(datagram, now);
                 }
@@ -264,10 +294,7 @@ impl IoThread {
     /// Makes sure that the session is looked at when its engine or its idle timeout wants it, not before `earliest`.
     fn plan(&mut self, session: &Arc<Session>, earliest: Timestamp) {
         let idle = session.idle_since() + session.route.settings().config.idle_timeout();
-        let engine = session
-            .assistance()
-            .run(&session.route, &self.environment.logger, |flow| flow.next_timeout())
-            .flatten();
+        let engine = session.assist(&self.environment, |flow| flow.next_timeout()).flatten();
         let deadline = engine.map_or(idle, |engine| engine.min(idle)).max(earliest);
         if session.arm(deadline) {
             self.deadlines.push(Reverse((deadline, session.number)));
@@ -288,7 +315,7 @@ impl IoThread {
             if session.idle_since() + idle_timeout <= now
                 && session.route.sessions.remove(&session, now, Some(idle_timeout))
             {
-                self.close(mailbox, &session, GoodbyeReason::Idle, now);
+                self.close(mailbox, &session, "idle", Some(GoodbyeReason::Idle), now);
                 continue;
             }
             self.plan(&session, now + SHORTEST_SLEEP);
@@ -298,7 +325,7 @@ impl IoThread {
     fn run_engine_deadline(&mut self, session: &Arc<Session>, now: Timestamp) {
         let environment = Arc::clone(&self.environment);
         let outbox = &mut self.outbox;
-        session.assistance().run(&session.route, &environment.logger, |flow| {
+        session.assist(&environment, |flow| {
             if flow.next_timeout().is_some_and(|timeout| timeout <= now) {
                 flow.handle_timeout(now, outbox);
             }
@@ -306,13 +333,69 @@ impl IoThread {
         session.send_outbox(&environment, &mut self.sender, outbox, true);
     }
 
-    /// Ends a session that was taken out of the table.
-    fn close(&mut self, mailbox: &Mailbox, session: &Arc<Session>, reason: GoodbyeReason, now: Timestamp) {
+    /// Plans to look at an address of a waiting room.
+    fn wait_for(&mut self, route: Arc<Route>, client: SocketAddr, until: Timestamp) {
+        let number = self.environment.next_number();
+        self.waiting.insert((until, number), (route, client));
+    }
+
+    /// Looks at the addresses of waiting rooms whose time is over: those that nobody has claimed get a session.
+    fn run_waiting(&mut self) {
+        let now = self.environment.now();
+        while let Some(entry) = self.waiting.first_entry()
+            && entry.key().0 <= now
+        {
+            let (route, client) = entry.remove();
+            match route.waiting.expire(client, now) {
+                Expired::Gone => {}
+                Expired::Later(until) => self.wait_for(route, client, until),
+                Expired::Unclaimed(path) => {
+                    // The session first: what arrives meanwhile must find it, or it would wait in turn.
+                    let session =
+                        SessionTable::find_or_open(&self.environment, &route, &path, self.worker, now);
+                    let waited = route.waiting.leave(client);
+                    route.metrics().add(Metric::DatagramsWaitedInVain, waited.len() as u64);
+                    self.environment.logger.log(Event::ClientWaitedInVain, || {
+                        [
+                            ("route", route.name().into()),
+                            ("client", client.to_string().into()),
+                            ("datagrams", waited.len().into()),
+                        ]
+                    });
+                    let Some(session) = session else { continue };
+                    for parked in waited {
+                        forward_to_server(&self.environment, &session, &mut self.sender, parked.piece());
+                    }
+                }
+            }
+        }
+    }
+
+    fn follow_routes(&mut self) {
+        let environment = Arc::clone(&self.environment);
+        let sessions: Vec<_> = self.sessions.values().map(|(session, _)| Arc::clone(session)).collect();
+        for session in sessions {
+            session.follow_route(&environment);
+        }
+    }
+
+    /// Ends a session that was taken out of the table. Without a `goodbye` its client is told nothing.
+    fn close(
+        &mut self,
+        mailbox: &Mailbox,
+        session: &Arc<Session>,
+        reason: &'static str,
+        goodbye: Option<GoodbyeReason>,
+        now: Timestamp,
+    ) {
         let environment = Arc::clone(&self.environment);
         let outbox = &mut self.outbox;
-        session.assistance().run(&session.route, &environment.logger, |flow| flow.close(reason, outbox));
+        session.end_assistance(&environment, |flow| {
+            if let Some(goodbye) = goodbye {
+                flow.close(goodbye, outbox);
+            }
+        });
         session.send_outbox(&environment, &mut self.sender, outbox, true);
-        session.assistance().finish(&session.route, &environment.logger);
         if let Some((_, upstream)) = self.sessions.remove(&session.number)
             && let Err(error) = mailbox.poller.remove(upstream.socket())
         {
@@ -325,8 +408,8 @@ impl IoThread {
         environment.logger.log(Event::SessionClosed, || {
             [
                 ("route", session.route.name().into()),
-                ("client", session.client.to_string().into()),
-                ("reason", format!("{reason:?}").to_lowercase().into()),
+                ("client", session.client().to_string().into()),
+                ("reason", reason.into()),
                 ("seconds", now.saturating_since(session.opened).as_secs_f64().into()),
                 ("to_client_datagrams", total(&totals.to_client_datagrams)),
                 ("to_client_bytes", total(&totals.to_client_bytes)),
@@ -342,7 +425,7 @@ impl IoThread {
         let sessions: Vec<_> = self.sessions.values().map(|(session, _)| Arc::clone(session)).collect();
         for session in sessions {
             session.route.sessions.remove(&session, now, None);
-            self.close(mailbox, &session, GoodbyeReason::Draining, now);
+            self.close(mailbox, &session, "draining", Some(GoodbyeReason::Draining), now);
         }
     }
 }

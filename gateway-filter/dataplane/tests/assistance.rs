@@ -1,96 +1,18 @@
 //! Assistance over real sockets: a client with Packrat's core gets repaired what its last mile loses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
+mod client;
 mod gateway;
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use gateway::{Gateway, PATIENCE, config, receive, socket};
-use packrat_client::{Assist, AssistState, ClientConfig, Datagram};
-use packrat_estimate::Timestamp;
+use client::{connect, encrypted};
+use gateway::{Gateway, config, receive, socket};
+use packrat_client::{AssistState, Datagram};
 
 const DATAGRAMS: usize = 400;
 const LOST_EVERY: usize = 20;
-
-/// A datagram that looks encrypted: every identifier is different.
-fn encrypted(number: usize) -> Vec<u8> {
-    let mut state = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..1200)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8 | 0x40
-        })
-        .collect()
-}
-
-struct Client {
-    socket: UdpSocket,
-    assist: Assist,
-    start: Instant,
-}
-
-impl Client {
-    fn new(gateway: &Gateway) -> Self {
-        let socket = gateway.client();
-        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-        let assist = Assist::new(ClientConfig::default(), [7; 32], Timestamp::ZERO);
-        Self { socket, assist, start: Instant::now() }
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.start.elapsed().as_micros() as u64)
-    }
-
-    /// Does what is due, and waits a millisecond for a datagram of the gateway.
-    fn turn(&mut self) -> Option<Vec<u8>> {
-        let now = self.now();
-        if self.assist.next_timeout().is_some_and(|timeout| timeout <= now) {
-            self.assist.handle_timeout(now);
-        }
-        while let Some(datagram) = self.assist.poll_transmit(now) {
-            self.socket.send(&datagram).unwrap();
-        }
-        let mut buffer = vec![0; 2000];
-        let length = self.socket.recv(&mut buffer).ok()?;
-        buffer.truncate(length);
-        Some(buffer)
-    }
-
-    fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Self, Option<Vec<u8>>) -> bool) {
-        let start = Instant::now();
-        loop {
-            let received = self.turn();
-            if done(self, received) {
-                return;
-            }
-            assert!(start.elapsed() < PATIENCE, "waited in vain for {what}: {:?}", self.assist.stats());
-        }
-    }
-
-    /// Takes part in the handshake until the session is there.
-    fn establish(&mut self) {
-        self.turn_until("the session", |client, received| {
-            if let Some(datagram) = received {
-                client.assist.on_datagram(&datagram, client.now());
-            }
-            client.assist.stats().state == AssistState::Established
-        });
-    }
-}
-
-/// The client and the address that the server sees it at.
-fn connect(gateway: &Gateway, server: &UdpSocket) -> (Client, SocketAddr) {
-    let mut client = Client::new(gateway);
-    client.socket.send(b"hello").unwrap();
-    let (question, upstream) = receive(server);
-    assert_eq!(question, b"hello");
-    client.establish();
-    (client, upstream)
-}
 
 #[test]
 fn what_the_last_mile_loses_is_repaired_unchanged() {

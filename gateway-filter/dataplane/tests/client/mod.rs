@@ -1,0 +1,95 @@
+//! A client with Packrat's core on a real socket.
+#![allow(dead_code)] // every test uses a part of it
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use packrat_client::{Assist, AssistState, ClientConfig};
+use packrat_estimate::Timestamp;
+
+use crate::gateway::{Gateway, PATIENCE, receive};
+
+/// A datagram that looks encrypted: every identifier is different.
+pub(crate) fn encrypted(number: usize) -> Vec<u8> {
+    let mut state = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..1200)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8 | 0x40
+        })
+        .collect()
+}
+
+/// A client with Packrat's core.
+pub(crate) struct Client {
+    pub(crate) socket: UdpSocket,
+    pub(crate) assist: Assist,
+    start: Instant,
+}
+
+impl Client {
+    pub(crate) fn new(gateway: &Gateway) -> Self {
+        let socket = gateway.client();
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        // Every client has its own randomness.
+        let seed = [socket.local_addr().unwrap().port().to_le_bytes()[0]; 32];
+        let assist = Assist::new(ClientConfig::default(), seed, Timestamp::ZERO);
+        Self { socket, assist, start: Instant::now() }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.start.elapsed().as_micros() as u64)
+    }
+
+    /// Does what is due, and waits a millisecond for a datagram of the gateway.
+    pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
+        let now = self.now();
+        if self.assist.next_timeout().is_some_and(|timeout| timeout <= now) {
+            self.assist.handle_timeout(now);
+        }
+        while let Some(datagram) = self.assist.poll_transmit(now) {
+            self.socket.send(&datagram).unwrap();
+        }
+        let mut buffer = vec![0; 2000];
+        let length = self.socket.recv(&mut buffer).ok()?;
+        buffer.truncate(length);
+        Some(buffer)
+    }
+
+    pub(crate) fn turn_until(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self, Option<Vec<u8>>) -> bool,
+    ) {
+        let start = Instant::now();
+        loop {
+            let received = self.turn();
+            if done(self, received) {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "waited in vain for {what}: {:?}", self.assist.stats());
+        }
+    }
+
+    /// Takes part in the handshake until the session is there.
+    pub(crate) fn establish(&mut self) {
+        self.turn_until("the session", |client, received| {
+            if let Some(datagram) = received {
+                client.assist.on_datagram(&datagram, client.now());
+            }
+            client.assist.stats().state == AssistState::Established
+        });
+    }
+}
+
+/// The client and the address that the server sees it at.
+pub(crate) fn connect(gateway: &Gateway, server: &UdpSocket) -> (Client, SocketAddr) {
+    let mut client = Client::new(gateway);
+    client.socket.send(b"hello").unwrap();
+    let (question, upstream) = receive(server);
+    assert_eq!(question, b"hello");
+    client.establish();
+    (client, upstream)
+}

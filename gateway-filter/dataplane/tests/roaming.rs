@@ -1,0 +1,279 @@
+//! Clients that move to another address in mid-transfer, and attackers who pretend to be one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod client;
+mod gateway;
+
+use std::collections::{HashMap, HashSet};
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::time::Duration;
+
+use client::{Client, connect, encrypted};
+use gateway::{Gateway, config, payload, receive, socket};
+use packrat_client::Datagram;
+use packrat_wire::control::Control;
+use packrat_wire::is_control;
+
+const LOST_EVERY: usize = 20;
+
+/// What looks like a QUIC packet with a short header.
+fn acknowledgement(number: u8) -> Vec<u8> {
+    vec![0x41, 0xff, number, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+}
+
+/// The server sends datagrams; the last mile loses some of them once; the client waits until it has them all.
+fn transfer(client: &mut Client, server: &UdpSocket, upstream: SocketAddr, range: Range<usize>) {
+    let numbers: HashMap<Vec<u8>, usize> = range.clone().map(|number| (encrypted(number), number)).collect();
+    let (mut arrivals, mut missing) = (HashMap::<usize, usize>::new(), range.len());
+    let mut to_send = range;
+    client.turn_until("all datagrams", |client, received| {
+        if received.is_none() {
+            for number in to_send.by_ref().take(10) {
+                server.send_to(&encrypted(number), upstream).unwrap();
+            }
+            return missing == 0;
+        }
+        let datagram = received.unwrap();
+        let now = client.now();
+        if let Some(&number) = numbers.get(&datagram) {
+            let arrival = arrivals.entry(number).or_default();
+            *arrival += 1;
+            let is_lost = number % LOST_EVERY == 7;
+            if is_lost && *arrival == 1 {
+                return false;
+            }
+            missing -= usize::from(*arrival == 1 + usize::from(is_lost));
+            client.assist.on_datagram(&datagram, now);
+            client.assist.on_packet_number(number as u64, now);
+        } else {
+            client.assist.on_datagram(&datagram, now);
+        }
+        missing == 0
+    });
+}
+
+/// Lets the client owe an eACK, and returns it instead of sending it.
+fn withheld_message(client: &mut Client, server: &UdpSocket, upstream: SocketAddr, number: usize) -> Vec<u8> {
+    server.send_to(&encrypted(number), upstream).unwrap();
+    client.turn_until("a datagram", |client, received| {
+        let Some(datagram) = received else { return false };
+        let is_base = client.assist.on_datagram(&datagram, client.now()) == Datagram::Base;
+        if is_base {
+            client.assist.on_packet_number(number as u64, client.now());
+        }
+        is_base
+    });
+    loop {
+        std::thread::sleep(Duration::from_millis(1));
+        let now = client.now();
+        if client.assist.next_timeout().is_some_and(|timeout| timeout <= now) {
+            client.assist.handle_timeout(now);
+        }
+        if let Some(datagram) = client.assist.poll_transmit(now) {
+            return datagram;
+        }
+    }
+}
+
+/// Another port for the client; the old one is returned.
+fn change_port(client: &mut Client, gateway: &Gateway) -> UdpSocket {
+    let socket = gateway.client();
+    socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    let old = std::mem::replace(&mut client.socket, socket);
+    old.set_nonblocking(true).unwrap();
+    old
+}
+
+fn wait_until_moved(client: &mut Client, gateway: &Gateway, moves: u64) {
+    client.turn_until("the move", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        gateway.metric("paths_moved_total") == moves
+    });
+}
+
+fn drain(socket: &UdpSocket) -> usize {
+    std::iter::from_fn(|| socket.recv(&mut [0; 2000]).ok()).count()
+}
+
+#[test]
+fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_nothing() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = connect(&gateway, &server);
+    transfer(&mut client, &server, upstream, 0..200);
+    for (moves, first) in [(1, 1000), (2, 2000), (3, 3000)] {
+        let message = withheld_message(&mut client, &server, upstream, first);
+        let old = change_port(&mut client, &gateway);
+        // The base connection is faster than the sealed message.
+        for number in 0..10 {
+            client.socket.send(&acknowledgement(number)).unwrap();
+        }
+        client.socket.send(&message).unwrap();
+        client.socket.send(&acknowledgement(10)).unwrap();
+        let mut numbers = HashSet::new();
+        while numbers.len() < 11 {
+            let (datagram, from) = receive(&server);
+            assert_eq!(from, upstream, "the server sees another client");
+            assert_eq!(datagram, acknowledgement(datagram[2]));
+            numbers.insert(datagram[2]);
+        }
+        wait_until_moved(&mut client, &gateway, moves);
+        drain(&old);
+        let repairs = gateway.metric("repairs_total");
+        transfer(&mut client, &server, upstream, first + 100..first + 300);
+        assert!(gateway.metric("repairs_total") >= repairs + 10, "no repairs after the move");
+        assert_eq!(drain(&old), 0, "the old address still gets something");
+        client.socket.send(b"anything").unwrap();
+        assert_eq!(receive(&server), (b"anything".to_vec(), upstream));
+    }
+    assert_eq!(gateway.metric("sessions_opened_total"), 1);
+    assert_eq!(gateway.metric("sessions"), 1);
+    assert_eq!(gateway.metric("sessions_begun_total"), 1);
+    assert!(gateway.metric("datagrams_claimed_total") >= 33);
+    assert_eq!(gateway.metric("resets_gateway_total") + gateway.metric("resets_client_total"), 0);
+    gateway.dataplane.shutdown();
+    assert_eq!(gateway.metric("sessions"), 0);
+}
+
+#[test]
+fn a_session_opened_by_stray_datagrams_ends_when_their_client_turns_out_to_have_moved() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = connect(&gateway, &server);
+    change_port(&mut client, &gateway);
+    client.socket.send(&acknowledgement(1)).unwrap();
+    // Nobody claims it in time.
+    let (datagram, elsewhere) = receive(&server);
+    assert_eq!(datagram, acknowledgement(1));
+    assert_ne!(elsewhere, upstream);
+    assert_eq!(gateway.metric("datagrams_waited_in_vain_total"), 1);
+    assert_eq!(gateway.metric("sessions"), 2);
+    // The echo that it misses makes the client speak.
+    server.send_to(&encrypted(0), upstream).unwrap();
+    wait_until_moved(&mut client, &gateway, 1);
+    gateway.wait_for("the end of the stray session", |gateway| gateway.metric("sessions") == 1);
+    client.socket.send(&acknowledgement(2)).unwrap();
+    assert_eq!(receive(&server), (acknowledgement(2), upstream));
+    transfer(&mut client, &server, upstream, 100..300);
+}
+
+#[test]
+fn plain_clients_are_forwarded_at_once_or_after_a_moment_and_lose_nothing() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let _assisted = connect(&gateway, &server);
+    // A long header, and what is no QUIC.
+    for first in [0xc3, 0x80, 0x16, 0x00] {
+        let plain = gateway.client();
+        let datagram = [vec![first], payload(1, 500)].concat();
+        plain.send(&datagram).unwrap();
+        assert_eq!(receive(&server).0, datagram);
+    }
+    assert_eq!(gateway.metric("datagrams_waited_total"), 0);
+    // Short headers: a few, more than may wait, and large ones.
+    for (count, length) in [(5u8, 100), (40, 100), (3, 60_000)] {
+        let plain = gateway.client();
+        let mut expected = HashSet::new();
+        let mut source = None;
+        for number in 0..count {
+            let datagram = [acknowledgement(number), payload(number.into(), length)].concat();
+            plain.send(&datagram).unwrap();
+            expected.insert(datagram);
+        }
+        while !expected.is_empty() {
+            let (datagram, from) = receive(&server);
+            assert!(expected.remove(&datagram), "unexpected or twice");
+            assert_eq!(*source.get_or_insert(from), from);
+        }
+        server.send_to(b"answer", source.unwrap()).unwrap();
+        assert_eq!(receive(&plain).0, b"answer");
+    }
+}
+
+/// What the gateway answers to one datagram of `attacker`; all of it together is never larger.
+fn answers(gateway: &Gateway, attacker: &UdpSocket, datagram: &[u8]) -> Vec<Vec<u8>> {
+    let received = gateway.metric("control_received_total");
+    attacker.send(datagram).unwrap();
+    gateway.wait_for("the datagram", |gateway| gateway.metric("control_received_total") > received);
+    let mut buffer = [0; 2000];
+    let answers: Vec<Vec<u8>> = std::iter::from_fn(|| {
+        let length = attacker.recv(&mut buffer).ok()?;
+        Some(buffer[..length].to_vec())
+    })
+    .collect();
+    assert!(answers.iter().map(Vec::len).sum::<usize>() <= datagram.len(), "amplified");
+    answers
+}
+
+#[test]
+fn whoever_replays_captured_messages_moves_nothing_and_gets_no_data() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = connect(&gateway, &server);
+    transfer(&mut client, &server, upstream, 0..100);
+    let attacker = gateway.client();
+    attacker.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    // Captured, and delivered to the gateway as well.
+    let delivered = withheld_message(&mut client, &server, upstream, 500);
+    let received = gateway.metric("eacks_received_total");
+    client.socket.send(&delivered).unwrap();
+    gateway.wait_for("the eACK", |gateway| gateway.metric("eacks_received_total") > received);
+    for _ in 0..20 {
+        assert_eq!(answers(&gateway, &attacker, &delivered), Vec::<Vec<u8>>::new());
+    }
+    assert_eq!(gateway.metric("sealed_replayed_total"), 20);
+    // Captured, and kept from the gateway: authentic until it is seen for the second time.
+    let kept = withheld_message(&mut client, &server, upstream, 501);
+    let challenge = answers(&gateway, &attacker, &kept);
+    assert!(challenge.len() == 1 && matches!(Control::decode(&challenge[0]), Ok(Control::Sealed { .. })));
+    for _ in 0..20 {
+        assert_eq!(answers(&gateway, &attacker, &kept), Vec::<Vec<u8>>::new());
+        // The challenge itself is no answer to it.
+        assert_eq!(answers(&gateway, &attacker, &challenge[0]), Vec::<Vec<u8>>::new());
+    }
+    transfer(&mut client, &server, upstream, 1000..1200);
+    assert!(attacker.recv(&mut [0; 2000]).is_err(), "the attacker gets data");
+    assert_eq!(gateway.metric("paths_moved_total"), 0);
+    assert_eq!(gateway.metric("sessions_opened_total"), 1);
+}
+
+#[test]
+fn a_flood_of_sealed_datagrams_changes_nothing() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = connect(&gateway, &server);
+    let message = withheld_message(&mut client, &server, upstream, 0);
+    let name = packrat_wire::seal::session_of(&message).unwrap();
+    client.socket.send(&message).unwrap();
+    let attackers: Vec<_> = (0..20).map(|_| gateway.client()).collect();
+    for number in 0..4000u32 {
+        let mut datagram = Vec::new();
+        // Half of them name the session.
+        let session = if number % 2 == 0 { name } else { number.wrapping_mul(0x9e37_79b9) };
+        let ciphertext = payload(number as usize, 16 + number as usize % 300);
+        Control::Sealed { session, counter: number, ciphertext: &ciphertext }.encode(&mut datagram);
+        attackers[number as usize % attackers.len()].send(&datagram).unwrap();
+        if number % 50 == 49 {
+            // Not more than a receive buffer holds.
+            gateway.wait_for("the datagrams", |gateway| {
+                gateway.metric("control_received_total") > u64::from(number)
+            });
+        }
+    }
+    transfer(&mut client, &server, upstream, 100..300);
+    assert!(gateway.metric("sealed_forged_total") >= 1900);
+    assert!(gateway.metric("handshakes_refused_session_total") >= 1900);
+    assert_eq!(gateway.metric("paths_challenged_total"), 0);
+    assert_eq!(gateway.metric("sessions_opened_total"), 1);
+    for attacker in attackers {
+        attacker.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 2000];
+        while let Ok(length) = attacker.recv(&mut buffer) {
+            assert!(is_control(&buffer[..length]));
+            assert!(matches!(Control::decode(&buffer[..length]), Ok(Control::Refusal { .. })));
+        }
+    }
+}
