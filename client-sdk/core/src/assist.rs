@@ -40,6 +40,8 @@ const ECHOES_UNTIL_GONE: u32 = 10;
 const MINIMUM_DOUBT: Duration = Duration::from_millis(20);
 /// A new attempt after a gateway has gone comes after this.
 const RECONNECT_AFTER: Duration = Duration::from_millis(200);
+/// Datagrams that are each reported at once until packet numbers are known.
+const FIRST_FLIGHT: u64 = 32;
 /// eACKs whose time of sending is remembered.
 const REMEMBERED_EACKS: usize = 128;
 
@@ -153,6 +155,10 @@ impl Assist {
                     Recorded::Collision => self.stats.identifier_collisions += 1,
                 }
                 session.scheduler.on_datagram(now);
+                // The first flight has no packet numbers that would show a hole, and its loss costs the most: a timeout, or slow start.
+                if !self.knows_packet_numbers && self.stats.datagrams <= FIRST_FLIGHT {
+                    session.scheduler.on_urgent(now);
+                }
             }
             None => self.last_material = Some(Material::of(self.config.scheme, datagram)),
         }
@@ -177,6 +183,13 @@ impl Assist {
                 session.scheduler.on_urgent(now);
             }
         }
+    }
+
+    /// The key phase (RFC 9001 section 6) that the transport uses now, in which the packet came whose number is passed to
+    /// [`Self::on_packet_number`] next, and in which the next packet is sealed. Changes at a key update, and back and forth while late
+    /// packets of the old keys arrive. Phase `false` is the first.
+    pub fn on_key_phase(&mut self, phase: bool) {
+        self.hold.on_key_phase(phase);
     }
 
     /// Whether holes are waited for now.

@@ -73,6 +73,41 @@ pub(crate) struct Hold {
     /// Largest packet number ever revealed.
     revealed: Option<u64>,
     force_ack: bool,
+    keys: KeyPhases,
+}
+
+/// Which packets came under which keys (RFC 9001 section 6).
+///
+/// A late packet of the old keys makes some stacks seal with the old keys again until the next packet of the new ones arrives. An
+/// acknowledgement of a packet of the new keys that is sealed with the old ones is a protocol violation, for which the peer closes the
+/// connection (section 6.2), so that such packets are not revealed meanwhile.
+#[derive(Debug, Clone, Copy, Default)]
+struct KeyPhases {
+    /// The phase of the packet decrypted last, which is the one that the transport seals with.
+    current: bool,
+    /// The phase of the packet with the highest number.
+    newest: bool,
+    /// The lowest packet number known to have come in the newest phase, once there was an update.
+    newest_from: Option<u64>,
+}
+
+impl KeyPhases {
+    fn on_packet_number(&mut self, number: u64, highest: bool) {
+        if highest && self.current != self.newest {
+            self.newest = self.current;
+            self.newest_from = Some(number);
+        } else if self.current == self.newest {
+            self.newest_from = self.newest_from.map(|from| from.min(number));
+        }
+    }
+
+    /// The highest packet number that may be acknowledged in a packet that is sealed now.
+    fn limit(&self) -> u64 {
+        match self.newest_from {
+            Some(from) if self.current != self.newest => from.saturating_sub(1),
+            _ => u64::MAX,
+        }
+    }
 }
 
 /// What a packet number meant.
@@ -99,11 +134,17 @@ impl Hold {
             suspension: FIRST_SUSPENSION,
             revealed: None,
             force_ack: false,
+            keys: KeyPhases::default(),
         }
     }
 
     pub(crate) fn received(&self) -> &RangeSet {
         &self.received
+    }
+
+    /// See [`crate::Assist::on_key_phase`].
+    pub(crate) fn on_key_phase(&mut self, phase: bool) {
+        self.keys.current = phase;
     }
 
     /// A packet was decrypted. `active`: whether holes are worth waiting for.
@@ -124,6 +165,7 @@ impl Hold {
             self.arrivals.pop_first();
         }
         let newest = highest.is_none_or(|highest| number > highest);
+        self.keys.on_packet_number(number, newest);
         if !newest {
             return Arrival { filled_hole: self.fill(number, now, stats), ..Arrival::default() };
         }
@@ -271,6 +313,7 @@ impl Hold {
             .iter()
             .find(|(_, hole)| hole.state == State::Held)
             .map_or(u64::MAX, |(start, _)| start.saturating_sub(1))
+            .min(self.keys.limit())
             .min(self.received.last().unwrap_or(0))
     }
 
@@ -426,6 +469,23 @@ mod tests {
         client.hold.settle(2, &mut client.stats);
         assert_eq!(client.acknowledged(), Some(2));
         assert_eq!(client.stats.settled, 1);
+    }
+
+    #[test]
+    fn packets_of_new_keys_are_not_acknowledged_under_old_ones() {
+        let mut client = Client::new();
+        client.receive(0..100);
+        client.hold.on_key_phase(true);
+        client.receive([101, 102, 105]);
+        client.receive([103, 104]);
+        assert_eq!(client.acknowledged(), Some(99), "100 is still waited for");
+        // The late packet came under the old keys, and the transport goes back to them.
+        client.hold.on_key_phase(false);
+        client.receive([100]);
+        assert_eq!(client.acknowledged(), Some(100));
+        client.hold.on_key_phase(true);
+        client.receive([106]);
+        assert_eq!(client.acknowledged(), Some(106));
     }
 
     #[test]

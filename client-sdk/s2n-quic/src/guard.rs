@@ -8,6 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) trait Core: Send {
     /// See [`Assist::on_datagram`].
     fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram;
+    /// See [`Assist::on_key_phase`].
+    fn on_key_phase(&mut self, _phase: bool) {}
     /// See [`Assist::on_packet_number`].
     fn on_packet_number(&mut self, packet_number: u64, now: Timestamp);
     /// See [`Assist::rewrite_frames`].
@@ -33,6 +35,9 @@ pub(crate) trait Core: Send {
 impl Core for Assist {
     fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram {
         Assist::on_datagram(self, datagram, now)
+    }
+    fn on_key_phase(&mut self, phase: bool) {
+        Assist::on_key_phase(self, phase);
     }
     fn on_packet_number(&mut self, packet_number: u64, now: Timestamp) {
         Assist::on_packet_number(self, packet_number, now);

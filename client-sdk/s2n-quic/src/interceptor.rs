@@ -1,5 +1,6 @@
 //! The packet interceptor: where s2n-quic and the core meet.
 
+use crate::key_updates::KeyUpdates;
 use crate::path::AssistedPath;
 use packrat_client::Datagram;
 use s2n_codec::{DecoderBufferMut, Encoder, encoder::scatter};
@@ -45,16 +46,27 @@ pub(crate) struct Interceptor {
     current: Option<Arc<AssistedPath>>,
     /// By s2n-quic's internal connection identifier, for outgoing packets.
     by_connection: HashMap<u64, Arc<AssistedPath>>,
+    key_updates: KeyUpdates,
+    key_updates_seen: u64,
 }
 
 impl Interceptor {
-    pub(crate) fn new(paths: Arc<Paths>) -> Self {
-        Self { paths, current: None, by_connection: HashMap::new() }
+    pub(crate) fn new(paths: Arc<Paths>, key_updates: KeyUpdates) -> Self {
+        Self { paths, current: None, by_connection: HashMap::new(), key_updates, key_updates_seen: 0 }
     }
 
     fn datagram_received(&mut self, remote: SocketAddr, datagram: &[u8]) -> Datagram {
         self.current = self.paths.get(remote);
         self.current.as_ref().map_or(Datagram::Base, |path| path.on_datagram(datagram))
+    }
+
+    /// Tells the paths which key phase s2n-quic uses now: before each packet received and each packet rewritten.
+    fn take_key_updates(&mut self) {
+        for (connection, phase) in self.key_updates.changed_since(&mut self.key_updates_seen) {
+            if let Some(path) = self.by_connection.get(&connection) {
+                path.on_key_phase(phase);
+            }
+        }
     }
 
     fn packet_received(&mut self, connection: u64, application_number: Option<u64>) {
@@ -67,6 +79,8 @@ impl Interceptor {
             self.by_connection.insert(connection, Arc::clone(path));
         }
         if let Some(number) = application_number {
+            let path = Arc::clone(path);
+            self.take_key_updates();
             path.on_packet_number(number);
         }
     }
@@ -122,6 +136,7 @@ impl PacketInterceptor for Interceptor {
         if application_number(packet).is_none() {
             return;
         }
+        self.take_key_updates();
         let Some(path) = self.by_connection.get(id) else { return };
         let buffer = payload.flatten();
         let room = buffer.capacity();
@@ -151,7 +166,7 @@ mod tests {
         let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let paths = Arc::new(Paths::default());
         assert!(paths.insert(&Arc::new(AssistedPath::new(SERVER, socket, clock, Some(Box::new(core))))));
-        let mut interceptor = Interceptor::new(paths);
+        let mut interceptor = Interceptor::new(paths, KeyUpdates::default());
         let remote: s2n_quic_core::inet::SocketAddress = remote.into();
         let information = interceptor::Datagram {
             remote_address: (&remote).into_event(),

@@ -38,6 +38,7 @@ mod driver;
 mod endpoint;
 mod guard;
 mod interceptor;
+mod key_updates;
 mod path;
 mod received;
 mod refusal;

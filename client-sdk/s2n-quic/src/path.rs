@@ -120,6 +120,11 @@ impl AssistedPath {
         *self.lock().connection.get_or_insert(connection) == connection
     }
 
+    /// The transport uses other keys now.
+    pub(crate) fn on_key_phase(&self, phase: bool) {
+        self.lock().core.call("on_key_phase", |core| core.on_key_phase(phase));
+    }
+
     /// A 1-RTT packet out of the last datagram was decrypted.
     pub(crate) fn on_packet_number(&self, number: u64) {
         let now = self.clock.now();

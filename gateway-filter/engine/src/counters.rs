@@ -49,6 +49,8 @@ counters! {
         eacks_stale,
         /// eACKs ignored because they belong to another epoch.
         eacks_other_epoch,
+        /// eACKs not looked at because the client sends too many.
+        eacks_limited,
         /// eACKs that could not be decoded; a longer prefix was asked for.
         eacks_failed,
         /// Bytes of sketch prefixes received.

@@ -3,11 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use packrat_estimate::Timestamp;
 use packrat_wire::control::Control;
 use packrat_wire::handshake::{Terms, respond};
+use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
+use packrat_wire::seal::session_of;
 
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::event::{Event, Side};
@@ -20,6 +23,8 @@ use crate::session::{Ended, LIMITS, Session};
 pub struct Flow {
     gateway: Arc<Gateway>,
     assisted: Option<Assisted>,
+    /// A newer session that takes over when the client has proven that it has it: a repeated old Init can then not end a running one.
+    pending: Option<Assisted>,
     counters: FlowCounters,
 }
 
@@ -29,12 +34,16 @@ struct Assisted {
     session: Box<Session>,
     nonce: u64,
     init_ack: Vec<u8>,
+    since: Timestamp,
 }
+
+/// A pending session that nobody uses is forgotten after this.
+const PENDING_LIFETIME: Duration = Duration::from_secs(5);
 
 impl Flow {
     /// A flow without assistance: [`Flow::forward`] costs nothing until [`Flow::begin`].
     pub fn new(gateway: Arc<Gateway>) -> Self {
-        Self { gateway, assisted: None, counters: FlowCounters::default() }
+        Self { gateway, assisted: None, pending: None, counters: FlowCounters::default() }
     }
 
     /// Starts (or restarts) assistance; `seed`: 32 fresh random bytes from the operating system. The answer is in the outbox. An Init
@@ -46,14 +55,12 @@ impl Flow {
         now: Timestamp,
         out: &mut Outbox,
     ) -> HandshakeOutcome {
-        if let Some(assisted) = &self.assisted
-            && assisted.nonce == begin.nonce
-        {
-            out.send(|bytes| bytes.extend_from_slice(&assisted.init_ack));
-            return HandshakeOutcome::Accepted;
+        for known in self.assisted.iter().chain(&self.pending) {
+            if known.nonce == begin.nonce {
+                out.send(|bytes| bytes.extend_from_slice(&known.init_ack));
+                return HandshakeOutcome::Accepted;
+            }
         }
-        // A client that begins anew gives its old session up first, so that its limits count it once.
-        self.end(Side::Client, GoodbyeReason::Done, out);
         let Some(share) = Share::new(&self.gateway, begin.peer.ip(), now) else {
             return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out);
         };
@@ -77,10 +84,19 @@ impl Flow {
         Control::InitAck { nonce: begin.nonce, noise: &noise }.encode(&mut init_ack);
         out.send(|bytes| bytes.extend_from_slice(&init_ack));
         let session = Box::new(Session::new(share, established, wishes.maximum_hold, now));
-        self.counters.sessions_begun += 1;
-        out.event(Event::SessionOpened { session: session.name() });
-        self.assisted = Some(Assisted { session, nonce: begin.nonce, init_ack });
+        let begun = Assisted { session, nonce: begin.nonce, init_ack, since: now };
+        if self.assisted.is_some() {
+            self.pending = Some(begun);
+        } else {
+            self.assist(begun, out);
+        }
         HandshakeOutcome::Accepted
+    }
+
+    fn assist(&mut self, begun: Assisted, out: &mut Outbox) {
+        self.counters.sessions_begun += 1;
+        out.event(Event::SessionOpened { session: begun.session.name() });
+        self.assisted = Some(begun);
     }
 
     /// Whether assistance is on.
@@ -91,14 +107,40 @@ impl Flow {
     /// A datagram of the base connection passes from the server to the client.
     #[inline]
     pub fn forward(&mut self, datagram: &[u8], now: Timestamp) {
-        if let Some(assisted) = &mut self.assisted {
-            assisted.session.forward(datagram, now, &mut self.counters);
+        let Some(assisted) = &mut self.assisted else { return };
+        // A server's datagram that looks like control is hidden from the client's transport: repairing it would be in vain.
+        if is_control(datagram) {
+            return;
+        }
+        assisted.session.forward(datagram, now, &mut self.counters);
+        if let Some(pending) = &mut self.pending {
+            if now.saturating_since(pending.since) > PENDING_LIFETIME {
+                self.pending = None;
+            } else {
+                // Counted once.
+                pending.session.forward(datagram, now, &mut FlowCounters::default());
+            }
         }
     }
 
     /// A control datagram that [`Gateway::receive`] gave to this flow.
     pub fn control(&mut self, datagram: &[u8], now: Timestamp, out: &mut Outbox) {
-        let Some(assisted) = &mut self.assisted else {
+        let named = session_of(datagram);
+        if let Some(mut pending) = self.pending.take_if(|pending| named == Some(pending.session.name())) {
+            let ended = pending.session.control(datagram, now, &mut self.counters, out);
+            if !pending.session.is_proven() {
+                self.pending = Some(pending);
+                return;
+            }
+            self.end(Side::Client, GoodbyeReason::Done, out);
+            self.assist(pending, out);
+            if let Some(Ended(reason)) = ended {
+                self.end(Side::Client, reason, out);
+            }
+            return;
+        }
+        let Some(assisted) = self.assisted.as_mut().filter(|assisted| named == Some(assisted.session.name()))
+        else {
             self.gateway.refuse_session(datagram, out);
             return;
         };
@@ -144,6 +186,7 @@ impl Flow {
 
     /// The flow ends (idle, drained): frees the cache and, when assisted, says goodbye to the client.
     pub fn close(&mut self, reason: GoodbyeReason, out: &mut Outbox) {
+        self.pending = None;
         if let Some(assisted) = &mut self.assisted {
             assisted.session.say_goodbye(reason, out);
         }

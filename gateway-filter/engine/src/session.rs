@@ -32,7 +32,7 @@ use packrat_estimate::{PathEstimate, Timestamp};
 use packrat_wire::handshake::{Established, Terms};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
-use packrat_wire::seal::{OpenError, Opener, Sealer};
+use packrat_wire::seal::{OVERHEAD, OpenError, Opener, Sealer};
 
 use crate::budget::FlowBudget;
 use crate::counters::{FlowCounters, FlowGauges};
@@ -53,6 +53,13 @@ const RESET_INTERVAL: Duration = Duration::from_millis(10);
 const MAXIMUM_PROBES: u32 = 4;
 /// The first tail probe comes no sooner than this after the last datagram.
 const MINIMUM_PROBE_DELAY: Duration = Duration::from_millis(25);
+/// eACKs per second and in a burst. A client sends one per millisecond for new holes at most, and one for every 16 datagrams.
+const EACKS_PER_SECOND: f64 = 20_000.0;
+const EACK_BURST: f64 = 4_000.0;
+/// An eACK that can't be decoded keeps the gateway as busy as this many that can.
+const FAILED_EACK_COST: f64 = 400.0;
+/// A challenge is no longer than this, and never longer than what it answers.
+const CHALLENGE_LENGTH: usize = OVERHEAD + 9;
 /// Challenges of the same address keep this distance, and are answered within the lifetime.
 const CHALLENGE_INTERVAL: Duration = Duration::from_millis(20);
 const CHALLENGE_LIFETIME: Duration = Duration::from_secs(3);
@@ -70,10 +77,15 @@ pub(crate) struct Session {
     share: Share,
     sealer: Sealer,
     opener: Opener,
+    /// The client has sent something with this session's key.
+    proven: bool,
     terms: Terms,
     /// The address that was challenged last, with what, when.
     challenge: Option<(SocketAddr, u64, Timestamp)>,
     challenges: u64,
+    /// eACKs that may be processed now; an eACK that can't be decoded costs more than one that can.
+    eack_credit: f64,
+    eack_credited: Timestamp,
     scheme: IdentifierScheme,
     key: IdentifierKey,
     maximum_hold: Duration,
@@ -142,8 +154,11 @@ impl Session {
             sketch: Sketch::new(terms.sketch_key(), terms.limits),
             decoder: Decoder::new(),
             terms,
+            proven: false,
             challenge: None,
             challenges: 0,
+            eack_credit: EACK_BURST,
+            eack_credited: now,
             scheme: terms.scheme,
             key: terms.identifier_key(),
             sealer: established.sealer,
@@ -177,6 +192,11 @@ impl Session {
 
     pub(crate) fn name(&self) -> u32 {
         self.sealer.session()
+    }
+
+    /// Whether the client has sent something with this session's key.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -278,7 +298,10 @@ impl Session {
     /// Opens a sealed datagram; counts why when that fails.
     fn open(&mut self, datagram: &[u8], plaintext: &mut Vec<u8>, counters: &mut FlowCounters) -> Option<u32> {
         match self.opener.open(datagram, plaintext) {
-            Ok(counter) => return Some(counter),
+            Ok(counter) => {
+                self.proven = true;
+                return Some(counter);
+            }
             Err(OpenError::Replayed) => counters.sealed_replayed += 1,
             Err(OpenError::Forged) => counters.sealed_forged += 1,
             Err(_) => counters.sealed_malformed += 1,
@@ -318,6 +341,7 @@ impl Session {
             {
                 Elsewhere::Challenged
             }
+            (Ok(_), _) if datagram.len() < CHALLENGE_LENGTH => Elsewhere::Refused,
             (Ok(_), _) => {
                 let data = self.terms.path_challenge(self.challenges);
                 self.challenges += 1;
@@ -348,6 +372,15 @@ impl Session {
         if !self.accept_epoch(eack, now, counters, out) {
             return;
         }
+        self.eack_credit = (self.eack_credit
+            + now.saturating_since(self.eack_credited).as_secs_f64() * EACKS_PER_SECOND)
+            .min(EACK_BURST);
+        self.eack_credited = now;
+        if self.eack_credit < 1.0 {
+            counters.eacks_limited += 1;
+            return;
+        }
+        self.eack_credit -= 1.0;
         // Sets only grow: what an older eACK says is known, or was wrong.
         if self.newest_eack.is_some_and(|newest| counter <= newest) {
             counters.eacks_stale += 1;
@@ -675,6 +708,7 @@ impl Session {
         out: &mut Outbox,
     ) {
         counters.eacks_failed += 1;
+        self.eack_credit -= FAILED_EACK_COST;
         self.totals.decode_failures += 1;
         // Several eACKs may be under way when the first of them fails: only those that could not have been longer count.
         let longer = self.sketch.limits().longer(eack.encoding);
