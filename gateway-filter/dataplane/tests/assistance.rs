@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use client::{connect, encrypted};
 use gateway::{Gateway, config, receive, socket};
-use packrat_client::{AssistState, Datagram};
+use packrat_client::Datagram;
 
 const DATAGRAMS: usize = 400;
 const LOST_EVERY: usize = 20;
@@ -18,7 +18,7 @@ const LOST_EVERY: usize = 20;
 fn what_the_last_mile_loses_is_repaired_unchanged() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (mut client, upstream) = connect(&gateway, &server);
+    let (mut client, upstream) = connect(gateway.listen, &server);
     assert_eq!(gateway.metric("sessions_assisted"), 1);
 
     let numbers: HashMap<Vec<u8>, usize> = (0..DATAGRAMS).map(|number| (encrypted(number), number)).collect();
@@ -71,7 +71,7 @@ fn what_the_last_mile_loses_is_repaired_unchanged() {
 fn a_session_that_ends_says_goodbye_and_frees_its_cache() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (mut client, upstream) = connect(&gateway, &server);
+    let (mut client, upstream) = connect(gateway.listen, &server);
     for number in 0..50 {
         server.send_to(&encrypted(number), upstream).unwrap();
     }
@@ -79,31 +79,57 @@ fn a_session_that_ends_says_goodbye_and_frees_its_cache() {
     gateway.dataplane.shutdown();
     assert_eq!(gateway.metric("cache_bytes"), 0);
     assert_eq!(gateway.metric("sessions_assisted"), 0);
-    client.turn_until("the goodbye", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
-        client.assist.stats().state != AssistState::Established
-    });
+    client.wait_for_goodbye();
 }
 
 #[test]
 fn switching_assistance_off_ends_it_and_forwarding_goes_on() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (mut client, upstream) = connect(&gateway, &server);
+    let (mut client, upstream) = connect(gateway.listen, &server);
     let mut plain = config(&[&server]);
     plain.assist = false;
     gateway.dataplane.configure(plain).unwrap();
     client.socket.send(b"still here").unwrap();
     assert_eq!(receive(&server), (b"still here".to_vec(), upstream));
     gateway.wait_for("the end of assistance", |gateway| gateway.metric("sessions_assisted") == 0);
-    client.turn_until("the goodbye", |client, received| {
+    client.wait_for_goodbye();
+    server.send_to(b"answer", upstream).unwrap();
+    client.turn_until("the answer", |_, received| received.is_some_and(|datagram| datagram == b"answer"));
+}
+
+#[test]
+fn draining_says_goodbye_at_once_and_forwarding_goes_on() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let mut clients: Vec<_> = (0..10).map(|_| connect(gateway.listen, &server)).collect();
+    assert_eq!(gateway.metric("sessions_assisted"), 10);
+    gateway.dataplane.drain();
+    // Without a word from any client.
+    gateway.wait_for("the end of assistance", |gateway| gateway.metric("sessions_assisted") == 0);
+    assert_eq!(gateway.metric("cache_bytes"), 0);
+    for (client, upstream) in &mut clients {
+        client.wait_for_goodbye();
+        client.socket.send(b"still here").unwrap();
+        assert_eq!(receive(&server), (b"still here".to_vec(), *upstream));
+        server.send_to(b"answer", *upstream).unwrap();
+        let answered =
+            |_: &mut client::Client, received: Option<Vec<u8>>| received.is_some_and(|it| it == b"answer");
+        client.turn_until("the answer", answered);
+    }
+    // Nobody begins any more, whatever is configured meanwhile; new clients are forwarded.
+    let mut other = config(&[&server]);
+    other.repair_budget = 0.5;
+    gateway.dataplane.configure(other).unwrap();
+    let mut late = client::Client::new(gateway.listen);
+    late.socket.send(b"new").unwrap();
+    assert_eq!(receive(&server).0, b"new");
+    late.turn_until("the refusal", |client, received| {
         if let Some(datagram) = received {
             client.assist.on_datagram(&datagram, client.now());
         }
-        client.assist.stats().state != AssistState::Established
+        client.assist.stats().state == packrat_client::AssistState::Refused
     });
-    server.send_to(b"answer", upstream).unwrap();
-    client.turn_until("the answer", |_, received| received.is_some_and(|datagram| datagram == b"answer"));
+    assert!(gateway.metric("handshakes_refused_disabled_total") > 0);
+    assert_eq!(gateway.metric("sessions"), 11);
 }

@@ -102,7 +102,7 @@ fn drain(socket: &UdpSocket) -> usize {
 fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_nothing() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (mut client, upstream) = connect(&gateway, &server);
+    let (mut client, upstream) = connect(gateway.listen, &server);
     transfer(&mut client, &server, upstream, 0..200);
     for (moves, first) in [(1, 1000), (2, 2000), (3, 3000)] {
         let message = withheld_message(&mut client, &server, upstream, first);
@@ -142,7 +142,7 @@ fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_no
 fn a_session_opened_by_stray_datagrams_ends_when_their_client_turns_out_to_have_moved() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (mut client, upstream) = connect(&gateway, &server);
+    let (mut client, upstream) = connect(gateway.listen, &server);
     change_port(&mut client, &gateway);
     client.socket.send(&acknowledgement(1)).unwrap();
     // Nobody claims it in time.
@@ -164,7 +164,7 @@ fn a_session_opened_by_stray_datagrams_ends_when_their_client_turns_out_to_have_
 fn plain_clients_are_forwarded_at_once_or_after_a_moment_and_lose_nothing() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let _assisted = connect(&gateway, &server);
+    let _assisted = connect(gateway.listen, &server);
     // A long header, and what is no QUIC.
     for first in [0xc3, 0x80, 0x16, 0x00] {
         let plain = gateway.client();
@@ -212,7 +212,7 @@ fn answers(gateway: &Gateway, attacker: &UdpSocket, datagram: &[u8]) -> Vec<Vec<
 fn whoever_replays_captured_messages_moves_nothing_and_gets_no_data() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (mut client, upstream) = connect(&gateway, &server);
+    let (mut client, upstream) = connect(gateway.listen, &server);
     transfer(&mut client, &server, upstream, 0..100);
     let attacker = gateway.client();
     attacker.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -244,7 +244,7 @@ fn whoever_replays_captured_messages_moves_nothing_and_gets_no_data() {
 fn a_flood_of_sealed_datagrams_changes_nothing() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (mut client, upstream) = connect(&gateway, &server);
+    let (mut client, upstream) = connect(gateway.listen, &server);
     let message = withheld_message(&mut client, &server, upstream, 0);
     let name = packrat_wire::seal::session_of(&message).unwrap();
     client.socket.send(&message).unwrap();

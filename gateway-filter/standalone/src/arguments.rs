@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use packrat_dataplane::RouteConfig;
@@ -31,12 +32,21 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
 
+    /// Seconds between SIGTERM and the end of the process. Assisted clients are told at once; forwarding goes on meanwhile.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=3600))]
+    drain_seconds: u16,
+
     /// Address to serve Prometheus metrics on, over plain HTTP at /metrics.
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
 }
 
 impl Arguments {
+    /// How long forwarding goes on after SIGTERM.
+    pub(crate) fn drain_time(&self) -> Duration {
+        Duration::from_secs(self.drain_seconds.into())
+    }
+
     pub(crate) fn workers(&self) -> usize {
         self.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
     }

@@ -10,8 +10,11 @@
 //! `packrat_<name>{route,gateway}`, the same names as in Envoy. Port 0 picks a free port.
 //!
 //! Log lines are JSON objects on standard output with the keys `time` (seconds since 1970), `level` and `event`. The line
-//! with `"event":"ready"` has `listen` and `metrics`, the addresses in use. SIGINT and SIGTERM end the process: assisted
-//! clients are told, and the exit code is 0.
+//! with `"event":"ready"` has `listen` and `metrics`, the addresses in use.
+//!
+//! SIGTERM drains: assisted clients are told at once, so that none of them waits for a repair any more, nobody begins to be assisted,
+//! and forwarding goes on for `--drain-seconds N` (default 5). A second signal ends the process at once, and so does SIGINT.
+//! The exit code is 0.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -20,6 +23,7 @@ mod metrics_server;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use packrat_dataplane::log::{Level, LogSink};
@@ -32,6 +36,9 @@ use signal_hook::iterator::Signals;
 use arguments::Arguments;
 use json_lines::JsonLines;
 use metrics_server::MetricsServer;
+
+/// How often a gateway that drains looks for a second signal.
+const POLL: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -67,11 +74,23 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let metrics = arguments.metrics.map(|address| MetricsServer::start(address, &dataplane)).transpose()?;
     JsonLines.write(Level::Info, ready_line(listen, metrics.as_ref().map(MetricsServer::address)));
 
-    signals.forever().next();
+    wait_for_the_end(&mut signals, &dataplane, arguments.drain_time());
     drop(metrics);
     dataplane.shutdown();
     drop(attachments);
     Ok(())
+}
+
+/// Returns when the process shall end.
+fn wait_for_the_end(signals: &mut Signals, dataplane: &Dataplane, drain_time: Duration) {
+    if signals.forever().next() != Some(SIGTERM) {
+        return;
+    }
+    dataplane.drain();
+    let begun = Instant::now();
+    while begun.elapsed() < drain_time && signals.pending().next().is_none() {
+        std::thread::sleep(POLL.min(drain_time));
+    }
 }
 
 fn ready_line(listen: SocketAddr, metrics: Option<SocketAddr>) -> Map<String, Value> {

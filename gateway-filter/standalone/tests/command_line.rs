@@ -1,6 +1,9 @@
 //! The program as an operator runs it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
+#[path = "../../dataplane/tests/client/mod.rs"]
+mod client;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -107,6 +110,8 @@ fn forwards_serves_metrics_and_ends_on_a_signal() {
             "3",
             "--metrics",
             "127.0.0.1:0",
+            "--drain-seconds",
+            "0",
         ]);
         let ready = program.line("ready");
         for _ in 0..5 {
@@ -165,4 +170,39 @@ fn mistakes_end_the_program_with_a_reason() {
     // The command line itself.
     let mut program = Program::start(&["--listen", "127.0.0.1:0"]);
     assert_eq!(program.wait(), Some(2));
+}
+
+#[test]
+fn a_drained_gateway_says_goodbye_at_once_and_forwards_until_it_ends() {
+    let server = socket();
+    let endpoint = server.local_addr().unwrap().to_string();
+    let start = |seconds| {
+        let more = ["--workers", "2", "--metrics", "127.0.0.1:0", "--drain-seconds", seconds];
+        let mut program =
+            Program::start(&[&["--listen", "127.0.0.1:0", "--endpoint", &endpoint], &more[..]].concat());
+        let ready = program.line("ready");
+        let listen = ready["listen"].as_str().unwrap().parse().unwrap();
+        let (client, _) = client::connect(listen, &server);
+        (program, ready, client)
+    };
+    // A second signal ends it at once.
+    let (mut program, ready, mut client) = start("3600");
+    program.signal("-TERM");
+    client.wait_for_goodbye();
+    pass_one_datagram(&server, &ready["listen"]);
+    let metrics = get(&ready["metrics"], "/metrics");
+    assert!(
+        metrics.contains("packrat_sessions_assisted{route=\"default\",gateway=\"packrat\"} 0"),
+        "{metrics}"
+    );
+    assert_eq!(program.process.try_wait().unwrap(), None);
+    program.signal("-TERM");
+    assert_eq!(program.line("session_closed")["reason"], "draining");
+    assert_eq!(program.wait(), Some(0));
+    // Otherwise it ends by itself.
+    let (mut program, _, mut client) = start("1");
+    program.signal("-TERM");
+    client.wait_for_goodbye();
+    program.line("draining");
+    assert_eq!(program.wait(), Some(0));
 }

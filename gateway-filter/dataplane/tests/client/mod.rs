@@ -1,4 +1,4 @@
-//! A client with Packrat's core on a real socket.
+//! A client with Packrat's core on a real socket; the tests of all shells use it.
 #![allow(dead_code)] // every test uses a part of it
 
 use std::net::{SocketAddr, UdpSocket};
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use packrat_client::{Assist, AssistState, ClientConfig};
 use packrat_estimate::Timestamp;
 
-use crate::gateway::{Gateway, PATIENCE, receive};
+/// Longest time that a client waits for something that has to happen.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A datagram that looks encrypted: every identifier is different.
 pub(crate) fn encrypted(number: usize) -> Vec<u8> {
@@ -30,8 +31,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(gateway: &Gateway) -> Self {
-        let socket = gateway.client();
+    pub(crate) fn new(gateway: SocketAddr) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(gateway).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         // Every client has its own randomness.
         let seed = [socket.local_addr().unwrap().port().to_le_bytes()[0]; 32];
@@ -73,6 +75,16 @@ impl Client {
         }
     }
 
+    /// Takes part until the session has ended.
+    pub(crate) fn wait_for_goodbye(&mut self) {
+        self.turn_until("the goodbye", |client, received| {
+            if let Some(datagram) = received {
+                client.assist.on_datagram(&datagram, client.now());
+            }
+            client.assist.stats().state != AssistState::Established
+        });
+    }
+
     /// Takes part in the handshake until the session is there.
     pub(crate) fn establish(&mut self) {
         self.turn_until("the session", |client, received| {
@@ -84,12 +96,13 @@ impl Client {
     }
 }
 
-/// The client and the address that the server sees it at.
-pub(crate) fn connect(gateway: &Gateway, server: &UdpSocket) -> (Client, SocketAddr) {
+/// An assisted client, and the address that the server sees it at.
+pub(crate) fn connect(gateway: SocketAddr, server: &UdpSocket) -> (Client, SocketAddr) {
     let mut client = Client::new(gateway);
     client.socket.send(b"hello").unwrap();
-    let (question, upstream) = receive(server);
-    assert_eq!(question, b"hello");
+    let mut buffer = [0; 100];
+    let (length, upstream) = server.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"hello");
     client.establish();
     (client, upstream)
 }
