@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-documentation test-dependencies test-demo demo-parts fuzz clean
+.PHONY: help demo token test test-token test-rust test-documentation test-dependencies test-demo demo-parts fuzz clean
 
 # Options of `packrat demo`: make demo ARGS="--loss 0.1 --profile cellular"
 ARGS ?=
@@ -18,7 +18,18 @@ demo: demo-parts ## Download 25 MB over a lossy last mile, without and with Pack
 	@cargo build --locked --release $(DEMO_PACKAGES)
 	@cargo run --locked --quiet --release -p packrat -- demo $(ARGS)
 
-test: test-documentation test-dependencies test-rust test-demo ## Everything that must pass before a change goes in
+test: test-documentation test-dependencies test-token test-rust test-demo ## Everything that must pass before a change goes in
+
+token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat-token.wasm)
+	@tools/check-toolchain cargo
+	@tools/build-token-filter
+
+test-token: ## Formatting, lints and tests of the filter that issues assist tokens, a workspace of its own
+	@tools/check-toolchain cargo
+	cargo fmt --check --manifest-path gateway-filter/token/Cargo.toml
+	cargo clippy --locked --all-targets --manifest-path gateway-filter/token/Cargo.toml -- -D warnings
+	cargo test --locked --manifest-path gateway-filter/token/Cargo.toml
+	@tools/build-token-filter --if-possible
 
 test-rust: ## Formatting, lints, and the tests of all crates
 	@tools/check-toolchain cargo cc
@@ -46,4 +57,5 @@ fuzz: ## Run each fuzz target for 60 seconds (needs a nightly toolchain)
 
 clean: ## Remove everything that was built or installed inside this folder
 	cargo clean
+	cargo clean --manifest-path gateway-filter/token/Cargo.toml
 	rm -rf .packrat

@@ -1,5 +1,7 @@
 //! The command line around [`super::download`].
 
+use super::assist_token::{self, TokenSource, gateway_key};
+use super::download::hexadecimal;
 use super::error::{EXIT_INTERRUPTED, EXIT_TERMINATED};
 use super::file::PartialFile;
 use super::{GetError, Progress, Report, Request, download, read_certificates, summary};
@@ -20,6 +22,7 @@ Exit codes (curl's numbers where curl has the same error):
     3  malformed URL
     6  the host cannot be resolved
     7  cannot connect: refused, no route, or the server gave up
+    8  the token endpoint's answer cannot be understood
    18  the server ended the transfer too early
    22  HTTP status 400 or above
    23  the output cannot be written: disk full, no permission
@@ -31,6 +34,7 @@ Exit codes (curl's numbers where curl has the same error):
    56  the transfer broke
    60  the server's certificate is not accepted
    77  the trusted certificates cannot be used
+   90  the token endpoint names another gateway key than --gateway-key
   130  interrupted (Ctrl-C)
   143  terminated";
 
@@ -52,6 +56,12 @@ pub(crate) struct Options {
     /// Longest time an acknowledgement is withheld while a gateway repairs a loss, in milliseconds; 0 never withholds
     #[arg(long, value_name = "MS")]
     maximum_hold: Option<u64>,
+    /// Ask this HTTP/3 URL for an assist token first, and pin the gateway key that it names; auto: /.well-known/packrat of the URL's host
+    #[arg(long, value_name = "URL|auto", conflicts_with = "no_assist")]
+    assist_token_from: Option<TokenSource>,
+    /// Accept help only from the gateway with this public key (64 hexadecimal digits)
+    #[arg(long, value_name = "HEX", conflicts_with = "no_assist", value_parser = gateway_key)]
+    gateway_key: Option<[u8; 32]>,
     /// Print a machine-readable report on the standard output
     #[arg(long)]
     json: bool,
@@ -157,6 +167,9 @@ fn to_stdout(options: &Options) -> bool {
 
 async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, String), Failure> {
     let mut request = request(options)?;
+    if let Some(source) = &options.assist_token_from {
+        until_signal(use_token(source, &mut request, options)).await?;
+    }
     let bar = progress_bar(options);
     if to_stdout(options) {
         let mut output = io::BufWriter::with_capacity(256 << 10, io::stdout());
@@ -214,7 +227,19 @@ struct Version {
     seen: Option<Option<String>>,
 }
 
-async fn until_signal(download: impl Future<Output = Result<Report, GetError>>) -> Result<Report, Failure> {
+/// Asks for a token and lets the request use it.
+async fn use_token(source: &TokenSource, request: &mut Request, options: &Options) -> Result<(), GetError> {
+    let token = assist_token::fetch(source, request).await?;
+    if options.gateway_key.is_some_and(|key| key != token.gateway_key()) {
+        return Err(GetError::OtherGatewayKey { named: hexadecimal(&token.gateway_key()) });
+    }
+    if let Some(assist) = &mut request.assist {
+        token.apply(assist, options.maximum_hold.is_some());
+    }
+    Ok(())
+}
+
+async fn until_signal<T>(download: impl Future<Output = Result<T, GetError>>) -> Result<T, Failure> {
     let local = |error: io::Error| GetError::Local { reason: format!("no signal handler: {error}") };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(local)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(local)?;
@@ -232,6 +257,9 @@ fn request(options: &Options) -> Result<Request, GetError> {
     } else if let (Some(hold), Some(assist)) = (options.maximum_hold, request.assist.as_mut()) {
         assist.maximum_hold = Duration::from_millis(hold);
         assist.hold = hold > 0;
+    }
+    if let Some(assist) = &mut request.assist {
+        assist.gateway_key = options.gateway_key;
     }
     if let Some(file) = &options.cacert {
         request.trust.additional = read_certificates(file)?;

@@ -148,6 +148,30 @@ pub(crate) enum GetError {
         /// Bytes announced.
         expected: u64,
     },
+    /// No assist token could be had.
+    #[error("no assist token: {source}")]
+    Token {
+        /// Why.
+        source: Box<GetError>,
+    },
+    /// The answer is not that of a token endpoint.
+    #[error(
+        "no assist token: the answer of {url} is not that of a token endpoint: {reason}; check --assist-token-from"
+    )]
+    TokenDocument {
+        /// Who was asked.
+        url: String,
+        /// What is wrong with the answer.
+        reason: String,
+    },
+    /// The token endpoint names another gateway than the user.
+    #[error(
+        "the token endpoint names the gateway key {named}, which is not the one of --gateway-key; leave one of the two options out"
+    )]
+    OtherGatewayKey {
+        /// The key that it names, in hexadecimal digits.
+        named: String,
+    },
     /// The output cannot be written.
     #[error("cannot write {target}: {source}{}", write_advice(.source))]
     Write {
@@ -218,6 +242,8 @@ impl GetError {
             Self::UnsupportedScheme { .. } => 1,
             Self::MalformedUrl { .. } => 3,
             Self::Resolve { .. } => 6,
+            Self::Token { source } => source.exit_code(),
+            Self::TokenDocument { .. } => 8,
             Self::Unreachable { .. } | Self::Connect { .. } => 7,
             Self::Truncated { .. } => 18,
             Self::Status { .. } => 22,
@@ -229,6 +255,7 @@ impl GetError {
             Self::Redirect { .. } => 47,
             Self::Transfer { .. } => 56,
             Self::Certificate { .. } => 60,
+            Self::OtherGatewayKey { .. } => 90,
             Self::TrustFile { .. } | Self::NoTrust { .. } => 77,
         }
     }
@@ -254,6 +281,9 @@ impl GetError {
             Self::Status { .. } => "status",
             Self::Redirect { .. } => "redirect",
             Self::Range { .. } => "range",
+            Self::Token { .. } => "token",
+            Self::TokenDocument { .. } => "token_document",
+            Self::OtherGatewayKey { .. } => "gateway_key",
             Self::Transfer { .. } => "transfer",
             Self::Truncated { .. } => "truncated",
             Self::Write { .. } => "write",

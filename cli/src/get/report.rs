@@ -25,6 +25,10 @@ pub(crate) struct Report {
     pub(crate) sha256: String,
     /// What assistance did; `None` when it was off.
     pub(crate) assist: Option<AssistanceStats>,
+    /// Whether the gateway's key was known beforehand; otherwise any gateway on the path was trusted.
+    pub(crate) gateway_pinned: bool,
+    /// Whether a token was shown to the gateway.
+    pub(crate) with_token: bool,
     /// 1-RTT packet numbers received, as ascending inclusive ranges.
     pub(crate) received_packet_numbers: Vec<(u64, u64)>,
     /// Stopped by [`super::Request::stop_after`] before the end.

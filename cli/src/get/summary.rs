@@ -1,5 +1,6 @@
 //! What `packrat get` says at the end.
 
+use super::download::hexadecimal;
 use super::report::Report;
 use packrat_s2n_quic::{AssistState, AssistanceStats};
 use serde_json::{Value, json};
@@ -19,19 +20,27 @@ pub(crate) fn text(report: &Report, target: &str) -> String {
         text += &format!("\nresumed after {}", bytes(report.resumed_from));
     }
     text += "\nassistance: ";
-    text += &assistance(report.assist.as_ref());
+    text += &assistance(report);
     text
 }
 
-fn assistance(stats: Option<&AssistanceStats>) -> String {
-    let Some(stats) = stats else { return "off".to_owned() };
+fn assistance(report: &Report) -> String {
+    let Some(stats) = &report.assist else { return "off".to_owned() };
     if stats.failed {
         return "broke down; the download went on without it (please report this)".to_owned();
     }
     let assist = &stats.assist;
     if assist.sessions == 0 {
         return match assist.state {
-            AssistState::Refused => "the gateway on the path refused".to_owned(),
+            AssistState::Refused if report.with_token => {
+                "the gateway on the path refused (the token may be for another gateway or route)".to_owned()
+            }
+            AssistState::Refused => {
+                "the gateway on the path refused (it may ask for a token: --assist-token-from)".to_owned()
+            }
+            _ if stats.control_datagrams_received > 0 && report.gateway_pinned => {
+                "the gateway on the path is not the one whose key is known; it was not trusted".to_owned()
+            }
             _ if stats.control_datagrams_received > 0 => {
                 "the gateway on the path did not finish its handshake".to_owned()
             }
@@ -58,6 +67,14 @@ fn assistance(stats: Option<&AssistanceStats>) -> String {
         text += &format!(
             "\n            withholding did not pay and was suspended {} times",
             assist.hold_suspensions
+        );
+    }
+    if let Some(key) = &assist.gateway_key
+        && !report.gateway_pinned
+    {
+        text += &format!(
+            "\n            the gateway was trusted on first use; --gateway-key {} pins it",
+            hexadecimal(key)
         );
     }
     text
@@ -87,13 +104,13 @@ pub(crate) fn json(url: &str, report: &Report, target: &str) -> Value {
         "seconds": report.seconds(),
         "goodput_mbps": report.goodput_mbps(),
         "sha256": report.sha256,
-        "assist": report.assist.as_ref().map(json_assistance),
+        "assist": report.assist.as_ref().map(|stats| json_assistance(stats, report)),
         "received_packet_numbers": report.received_packet_numbers,
         "error": null,
     })
 }
 
-fn json_assistance(stats: &AssistanceStats) -> Value {
+fn json_assistance(stats: &AssistanceStats, report: &Report) -> Value {
     let assist = &stats.assist;
     let state = match assist.state {
         AssistState::Discovering => "discovering",
@@ -106,6 +123,9 @@ fn json_assistance(stats: &AssistanceStats) -> Value {
     json!({
         "gateway": assist.sessions > 0,
         "state": state,
+        "gateway_key": assist.gateway_key.map(|key| hexadecimal(&key)),
+        "gateway_pinned": report.gateway_pinned,
+        "with_token": report.with_token,
         "failed": stats.failed,
         "sessions": assist.sessions,
         "datagrams": stats.base_datagrams_received,

@@ -1,0 +1,332 @@
+//! Assist tokens as operators and users meet them: issued by the WebAssembly filter in a real Envoy, asked for by `packrat get`,
+//! verified by a gateway. Needs Envoy (`make demo-parts`) and the filter (`make token`).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
+mod issuer;
+mod server;
+
+use issuer::{Issuer, Parts};
+use packrat_assist_token::{Key, Keys, RouteHash, TokenError, from_text, verify};
+use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::socket::{bind_reuse_port, local_address};
+use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
+use serde_json::{Value, json};
+use server::{Server, file};
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const PATH: &str = "/.well-known/packrat";
+const KEY: &str = "2:0202020202020202020202020202020202020202020202020202020202020202";
+
+fn configuration(gateway_key: &str, udp_port: u16, more: &Value) -> String {
+    let mut configuration = json!({
+        "route": "web", "token_keys": [KEY], "gateway_key": gateway_key, "udp": { "port": udp_port },
+        "rate": { "per_minute": 6000, "burst": 1000 },
+    });
+    for (name, value) in more.as_object().unwrap() {
+        configuration[name] = value.clone();
+    }
+    configuration.to_string()
+}
+
+fn some_key() -> String {
+    "ab".repeat(32)
+}
+
+fn keys() -> Keys {
+    Keys { current: Key::from_text(KEY).unwrap(), previous: None }
+}
+
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Status, header and body of a request with curl; checks that it used this version of HTTP.
+fn curl(issuer: &Issuer, version: &str, path: &str, arguments: &[&str]) -> (u16, String, String) {
+    let option = if version == "2" { "--http2" } else { "--http1.1" };
+    let output = Command::new("curl")
+        .args(["--silent", "--show-error", "--max-time", "20", "--dump-header", "-", option, "--cacert"])
+        .arg(issuer.certificate())
+        .args(["--write-out", "\n%{http_code} %{http_version}"])
+        .args(arguments)
+        .arg(issuer.url(path))
+        .output()
+        .expect("curl is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (answer, last) = text.rsplit_once('\n').unwrap();
+    let (header, body) = answer.split_once("\r\n\r\n").unwrap();
+    let (status, used) = last.split_once(' ').unwrap();
+    assert_eq!(used, version);
+    (status.parse().unwrap(), header.to_ascii_lowercase(), body.to_owned())
+}
+
+fn get(folder: &Path, url: &str, authority: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_packrat"))
+        .current_dir(folder)
+        .args(["get", url, "--cacert", authority.to_str().unwrap()])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn tokens_over_every_version_of_http() {
+    let Some(parts) = Parts::find() else { return };
+    let before = unix_now();
+    let more = json!({ "lifetime_seconds": 60, "maximum_hold_ms": 90, "bind": { "ipv4_prefix": 8 } });
+    let issuer = Issuer::start(&parts, Some(&configuration(&some_key(), 4433, &more)));
+    let folder = tempfile::tempdir().unwrap();
+    let over_http3 =
+        get(folder.path(), &issuer.url(PATH), &issuer.certificate(), &["-o", "-", "--no-assist"]);
+    assert!(over_http3.status.success(), "{}", errors(&over_http3));
+    let mut documents = vec![String::from_utf8(over_http3.stdout).unwrap()];
+    for version in ["1.1", "2"] {
+        let (status, header, body) = curl(&issuer, version, PATH, &[]);
+        assert_eq!(status, 200);
+        assert!(header.contains("\r\ncache-control: no-store"), "{header}");
+        assert!(header.contains("\r\ncontent-type: application/json"), "{header}");
+        documents.push(body);
+
+        let (status, header, body) = curl(&issuer, version, PATH, &["--head"]);
+        assert!(status == 200 && !header.contains('{') && !body.contains('{'), "{header}{body}");
+        assert!(header.contains("content-type: application/json"), "{header}");
+        let (status, header, _) = curl(&issuer, version, PATH, &["--request", "POST"]);
+        assert!(status == 405 && header.contains("\r\nallow: get, head"), "{header}");
+        assert_eq!(curl(&issuer, version, "/other", &[]).2, "behind");
+        assert_eq!(curl(&issuer, version, "/other", &["--request", "POST"]).2, "behind");
+    }
+    let mut tokens = Vec::new();
+    for document in documents {
+        let document: Value = serde_json::from_str(&document).unwrap();
+        assert_eq!(document["version"], 1);
+        assert_eq!(document["udp"], json!({ "port": 4433 }));
+        assert_eq!(document["gateway_key"], some_key());
+        assert_eq!(document["parameters"], json!({ "maximum_hold_ms": 90 }));
+        let expires = document["expires"].as_u64().unwrap();
+        assert!((before + 60..=unix_now() + 60).contains(&expires), "{expires}");
+        let token = from_text(document["token"].as_str().unwrap()).unwrap();
+        let check = |now: u64, peer: &str, route: &str| {
+            verify(&token, &keys(), now, peer.parse::<IpAddr>().unwrap(), RouteHash::of(route))
+                .map(|claims| claims.expires)
+        };
+        assert_eq!(check(expires, "127.9.9.9", "web"), Ok(expires));
+        assert_eq!(check(expires, "128.0.0.1", "web"), Err(TokenError::OtherNetwork));
+        assert_eq!(check(expires, "127.0.0.1", "video"), Err(TokenError::OtherRoute));
+        assert_eq!(check(expires + 1, "127.0.0.1", "web"), Err(TokenError::Expired { seconds: 1 }));
+        tokens.push(token);
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 3, "every token is another one");
+    let metrics = issuer.admin("/stats?filter=packrat_tokens_issued").unwrap();
+    assert!(metrics.contains("packrat_tokens_issued: 5"), "{metrics}");
+}
+
+#[test]
+fn who_asks_too_often_is_told_to_wait() {
+    let Some(parts) = Parts::find() else { return };
+    let more = json!({ "rate": { "per_minute": 1, "burst": 3 }, "other_paths": "not_found" });
+    let issuer = Issuer::start(&parts, Some(&configuration(&some_key(), 4433, &more)));
+    let asked: Vec<_> = (0..5).map(|_| curl(&issuer, "2", PATH, &[])).collect();
+    let statuses: Vec<_> = asked.iter().map(|(status, ..)| *status).collect();
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    let (_, header, body) = &asked[4];
+    let (_, wait) = header.split_once("\r\nretry-after: ").unwrap();
+    let wait: u64 = wait.lines().next().unwrap().trim().parse().unwrap();
+    assert!((1..=60).contains(&wait) && !body.contains("token\""), "{wait} {body}");
+    assert_eq!(curl(&issuer, "1.1", "/other", &[]).0, 404);
+
+    // Over HTTP/3 the same client is the same client, and the command says what happened.
+    let folder = tempfile::tempdir().unwrap();
+    let output =
+        get(folder.path(), &issuer.url("/file"), &issuer.certificate(), &["--assist-token-from", "auto"]);
+    assert_eq!(output.status.code(), Some(22), "{}", errors(&output));
+    assert!(
+        errors(&output).contains("no assist token") && errors(&output).contains("429"),
+        "{}",
+        errors(&output)
+    );
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_its_reason() {
+    let Some(parts) = Parts::find() else { return };
+    for (more, part) in [
+        (json!({ "lifetime_seconds": 1 }), "lifetime_seconds"),
+        (json!({ "gateway_key": "abc" }), "gateway_key"),
+    ] {
+        let log = Issuer::refuses(&parts, &configuration(&some_key(), 4433, &more));
+        assert!(log.contains(part), "{log}");
+    }
+}
+
+struct Silent;
+
+impl LogSink for Silent {
+    fn write(&self, _level: Level, _fields: serde_json::Map<String, Value>) {}
+}
+
+/// A gateway on the loopback.
+struct Gateway {
+    dataplane: Dataplane,
+    route: Arc<Route>,
+    address: SocketAddr,
+    _attachment: Attachment,
+}
+
+impl Gateway {
+    fn start(server: &Server, tokens: &str) -> Self {
+        let config = json!({
+            "route": "web", "endpoints": [server.address], "tokens": tokens, "token_keys": [KEY],
+        });
+        let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
+        let route =
+            dataplane.configure(RouteConfig::from_json(config.to_string().as_bytes()).unwrap()).unwrap();
+        let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
+        let attachment = dataplane.listen(&route, address, 0, socket).unwrap();
+        Self { dataplane, route, address, _attachment: attachment }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.dataplane.shutdown();
+    }
+}
+
+#[test]
+fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody() {
+    let Some(parts) = Parts::find() else { return };
+    let server = Server::start(&["localhost"], false);
+    let gateway = Gateway::start(&server, "required");
+    let public = gateway.route.public_key().unwrap();
+    let issuer = Issuer::start(&parts, Some(&configuration(&public, gateway.address.port(), &json!({}))));
+    let folder = tempfile::tempdir().unwrap();
+    let authorities = folder.path().join("authorities.pem");
+    let both = [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
+    fs::write(&authorities, both.concat()).unwrap();
+    let url = format!("https://localhost:{}/file", gateway.address.port());
+    let download = |arguments: &[&str]| {
+        let output = get(folder.path(), &url, &authorities, &[&["--json", "-o", "file"], arguments].concat());
+        assert!(output.status.success(), "{}", errors(&output));
+        assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (report["assist"].clone(), errors(&output))
+    };
+    let endpoint = issuer.url(PATH);
+
+    let (assist, summary) = download(&["--assist-token-from", &endpoint]);
+    assert_eq!(assist["gateway"], true, "{summary}");
+    assert_eq!((&assist["gateway_key"], &assist["gateway_pinned"]), (&json!(public), &json!(true)));
+    assert!(!summary.contains("first use"), "{summary}");
+
+    let (assist, summary) = download(&[]);
+    assert_eq!((&assist["gateway"], &assist["state"]), (&json!(false), &json!("refused")), "{summary}");
+    assert!(summary.contains("--assist-token-from"), "{summary}");
+
+    // Without a gateway on the path the token is of no use, and of no harm.
+    let output = get(folder.path(), &server.url("/file"), &authorities, &["--assist-token-from", &endpoint]);
+    assert!(
+        output.status.success() && errors(&output).contains("no gateway on the path"),
+        "{}",
+        errors(&output)
+    );
+
+    // A token for another gateway.
+    let other = Issuer::start(&parts, Some(&configuration(&some_key(), gateway.address.port(), &json!({}))));
+    fs::write(
+        &authorities,
+        [&both[..], &[fs::read_to_string(other.certificate()).unwrap()]].concat().concat(),
+    )
+    .unwrap();
+    let (assist, summary) = download(&["--assist-token-from", &other.url(PATH)]);
+    assert_eq!(assist["gateway"], false, "{summary}");
+    assert!(summary.contains("not the one whose key is known"), "{summary}");
+
+    // The user knows better.
+    let output = get(
+        folder.path(),
+        &url,
+        &authorities,
+        &["--assist-token-from", &other.url(PATH), "--gateway-key", &public],
+    );
+    assert_eq!(output.status.code(), Some(90), "{}", errors(&output));
+    assert!(errors(&output).contains(&some_key()), "{}", errors(&output));
+    // What answers there is no token endpoint.
+    let output = get(folder.path(), &url, &authorities, &["--assist-token-from", &issuer.url("/other")]);
+    assert_eq!(output.status.code(), Some(8), "{}", errors(&output));
+    assert!(errors(&output).contains("not that of a token endpoint"), "{}", errors(&output));
+}
+
+#[test]
+fn a_gateway_is_trusted_on_first_use_unless_its_key_is_known() {
+    let server = Server::start(&["localhost"], false);
+    let gateway = Gateway::start(&server, "off");
+    let public = gateway.route.public_key().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("https://localhost:{}/file", gateway.address.port());
+    let download = |arguments: &[&str]| {
+        let output = get(folder.path(), &url, &server.authority, &[&["-o", "file"], arguments].concat());
+        assert!(output.status.success(), "{}", errors(&output));
+        assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
+        errors(&output)
+    };
+    let summary = download(&[]);
+    assert!(summary.contains(&format!("trusted on first use; --gateway-key {public} pins it")), "{summary}");
+    let summary = download(&["--gateway-key", &public]);
+    assert!(summary.contains("the gateway repaired") && !summary.contains("first use"), "{summary}");
+    let summary = download(&["--gateway-key", &some_key()]);
+    assert!(summary.contains("not the one whose key is known"), "{summary}");
+    let output = get(folder.path(), &url, &server.authority, &["--gateway-key", "abc"]);
+    assert!(output.status.code() == Some(2) && errors(&output).contains("64 hexadecimal digits"));
+}
+
+/// Size, start-up and memory, for the filter's README: `cargo test -p packrat --test token -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints figures and checks nothing"]
+fn figures() {
+    let Some(parts) = Parts::find() else { return };
+    let with = configuration(&some_key(), 4433, &json!({}));
+    println!("module: {} bytes", parts.module_size());
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    for (name, configuration) in [("without the filter", None), ("with the filter", Some(with.as_str()))] {
+        let mut start_ups = Vec::new();
+        let mut memory = Vec::new();
+        for _ in 0..5 {
+            let issuer = Issuer::start(&parts, configuration);
+            start_ups.push(issuer.start_up);
+            memory.push(issuer.memory());
+            if configuration.is_some() && memory.len() == 5 {
+                for _ in 0..200 {
+                    curl(&issuer, "2", PATH, &[]);
+                }
+                let (allocated, resident) = issuer.memory();
+                println!(
+                    "after 200 tokens: allocated {:.2} MiB, resident {:.1} MiB",
+                    mebibytes(allocated),
+                    mebibytes(resident)
+                );
+            }
+        }
+        start_ups.sort_unstable();
+        memory.sort_unstable();
+        let (allocated, resident) = memory[2];
+        println!(
+            "{name}: start-up {} ms, allocated {:.2} MiB, resident {:.1} MiB (medians of 5)",
+            start_ups[2].as_millis(),
+            mebibytes(allocated),
+            mebibytes(resident)
+        );
+    }
+}
