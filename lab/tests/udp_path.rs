@@ -171,3 +171,21 @@ fn a_dropped_path_frees_its_port() {
     drop(path);
     UdpSocket::bind(address).unwrap();
 }
+
+#[test]
+fn a_rebinding_gives_every_client_another_port_and_closes_the_old_one() {
+    let (client, server) = (socket(), socket());
+    let path = UdpPath::start(config(&server)).unwrap();
+    let before = introduce(&client, &path, &server);
+    path.rebind();
+    let after = introduce(&client, &path, &server);
+    assert_ne!(before, after);
+    assert_eq!(introduce(&client, &path, &server), after);
+    server.send_to(b"to the old port", before).unwrap();
+    server.send_to(b"to the new port", after).unwrap();
+    let mut buffer = [0; 100];
+    let length = client.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"to the new port");
+    assert!(client.recv(&mut buffer).is_err());
+    assert_eq!(path.report().clients, 2);
+}

@@ -22,7 +22,7 @@ const LARGEST_DATAGRAM: usize = 65_507;
 const SOCKET_BUFFER: usize = 8 * 1024 * 1024;
 /// How often a receiving thread looks whether it should stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
-/// Clients that one path serves; each costs a socket and a thread.
+/// Clients that one path serves, those before a rebinding included; each costs a socket and a thread.
 const MOST_CLIENTS: usize = 256;
 
 /// A path: where its far end is, and what it does to datagrams in either direction.
@@ -70,7 +70,7 @@ pub struct PathReport {
     pub upward: DirectionReport,
     /// Server to client.
     pub downward: DirectionReport,
-    /// Client addresses seen.
+    /// Client addresses seen; after a rebinding a client counts anew.
     pub clients: u64,
     /// Datagrams of clients beyond the most that a path serves.
     pub refused: u64,
@@ -82,7 +82,7 @@ pub struct PathReport {
 ///
 /// Clients send to [`address`](Self::address). For each client address the path opens a socket towards the server, as a
 /// NAT does, so that the server sees one address per client. All clients share the two links. Dropping the path stops
-/// its threads and closes its sockets.
+/// its threads and closes its sockets. [`rebind`](Self::rebind) lets the NAT forget its mappings.
 pub struct UdpPath {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -100,6 +100,8 @@ struct Shared {
     send_errors_downward: AtomicU64,
     refused: AtomicU64,
     stopped: AtomicBool,
+    /// How often the NAT has forgotten its mappings; a client's socket belongs to one of these times.
+    mappings: AtomicU64,
     clients: Mutex<Clients>,
 }
 
@@ -129,6 +131,7 @@ impl UdpPath {
             send_errors_downward: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            mappings: AtomicU64::new(0),
             clients: Mutex::default(),
         });
         // Built before its threads, so that an error half-way stops those that already run.
@@ -142,6 +145,12 @@ impl UdpPath {
     /// Where clients send to.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Lets the NAT forget its mappings: from now on every client's datagrams reach the server from another port, and what the server
+    /// sends to the old one is lost. What is on its way to the clients arrives.
+    pub fn rebind(&self) {
+        self.shared.mappings.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What the path did so far.
@@ -191,13 +200,19 @@ impl Drop for UdpPath {
 impl Shared {
     fn receive_from_clients(self: &Arc<Self>) {
         let mut upstreams: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+        let mut mapping = 0;
         let mut buffer = vec![0; LARGEST_DATAGRAM + 1];
         while !self.stopped.load(Ordering::Relaxed) {
             // Errors here are time-outs and late ICMP errors of datagrams to clients that went away.
             let Ok((length, client)) = self.front.recv_from(&mut buffer) else { continue };
+            let current = self.mappings.load(Ordering::Relaxed);
+            if mapping != current {
+                mapping = current;
+                upstreams.clear();
+            }
             let upstream = match upstreams.get(&client) {
                 Some(upstream) => upstream,
-                None => match self.open_upstream(client, upstreams.len()) {
+                None => match self.open_upstream(client, mapping) {
                     Ok(upstream) => upstreams.entry(client).or_insert(upstream),
                     Err(_) => {
                         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -209,9 +224,9 @@ impl Shared {
         }
     }
 
-    /// Opens the socket that stands for `client` towards the server, and a thread that receives from it.
-    fn open_upstream(self: &Arc<Self>, client: SocketAddr, clients: usize) -> io::Result<Arc<UdpSocket>> {
-        if clients >= MOST_CLIENTS {
+    /// Opens the socket that stands for `client` towards the server, and a thread that receives from it as long as the mapping lasts.
+    fn open_upstream(self: &Arc<Self>, client: SocketAddr, mapping: u64) -> io::Result<Arc<UdpSocket>> {
+        if self.clients().ports.len() >= MOST_CLIENTS {
             return Err(io::Error::other("this path serves no more clients"));
         }
         let upstream = Arc::new(loopback_socket(self.server)?);
@@ -222,7 +237,11 @@ impl Shared {
             let mut buffer = vec![0; LARGEST_DATAGRAM + 1];
             while !shared.stopped.load(Ordering::Relaxed) {
                 // Errors here are time-outs, and ICMP errors while nobody listens at the server's address.
-                let Ok(length) = socket.recv(&mut buffer) else { continue };
+                let received = socket.recv(&mut buffer);
+                if shared.mappings.load(Ordering::Relaxed) != mapping {
+                    return;
+                }
+                let Ok(length) = received else { continue };
                 shared.downward.offer(&buffer[..length], client);
             }
         })?;
