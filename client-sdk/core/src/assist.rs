@@ -157,7 +157,7 @@ impl Assist {
                 session.scheduler.on_datagram(now);
                 // The first flight has no packet numbers that would show a hole, and its loss costs the most: a timeout, or slow start.
                 if !self.knows_packet_numbers && self.stats.datagrams <= FIRST_FLIGHT {
-                    session.scheduler.on_urgent(now);
+                    session.scheduler.on_precious(now);
                 }
             }
             None => self.last_material = Some(Material::of(self.config.scheme, datagram)),

@@ -36,6 +36,11 @@ impl Scheduler {
         self.at_once = Some(self.at_once.map_or(earliest, |at| at.min(earliest)));
     }
 
+    /// A datagram that must be reported without any delay.
+    pub(crate) fn on_precious(&mut self, now: Timestamp) {
+        self.at_once = Some(now);
+    }
+
     /// When the next eACK is due. `open_holes`: whether something is being waited for; `round_trip`: of the last mile.
     pub(crate) fn due(&self, open_holes: bool, round_trip: Option<Duration>) -> Option<Timestamp> {
         let by_count = if self.unreported >= EVERY_DATAGRAMS { self.first_unreported } else { None };
