@@ -4,53 +4,19 @@
 mod client;
 mod gateway;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::{SocketAddr, UdpSocket};
-use std::ops::Range;
 use std::time::Duration;
 
-use client::{Client, connect, encrypted};
+use client::{Client, connect, encrypted, transfer};
 use gateway::{Gateway, config, payload, receive, socket};
 use packrat_client::Datagram;
 use packrat_wire::control::Control;
 use packrat_wire::is_control;
 
-const LOST_EVERY: usize = 20;
-
 /// What looks like a QUIC packet with a short header.
 fn acknowledgement(number: u8) -> Vec<u8> {
     vec![0x41, 0xff, number, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-}
-
-/// The server sends datagrams; the last mile loses some of them once; the client waits until it has them all.
-fn transfer(client: &mut Client, server: &UdpSocket, upstream: SocketAddr, range: Range<usize>) {
-    let numbers: HashMap<Vec<u8>, usize> = range.clone().map(|number| (encrypted(number), number)).collect();
-    let (mut arrivals, mut missing) = (HashMap::<usize, usize>::new(), range.len());
-    let mut to_send = range;
-    client.turn_until("all datagrams", |client, received| {
-        if received.is_none() {
-            for number in to_send.by_ref().take(10) {
-                server.send_to(&encrypted(number), upstream).unwrap();
-            }
-            return missing == 0;
-        }
-        let datagram = received.unwrap();
-        let now = client.now();
-        if let Some(&number) = numbers.get(&datagram) {
-            let arrival = arrivals.entry(number).or_default();
-            *arrival += 1;
-            let is_lost = number % LOST_EVERY == 7;
-            if is_lost && *arrival == 1 {
-                return false;
-            }
-            missing -= usize::from(*arrival == 1 + usize::from(is_lost));
-            client.assist.on_datagram(&datagram, now);
-            client.assist.on_packet_number(number as u64, now);
-        } else {
-            client.assist.on_datagram(&datagram, now);
-        }
-        missing == 0
-    });
 }
 
 /// Lets the client owe an eACK, and returns it instead of sending it.

@@ -201,6 +201,11 @@ extern "C" fn envoy_dynamic_module_on_bootstrap_extension_drain_started(
     _envoy: EnvoyPointer,
     _extension: ModulePointer,
 ) {
+    hook("bootstrap_extension_drain_started", (), || {
+        if let Some(dataplane) = process::existing() {
+            dataplane.drain();
+        }
+    });
 }
 
 #[unsafe(no_mangle)]

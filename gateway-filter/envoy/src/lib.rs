@@ -48,6 +48,14 @@
 //! second old. Without the runtime setting Envoy puts `envoy_packrat_` in front of these names.
 //! The administration endpoint `/packrat` returns the routes, their configuration and their metrics as JSON.
 //!
+//! # Draining
+//!
+//! `POST /drain_listeners?graceful` on Envoy's administration interface starts Envoy's drain: assisted clients get a Goodbye at once and
+//! stop to wait for repairs, nobody begins to be assisted, and forwarding goes on until `--drain-time-s` is over. Call it from a
+//! `preStop` hook that then waits for that time. `POST /healthcheck/fail` alone is no drain: it only changes what health checks see.
+//! SIGTERM without a drain before it says Goodbye, too, and ends everything at once. After a drain assistance does not come back.
+//! This needs the bootstrap extension.
+//!
 //! # What Envoy does not show
 //!
 //! The ECN mark of datagrams from clients is not visible to a UDP listener filter: they are forwarded to servers without a

@@ -1,6 +1,8 @@
 //! The module in a real Envoy. Needs `PACKRAT_ENVOY` or `.packrat/venv/bin/envoy` in the workspace.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
+#[path = "../../dataplane/tests/client/mod.rs"]
+mod assisted;
 mod envoy;
 
 use std::net::{SocketAddr, UdpSocket};
@@ -274,4 +276,25 @@ fn two_listeners_of_one_route_share_it_and_two_routes_are_counted_apart() {
         envoy.metric("packrat_sessions", "web") == Some(2)
             && envoy.metric("packrat_sessions", "media") == Some(1)
     });
+}
+
+#[test]
+fn a_drain_of_envoy_says_goodbye_at_once_and_forwarding_goes_on() {
+    let Some(program) = find_envoy() else { return };
+    let server = EchoServer::start();
+    let address = free_address("127.0.0.1");
+    let envoy = Envoy::start(&program, 2, &[listener("web", address, &server.route(""))]);
+    let plain = client(address);
+    let port = ask(&plain, b"before");
+    let mut assisted = assisted::Client::new(address);
+    assisted.establish();
+    // Takes Envoy out of load balancing; that is no drain yet.
+    envoy.post("/healthcheck/fail");
+    assert_eq!(ask(&plain, b"between"), port);
+    assert!(!envoy.log().contains("\"event\":\"draining\""), "{}", envoy.log());
+    envoy.post("/drain_listeners?graceful");
+    assisted.wait_for_goodbye();
+    assert_eq!(ask(&plain, b"after"), port);
+    envoy.wait_until("the metrics", |envoy| envoy.metric("packrat_sessions_assisted", "web") == Some(0));
+    assert!(envoy.log().contains("\"event\":\"draining\""), "{}", envoy.log());
 }

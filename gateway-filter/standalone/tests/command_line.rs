@@ -3,72 +3,12 @@
 
 #[path = "../../dataplane/tests/client/mod.rs"]
 mod client;
+mod program;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, UdpSocket};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::net::UdpSocket;
 
+use program::{PATIENCE, Program, get};
 use serde_json::Value;
-
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The running program; killed when it is dropped.
-struct Program {
-    process: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Program {
-    fn start(arguments: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_packrat-gateway"))
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        Self { process, output }
-    }
-
-    /// Reads lines until `event`.
-    fn line(&mut self, event: &str) -> Value {
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "the output ended before {event}");
-            let line: Value = serde_json::from_str(&line).expect("a JSON object in every line");
-            assert!(line["time"].is_number() && line["level"].is_string());
-            if line["event"] == event {
-                return line;
-            }
-        }
-    }
-
-    fn wait(&mut self) -> Option<i32> {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(start.elapsed() < PATIENCE, "the program does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -85,15 +25,6 @@ fn pass_one_datagram(server: &UdpSocket, listen: &Value) {
     assert_eq!(&buffer[..length], b"question");
     server.send_to(b"answer", from).unwrap();
     assert_eq!(client.recv(&mut buffer).unwrap(), 6);
-}
-
-fn get(address: &Value, path: &str) -> String {
-    let mut stream = TcpStream::connect(address.as_str().unwrap()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A client with Packrat's core on a real socket; the tests of all shells use it.
 #![allow(dead_code)] // every test uses a part of it
 
+use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use packrat_client::{Assist, AssistState, ClientConfig};
@@ -9,6 +11,8 @@ use packrat_estimate::Timestamp;
 
 /// Longest time that a client waits for something that has to happen.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// One of so many datagrams is lost by the last mile of [`transfer`].
+pub(crate) const LOST_EVERY: usize = 20;
 
 /// A datagram that looks encrypted: every identifier is different.
 pub(crate) fn encrypted(number: usize) -> Vec<u8> {
@@ -105,4 +109,35 @@ pub(crate) fn connect(gateway: SocketAddr, server: &UdpSocket) -> (Client, Socke
     assert_eq!(&buffer[..length], b"hello");
     client.establish();
     (client, upstream)
+}
+
+/// The server sends datagrams; the last mile loses some of them once; the client waits until it has them all.
+pub(crate) fn transfer(client: &mut Client, server: &UdpSocket, upstream: SocketAddr, range: Range<usize>) {
+    let numbers: HashMap<Vec<u8>, usize> = range.clone().map(|number| (encrypted(number), number)).collect();
+    let (mut arrivals, mut missing) = (HashMap::<usize, usize>::new(), range.len());
+    let mut to_send = range;
+    client.turn_until("all datagrams", |client, received| {
+        if received.is_none() {
+            for number in to_send.by_ref().take(10) {
+                server.send_to(&encrypted(number), upstream).unwrap();
+            }
+            return missing == 0;
+        }
+        let datagram = received.unwrap();
+        let now = client.now();
+        if let Some(&number) = numbers.get(&datagram) {
+            let arrival = arrivals.entry(number).or_default();
+            *arrival += 1;
+            let is_lost = number % LOST_EVERY == 7;
+            if is_lost && *arrival == 1 {
+                return false;
+            }
+            missing -= usize::from(*arrival == 1 + usize::from(is_lost));
+            client.assist.on_datagram(&datagram, now);
+            client.assist.on_packet_number(number as u64, now);
+        } else {
+            client.assist.on_datagram(&datagram, now);
+        }
+        missing == 0
+    });
 }

@@ -86,7 +86,7 @@ bootstrap_extensions:
             .arg("--admin-address-path")
             .arg(path.join("admin"))
             .args(["--log-level", "warning", "--component-log-level", "dynamic_modules:info"])
-            .args(["--drain-time-s", "1"])
+            .args(["--drain-time-s", "2"])
             .args(["--use-dynamic-base-id", "--concurrency", &workers.to_string()])
             .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module_directory())
             .stdin(Stdio::null())
@@ -131,10 +131,22 @@ bootstrap_extensions:
 
     /// The body of an administration request.
     pub(crate) fn get(&self, path: &str) -> String {
+        self.request("GET", path)
+    }
+
+    /// The body of an administration request that changes something.
+    pub(crate) fn post(&self, path: &str) -> String {
+        self.request("POST", path)
+    }
+
+    fn request(&self, method: &str, path: &str) -> String {
         let Ok(mut stream) = TcpStream::connect(self.admin) else { return String::new() };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut request = String::new();
-        let _ = write!(request, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let _ = write!(
+            request,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
         let mut answer = String::new();
         if stream.write_all(request.as_bytes()).is_err() || stream.read_to_string(&mut answer).is_err() {
             return String::new();

@@ -1,0 +1,178 @@
+//! A flood of rubbish and forged handshakes costs another client its assistance neither, nor the gateway its memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+#[path = "../../dataplane/tests/client/mod.rs"]
+mod client;
+mod program;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use client::{LOST_EVERY, connect, transfer};
+use packrat_wire::control::{Control, FIRST_BYTE, VERSION};
+use program::{PATIENCE, Program, get};
+use serde_json::Value;
+
+const RANDOM: usize = 200_000;
+const FORGED: usize = 50_000;
+const SOURCES: usize = 200;
+const MAXIMUM_SESSIONS: u64 = 64;
+/// Of a flood that the machine is too slow for, the rest is not sent.
+const LONGEST: Duration = Duration::from_secs(60);
+const DATAGRAMS: usize = 1000;
+/// Room for the sockets, buffers and log lines of the sessions that are allowed.
+const MOST_GROWTH_KILOBYTES: u64 = 32 * 1024;
+
+/// Marsaglia's xorshift: cheap and the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| (self.next() >> 40) as u8).collect()
+    }
+}
+
+/// Rubbish, two thirds of it with the first bytes of a control datagram.
+fn random_datagram(random: &mut Random) -> Vec<u8> {
+    let length = 1 + random.next() as usize % 1200;
+    let mut bytes = random.bytes(length);
+    match random.next() % 3 {
+        0 if length > 5 => bytes[..4].copy_from_slice(&[FIRST_BYTE, b'P', b'k', b'r']),
+        1 => {
+            let (session, counter) = (random.next() as u32, random.next() as u32);
+            let ciphertext = bytes;
+            bytes = Vec::new();
+            Control::Sealed { session, counter, ciphertext: &ciphertext }.encode(&mut bytes);
+        }
+        _ => {}
+    }
+    bytes
+}
+
+/// Handshakes of clients that do not receive at their address: cookies are guessed, questions are asked in vain.
+fn forged_handshake(random: &mut Random) -> Vec<u8> {
+    let (mut bytes, nonce) = (Vec::new(), random.next());
+    if random.next().is_multiple_of(2) {
+        Control::Discover { nonce, versions: &[VERSION] }.encode(&mut bytes);
+    } else {
+        let cookie = random.bytes(16).try_into().unwrap();
+        let noise = random.bytes(96);
+        let cookie_time = random.next() as u32 % 100;
+        Control::Init { nonce, cookie_time, cookie, noise: &noise }.encode(&mut bytes);
+    }
+    bytes
+}
+
+/// Sends everything, unless it takes too long; how many datagrams.
+fn flood(listen: SocketAddr) -> usize {
+    let begun = Instant::now();
+    let sources: Vec<_> = (0..SOURCES).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut sent = 0;
+    while sent < RANDOM + FORGED && begun.elapsed() < LONGEST {
+        for _ in 0..100 {
+            let datagram =
+                if sent % 5 == 4 { forged_handshake(&mut random) } else { random_datagram(&mut random) };
+            sources[random.next() as usize % SOURCES].send_to(&datagram, listen).unwrap();
+            sent += 1;
+        }
+        // Most of it shall reach the gateway and not drown in its receive buffer.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    sent
+}
+
+fn resident_kilobytes(program: &Program) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", program.process.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+fn metric(address: &Value, name: &str) -> u64 {
+    let series = format!("packrat_{name}{{route=\"web\",gateway=\"edge\"}} ");
+    let metrics = get(address, "/metrics");
+    metrics.lines().find_map(|line| line.strip_prefix(&series)).expect(name).trim().parse().unwrap()
+}
+
+#[test]
+fn a_flood_leaves_the_transfer_of_another_client_and_the_memory_alone() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("route.json");
+    let endpoint = server.local_addr().unwrap();
+    let route = format!(
+        r#"{{"route":"web","gateway":"edge","endpoints":["{endpoint}"],"maximum_sessions":{MAXIMUM_SESSIONS}}}"#
+    );
+    std::fs::write(&file, route).unwrap();
+    let config = file.to_str().unwrap();
+    let arguments = ["--listen", "127.0.0.1:0", "--config", config, "--workers", "2"];
+    let mut program = Program::start(&[&arguments[..], &["--metrics", "127.0.0.1:0"]].concat());
+    let ready = program.line("ready");
+    let listen = ready["listen"].as_str().unwrap().parse().unwrap();
+    let metrics = &ready["metrics"];
+    // Somebody has to read the log, or the program would wait for that one day.
+    let mut log = program.take_output();
+    let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()).unwrap());
+
+    let (mut client, upstream) = connect(listen, &server);
+    let mut first = 0;
+    let mut next_transfer = |client: &mut client::Client| {
+        let range = first..first + DATAGRAMS;
+        first = range.end;
+        let begun = Instant::now();
+        transfer(client, &server, upstream, range);
+        begun.elapsed()
+    };
+    // The second one is not slowed down by what happens only once.
+    next_transfer(&mut client);
+    let undisturbed = next_transfer(&mut client);
+    let (memory, repairs) = (resident_kilobytes(&program), metric(metrics, "repairs_total"));
+
+    let flooded = AtomicBool::new(false);
+    let (sent, disturbed) = std::thread::scope(|scope| {
+        let flooding = scope.spawn(|| {
+            let sent = flood(listen);
+            flooded.store(true, Ordering::Relaxed);
+            sent
+        });
+        let mut times = Vec::new();
+        while !flooded.load(Ordering::Relaxed) {
+            times.push(next_transfer(&mut client));
+        }
+        (flooding.join().unwrap(), times)
+    });
+    let growth = resident_kilobytes(&program).saturating_sub(memory);
+    let mean = disturbed.iter().sum::<Duration>() / disturbed.len() as u32;
+    let ratio = undisturbed.as_secs_f64() / mean.as_secs_f64();
+    let received = metric(metrics, "control_received_total");
+    println!(
+        "{sent} datagrams of a flood, {received} control datagrams received; memory {memory} kB and {growth} kB more; \
+         {} transfers meanwhile at {ratio:.2} of the speed without a flood",
+        disturbed.len()
+    );
+
+    assert!(received > 50_000, "the flood did not reach the gateway: {received}");
+    assert!(metric(metrics, "handshakes_refused_cookie_total") > 5_000);
+    assert!(growth < MOST_GROWTH_KILOBYTES, "{growth} kB more");
+    assert!(metric(metrics, "repairs_total") - repairs >= (disturbed.len() * DATAGRAMS / LOST_EVERY) as u64);
+    assert_eq!(metric(metrics, "sessions_begun_total"), 1);
+    assert_eq!(metric(metrics, "sessions_assisted"), 1);
+    assert_eq!(metric(metrics, "paths_moved_total"), 0);
+    assert!(metric(metrics, "sessions") <= MAXIMUM_SESSIONS);
+    assert!(metric(metrics, "sessions_refused_total") > 0);
+    assert_eq!(metric(metrics, "assistance_panics_total"), 0);
+    // And it still works.
+    next_transfer(&mut client);
+    program.signal("-INT");
+    assert_eq!(program.wait(), Some(0));
+    assert!(reader.join().unwrap() > 0);
+}

@@ -1,0 +1,85 @@
+//! The program as an operator runs it.
+#![allow(dead_code)] // every test uses a part of it
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Longest time that a test waits for something that has to happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The running program; killed when it is dropped.
+pub(crate) struct Program {
+    pub(crate) process: Child,
+    output: Option<BufReader<ChildStdout>>,
+}
+
+impl Program {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_packrat-gateway"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = process.stdout.take().map(BufReader::new);
+        Self { process, output }
+    }
+
+    /// Reads lines until `event`.
+    pub(crate) fn line(&mut self, event: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            let output = self.output.as_mut().expect("the output was not taken");
+            assert!(output.read_line(&mut line).unwrap() > 0, "the output ended before {event}");
+            let line: Value = serde_json::from_str(&line).expect("a JSON object in every line");
+            assert!(line["time"].is_number() && line["level"].is_string());
+            if line["event"] == event {
+                return line;
+            }
+        }
+    }
+
+    /// The rest of the output.
+    pub(crate) fn take_output(&mut self) -> impl Read + Send + use<> {
+        self.output.take().expect("the output was not taken before")
+    }
+
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(start.elapsed() < PATIENCE, "the program does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The answer of the metrics server.
+pub(crate) fn get(address: &Value, path: &str) -> String {
+    let mut stream = TcpStream::connect(address.as_str().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
