@@ -46,7 +46,7 @@ test-dependencies: ## Licences and sources of all dependencies are allowed ones
 
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
 	cargo build --locked $(DEMO_PACKAGES)
-	cargo test --locked -p packrat --test demo -- --ignored --test-threads 1
+	cargo test --locked -p packrat --test demo --test roaming -- --ignored --test-threads 1
 
 demo-parts:
 	@tools/check-toolchain cargo cc python
