@@ -21,6 +21,8 @@ use crate::get::Report;
 
 /// Name of the file that is downloaded.
 pub(crate) const FILE: &str = "payload.bin";
+/// Name of the file with every datagram that the server sent, in a folder that is kept.
+const CAPTURE: &str = "datagrams.capture";
 /// How often the gateway's gauges are looked at.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// A gateway's metrics may be this old when they are read (Envoy's are flushed by a timer).
@@ -137,6 +139,10 @@ impl Scene {
             upward: network.far(),
             downward: network.far(),
         })?;
+        if options.keep.is_some() {
+            let path = work.join(CAPTURE);
+            far.capture(fs::File::create(&path).map_err(|error| DemoError::write(&path, error))?);
+        }
         let setup = GatewaySetup { parts: &options.parts, server: far.address(), work };
         let gateway = Gateway::start(options.gateway, setup).await?;
         let last_mile = UdpPath::start(PathConfig {
@@ -162,7 +168,7 @@ impl Scene {
                     self.server.check()?;
                     self.gateway.check()?;
                     let metrics = self.gateway.metrics()?;
-                    high_water = high_water.max(metrics.get("cache_bytes"));
+                    high_water = high_water.max(metrics.get("cache_high_water_bytes"));
                 }
             }
         }

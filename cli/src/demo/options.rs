@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Seconds after which the download without help is stopped; its goodput is what arrived by then
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub(crate) patience: u64,
-    /// Keep certificates, configurations, logs and qlogs in this folder instead of a temporary one
+    /// Keep certificates, configurations, logs, qlogs and captures of the server's datagrams in this folder instead of a temporary one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) keep: Option<PathBuf>,
     /// Where `make demo` installed Envoy and the web servers

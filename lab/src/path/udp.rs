@@ -1,7 +1,8 @@
 //! The path between real UDP sockets.
 
 use std::collections::HashMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,6 +104,7 @@ struct Shared {
     /// How often the NAT has forgotten its mappings; a client's socket belongs to one of these times.
     mappings: AtomicU64,
     clients: Mutex<Clients>,
+    capture: Mutex<Option<BufWriter<File>>>,
 }
 
 #[derive(Default)]
@@ -133,6 +135,7 @@ impl UdpPath {
             stopped: AtomicBool::new(false),
             mappings: AtomicU64::new(0),
             clients: Mutex::default(),
+            capture: Mutex::default(),
         });
         // Built before its threads, so that an error half-way stops those that already run.
         let mut path = Self { shared: Arc::clone(&shared), address, threads: Vec::new() };
@@ -151,6 +154,12 @@ impl UdpPath {
     /// sends to the old one is lost. What is on its way to the clients arrives.
     pub fn rebind(&self) {
         self.shared.mappings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes every datagram from the server to `file` from now on, whatever becomes of it: its length in four bytes, big end first, then
+    /// its bytes. An error of the file ends the capture, not the path.
+    pub fn capture(&self, file: File) {
+        *self.shared.capture() = Some(BufWriter::new(file));
     }
 
     /// What the path did so far.
@@ -242,6 +251,7 @@ impl Shared {
                     return;
                 }
                 let Ok(length) = received else { continue };
+                shared.write_to_capture(&buffer[..length]);
                 shared.downward.offer(&buffer[..length], client);
             }
         })?;
@@ -263,6 +273,19 @@ impl Shared {
             let sent = self.front.send_to(&datagram.payload, datagram.destination);
             count(sent, &self.released_downward, &self.send_errors_downward);
         });
+    }
+
+    fn write_to_capture(&self, datagram: &[u8]) {
+        let mut capture = self.capture();
+        let Some(file) = capture.as_mut() else { return };
+        let length = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
+        if file.write_all(&length.to_be_bytes()).and_then(|()| file.write_all(datagram)).is_err() {
+            *capture = None;
+        }
+    }
+
+    fn capture(&self) -> MutexGuard<'_, Option<BufWriter<File>>> {
+        self.capture.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn clients(&self) -> MutexGuard<'_, Clients> {
