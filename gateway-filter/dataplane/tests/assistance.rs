@@ -133,3 +133,28 @@ fn draining_says_goodbye_at_once_and_forwarding_goes_on() {
     assert!(gateway.metric("handshakes_refused_disabled_total") > 0);
     assert_eq!(gateway.metric("sessions"), 11);
 }
+
+#[test]
+fn clients_beyond_the_limit_of_their_source_are_forwarded_plainly() {
+    let server = socket("127.0.0.1:0");
+    let mut limited = config(&[&server]);
+    limited.sessions_per_source = 2;
+    let gateway = Gateway::start("127.0.0.1:0", limited);
+    let _assisted = [connect(gateway.listen, &server), connect(gateway.listen, &server)];
+    let mut third = client::Client::new(gateway.listen);
+    third.socket.send(b"plain").unwrap();
+    let (datagram, upstream) = receive(&server);
+    assert_eq!(datagram, b"plain");
+    third.turn_until("the refusal", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        client.assist.stats().state == packrat_client::AssistState::Refused
+    });
+    gateway.wait_for("the counter", |gateway| gateway.metric("handshakes_refused_full_total") > 0);
+    assert_eq!(gateway.metric("sessions_assisted"), 2);
+    server.send_to(b"answer", upstream).unwrap();
+    let answered =
+        |_: &mut client::Client, received: Option<Vec<u8>>| received.is_some_and(|it| it == b"answer");
+    third.turn_until("the answer", answered);
+}

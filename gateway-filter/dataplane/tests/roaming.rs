@@ -42,9 +42,9 @@ fn withheld_message(client: &mut Client, server: &UdpSocket, upstream: SocketAdd
     }
 }
 
-/// Another port for the client; the old one is returned.
-fn change_port(client: &mut Client, gateway: &Gateway) -> UdpSocket {
-    let socket = gateway.client();
+/// Another port, and perhaps another address, for the client; the old socket is returned.
+fn move_to(local: &str, client: &mut Client, gateway: &Gateway) -> UdpSocket {
+    let socket = gateway.client_from(local);
     socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let old = std::mem::replace(&mut client.socket, socket);
     old.set_nonblocking(true).unwrap();
@@ -70,9 +70,10 @@ fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_no
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let (mut client, upstream) = connect(gateway.listen, &server);
     transfer(&mut client, &server, upstream, 0..200);
-    for (moves, first) in [(1, 1000), (2, 2000), (3, 3000)] {
+    for (moves, local) in [(1, "127.0.0.1:0"), (2, "127.0.0.2:0"), (3, "127.0.0.1:0")] {
+        let first = moves as usize * 1000;
         let message = withheld_message(&mut client, &server, upstream, first);
-        let old = change_port(&mut client, &gateway);
+        let old = move_to(local, &mut client, &gateway);
         // The base connection is faster than the sealed message.
         for number in 0..10 {
             client.socket.send(&acknowledgement(number)).unwrap();
@@ -109,7 +110,7 @@ fn a_session_opened_by_stray_datagrams_ends_when_their_client_turns_out_to_have_
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let (mut client, upstream) = connect(gateway.listen, &server);
-    change_port(&mut client, &gateway);
+    move_to("127.0.0.1:0", &mut client, &gateway);
     client.socket.send(&acknowledgement(1)).unwrap();
     // Nobody claims it in time.
     let (datagram, elsewhere) = receive(&server);
@@ -124,6 +125,31 @@ fn a_session_opened_by_stray_datagrams_ends_when_their_client_turns_out_to_have_
     client.socket.send(&acknowledgement(2)).unwrap();
     assert_eq!(receive(&server), (acknowledgement(2), upstream));
     transfer(&mut client, &server, upstream, 100..300);
+}
+
+#[test]
+fn two_clients_that_get_each_others_address_keep_their_sessions() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut one, of_one) = connect(gateway.listen, &server);
+    let (mut other, of_other) = connect(gateway.listen, &server);
+    let message = withheld_message(&mut one, &server, of_one, 1);
+    let message_of_other = withheld_message(&mut other, &server, of_other, 2);
+    std::mem::swap(&mut one.socket, &mut other.socket);
+    one.socket.send(&message).unwrap();
+    wait_until_moved(&mut one, &gateway, 1);
+    // Its address belongs to somebody else now, until it shows up where it is.
+    other.socket.send(&message_of_other).unwrap();
+    wait_until_moved(&mut other, &gateway, 2);
+    transfer(&mut one, &server, of_one, 1000..1100);
+    transfer(&mut other, &server, of_other, 2000..2100);
+    one.socket.send(b"one").unwrap();
+    assert_eq!(receive(&server), (b"one".to_vec(), of_one));
+    other.socket.send(b"other").unwrap();
+    assert_eq!(receive(&server), (b"other".to_vec(), of_other));
+    assert_eq!((gateway.metric("sessions_opened_total"), gateway.metric("sessions")), (2, 2));
+    gateway.dataplane.shutdown();
+    assert_eq!(gateway.metric("sessions"), 0);
 }
 
 #[test]
