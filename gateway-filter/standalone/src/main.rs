@@ -1,8 +1,8 @@
 //! The gateway on a socket of its own: laptops, edge boxes, tests.
 //!
 //! ```text
-//! packrat-gateway --listen ADDR --endpoint ADDR [--endpoint ADDR...] [--workers N] [--metrics ADDR]
-//! packrat-gateway --listen ADDR --config FILE [--workers N] [--metrics ADDR]
+//! packrat-gateway --listen ADDR --endpoint ADDR [--endpoint ADDR...] [--workers N] [--metrics ADDR] [--drain-seconds N]
+//! packrat-gateway --listen ADDR --config FILE [--workers N] [--metrics ADDR] [--drain-seconds N]
 //! ```
 //!
 //! `--config` names a JSON file with the configuration of one route, the same that Envoy's filter takes (see the
