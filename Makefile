@@ -43,6 +43,7 @@ test-documentation: ## The documentation of all libraries builds without warning
 test-dependencies: ## Licences and sources of all dependencies are allowed ones
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
+	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path gateway-filter/token/Cargo.toml check licenses bans sources
 
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
 	cargo build --locked $(DEMO_PACKAGES)

@@ -8,6 +8,7 @@ mod server;
 use issuer::{Issuer, Parts};
 use packrat_assist_token::{Key, Keys, RouteHash, TokenError, from_text, verify};
 use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::metrics::definitions;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
 use serde_json::{Value, json};
@@ -55,7 +56,7 @@ fn curl(issuer: &Issuer, version: &str, path: &str, arguments: &[&str]) -> (u16,
         .args(arguments)
         .arg(issuer.url(path))
         .output()
-        .expect("curl is installed");
+        .unwrap_or_else(|error| panic!("this test needs curl, which does not start: {error}"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let (answer, last) = text.rsplit_once('\n').unwrap();
@@ -84,7 +85,7 @@ fn tokens_over_every_version_of_http() {
     let Some(parts) = Parts::find() else { return };
     let before = unix_now();
     let more = json!({ "lifetime_seconds": 60, "maximum_hold_ms": 90, "bind": { "ipv4_prefix": 8 } });
-    let issuer = Issuer::start(&parts, Some(&configuration(&some_key(), 4433, &more)));
+    let issuer = Issuer::start(&parts, 1, Some(&configuration(&some_key(), 4433, &more)));
     let folder = tempfile::tempdir().unwrap();
     let over_http3 =
         get(folder.path(), &issuer.url(PATH), &issuer.certificate(), &["-o", "-", "--no-assist"]);
@@ -136,7 +137,7 @@ fn tokens_over_every_version_of_http() {
 fn who_asks_too_often_is_told_to_wait() {
     let Some(parts) = Parts::find() else { return };
     let more = json!({ "rate": { "per_minute": 1, "burst": 3 }, "other_paths": "not_found" });
-    let issuer = Issuer::start(&parts, Some(&configuration(&some_key(), 4433, &more)));
+    let issuer = Issuer::start(&parts, 1, Some(&configuration(&some_key(), 4433, &more)));
     let asked: Vec<_> = (0..5).map(|_| curl(&issuer, "2", PATH, &[])).collect();
     let statuses: Vec<_> = asked.iter().map(|(status, ..)| *status).collect();
     assert_eq!(statuses, [200, 200, 200, 429, 429]);
@@ -197,6 +198,11 @@ impl Gateway {
         let attachment = dataplane.listen(&route, address, 0, socket).unwrap();
         Self { dataplane, route, address, _attachment: attachment }
     }
+
+    fn metric(&self, name: &str) -> u64 {
+        let index = definitions().iter().position(|definition| definition.name == name).unwrap();
+        self.route.metrics().values().nth(index).unwrap()
+    }
 }
 
 impl Drop for Gateway {
@@ -211,7 +217,7 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     let server = Server::start(&["localhost"], false);
     let gateway = Gateway::start(&server, "required");
     let public = gateway.route.public_key().unwrap();
-    let issuer = Issuer::start(&parts, Some(&configuration(&public, gateway.address.port(), &json!({}))));
+    let issuer = Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &json!({}))));
     let folder = tempfile::tempdir().unwrap();
     let authorities = folder.path().join("authorities.pem");
     let both = [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
@@ -231,7 +237,9 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     assert_eq!((&assist["gateway_key"], &assist["gateway_pinned"]), (&json!(public), &json!(true)));
     assert!(!summary.contains("first use"), "{summary}");
 
+    assert_eq!(gateway.metric("packrat_handshakes_refused_token_missing_total"), 0);
     let (assist, summary) = download(&[]);
+    assert!(gateway.metric("packrat_handshakes_refused_token_missing_total") > 0);
     assert_eq!((&assist["gateway"], &assist["state"]), (&json!(false), &json!("refused")), "{summary}");
     assert!(summary.contains("--assist-token-from"), "{summary}");
 
@@ -244,7 +252,8 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     );
 
     // A token for another gateway.
-    let other = Issuer::start(&parts, Some(&configuration(&some_key(), gateway.address.port(), &json!({}))));
+    let other =
+        Issuer::start(&parts, 1, Some(&configuration(&some_key(), gateway.address.port(), &json!({}))));
     fs::write(
         &authorities,
         [&both[..], &[fs::read_to_string(other.certificate()).unwrap()]].concat().concat(),
@@ -292,7 +301,7 @@ fn a_gateway_is_trusted_on_first_use_unless_its_key_is_known() {
     assert!(output.status.code() == Some(2) && errors(&output).contains("64 hexadecimal digits"));
 }
 
-/// Size, start-up and memory, for the filter's README: `cargo test -p packrat --test token -- --ignored --nocapture`.
+/// Size, start-up and memory (medians of 5), for the filter's README: `cargo test -p packrat --test token -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures and checks nothing"]
 fn figures() {
@@ -300,33 +309,27 @@ fn figures() {
     let with = configuration(&some_key(), 4433, &json!({}));
     println!("module: {} bytes", parts.module_size());
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    for (name, configuration) in [("without the filter", None), ("with the filter", Some(with.as_str()))] {
-        let mut start_ups = Vec::new();
-        let mut memory = Vec::new();
-        for _ in 0..5 {
-            let issuer = Issuer::start(&parts, configuration);
-            start_ups.push(issuer.start_up);
-            memory.push(issuer.memory());
-            if configuration.is_some() && memory.len() == 5 {
-                for _ in 0..200 {
-                    curl(&issuer, "2", PATH, &[]);
+    for workers in [1, 4] {
+        for (name, configuration) in [("without", None), ("with", Some(with.as_str()))] {
+            let (mut start_ups, mut memory) = (Vec::new(), Vec::new());
+            for run in 0..5 {
+                let issuer = Issuer::start(&parts, workers, configuration);
+                start_ups.push(issuer.start_up);
+                memory.push(issuer.memory());
+                if configuration.is_some() && workers == 1 && run == 4 {
+                    for _ in 0..200 {
+                        curl(&issuer, "2", PATH, &[]);
+                    }
+                    let [allocated, resident] = issuer.memory().map(mebibytes);
+                    println!("after 200 tokens: allocated {allocated:.2} MiB, resident {resident:.1} MiB");
                 }
-                let (allocated, resident) = issuer.memory();
-                println!(
-                    "after 200 tokens: allocated {:.2} MiB, resident {:.1} MiB",
-                    mebibytes(allocated),
-                    mebibytes(resident)
-                );
             }
+            start_ups.sort_unstable();
+            memory.sort_unstable();
+            let (start_up, [allocated, resident]) = (start_ups[2].as_millis(), memory[2].map(mebibytes));
+            println!(
+                "{workers} workers, {name} the filter: start-up {start_up} ms, allocated {allocated:.2} MiB, resident {resident:.1} MiB"
+            );
         }
-        start_ups.sort_unstable();
-        memory.sort_unstable();
-        let (allocated, resident) = memory[2];
-        println!(
-            "{name}: start-up {} ms, allocated {:.2} MiB, resident {:.1} MiB (medians of 5)",
-            start_ups[2].as_millis(),
-            mebibytes(allocated),
-            mebibytes(resident)
-        );
     }
 }

@@ -55,9 +55,9 @@ pub(crate) struct Issuer {
 }
 
 impl Issuer {
-    /// Envoy with one worker. `configuration`: of the token endpoint, JSON; `None`: without the module.
-    pub(crate) fn start(parts: &Parts, configuration: Option<&str>) -> Self {
-        let mut issuer = Self::spawn(parts, configuration);
+    /// `configuration`: of the token endpoint, JSON; `None`: without the module.
+    pub(crate) fn start(parts: &Parts, workers: usize, configuration: Option<&str>) -> Self {
+        let mut issuer = Self::spawn(parts, workers, configuration);
         let started = Instant::now();
         while !issuer.admin("/ready").is_some_and(|answer| answer.contains("LIVE")) {
             let ended = issuer.process.try_wait().unwrap();
@@ -71,7 +71,7 @@ impl Issuer {
 
     /// The log of an Envoy that ends by itself because it does not take its configuration.
     pub(crate) fn refuses(parts: &Parts, configuration: &str) -> String {
-        let mut issuer = Self::spawn(parts, Some(configuration));
+        let mut issuer = Self::spawn(parts, 1, Some(configuration));
         let started = Instant::now();
         while issuer.process.try_wait().unwrap().is_none() {
             assert!(started.elapsed() < PATIENCE, "Envoy has taken {configuration}: {}", issuer.log());
@@ -80,7 +80,7 @@ impl Issuer {
         issuer.log()
     }
 
-    fn spawn(parts: &Parts, configuration: Option<&str>) -> Self {
+    fn spawn(parts: &Parts, workers: usize, configuration: Option<&str>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         let certificate = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -95,7 +95,7 @@ impl Issuer {
             .arg("--admin-address-path")
             .arg(path.join("admin"))
             .args(["--log-level", "warning", "--component-log-level", "wasm:info"])
-            .args(["--use-dynamic-base-id", "--concurrency", "1"])
+            .args(["--use-dynamic-base-id", "--concurrency", &workers.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -133,14 +133,14 @@ impl Issuer {
     }
 
     /// Bytes that Envoy's allocator has handed out, and resident bytes of the process.
-    pub(crate) fn memory(&self) -> (u64, u64) {
+    pub(crate) fn memory(&self) -> [u64; 2] {
         let answer = self.admin("/memory").unwrap();
         let (_, rest) = answer.split_once("\"allocated\": \"").unwrap();
         let allocated = rest.split('"').next().unwrap().parse().unwrap();
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
-        (allocated, kilobytes * 1024)
+        [allocated, kilobytes * 1024]
     }
 }
 
