@@ -159,6 +159,12 @@ impl Ingress {
         if settings.config.tokens != Tokens::Off {
             engine.set_unix_origin(environment.unix_origin());
         }
+        // When there is no randomness to be had, the old secret serves on.
+        if engine.is_cookie_secret_old(now)
+            && let Ok(secret) = random_bytes()
+        {
+            engine.rotate_cookie_secret(secret, now);
+        }
         let outbox = &mut self.outbox;
         let received =
             guarded(&route, &environment.logger, || engine.receive(datagram, path.client, now, outbox));

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use packrat_estimate::Timestamp;
@@ -16,6 +16,9 @@ use crate::outbox::Outbox;
 use crate::sources::Sources;
 use crate::tokens::{TokenPolicy, TokenRefusal};
 
+/// A cookie secret is exchanged after this time.
+pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(3600);
+
 /// What every flow of a gateway shares: static key, cookie key, limits, total cache use, total repair budget.
 pub struct Gateway {
     pub(crate) config: GatewayConfig,
@@ -24,7 +27,7 @@ pub struct Gateway {
     pub(crate) cache_bytes: AtomicUsize,
     pub(crate) sessions: AtomicUsize,
     pub(crate) sources: Sources,
-    cookies: CookieKey,
+    cookies: RwLock<Cookies>,
     tokens: RwLock<TokenPolicy>,
     /// Seconds since 1970 at [`Timestamp::ZERO`]; [`UNKNOWN`] until the shell has said so.
     unix_origin: AtomicU64,
@@ -32,6 +35,13 @@ pub struct Gateway {
 
 /// The shell has not said what time it is.
 const UNKNOWN: u64 = u64::MAX;
+
+/// The cookie secrets: the current one, the one before, and since when.
+struct Cookies {
+    current: CookieKey,
+    previous: Option<CookieKey>,
+    since: Timestamp,
+}
 
 impl core::fmt::Debug for Gateway {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -135,7 +145,11 @@ impl Gateway {
             static_key,
             cache_bytes: AtomicUsize::new(0),
             sessions: AtomicUsize::new(0),
-            cookies: CookieKey::new(secret),
+            cookies: RwLock::new(Cookies {
+                current: CookieKey::new(secret),
+                previous: None,
+                since: Timestamp::ZERO,
+            }),
             tokens: RwLock::default(),
             unix_origin: AtomicU64::new(UNKNOWN),
         })
@@ -176,6 +190,36 @@ impl Gateway {
         self.sessions.load(Ordering::Relaxed)
     }
 
+    /// Whether the cookie secret has been in use for [`COOKIE_SECRET_LIFETIME`]: time for [`Self::rotate_cookie_secret`].
+    pub fn is_cookie_secret_old(&self, now: Timestamp) -> bool {
+        now.saturating_since(self.cookies().since) >= COOKIE_SECRET_LIFETIME
+    }
+
+    /// Makes new cookies with `secret` (32 fresh random bytes) from now on; those of the secret before are accepted for their lifetime.
+    pub fn rotate_cookie_secret(&self, secret: [u8; 32], now: Timestamp) {
+        let mut cookies = self.cookies.write().unwrap_or_else(PoisonError::into_inner);
+        let previous = core::mem::replace(&mut cookies.current, CookieKey::new(secret));
+        cookies.previous = Some(previous);
+        cookies.since = now;
+    }
+
+    fn cookies(&self) -> RwLockReadGuard<'_, Cookies> {
+        self.cookies.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_cookie_right(
+        &self,
+        peer: SocketAddr,
+        nonce: u64,
+        time: u32,
+        cookie: &[u8; 16],
+        now: Timestamp,
+    ) -> bool {
+        let cookies = self.cookies();
+        let mut keys = std::iter::once(&cookies.current).chain(&cookies.previous);
+        keys.any(|key| key.check(peer, nonce, time, cookie, now))
+    }
+
     /// First look at a control datagram (one for which `packrat_wire::is_control` holds). Keeps no state, and puts at most one answer
     /// into the outbox, never longer than `datagram`.
     pub fn receive(&self, datagram: &[u8], peer: SocketAddr, now: Timestamp, out: &mut Outbox) -> Received {
@@ -189,7 +233,7 @@ impl Gateway {
             } else if !versions.contains(&VERSION) {
                 refuse(nonce, HandshakeOutcome::RefusedVersion, out)
             } else {
-                let (cookie_time, cookie) = self.cookies.make(peer, nonce, now);
+                let (cookie_time, cookie) = self.cookies().current.make(peer, nonce, now);
                 out.send(|bytes| {
                     Control::Offer { nonce, version: VERSION, cookie_time, cookie }.encode(bytes);
                 });
@@ -198,7 +242,7 @@ impl Gateway {
             Control::Init { nonce, cookie_time, cookie, noise } => {
                 if !self.config.assist {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
-                } else if !self.cookies.check(peer, nonce, cookie_time, &cookie, now) {
+                } else if !self.is_cookie_right(peer, nonce, cookie_time, &cookie, now) {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedCookie, out))
                 } else if let Err(refusal) = self.admit(noise, peer, now) {
                     Received::Done(refuse(nonce, refusal.outcome(), out))
@@ -294,6 +338,31 @@ mod tests {
         assert!(answer.len() <= sealed.len());
         let nonce = session_nonce(3, 9);
         assert!(matches!(Control::decode(answer), Ok(Control::Refusal { nonce: told, .. }) if told == nonce));
+    }
+
+    #[test]
+    fn a_cookie_outlives_one_rotation_of_the_secret() {
+        let (gateway, mut out) = (gateway(true), Outbox::new());
+        let offer = |gateway: &Gateway, out: &mut Outbox| {
+            out.clear();
+            gateway.receive(&discover(&[VERSION]), client(), Timestamp::ZERO, out);
+            out.datagrams().next().unwrap().to_vec()
+        };
+        let offered = offer(&gateway, &mut out);
+        let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offered) else {
+            panic!()
+        };
+        let mut init = Vec::new();
+        Control::Init { nonce, cookie_time, cookie, noise: &[7; 40] }.encode(&mut init);
+        assert!(!gateway.is_cookie_secret_old(Timestamp::from_millis(1000)));
+        assert!(gateway.is_cookie_secret_old(Timestamp::ZERO + COOKIE_SECRET_LIFETIME));
+        gateway.rotate_cookie_secret([3; 32], Timestamp::ZERO);
+        assert_ne!(offer(&gateway, &mut out), offered);
+        out.clear();
+        assert!(matches!(gateway.receive(&init, client(), Timestamp::ZERO, &mut out), Received::Begin(_)));
+        gateway.rotate_cookie_secret([4; 32], Timestamp::ZERO);
+        let received = gateway.receive(&init, client(), Timestamp::ZERO, &mut out);
+        assert!(matches!(received, Received::Done(HandshakeOutcome::RefusedCookie)));
     }
 
     #[test]

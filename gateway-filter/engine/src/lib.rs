@@ -40,7 +40,7 @@ pub use config::GatewayConfig;
 pub use counters::{FlowCounters, FlowGauges};
 pub use event::{Event, Side};
 pub use flow::{Elsewhere, Flow};
-pub use gateway::{Begin, Gateway, HandshakeOutcome, Received};
+pub use gateway::{Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Received};
 pub use outbox::Outbox;
 pub use packrat_assist_token as assist_token;
 pub use packrat_wire::handshake::public_key;

@@ -27,6 +27,8 @@ pub(super) async fn start(
             command.arg("--config").arg(&configuration);
             command.arg("--listen").arg(address.to_string());
             command.arg("--metrics").arg(metrics.to_string());
+            // When the demo ends it, there is nobody left to drain.
+            command.args(["--drain-seconds", "0"]);
         })?;
     process.wait_until_ready(|| http_get(metrics, METRICS_PATH).is_ok()).await?;
     Ok(process)
