@@ -48,6 +48,11 @@ test-dependencies: ## Licences and sources of all dependencies are allowed ones
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
 	cargo build --locked $(DEMO_PACKAGES)
 	cargo test --locked -p packrat --test demo --test roaming -- --ignored --test-threads 1
+	@if [ -f .packrat/packrat-token.wasm ]; then \
+		cargo test --locked -p packrat --test token -- --ignored --test-threads 1; \
+	else \
+		echo "SKIPPED: tests of the token endpoint, as its filter could not be built (see above)"; \
+	fi
 
 demo-parts:
 	@tools/check-toolchain cargo cc python
