@@ -67,11 +67,12 @@ fn everything_arrives_and_the_caches_drain_whatever_happens_on_the_way() {
             hostile: seed % 5 == 0,
             rebind_at: (seed % 11 == 0).then_some(150),
             restart_at: (seed % 13 == 0).then_some(120),
+            reset_every: (seed % 7 == 0).then_some(50),
         };
         let outcome = run(&scenario, seed);
         assert!(outcome.cache_high_water <= scenario.cache_bytes as u64);
         assert!(outcome.delivered.len() as u64 <= scenario.datagrams);
-        let ended = outcome.gateway.resets_gateway + outcome.gateway.resets_client;
+        let ended = outcome.gateway.resets_gateway;
         if ended > 0 {
             println!(
                 "seed {seed}: {ended} Resets; {}; down {:?}; up {:?}; far {}; cache {}; {} eACKs, {} failed, {} missing, {} lost",
@@ -134,6 +135,22 @@ fn a_gateway_that_falls_silent_costs_one_hold_at_most() {
     let silent = run(&scenario, 5);
     assert_eq!(silent.client.sessions, 0);
     assert_eq!(silent.client.expired, 0, "holes were waited for without a gateway");
+}
+
+#[test]
+fn resets_of_the_client_cost_little_whatever_is_lost() {
+    let mut weather = WIFI.down;
+    weather.loss = 0.2;
+    for seed in 0..20 {
+        // Some Resets are lost, and some come while another one is under way.
+        let outcome = run(&Scenario { reset_every: Some(40), down: weather, up: weather, ..WIFI }, seed);
+        assert_eq!(outcome.client.sessions, 1, "seed {seed}");
+        assert!(outcome.gateway.resets_client > 40, "seed {seed}: {:?}", outcome.gateway);
+        assert_eq!(outcome.gateway.resets_gateway, 0, "seed {seed}");
+        let (filled, expired) = (outcome.client.filled_in_time, outcome.client.expired);
+        // A Reset gives up what is missing at that moment; everything else is repaired as ever.
+        assert!(filled > 3 * expired, "seed {seed}: {filled} holes filled, {expired} revealed");
+    }
 }
 
 #[test]

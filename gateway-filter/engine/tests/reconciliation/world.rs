@@ -46,6 +46,8 @@ pub(crate) struct Scenario {
     pub(crate) hostile: bool,
     /// The client's NAT gives it another port when this datagram passes.
     pub(crate) rebind_at: Option<u64>,
+    /// The client asks for a Reset each time that so many datagrams have passed.
+    pub(crate) reset_every: Option<u64>,
     /// The gateway's process starts anew when this datagram passes.
     pub(crate) restart_at: Option<u64>,
 }
@@ -74,6 +76,7 @@ pub(crate) const WIFI: Scenario = Scenario {
     hostile: false,
     rebind_at: None,
     restart_at: None,
+    reset_every: None,
 };
 
 pub(crate) struct Outcome {
@@ -229,6 +232,9 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
                 Event::Server(number) => {
                     if scenario.rebind_at == Some(number) {
                         client_address.set_port(5544);
+                    }
+                    if scenario.reset_every.is_some_and(|every| number % every == every - 1) {
+                        client.reset(now);
                     }
                     if scenario.restart_at == Some(number) {
                         gateway = Gateway::new(config.clone(), [9; 32], [6; 32]);
