@@ -102,6 +102,8 @@ pub struct Assist {
     /// Sealed messages that are sent before anything else.
     urgent: VecDeque<Vec<u8>>,
     closed: bool,
+    /// Gateways lost in a row without a single report.
+    losses: u32,
     stats: AssistStats,
     plaintext: Vec<u8>,
     message: Vec<u8>,
@@ -130,6 +132,7 @@ impl Assist {
             knows_packet_numbers: false,
             urgent: VecDeque::new(),
             closed: false,
+            losses: 0,
             stats: AssistStats::default(),
             plaintext: Vec::new(),
             message: Vec::new(),
@@ -286,6 +289,7 @@ impl Assist {
 
     fn on_report(&mut self, report: &Report, now: Timestamp) {
         self.stats.reports += 1;
+        self.losses = 0;
         self.stats.gateway = report.totals;
         let Some(session) = &mut self.session else { return };
         if session.echo.is_some_and(|(counter, _)| report.echo >= counter) {
@@ -342,6 +346,9 @@ impl Assist {
     fn lose_gateway(&mut self, now: Timestamp, wait: Duration) {
         self.session = None;
         self.hold.give_up();
+        // A gateway that answers handshakes and nothing else is asked more and more seldom.
+        let wait = if self.losses == 0 { wait } else { RECONNECT_AFTER * (1 << self.losses.min(8)) };
+        self.losses += 1;
         let (nonce, seed) = attempt(&mut self.random);
         self.discovery.restart(nonce, seed, now + wait);
     }

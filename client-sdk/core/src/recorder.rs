@@ -126,10 +126,10 @@ impl Recorder {
         self.anchor
     }
 
-    /// A new epoch: the set is empty, and begins behind what was received last.
+    /// A new epoch: the set is empty, and begins behind the newest datagram.
     pub(crate) fn reset(&mut self) {
         self.sketch.clear();
-        self.anchor = self.last.map(|(identifier, _)| identifier);
+        self.anchor = self.newest.or(self.last).map(|(identifier, _)| identifier);
         self.newest = None;
     }
 

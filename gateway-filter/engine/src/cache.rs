@@ -1,6 +1,7 @@
 //! The ring of bytes: datagrams in forwarding order, freed from the oldest.
 //!
-//! The ring grows by doubling up to its limit, so that a quiet session costs little; positions are absolute and never reused.
+//! The ring grows by doubling up to its limit, and shrinks when it has been mostly empty, so that a quiet session costs little;
+//! positions are absolute and never reused.
 
 /// First allocation: what a session needs before it has seen traffic.
 const INITIAL_BYTES: usize = 16 * 1024;
@@ -22,11 +23,13 @@ pub(crate) struct Cache {
     /// Position behind the newest byte.
     tail: u64,
     high_water: usize,
+    /// Most bytes since the last [`Self::shrink`].
+    recent_peak: usize,
 }
 
 impl Cache {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { bytes: Vec::new(), limit, head: 0, tail: 0, high_water: 0 }
+        Self { bytes: Vec::new(), limit, head: 0, tail: 0, high_water: 0, recent_peak: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -41,9 +44,21 @@ impl Cache {
         self.limit
     }
 
-    /// Whether a datagram of `length` bytes fits without freeing anything.
+    /// Memory that the ring has.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether a datagram of `length` bytes fits without freeing or growing anything.
     pub(crate) fn has_room(&self, length: usize) -> bool {
-        self.len() + length <= self.limit
+        self.len() + length <= self.bytes.len()
+    }
+
+    /// The capacity with which a datagram of `length` bytes fits, within the limit; `None` when the ring need not or must not grow.
+    pub(crate) fn wanted_capacity(&self, length: usize) -> Option<usize> {
+        let needed = self.len() + length;
+        let wanted = needed.next_power_of_two().max(INITIAL_BYTES).min(self.limit);
+        (needed > self.bytes.len() && wanted >= needed).then_some(wanted)
     }
 
     /// Appends a datagram that [has room](Self::has_room); `None` when it has none.
@@ -52,7 +67,6 @@ impl Cache {
         if !self.has_room(datagram.len()) {
             return None;
         }
-        self.grow(self.len() + datagram.len());
         let span = Span { position: self.tail, length };
         let (first, second) = self.places(span);
         let cut = first.len();
@@ -60,7 +74,20 @@ impl Cache {
         self.bytes[second].copy_from_slice(&datagram[cut..]);
         self.tail += u64::from(length);
         self.high_water = self.high_water.max(self.len());
+        self.recent_peak = self.recent_peak.max(self.len());
         Some(span)
+    }
+
+    /// Gives memory back when less than a quarter of it was used since the last call.
+    pub(crate) fn shrink(&mut self) {
+        let peak = {
+            let length = self.len();
+            core::mem::replace(&mut self.recent_peak, length)
+        };
+        let enough = if peak == 0 { 0 } else { (peak * 2).next_power_of_two().max(INITIAL_BYTES) };
+        if peak < self.bytes.len() / 4 && enough < self.bytes.len() {
+            self.resize(enough);
+        }
     }
 
     /// Frees everything up to and including the datagram at `span`.
@@ -89,22 +116,19 @@ impl Cache {
         (start..start + first, 0..length - first)
     }
 
-    /// Makes the ring at least `needed` bytes large, keeping what is in it.
-    fn grow(&mut self, needed: usize) {
-        if needed <= self.bytes.len() {
-            return;
-        }
-        let capacity = needed.next_power_of_two().max(INITIAL_BYTES);
-        let mut grown = vec![0; capacity];
+    /// Gives the ring another capacity, at least its length, keeping what is in it.
+    pub(crate) fn resize(&mut self, capacity: usize) {
+        debug_assert!(capacity >= self.len());
+        let mut resized = vec![0; capacity];
         let (old_capacity, mut position) = (self.bytes.len() as u64, self.head);
         while position < self.tail {
             let from = (position % old_capacity) as usize;
             let to = (position % capacity as u64) as usize;
             let run = ((self.tail - position) as usize).min(self.bytes.len() - from).min(capacity - to);
-            grown[to..to + run].copy_from_slice(&self.bytes[from..from + run]);
+            resized[to..to + run].copy_from_slice(&self.bytes[from..from + run]);
             position += run as u64;
         }
-        self.bytes = grown;
+        self.bytes = resized;
     }
 }
 
@@ -117,11 +141,15 @@ mod tests {
     proptest! {
         /// Against a model that keeps every datagram in a queue.
         #[test]
-        fn keeps_what_it_holds(limit in 1usize..5000, steps in proptest::collection::vec((0usize..700, 0usize..4), 1..300)) {
+        fn keeps_what_it_holds(limit in 1usize..5000, steps in proptest::collection::vec((0usize..700, 0usize..4, any::<bool>()), 1..300)) {
             let mut cache = Cache::new(limit);
             let mut model: VecDeque<(Span, Vec<u8>)> = VecDeque::new();
             let mut fill = 0u8;
-            for (length, frees) in steps {
+            for (length, frees, shrinks) in steps {
+                if let Some(capacity) = cache.wanted_capacity(length) {
+                    prop_assert!(capacity <= limit);
+                    cache.resize(capacity);
+                }
                 let datagram: Vec<u8> = (0..length).map(|_| { fill = fill.wrapping_add(37); fill }).collect();
                 match cache.push(&datagram) {
                     Some(span) => model.push_back((span, datagram)),
@@ -135,6 +163,10 @@ mod tests {
                         }
                     }
                 }
+                if shrinks {
+                    cache.shrink();
+                }
+                prop_assert!(cache.capacity() <= limit);
                 prop_assert!(cache.len() <= limit && cache.high_water() <= limit);
                 prop_assert_eq!(cache.len(), model.iter().map(|(_, bytes)| bytes.len()).sum::<usize>());
                 for (span, bytes) in &model {
@@ -143,5 +175,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn memory_is_given_back_when_it_is_not_used() {
+        let mut cache = Cache::new(1 << 20);
+        let spans: Vec<_> = (0..500)
+            .map(|_| {
+                if let Some(capacity) = cache.wanted_capacity(1000) {
+                    cache.resize(capacity);
+                }
+                cache.push(&[7; 1000]).unwrap()
+            })
+            .collect();
+        assert!(cache.capacity() >= 500_000);
+        cache.free_through(spans[498]);
+        cache.shrink();
+        assert!(cache.capacity() >= 500_000, "the peak was a moment ago");
+        cache.shrink();
+        assert!(cache.capacity() <= INITIAL_BYTES && cache.get(spans[499]).is_some());
+        cache.free_through(spans[499]);
+        cache.shrink();
+        cache.shrink();
+        assert_eq!(cache.capacity(), 0);
     }
 }

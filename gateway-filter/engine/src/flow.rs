@@ -167,7 +167,18 @@ impl Flow {
         }
     }
 
-    /// The session that assists this flow, as sealed datagrams name it (`packrat_wire::seal::session_of`).
+    /// Whether a sealed datagram that names this session (`packrat_wire::seal::session_of`) is for [`Flow::control`]: the one that assists the
+    /// flow, or the one that will when the client has proven that it has it.
+    pub fn answers_to(&self, session: u32) -> bool {
+        self.sessions().any(|name| name == session)
+    }
+
+    /// The sessions that this flow answers to: one, none, or two while a new one is to take over.
+    pub fn sessions(&self) -> impl Iterator<Item = u32> + '_ {
+        self.assisted.iter().chain(&self.pending).map(|assisted| assisted.session.name())
+    }
+
+    /// The session that assists this flow, as sealed datagrams name it.
     pub fn session(&self) -> Option<u32> {
         self.assisted.as_ref().map(|assisted| assisted.session.name())
     }
@@ -252,17 +263,27 @@ impl Share {
         &self.gateway
     }
 
-    /// Tells the gateway how many bytes this session holds now; true when all sessions together hold too many.
-    pub(crate) fn hold(&mut self, cache_bytes: usize) -> bool {
+    /// Tells the gateway how much memory this session holds now.
+    pub(crate) fn hold(&mut self, bytes: usize) {
         let total = &self.gateway.cache_bytes;
-        let held = if cache_bytes >= self.cache_bytes {
-            total.fetch_add(cache_bytes - self.cache_bytes, Ordering::Relaxed)
+        if bytes >= self.cache_bytes {
+            total.fetch_add(bytes - self.cache_bytes, Ordering::Relaxed);
         } else {
-            total.fetch_sub(self.cache_bytes - cache_bytes, Ordering::Relaxed)
-        };
-        let over = held + cache_bytes > self.gateway.config.cache_bytes_total + self.cache_bytes;
-        self.cache_bytes = cache_bytes;
-        over
+            total.fetch_sub(self.cache_bytes - bytes, Ordering::Relaxed);
+        }
+        self.cache_bytes = bytes;
+    }
+
+    /// Takes `more` bytes of memory, if all sessions together may have them.
+    pub(crate) fn try_take(&mut self, more: usize) -> bool {
+        let limit = self.gateway.config.cache_bytes_total;
+        let within = |held: usize| held.checked_add(more).filter(|held| *held <= limit);
+        let taken =
+            self.gateway.cache_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok();
+        if taken {
+            self.cache_bytes += more;
+        }
+        taken
     }
 
     pub(crate) fn held(&self) -> usize {

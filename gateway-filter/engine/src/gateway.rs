@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use packrat_estimate::Timestamp;
@@ -16,6 +16,9 @@ use crate::outbox::Outbox;
 use crate::sources::Sources;
 use crate::tokens::{TokenPolicy, TokenRefusal};
 
+/// Costly decodes of all flows together, at most about a millisecond each.
+const COSTLY_DECODES_PER_SECOND: f64 = 200.0;
+
 /// A cookie secret is exchanged after this time.
 pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(3600);
 
@@ -27,6 +30,8 @@ pub struct Gateway {
     pub(crate) cache_bytes: AtomicUsize,
     pub(crate) sessions: AtomicUsize,
     pub(crate) sources: Sources,
+    /// Costly decodes that may be tried now, and since when they are counted up.
+    costly_decodes: Mutex<(f64, Timestamp)>,
     cookies: RwLock<Cookies>,
     tokens: RwLock<TokenPolicy>,
     /// Seconds since 1970 at [`Timestamp::ZERO`]; [`UNKNOWN`] until the shell has said so.
@@ -140,7 +145,8 @@ impl Gateway {
     pub fn new(config: GatewayConfig, static_key: [u8; 32], secret: [u8; 32]) -> Arc<Self> {
         Arc::new(Self {
             budget: GatewayBudget::new(config.repair_budget),
-            sources: Sources::new(config.sessions_per_source, config.handshakes_per_second_per_source),
+            costly_decodes: Mutex::new((COSTLY_DECODES_PER_SECOND, Timestamp::ZERO)),
+            sources: Sources::new(&config),
             config,
             static_key,
             cache_bytes: AtomicUsize::new(0),
@@ -196,8 +202,12 @@ impl Gateway {
     }
 
     /// Makes new cookies with `secret` (32 fresh random bytes) from now on; those of the secret before are accepted for their lifetime.
+    /// Does nothing when the current secret is not old: somebody else was quicker.
     pub fn rotate_cookie_secret(&self, secret: [u8; 32], now: Timestamp) {
         let mut cookies = self.cookies.write().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_since(cookies.since) < COOKIE_SECRET_LIFETIME {
+            return;
+        }
         let previous = core::mem::replace(&mut cookies.current, CookieKey::new(secret));
         cookies.previous = Some(previous);
         cookies.since = now;
@@ -218,6 +228,20 @@ impl Gateway {
         let cookies = self.cookies();
         let mut keys = std::iter::once(&cookies.current).chain(&cookies.previous);
         keys.any(|key| key.check(peer, nonce, time, cookie, now))
+    }
+
+    /// Whether a decode may be tried that is only needed when more is missing than a sketch holds, or when somebody sends rubbish. Shared by
+    /// all flows, as their processors are.
+    pub(crate) fn allows_costly_decode(&self, now: Timestamp) -> bool {
+        let mut costly = self.costly_decodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let earned = now.saturating_since(costly.1).as_secs_f64() * COSTLY_DECODES_PER_SECOND;
+        costly.0 = (costly.0 + earned).min(COSTLY_DECODES_PER_SECOND);
+        costly.1 = costly.1.max(now);
+        let allowed = costly.0 >= 1.0;
+        if allowed {
+            costly.0 -= 1.0;
+        }
+        allowed
     }
 
     /// First look at a control datagram (one for which `packrat_wire::is_control` holds). Keeps no state, and puts at most one answer
@@ -357,10 +381,13 @@ mod tests {
         assert!(!gateway.is_cookie_secret_old(Timestamp::from_millis(1000)));
         assert!(gateway.is_cookie_secret_old(Timestamp::ZERO + COOKIE_SECRET_LIFETIME));
         gateway.rotate_cookie_secret([3; 32], Timestamp::ZERO);
+        assert_eq!(offer(&gateway, &mut out), offered, "too early");
+        let later = Timestamp::ZERO + COOKIE_SECRET_LIFETIME;
+        gateway.rotate_cookie_secret([3; 32], later);
         assert_ne!(offer(&gateway, &mut out), offered);
         out.clear();
         assert!(matches!(gateway.receive(&init, client(), Timestamp::ZERO, &mut out), Received::Begin(_)));
-        gateway.rotate_cookie_secret([4; 32], Timestamp::ZERO);
+        gateway.rotate_cookie_secret([4; 32], later + COOKIE_SECRET_LIFETIME);
         let received = gateway.receive(&init, client(), Timestamp::ZERO, &mut out);
         assert!(matches!(received, Received::Done(HandshakeOutcome::RefusedCookie)));
     }

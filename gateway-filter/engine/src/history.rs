@@ -16,6 +16,9 @@ const SETTLED_ENTRIES: usize = 2048;
 /// Entries kept at all; what is older is forgotten even when the client never spoke of it.
 const MAXIMUM_ENTRIES: usize = 16_384;
 
+/// Memory of one entry with its place in the index.
+const ENTRY_BYTES: usize = 56;
+
 /// What became of a datagram, as far as the gateway knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -107,17 +110,39 @@ impl History {
         if span.is_some() { Pushed::Cached } else { Pushed::Uncached }
     }
 
-    /// Evicts the oldest datagrams until `length` bytes fit; returns how many were evicted whose fate was open. Gives up, evicting
-    /// nothing, when they never could.
-    pub(crate) fn make_room(&mut self, length: usize) -> u64 {
-        if length > self.cache.limit() {
+    /// Makes room for `length` bytes: lets the cache grow where `grant` allows so many more bytes, else evicts the oldest datagrams; returns how
+    /// many were evicted whose fate was open. Evicts nothing for what could never fit.
+    pub(crate) fn make_room(&mut self, length: usize, grant: impl FnOnce(usize) -> bool) -> u64 {
+        if self.cache.has_room(length) || length > self.cache.limit() {
             return 0;
         }
         let mut evicted = 0;
-        while !self.cache.has_room(length) && self.first_cached < self.next() {
+        let over = |cache: &Cache| cache.len() + length > cache.limit();
+        while over(&self.cache) && self.first_cached < self.next() {
+            evicted += u64::from(self.free_oldest());
+        }
+        if let Some(capacity) = self.cache.wanted_capacity(length)
+            && grant(capacity - self.cache.capacity())
+        {
+            self.cache.resize(capacity);
+        }
+        while !self.cache.has_room(length)
+            && length <= self.cache.capacity()
+            && self.first_cached < self.next()
+        {
             evicted += u64::from(self.free_oldest());
         }
         evicted
+    }
+
+    /// Gives memory of the cache back that was not used since the last call.
+    pub(crate) fn shrink(&mut self) {
+        self.cache.shrink();
+    }
+
+    /// Memory that entries, index and cache take, about.
+    pub(crate) fn memory(&self) -> usize {
+        self.cache.capacity() + self.entries.len() * ENTRY_BYTES
     }
 
     /// Frees the bytes of the oldest entry that may have some; true when its fate was open.
@@ -220,7 +245,7 @@ mod tests {
     }
 
     fn push(history: &mut History, number: u64, length: usize) -> Pushed {
-        history.make_room(length);
+        history.make_room(length, |_| true);
         history.push(identifier(number), &vec![number as u8; length], Timestamp::ZERO)
     }
 

@@ -56,6 +56,10 @@ const MINIMUM_PROBE_DELAY: Duration = Duration::from_millis(25);
 /// eACKs per second and in a burst. A client sends one per millisecond for new holes at most, and one for every 16 datagrams.
 const EACKS_PER_SECOND: f64 = 20_000.0;
 const EACK_BURST: f64 = 4_000.0;
+/// What a new session may spend before it has lasted.
+const EACK_START: f64 = 1_000.0;
+/// A new epoch keeps the gateway as busy as this many eACKs.
+const EPOCH_COST: f64 = 50.0;
 /// An eACK that can't be decoded keeps the gateway as busy as this many that can.
 const FAILED_EACK_COST: f64 = 400.0;
 /// A challenge is no longer than this, and never longer than what it answers.
@@ -65,7 +69,11 @@ const CHALLENGE_INTERVAL: Duration = Duration::from_millis(20);
 const CHALLENGE_LIFETIME: Duration = Duration::from_secs(3);
 /// How far back a datagram is looked for that the client has.
 const SETTLED_SEARCH: usize = 512;
-/// Cache use is told to the gateway in steps of this size.
+/// After this time without a datagram nothing of what was sent before is worth repairing.
+const QUIET: Duration = Duration::from_secs(1);
+/// How often memory that was not used is given back.
+const SHRINK_INTERVAL: Duration = Duration::from_secs(1);
+/// Memory use is told to the gateway in steps of this size.
 const SHARE_STEP: usize = 16 * 1024;
 
 /// The client ended the session.
@@ -98,6 +106,8 @@ pub(crate) struct Session {
     anchored: bool,
     /// Everything before this sequence number has been considered for the sketch.
     horizon: u64,
+    /// Of everything before this sequence number the client has spoken, in an eACK that was decoded.
+    considered: u64,
     /// Counter of the newest eACK processed.
     newest_eack: Option<u32>,
     /// Failed decodes of the longest prefix since one succeeded.
@@ -119,6 +129,8 @@ pub(crate) struct Session {
     last_forward: Timestamp,
     probes: u32,
     probe_at: Option<Timestamp>,
+    /// When memory that was not used is given back.
+    shrink_at: Option<Timestamp>,
 
     totals: Totals,
     plaintext: Vec<u8>,
@@ -157,7 +169,7 @@ impl Session {
             proven: false,
             challenge: None,
             challenges: 0,
-            eack_credit: EACK_BURST,
+            eack_credit: EACK_START,
             eack_credited: now,
             scheme: terms.scheme,
             key: terms.identifier_key(),
@@ -167,6 +179,8 @@ impl Session {
             epoch: 0,
             anchored: false,
             horizon: 0,
+            considered: 0,
+            shrink_at: None,
             newest_eack: None,
             failures: 0,
             told: None,
@@ -223,7 +237,8 @@ impl Session {
     /// A datagram passes: remember its identifier, keep its bytes.
     pub(crate) fn forward(&mut self, datagram: &[u8], now: Timestamp, counters: &mut FlowCounters) {
         let identifier = self.key.identify(self.scheme, datagram);
-        counters.evictions_full += self.history.make_room(datagram.len());
+        let share = &mut self.share;
+        counters.evictions_full += self.history.make_room(datagram.len(), |more| share.try_take(more));
         match self.history.push(identifier, datagram, now) {
             Pushed::Cached => counters.datagrams_recorded += 1,
             Pushed::Uncached => {
@@ -241,16 +256,18 @@ impl Session {
         self.probes = 0;
         self.probe_at = Some(now + self.probe_delay());
         self.trim();
-        if self.history.cache().len().abs_diff(self.share.held()) > SHARE_STEP {
-            self.account(counters);
+        self.shrink_at.get_or_insert(now + SHRINK_INTERVAL);
+        if self.history.memory().abs_diff(self.share.held()) > SHARE_STEP {
+            self.share.hold(self.history.memory());
         }
     }
 
     /// Forgets old history. What was never considered for the sketch is considered now, so that the horizon stays inside the history.
     fn trim(&mut self) {
-        let Self { history, sketch, horizon, missing, anchored, .. } = self;
+        let Self { history, sketch, horizon, considered, missing, anchored, .. } = self;
         history.trim(|sequence, entry| {
             missing.remove(&sequence);
+            *considered = (*considered).max(sequence + 1);
             if sequence >= *horizon {
                 *horizon = sequence + 1;
                 if *anchored && !entry.in_sketch {
@@ -258,17 +275,6 @@ impl Session {
                 }
             }
         });
-    }
-
-    /// Tells the gateway what this session holds; when all together hold too much, this one gives back half.
-    fn account(&mut self, counters: &mut FlowCounters) {
-        if self.share.hold(self.history.cache().len()) {
-            let keep = self.history.cache().len() / 2;
-            while self.history.cache().len() > keep {
-                counters.evictions_full += u64::from(self.history.free_oldest());
-            }
-            self.share.hold(self.history.cache().len());
-        }
     }
 
     /// A sealed datagram from the client's address.
@@ -394,17 +400,15 @@ impl Session {
         if let Some(newest) = newest {
             self.measure(newest, eack.newest_age, now);
         }
-        let covered_from = self.horizon;
         self.advance_horizon(newest);
-        match self.decode(eack, covered_from) {
+        match self.decode(eack, now) {
             Some(()) => {
                 self.newest_eack = Some(counter);
                 self.failures = 0;
                 counters.eacks_decoded += 1;
-                self.settle(covered_from, now, counters);
+                self.settle(now, counters);
                 self.repair(newest, now, counters, out);
                 self.history.release_settled();
-                self.account(counters);
                 // Holes that are not missing here are not worth waiting for; the client is told which.
                 let in_vain = usize::from(eack.holes) > self.missing.len();
                 let news = in_vain
@@ -447,6 +451,7 @@ impl Session {
     }
 
     fn enter_epoch(&mut self, epoch: u16) {
+        self.eack_credit -= EPOCH_COST;
         self.epoch = epoch;
         self.pending_reset = None;
         self.anchored = false;
@@ -481,6 +486,7 @@ impl Session {
             }
         }
         self.horizon = start;
+        self.considered = start;
         self.anchored = true;
         self.history.release_settled();
     }
@@ -513,17 +519,21 @@ impl Session {
     /// First as it is: what is missing is only here. When more is missing than a sketch decodes, little of it has arrived, and *that* can
     /// be decoded: of the datagrams forwarded since the last eACK (a long burst), of those that were missing before (a long repair), or of
     /// both. Assumed missing and taken out of the sketch, those of them that have arrived come out as only there.
-    fn decode(&mut self, eack: &Eack<'_>, covered_from: u64) -> Option<()> {
+    fn decode(&mut self, eack: &Eack<'_>, now: Timestamp) -> Option<()> {
         let prefix = EncodedPrefix::new(eack.encoding, eack.prefix).ok()?;
         let history = &self.history;
         let identifier = |sequence| history.get(sequence).map(|entry| entry.identifier);
         self.candidates.clear();
         self.candidates.extend(self.missing.keys().copied().filter_map(identifier));
         let known = self.candidates.len();
-        self.candidates.extend((covered_from..self.horizon).filter_map(identifier));
+        let unknown =
+            |sequence: &u64| history.get(*sequence).is_some_and(|entry| entry.fate == Fate::Unknown);
+        self.candidates.extend((self.considered..self.horizon).filter(unknown).filter_map(identifier));
         let (all, end) = (&self.candidates, self.candidates.len());
-        for assumed in [0..0, known..end, 0..known, 0..end] {
-            if assumed.is_empty() && assumed.end > 0 {
+        for (attempt, assumed) in [0..0, known..end, 0..known, 0..end].into_iter().enumerate() {
+            // The first assumes nothing; the last only differs from the others when both of them assume something.
+            let pointless = assumed.is_empty() || (attempt == 3 && (known == 0 || known == end));
+            if attempt > 0 && (pointless || !self.share.gateway().allows_costly_decode(now)) {
                 continue;
             }
             let candidates = all[..assumed.start].iter().chain(&all[assumed.end..]).copied();
@@ -552,7 +562,7 @@ impl Session {
     }
 
     /// Takes in what a decoded eACK says.
-    fn settle(&mut self, covered_from: u64, now: Timestamp, counters: &mut FlowCounters) {
+    fn settle(&mut self, now: Timestamp, counters: &mut FlowCounters) {
         let only_there = core::mem::take(&mut self.only_there);
         for &identifier in &only_there {
             self.sketch.insert(identifier);
@@ -596,7 +606,7 @@ impl Session {
             }
             keep
         });
-        for sequence in covered_from..self.horizon {
+        for sequence in self.considered..self.horizon {
             if let Some(entry) = self.history.get_mut(sequence)
                 && entry.fate == Fate::Unknown
             {
@@ -604,7 +614,9 @@ impl Session {
             }
         }
         counters.datagrams_missing += newly_missing;
-        self.path.on_fate(self.horizon - covered_from, newly_missing.min(self.horizon - covered_from));
+        let covered = self.horizon - self.considered;
+        self.path.on_fate(covered, newly_missing.min(covered));
+        self.considered = self.horizon;
     }
 
     fn fold_out(&mut self, identifier: Identifier) {
@@ -734,7 +746,7 @@ impl Session {
         counters: &mut FlowCounters,
         out: &mut Outbox,
     ) {
-        if !is_newer(epoch, self.epoch) {
+        if !is_newer(epoch, self.epoch) || self.eack_credit < EPOCH_COST {
             counters.eacks_other_epoch += 1;
             return;
         }
@@ -785,10 +797,7 @@ impl Session {
 
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         let copy = self.copies.front().map(|(at, _)| *at);
-        match (copy, self.probe_at) {
-            (Some(copy), Some(probe)) => Some(copy.min(probe)),
-            (copy, probe) => copy.or(probe),
-        }
+        [copy, self.probe_at, self.shrink_at].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, counters: &mut FlowCounters, out: &mut Outbox) {
@@ -801,8 +810,28 @@ impl Session {
                 self.send_repair(sequence, now, counters, out);
             }
         }
+        if self.shrink_at.is_some_and(|at| at <= now) {
+            if now.saturating_since(self.last_forward) >= QUIET {
+                self.forget_bytes();
+            }
+            self.history.shrink();
+            self.share.hold(self.history.memory());
+            self.shrink_at = (self.history.cache().capacity() > 0).then_some(now + SHRINK_INTERVAL);
+        }
         if self.probe_at.is_some_and(|at| at <= now) {
             self.probe(now, counters, out);
+        }
+    }
+
+    /// The flow is quiet for so long that no client waits for a repair of what it was sent: the cache is empty from here on.
+    fn forget_bytes(&mut self) {
+        let missing: Vec<u64> = self.missing.keys().copied().collect();
+        for sequence in missing {
+            self.give_up(sequence);
+        }
+        self.copies.clear();
+        while self.history.cache().len() > 0 {
+            self.history.free_oldest();
         }
     }
 

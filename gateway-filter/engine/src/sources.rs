@@ -1,20 +1,32 @@
 //! How many sessions one source has and begins: whoever holds many addresses can't be stopped, whoever holds one can.
 
+use core::time::Duration;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
 use packrat_estimate::Timestamp;
 
-/// Sources remembered at once; beyond, those without sessions are forgotten, and then new ones refused.
+use crate::config::GatewayConfig;
+
+/// Sources remembered at once beside those that have sessions; beyond, those without sessions are forgotten, and then new ones refused.
 const MAXIMUM_SOURCES: usize = 65_536;
+/// How often they are looked through when there is no room.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sessions and handshakes by source address. Locked once per handshake, never per datagram.
 #[derive(Debug)]
 pub(crate) struct Sources {
     sessions_per_source: u32,
     handshakes_per_second: u32,
-    sources: Mutex<HashMap<IpAddr, Source>>,
+    maximum_sources: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    sources: HashMap<IpAddr, Source>,
+    swept: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -26,18 +38,28 @@ struct Source {
 }
 
 impl Sources {
-    pub(crate) fn new(sessions_per_source: u32, handshakes_per_second: u32) -> Self {
-        Self { sessions_per_source, handshakes_per_second, sources: Mutex::default() }
+    pub(crate) fn new(config: &GatewayConfig) -> Self {
+        Self {
+            sessions_per_source: config.sessions_per_source,
+            handshakes_per_second: config.handshakes_per_second_per_source,
+            maximum_sources: config.maximum_sessions.saturating_add(MAXIMUM_SOURCES),
+            table: Mutex::default(),
+        }
     }
 
     /// Counts a session of this source, if it may have another one now. Every success is followed by one [`Self::end`].
     pub(crate) fn begin(&self, address: IpAddr, now: Timestamp) -> bool {
         let limit = f64::from(self.handshakes_per_second);
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let Table { sources, swept } = &mut *table;
         let address = source(address);
-        if sources.len() >= MAXIMUM_SOURCES && !sources.contains_key(&address) {
-            sources.retain(|_, source| source.sessions > 0);
-            if sources.len() >= MAXIMUM_SOURCES {
+        if sources.len() >= self.maximum_sources && !sources.contains_key(&address) {
+            // A look through all of them takes a while, which a flood must not be able to ask for with each datagram.
+            if swept.is_none_or(|swept| now.saturating_since(swept) >= SWEEP_INTERVAL) {
+                *swept = Some(now);
+                sources.retain(|_, source| source.sessions > 0);
+            }
+            if sources.len() >= self.maximum_sources {
                 return false;
             }
         }
@@ -55,8 +77,8 @@ impl Sources {
 
     /// A session of this source has ended.
     pub(crate) fn end(&self, address: IpAddr) {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(source) = sources.get_mut(&source(address)) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = table.sources.get_mut(&source(address)) {
             source.sessions = source.sessions.saturating_sub(1);
         }
     }
@@ -76,7 +98,15 @@ fn source(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    fn limited(sessions_per_source: u32, handshakes_per_second_per_source: u32) -> Sources {
+        Sources::new(&GatewayConfig {
+            sessions_per_source,
+            handshakes_per_second_per_source,
+            maximum_sessions: 1000,
+            ..GatewayConfig::default()
+        })
+    }
 
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -84,7 +114,7 @@ mod tests {
 
     #[test]
     fn one_source_has_its_limit_and_others_are_not_touched() {
-        let sources = Sources::new(3, 100);
+        let sources = limited(3, 100);
         let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
         assert!((0..3).all(|_| sources.begin(one, Timestamp::ZERO)));
         assert!(!sources.begin(one, Timestamp::ZERO));
@@ -95,7 +125,7 @@ mod tests {
 
     #[test]
     fn handshakes_are_limited_by_rate() {
-        let sources = Sources::new(1000, 10);
+        let sources = limited(1000, 10);
         let one = address("2001:db8::1");
         assert_eq!((0..50).filter(|_| sources.begin(one, Timestamp::ZERO)).count(), 10);
         // Another address of the same /64 is the same source.
@@ -106,13 +136,13 @@ mod tests {
 
     #[test]
     fn a_flood_from_many_sources_does_not_grow_without_bound() {
-        let sources = Sources::new(10, 10);
+        let sources = limited(10, 10);
         for number in 0..200_000u32 {
             let address = IpAddr::V4(number.into());
             if sources.begin(address, Timestamp::ZERO) {
                 sources.end(address);
             }
         }
-        assert!(sources.sources.lock().unwrap().len() <= MAXIMUM_SOURCES);
+        assert!(sources.table.lock().unwrap().sources.len() <= MAXIMUM_SOURCES + 1000);
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Scenario {
     pub(crate) rebind_at: Option<u64>,
     /// The client asks for a Reset each time that so many datagrams have passed.
     pub(crate) reset_every: Option<u64>,
+    /// Nothing that the client sends arrives any more when this datagram passes.
+    pub(crate) up_dies_at: Option<u64>,
     /// The gateway's process starts anew when this datagram passes.
     pub(crate) restart_at: Option<u64>,
 }
@@ -77,11 +79,13 @@ pub(crate) const WIFI: Scenario = Scenario {
     rebind_at: None,
     restart_at: None,
     reset_every: None,
+    up_dies_at: None,
 };
 
 pub(crate) struct Outcome {
     pub(crate) client: AssistStats,
     pub(crate) gateway: FlowCounters,
+    pub(crate) forwarded: u64,
     pub(crate) lost: u64,
     pub(crate) delivered: BTreeSet<u64>,
     pub(crate) cache_high_water: u64,
@@ -194,7 +198,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     };
     let mut out = Outbox::new();
     let mut gateway_counters = FlowCounters::default();
-    let (mut lost, mut delivered, mut cache_high_water) = (0, BTreeSet::new(), 0);
+    let (mut lost, mut forwarded, mut delivered, mut cache_high_water) = (0, 0, BTreeSet::new(), 0);
     // The base connection's own handshake takes a moment: the first datagrams come when the client has asked for a gateway.
     for number in 0..scenario.datagrams {
         let at = Timestamp::from_millis(5) + scenario.spacing * number as u32;
@@ -202,15 +206,16 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     }
     let end = Timestamp::from_millis(5)
         + scenario.spacing * scenario.datagrams as u32
-        + Duration::from_millis(1500);
+        + Duration::from_millis(2500);
     let mut now = Timestamp::ZERO;
     let mut steps = 0u64;
+    let mut up = scenario.up;
     loop {
         steps += 1;
         assert!(steps < 2_000_000, "seed {seed}: the simulation does not come to an end");
         while let Some(bytes) = client.poll_transmit(now) {
             assert!(is_control(&bytes));
-            world.send(&scenario.up, 1, client_address, now, bytes);
+            world.send(&up, 1, client_address, now, bytes);
         }
         let next =
             [world.events.peek().map(|Reverse((at, _))| *at), client.next_timeout(), flow.next_timeout()]
@@ -230,6 +235,9 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
         {
             match world.pending.remove(&order).unwrap() {
                 Event::Server(number) => {
+                    if scenario.up_dies_at == Some(number) {
+                        up.loss = f64::INFINITY;
+                    }
                     if scenario.rebind_at == Some(number) {
                         client_address.set_port(5544);
                     }
@@ -241,6 +249,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
                         flow = Flow::new(gateway.clone());
                     }
                     if !world.chance(scenario.far_loss) {
+                        forwarded += 1;
                         let bytes = datagram(seed, number);
                         flow.forward(&bytes, now);
                         lost += u64::from(world.send(&scenario.down, 0, flow_address, now, bytes));
@@ -303,6 +312,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     Outcome {
         client: client.stats(),
         gateway: gateway_counters,
+        forwarded,
         lost,
         delivered,
         cache_high_water,
