@@ -10,6 +10,9 @@ use crate::log::{Event, Logger};
 use crate::metrics::{Metric, Reported};
 use crate::route::Route;
 
+/// The sessions that a flow answers to: the one that assists it, and the one that is about to take over.
+pub(crate) type Names = [Option<u32>; 2];
+
 /// The engine's view of one session.
 #[derive(Debug)]
 pub(crate) struct Assistance {
@@ -17,8 +20,8 @@ pub(crate) struct Assistance {
     engine: Arc<Gateway>,
     /// What this flow has added to the levels of the route.
     reported: Reported,
-    /// The session that this flow is known by in the route's index.
-    indexed: Option<u32>,
+    /// The sessions that this flow is known by in the route's index.
+    indexed: Names,
     /// Nothing begins any more.
     ended: bool,
 }
@@ -29,7 +32,7 @@ impl Assistance {
             flow: Flow::new(Arc::clone(&engine)),
             engine,
             reported: Reported::default(),
-            indexed: None,
+            indexed: Names::default(),
             ended: false,
         }
     }
@@ -95,10 +98,16 @@ impl Assistance {
         route.metrics().replace_levels(&mut self.reported, &FlowGauges::default());
     }
 
-    /// When the flow's session is another one than at the last call: the one before, and the one now.
-    pub(crate) fn renamed(&mut self) -> Option<(Option<u32>, Option<u32>)> {
-        let (before, now) = (self.indexed, if self.ended { None } else { self.flow.session() });
-        self.indexed = now;
+    /// When the flow's sessions are others than at the last call: those before, and those now.
+    pub(crate) fn renamed(&mut self) -> Option<(Names, Names)> {
+        let mut now = Names::default();
+        if !self.ended {
+            // Two at most.
+            for (place, name) in now.iter_mut().zip(self.flow.sessions()) {
+                *place = Some(name);
+            }
+        }
+        let before = std::mem::replace(&mut self.indexed, now);
         (before != now).then_some((before, now))
     }
 }
@@ -118,12 +127,14 @@ pub(crate) fn guarded<R>(route: &Route, logger: &Logger, action: impl FnOnce() -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capacity::Capacity;
     use crate::configuration::RouteConfig;
     use crate::log::tests::silent_logger;
 
     #[test]
     fn a_panic_costs_the_flow_its_assistance_and_nothing_else() {
-        let route = Route::new(RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap()).unwrap();
+        let config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
+        let route = Route::new(config, Capacity::limited(1, String::new())).unwrap();
         let mut assistance = Assistance::new(Arc::clone(&route.settings().engine));
         let logger = silent_logger();
         let result: Option<()> = assistance.run(&route, &logger, |_| panic!("deliberate, in a test"));

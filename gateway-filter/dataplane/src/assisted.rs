@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::assistance::Names;
 use crate::session::Session;
 
 /// The assisted sessions of one route by the number that sealed datagrams name. Numbers are random: among a hundred thousand
@@ -25,19 +26,19 @@ impl AssistedSessions {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned().unwrap_or_default()
     }
 
-    /// The session has another name now, or none.
-    pub(crate) fn rename(&self, session: &Arc<Session>, before: Option<u32>, now: Option<u32>) {
+    /// The session has other names now, or none.
+    pub(crate) fn rename(&self, session: &Arc<Session>, before: Names, now: Names) {
         let mut by_name = self.by_name.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = before
-            && let Some(sessions) = by_name.get_mut(&before)
-        {
-            sessions.retain(|other| other.number != session.number);
-            if sessions.is_empty() {
-                by_name.remove(&before);
+        for name in before.into_iter().flatten() {
+            if let Some(sessions) = by_name.get_mut(&name) {
+                sessions.retain(|other| other.number != session.number);
+                if sessions.is_empty() {
+                    by_name.remove(&name);
+                }
             }
         }
-        if let Some(now) = now {
-            by_name.entry(now).or_default().push(Arc::clone(session));
+        for name in now.into_iter().flatten() {
+            by_name.entry(name).or_default().push(Arc::clone(session));
         }
         self.count.store(by_name.len(), Ordering::Relaxed);
     }

@@ -37,12 +37,16 @@ pub(crate) fn choose_endpoint(endpoints: &[SocketAddr], client: SocketAddr) -> O
 /// Only the host's ephemeral range is used. Otherwise a client could choose its port so that the gateway occupies one that
 /// a service of the host is going to listen on.
 pub(crate) fn source_ports(client: SocketAddr) -> [u16; 2] {
+    source_ports_in(ephemeral_ports(), client)
+}
+
+/// The host's range of ephemeral ports, as it was when the process began.
+pub(crate) fn ephemeral_ports() -> &'static RangeInclusive<u16> {
     static EPHEMERAL: OnceLock<RangeInclusive<u16>> = OnceLock::new();
-    let range = EPHEMERAL.get_or_init(|| {
+    EPHEMERAL.get_or_init(|| {
         let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
         parse_range(&text).unwrap_or(32_768..=60_999)
-    });
-    source_ports_in(range, client)
+    })
 }
 
 fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {

@@ -9,6 +9,7 @@ use packrat_engine::TokenPolicy;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
+use crate::capacity::Capacity;
 use crate::tokens::{Tokens, read_lines};
 
 /// Longest name of a route or gateway, in bytes; names become label values of metrics.
@@ -93,8 +94,12 @@ pub struct RouteSummary {
     pub assist: bool,
     /// Seconds without a datagram after which a session ends.
     pub idle_timeout_seconds: u64,
-    /// Sessions that may exist at once.
+    /// Sessions that may exist at once, as configured.
     pub maximum_sessions: u64,
+    /// Sessions that may exist at once: no more than the process can hold for all routes together.
+    pub maximum_sessions_in_force: u64,
+    /// Why that is less than what is configured.
+    pub sessions_limited_by: Option<String>,
     /// Whether clients need a token to be assisted.
     pub tokens: Tokens,
 }
@@ -289,13 +294,16 @@ impl RouteConfig {
     }
 
     /// What can be shown to an operator.
-    pub fn summary(&self) -> RouteSummary {
+    pub(crate) fn summary(&self, capacity: &Capacity) -> RouteSummary {
+        let is_limited = self.maximum_sessions > capacity.sessions();
         RouteSummary {
             gateway: self.gateway.clone(),
             endpoints: self.endpoints.clone(),
             assist: self.assist,
             idle_timeout_seconds: self.idle_timeout_seconds,
             maximum_sessions: self.maximum_sessions,
+            maximum_sessions_in_force: self.maximum_sessions.min(capacity.sessions()),
+            sessions_limited_by: is_limited.then(|| capacity.reason().to_owned()),
             tokens: self.tokens,
         }
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use packrat_estimate::Timestamp;
 
+use crate::capacity::Capacity;
 use crate::configuration::{ConfigurationError, RouteConfig};
 use crate::downstream::{Attachment, Descriptors};
 use crate::ingress::Ingress;
@@ -56,6 +57,7 @@ pub enum DataplaneError {
 pub(crate) struct Environment {
     pub(crate) logger: Logger,
     pub(crate) descriptors: Descriptors,
+    pub(crate) capacity: Arc<Capacity>,
     mailboxes: Vec<Mailbox>,
     origin: Instant,
     numbers: AtomicU64,
@@ -64,6 +66,26 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
+    pub(crate) fn new(
+        workers: usize,
+        logger: Logger,
+        capacity: Arc<Capacity>,
+    ) -> Result<Self, DataplaneError> {
+        let mailboxes = (0..workers.max(1))
+            .map(|worker| Mailbox::new().map_err(|source| DataplaneError::Worker { worker, source }))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            logger,
+            descriptors: Mutex::default(),
+            capacity,
+            mailboxes,
+            origin: Instant::now(),
+            numbers: AtomicU64::new(1),
+            small_buffer_noted: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+        })
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_micros(u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
@@ -121,7 +143,8 @@ impl Dataplane {
     /// [`DataplaneError::Worker`] when the operating system refuses.
     pub fn start(options: Options, sink: Box<dyn LogSink>) -> Result<Self, DataplaneError> {
         let logger = Logger::new(sink);
-        if let Err(error) = raise_descriptor_limit() {
+        let descriptors = raise_descriptor_limit();
+        if let Err(error) = &descriptors {
             logger.log(Event::WorkerError, || {
                 [
                     ("message", "the limit of open files could not be raised".into()),
@@ -129,18 +152,16 @@ impl Dataplane {
                 ]
             });
         }
-        let mailboxes = (0..options.workers.max(1))
-            .map(|worker| Mailbox::new().map_err(|source| DataplaneError::Worker { worker, source }))
-            .collect::<Result<Vec<_>, _>>()?;
-        let environment = Arc::new(Environment {
-            logger,
-            descriptors: Mutex::default(),
-            mailboxes,
-            origin: Instant::now(),
-            numbers: AtomicU64::new(1),
-            small_buffer_noted: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
-        });
+        Self::start_with(options, logger, Capacity::of_process(&descriptors))
+    }
+
+    /// Starts the I/O threads for at most as many sessions as `capacity` says.
+    pub(crate) fn start_with(
+        options: Options,
+        logger: Logger,
+        capacity: Arc<Capacity>,
+    ) -> Result<Self, DataplaneError> {
+        let environment = Arc::new(Environment::new(options.workers, logger, capacity)?);
         let dataplane = Self {
             environment: Arc::clone(&environment),
             routes: Mutex::default(),
@@ -168,7 +189,7 @@ impl Dataplane {
                 Arc::clone(route)
             }
             None => {
-                let route = Arc::new(Route::new(config)?);
+                let route = Arc::new(Route::new(config, Arc::clone(&self.environment.capacity))?);
                 if self.environment.draining.load(Ordering::Relaxed) {
                     route.drain()?;
                 }
@@ -177,8 +198,20 @@ impl Dataplane {
             }
         };
         drop(routes);
+        let summary = route.summary();
+        let capacity = &self.environment.capacity;
+        if capacity.shall_report(summary.maximum_sessions) {
+            self.environment.logger.log(Event::SessionsLimited, || {
+                [
+                    ("route", route.name().into()),
+                    ("maximum_sessions", summary.maximum_sessions.into()),
+                    ("in_force", summary.maximum_sessions_in_force.into()),
+                    ("reason", capacity.reason().into()),
+                ]
+            });
+        }
         self.environment.logger.log(Event::RouteConfigured, || {
-            let endpoints: Vec<String> = route.summary().endpoints.iter().map(ToString::to_string).collect();
+            let endpoints: Vec<String> = summary.endpoints.iter().map(ToString::to_string).collect();
             [
                 ("route", route.name().into()),
                 ("endpoints", endpoints.into()),

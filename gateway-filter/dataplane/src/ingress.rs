@@ -36,6 +36,12 @@ pub struct ClientDatagrams<'a> {
     pub segment_size: usize,
 }
 
+/// Whether a datagram only asks whether anybody is there: a single byte of the range that no protocol beside QUIC uses (RFC 9443,
+/// section 2), which neither needs nor gets a session.
+fn is_probe(datagram: &[u8]) -> bool {
+    matches!(datagram, [4..=15])
+}
+
 /// The entrance of one listener on one worker. Belongs to the thread that reads the listener's socket.
 #[derive(Debug)]
 pub struct Ingress {
@@ -88,6 +94,7 @@ impl Ingress {
     fn forward(&mut self, path: &ClientPath, piece: Piece<'_>, now: Timestamp) {
         let session = match self.route.sessions.find(&self.environment, path, now) {
             Some(session) => Some(session),
+            None if piece.datagrams().all(is_probe) => return,
             None => match self.offer(path, piece, now) {
                 Offered::Open => self.open(path, now),
                 Offered::Claimed(session) => {
@@ -209,7 +216,7 @@ impl Ingress {
         let known = self.route.sessions.find(&self.environment, path, now);
         if let Some(session) = &known {
             let is_its_own = self.run(session, |flow, outbox| {
-                let is_its_own = flow.session() == Some(name);
+                let is_its_own = flow.answers_to(name);
                 if is_its_own {
                     flow.control(datagram, now, outbox);
                 }
@@ -265,7 +272,7 @@ impl Ingress {
         let outbox = &mut self.outbox;
         outbox.clear();
         let result = session.assist(&environment, |flow| {
-            if flow.session() != Some(name) {
+            if !flow.answers_to(name) {
                 return None;
             }
             // Another thread may have moved it here meanwhile.

@@ -46,6 +46,10 @@
 //! A source is an IPv4 address, or the /64 of an IPv6 address. `sessions_per_source` and `handshakes_per_second_per_source` limit
 //! assistance alone: a client beyond them is refused and forwarded plainly. `maximum_sessions` limits forwarding, too.
 //!
+//! Every session needs a descriptor and an ephemeral port. However large `maximum_sessions` is, all routes together get no more
+//! sessions than the process may have descriptors and the host has ephemeral ports, less 512 of each; the line
+//! `sessions_limited` and the status of a route (`maximum_sessions_in_force`, `sessions_limited_by`) say so.
+//!
 //! # Clients that move
 //!
 //! A NAT may give a client another port, or a client another address, in the middle of a connection. A sealed datagram names its
@@ -69,7 +73,7 @@
 //!
 //! - sessions: `packrat_sessions`, `packrat_sessions_{opened,closed,refused,moved}_total`
 //! - forwarding: `packrat_to_client_{datagrams,bytes,dropped}_total`, `packrat_to_server_{datagrams,bytes,dropped}_total`,
-//!   `packrat_too_large_total`, `packrat_truncated_total`, `packrat_upstream_errors_total`
+//!   `packrat_too_large_total`, `packrat_truncated_total`, `packrat_from_client_dropped_total`, `packrat_upstream_errors_total`
 //! - clients that move: `packrat_paths_{challenged,moved}_total`,
 //!   `packrat_datagrams_{waited,claimed,waited_in_vain}_total` (`packrat_sessions_moved_total` is about endpoints)
 //! - control: `packrat_control_{received,sent,dropped}_total`, `packrat_handshakes_<outcome>_total`
@@ -82,15 +86,17 @@
 //! # Log lines
 //!
 //! JSON objects; the key `event` says what happened ([`log::Event`]): `session_opened`, `assistance_begun`, `reset`,
-//! `client_moved`, `client_waiting`, `client_waited_in_vain`, `draining`, `assistance_ended` and `session_closed` with their totals, `session_refused`, `upstream_error`, and so on.
+//! `client_moved`, `client_waiting`, `client_waited_in_vain`, `draining`, `assistance_ended` and `session_closed` with their totals, `session_refused`, `sessions_limited`, `upstream_error`, and so on.
 #![allow(unsafe_code)] // system calls of the sockets, in `poller` and `socket` only
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod assistance;
 mod assisted;
 mod backend;
+mod capacity;
 pub mod configuration;
 mod dataplane;
+mod deadlines;
 mod downstream;
 mod ingress;
 pub mod log;

@@ -65,6 +65,7 @@ events! {
     ClientWaiting Debug "client_waiting";
     ClientWaitedInVain Debug "client_waited_in_vain";
     SessionRefused Warning "session_refused";
+    SessionsLimited Warning "sessions_limited";
     UpstreamError Warning "upstream_error";
     DownstreamError Warning "downstream_error";
     SegmentationUnavailable Warning "segmentation_offload_unavailable";

@@ -54,7 +54,7 @@ metrics! {
     Sessions Gauge "sessions" "Client sessions that exist now.";
     SessionsOpened Counter "sessions_opened_total" "Client sessions opened.";
     SessionsClosed Counter "sessions_closed_total" "Client sessions ended, idle or by shutdown.";
-    SessionsRefused Counter "sessions_refused_total" "Datagrams of new clients dropped: the limit of sessions is reached or no upstream socket could be opened.";
+    SessionsRefused Counter "sessions_refused_total" "Datagrams of new clients dropped: the limit of sessions, of descriptors or of ephemeral ports is reached, or no upstream socket could be opened.";
     SessionsMoved Counter "sessions_moved_total" "Sessions that moved to another endpoint because theirs was removed from the configuration.";
     DownstreamDatagrams Counter "to_client_datagrams_total" "Datagrams of the base connection forwarded to clients.";
     DownstreamBytes Counter "to_client_bytes_total" "Payload bytes of the base connection forwarded to clients.";
@@ -62,6 +62,7 @@ metrics! {
     UpstreamBytes Counter "to_server_bytes_total" "Payload bytes of the base connection forwarded to servers.";
     DownstreamDropped Counter "to_client_dropped_total" "Datagrams that could not be sent to a client: full socket buffer, listener gone, or refused by the kernel.";
     UpstreamDropped Counter "to_server_dropped_total" "Datagrams that could not be sent to a server: full socket buffer or refused by the kernel.";
+    FromClientDropped Counter "from_client_dropped_total" "Datagrams of clients dropped because the socket of their listener was not found: nobody could be answered.";
     TooLarge Counter "too_large_total" "Datagrams not forwarded because they exceed the MTU of the outgoing link; they are never fragmented.";
     Truncated Counter "truncated_total" "Received datagrams that did not fit the receive buffer and were not forwarded.";
     UpstreamErrors Counter "upstream_errors_total" "ICMP errors and other socket errors reported by upstream sockets, for example a server that refuses.";

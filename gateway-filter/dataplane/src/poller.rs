@@ -1,8 +1,10 @@
 //! Waiting for sockets, timers and other threads: epoll and eventfd.
 
+use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Events taken per call.
@@ -15,6 +17,8 @@ pub(crate) struct Poller {
     wake: OwnedFd,
     /// Whether the owner is going to look at its inbox anyway, so that nobody needs to wake it.
     awake: AtomicBool,
+    /// The descriptors of all sources.
+    sources: Mutex<HashMap<u64, RawFd>>,
 }
 
 /// The number of [`Poller::wake`]; sources must not use it.
@@ -34,7 +38,7 @@ impl Poller {
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: no pointers are involved.
         let wake = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        let poller = Self { epoll, wake, awake: AtomicBool::new(true) };
+        let poller = Self { epoll, wake, awake: AtomicBool::new(true), sources: Mutex::default() };
         poller.add(poller.wake.as_fd(), WAKE)?;
         Ok(poller)
     }
@@ -42,22 +46,40 @@ impl Poller {
     /// Reports `source` under `number` while it is readable or has an error.
     pub(crate) fn add(&self, source: BorrowedFd<'_>, number: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: number };
-        self.control(libc::EPOLL_CTL_ADD, source, &raw mut event)
+        self.control(libc::EPOLL_CTL_ADD, source.as_raw_fd(), &raw mut event)?;
+        self.sources().insert(number, source.as_raw_fd());
+        Ok(())
     }
 
-    /// Stops reporting `source`.
-    pub(crate) fn remove(&self, source: BorrowedFd<'_>) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, source, std::ptr::null_mut())
+    /// Stops reporting `source`, which was added under `number`.
+    pub(crate) fn remove(&self, source: BorrowedFd<'_>, number: u64) -> io::Result<()> {
+        self.sources().remove(&number);
+        self.control(libc::EPOLL_CTL_DEL, source.as_raw_fd(), std::ptr::null_mut())
+    }
+
+    /// Stops reporting a source that nobody knows any more; does nothing when its descriptor belongs to another one by now.
+    pub(crate) fn forget(&self, number: u64) -> io::Result<()> {
+        let mut sources = self.sources();
+        match sources.remove(&number) {
+            Some(descriptor) if !sources.values().any(|&other| other == descriptor) => {
+                self.control(libc::EPOLL_CTL_DEL, descriptor, std::ptr::null_mut())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sources(&self) -> MutexGuard<'_, HashMap<u64, RawFd>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn control(
         &self,
         operation: libc::c_int,
-        source: BorrowedFd<'_>,
+        source: RawFd,
         event: *mut libc::epoll_event,
     ) -> io::Result<()> {
         // SAFETY: `event` points at a valid event, or is null for removal, where the kernel ignores it.
-        let result = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, source.as_raw_fd(), event) };
+        let result = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, source, event) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -159,9 +181,17 @@ mod tests {
         poller.wait(None, &mut ready, || true).unwrap();
         assert_eq!(ready, [42]);
         assert_eq!(poller.wait_in_milliseconds(None, &mut events), 1);
-        poller.remove(socket.as_fd()).unwrap();
+        poller.remove(socket.as_fd(), 42).unwrap();
         poller.wait(Some(Duration::ZERO), &mut ready, || true).unwrap();
         assert!(ready.is_empty());
+        // By its number alone, too.
+        poller.add(socket.as_fd(), 43).unwrap();
+        poller.wait(None, &mut ready, || true).unwrap();
+        assert_eq!(ready, [43]);
+        poller.forget(43).unwrap();
+        poller.wait(Some(Duration::ZERO), &mut ready, || true).unwrap();
+        assert!(ready.is_empty());
+        poller.forget(43).unwrap();
     }
 
     #[test]

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use packrat_engine::{Gateway, GatewayConfig};
 
 use crate::assisted::AssistedSessions;
+use crate::capacity::Capacity;
 use crate::configuration::{ConfigurationError, RouteConfig, RouteSummary};
 use crate::downstream::Slot;
-use crate::metrics::Metrics;
+use crate::metrics::{Metric, Metrics};
 use crate::table::SessionTable;
 use crate::waiting::WaitingRoom;
 
@@ -104,10 +105,11 @@ pub struct Route {
     pub(crate) waiting: WaitingRoom,
     metrics: Metrics,
     slots: Mutex<HashMap<(SocketAddr, usize), Arc<Slot>>>,
+    capacity: Arc<Capacity>,
 }
 
 impl Route {
-    pub(crate) fn new(config: RouteConfig) -> Result<Self, ConfigurationError> {
+    pub(crate) fn new(config: RouteConfig, capacity: Arc<Capacity>) -> Result<Self, ConfigurationError> {
         Ok(Self {
             name: config.route.clone(),
             settings: RwLock::new(Arc::new(Settings::new(config, None, false)?)),
@@ -118,6 +120,7 @@ impl Route {
             waiting: WaitingRoom::default(),
             metrics: Metrics::default(),
             slots: Mutex::default(),
+            capacity,
         })
     }
 
@@ -159,12 +162,17 @@ impl Route {
 
     /// What is configured, without secrets.
     pub fn summary(&self) -> RouteSummary {
-        self.settings().config.summary()
+        self.settings().config.summary(&self.capacity)
     }
 
     /// The metrics.
     pub const fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Counts datagrams of clients that the shell has dropped because it has no [`crate::Ingress`] for them.
+    pub fn count_dropped(&self, datagrams: u64) {
+        self.metrics.add(Metric::FromClientDropped, datagrams);
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {

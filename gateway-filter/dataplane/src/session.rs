@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use packrat_engine::{Event, Flow, Outbox};
 use packrat_estimate::Timestamp;
 
-use crate::assistance::Assistance;
+use crate::assistance::{Assistance, Names};
 use crate::backend::choose_endpoint;
+use crate::capacity::Place;
 use crate::dataplane::Environment;
+use crate::deadlines::Armed;
 use crate::downstream::Slot;
 use crate::log;
 use crate::metrics::Metric;
@@ -61,9 +63,11 @@ pub(crate) struct Session {
     /// Whether the engine assists this session; known without the lock of `assistance`.
     assisted: AtomicBool,
     last_activity: AtomicU64,
-    /// The deadline (microseconds) that the I/O thread will look at next; others ask for an earlier one.
-    armed: AtomicU64,
+    /// When the I/O thread will look at this session next; others ask for an earlier time.
+    pub(crate) armed: Armed,
     ecn: AtomicU8,
+    /// The right to the descriptor and the port of `upstream`.
+    _place: Place,
 }
 
 impl Session {
@@ -75,6 +79,9 @@ impl Session {
         worker: usize,
         now: Timestamp,
     ) -> io::Result<Self> {
+        let place = environment.capacity.take().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::QuotaExceeded, environment.capacity.reason().to_owned())
+        })?;
         let endpoint = choose_endpoint(&settings.config.endpoints, path.client)
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the route has no endpoints"))?;
         Ok(Self {
@@ -91,8 +98,9 @@ impl Session {
             assistance: Mutex::new(Assistance::new(Arc::clone(&settings.engine))),
             assisted: AtomicBool::new(false),
             last_activity: AtomicU64::new(now.as_micros()),
-            armed: AtomicU64::new(u64::MAX),
+            armed: Armed::default(),
             ecn: AtomicU8::new(0),
+            _place: place,
         })
     }
 
@@ -165,7 +173,7 @@ impl Session {
     fn index(self: &Arc<Self>, assistance: &mut Assistance) {
         if let Some((before, now)) = assistance.renamed() {
             self.route.assisted.rename(self, before, now);
-            self.assisted.store(now.is_some(), Ordering::Relaxed);
+            self.assisted.store(now != Names::default(), Ordering::Relaxed);
         }
     }
 
@@ -181,20 +189,10 @@ impl Session {
         self.ecn.store(ecn.traffic_class(), Ordering::Relaxed);
     }
 
-    /// Remembers that the I/O thread looks at this session at `deadline`; whether that is earlier than it would have.
-    pub(crate) fn arm(&self, deadline: Timestamp) -> bool {
-        self.armed.fetch_min(deadline.as_micros(), Ordering::Relaxed) > deadline.as_micros()
-    }
-
-    /// The I/O thread has come to the deadline.
-    pub(crate) fn disarm(&self) {
-        self.armed.store(u64::MAX, Ordering::Relaxed);
-    }
-
     /// Makes the I/O thread look at this session at `deadline`, when it would have done so later only.
     pub(crate) fn request_deadline(self: &Arc<Self>, environment: &Environment, deadline: Option<Timestamp>) {
         if let Some(deadline) = deadline
-            && self.armed.load(Ordering::Relaxed) > deadline.as_micros()
+            && self.armed.is_later_than(deadline)
         {
             environment.command(self.worker, Command::Deadline(Arc::clone(self)));
         }

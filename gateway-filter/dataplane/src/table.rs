@@ -147,7 +147,7 @@ impl SessionTable {
             Ok(session) => Arc::new(session),
             Err(error) => {
                 table.count.fetch_sub(1, Ordering::Relaxed);
-                refused(format!("no upstream socket: {error}"));
+                refused(format!("no room for an upstream socket: {error}"));
                 return None;
             }
         };
@@ -156,6 +156,7 @@ impl SessionTable {
         let upstream = session.upstream();
         route.metrics().add(Metric::Sessions, 1);
         route.metrics().add(Metric::SessionsOpened, 1);
+        environment.command(worker, Command::Register(Arc::clone(&session), Arc::clone(&upstream)));
         environment.note_receive_buffer(upstream.receive_buffer_bytes());
         environment.logger.log(log::Event::SessionOpened, || {
             [
@@ -165,7 +166,6 @@ impl SessionTable {
                 ("worker", worker.into()),
             ]
         });
-        environment.command(worker, Command::Register(Arc::clone(&session), upstream));
         Some(session)
     }
 
@@ -247,9 +247,10 @@ impl SessionTable {
 mod tests {
     use super::*;
     use crate::Options;
+    use crate::capacity::Capacity;
     use crate::configuration::RouteConfig;
     use crate::dataplane::Dataplane;
-    use crate::log::tests::silent_sink;
+    use crate::log::tests::{silent_logger, silent_sink};
     use std::sync::mpsc;
 
     const THREADS: usize = 8;
@@ -309,5 +310,36 @@ mod tests {
         }
         dataplane.shutdown();
         assert_eq!(route.metrics().get(Metric::Sessions), 0);
+    }
+
+    #[test]
+    fn routes_share_what_the_process_can_hold_and_sessions_that_end_make_room() {
+        let capacity = Capacity::limited(3, "in a test".to_owned());
+        let dataplane = Dataplane::start_with(Options { workers: 1 }, silent_logger(), capacity).unwrap();
+        let environment = dataplane.environment();
+        let open = |route: &Arc<Route>, port: u16| {
+            let slot = route.slot("127.0.0.1:1".parse().unwrap(), 0);
+            let path = ClientPath { client: ([192, 0, 2, 1], port).into(), slot, local: None };
+            SessionTable::find_or_open(environment, route, &path, 0, environment.now())
+        };
+        let route = |name: &str| {
+            dataplane.configure(RouteConfig::new(name, ["127.0.0.1:9".parse().unwrap()]).unwrap()).unwrap()
+        };
+        let (web, other) = (route("web"), route("other"));
+        assert_eq!(web.summary().maximum_sessions_in_force, 3);
+        assert_eq!(web.summary().sessions_limited_by.as_deref(), Some("in a test"));
+        let first = open(&web, 1).unwrap();
+        assert!(open(&other, 2).is_some() && open(&other, 3).is_some());
+        assert!(open(&web, 4).is_none() && open(&other, 4).is_none());
+        assert_eq!(web.metrics().get(Metric::SessionsRefused), 1);
+        // Those that are there stay.
+        assert!(open(&other, 3).is_some() && open(&web, 1).is_some());
+        assert!(web.sessions.remove(&first, environment.now(), None));
+        environment.command(0, Command::Close(first));
+        let begun = std::time::Instant::now();
+        while open(&other, 4).is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "the place is not given back");
+            std::thread::yield_now();
+        }
     }
 }

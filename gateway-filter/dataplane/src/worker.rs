@@ -1,8 +1,7 @@
 //! The I/O thread of a worker: reads the upstream sockets of its sessions (and, on sockets of our own, the listeners), and
 //! keeps the time of its sessions.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,6 +15,7 @@ use packrat_estimate::Timestamp;
 use packrat_wire::message::GoodbyeReason;
 
 use crate::dataplane::Environment;
+use crate::deadlines::Deadlines;
 use crate::ingress::{ClientDatagrams, Ingress};
 use crate::log::Event;
 use crate::metrics::Metric;
@@ -37,6 +37,8 @@ const ERRORS_PER_TURN: usize = 8;
 /// A session whose deadline was just served is looked at again after this time at the earliest: an engine that asks for the
 /// past must not keep the thread busy.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
+/// A session at whose deadline the thread has panicked is looked at again after this time.
+const AFTER_A_PANIC: Duration = Duration::from_secs(1);
 
 /// What other threads ask of an I/O thread.
 #[derive(Debug)]
@@ -86,17 +88,7 @@ impl Mailbox {
 /// Starts the I/O thread of a worker.
 pub(crate) fn spawn(worker: usize, environment: Arc<Environment>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(format!("packrat-io-{worker}")).spawn(move || {
-        let mut thread = IoThread {
-            environment: Arc::clone(&environment),
-            sessions: HashMap::new(),
-            listeners: HashMap::new(),
-            deadlines: BinaryHeap::new(),
-            waiting: BTreeMap::new(),
-            worker,
-            batch: ReceiveBatch::new(MESSAGES_PER_RECEIVE),
-            sender: Sender::default(),
-            outbox: Outbox::default(),
-        };
+        let mut thread = IoThread::new(worker, Arc::clone(&environment));
         let Some(mailbox) = environment.mailbox(worker) else { return };
         // A fault of one session must not end the forwarding of all the others.
         while catch_unwind(AssertUnwindSafe(|| thread.run(mailbox))).is_err() {
@@ -108,11 +100,21 @@ pub(crate) fn spawn(worker: usize, environment: Arc<Environment>) -> io::Result<
     })
 }
 
+fn report(environment: &Environment, message: &'static str, error: &io::Error) {
+    environment
+        .logger
+        .log(Event::WorkerError, || [("message", message.into()), ("error", error.to_string().into())]);
+}
+
 struct IoThread {
     environment: Arc<Environment>,
+    /// Commands that were taken out of the mailbox and not carried out yet; a panic in one of them costs no other.
+    commands: VecDeque<Command>,
+    /// [`Command::Stop`] has come.
+    stopping: bool,
     sessions: HashMap<u64, (Arc<Session>, Arc<Upstream>)>,
     listeners: HashMap<u64, Box<Ingress>>,
-    deadlines: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    deadlines: Deadlines,
     /// Addresses in waiting rooms by the time they are looked at, and a number that tells equal times apart.
     waiting: BTreeMap<(Timestamp, u64), (Arc<Route>, SocketAddr)>,
     worker: usize,
@@ -122,10 +124,30 @@ struct IoThread {
 }
 
 impl IoThread {
+    fn new(worker: usize, environment: Arc<Environment>) -> Self {
+        Self {
+            environment,
+            commands: VecDeque::new(),
+            stopping: false,
+            sessions: HashMap::new(),
+            listeners: HashMap::new(),
+            deadlines: Deadlines::default(),
+            waiting: BTreeMap::new(),
+            worker,
+            batch: ReceiveBatch::new(MESSAGES_PER_RECEIVE),
+            sender: Sender::default(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Works until it is stopped. May be called again after a panic: all state that outlives a call is whole at any time.
     fn run(&mut self, mailbox: &Mailbox) {
         let mut ready = Vec::new();
         loop {
-            for command in mailbox.take() {
+            self.commands.extend(mailbox.take());
+            while !self.stopping
+                && let Some(command) = self.commands.pop_front()
+            {
                 match command {
                     Command::Register(session, upstream) => self.register(mailbox, session, upstream),
                     Command::Deadline(session) => self.plan(&session, Timestamp::ZERO),
@@ -136,15 +158,17 @@ impl IoThread {
                     }
                     Command::Waiting(route, client, until) => self.wait_for(route, client, until),
                     Command::FollowRoutes => self.follow_routes(),
-                    Command::Stop => return self.stop(mailbox),
+                    Command::Stop => self.stopping = true,
                 }
+            }
+            if self.stopping {
+                return self.stop(mailbox);
             }
             self.run_deadlines(mailbox);
             self.run_waiting();
             let now = self.environment.now();
-            let deadline = self.deadlines.peek().map(|Reverse((deadline, _))| *deadline);
             let waiting = self.waiting.first_key_value().map(|((until, _), _)| *until);
-            let next = deadline.into_iter().chain(waiting).min();
+            let next = self.deadlines.next().into_iter().chain(waiting).min();
             let timeout = next.map(|next| next.saturating_since(now));
             if let Err(error) = mailbox.poller.wait(timeout, &mut ready, || mailbox.is_empty()) {
                 self.report("waiting for sockets failed", &error);
@@ -154,19 +178,20 @@ impl IoThread {
                 if let Some((session, upstream)) = self.sessions.get(&number) {
                     let (session, upstream) = (Arc::clone(session), Arc::clone(upstream));
                     self.forward_to_client(&session, &upstream);
-                } else if let Some(mut ingress) = self.listeners.remove(&number)
-                    && self.read_clients(&mut ingress)
-                {
-                    self.listeners.insert(number, ingress);
+                } else if self.listeners.contains_key(&number) {
+                    if !self.read_clients(number) {
+                        self.listeners.remove(&number);
+                    }
+                } else if let Err(error) = mailbox.poller.forget(number) {
+                    // A source that nobody reads would keep the thread busy for ever.
+                    self.report("a socket that belongs to nobody is still watched", &error);
                 }
             }
         }
     }
 
     fn report(&self, message: &'static str, error: &io::Error) {
-        self.environment
-            .logger
-            .log(Event::WorkerError, || [("message", message.into()), ("error", error.to_string().into())]);
+        report(&self.environment, message, error);
     }
 
     fn register(&mut self, mailbox: &Mailbox, session: Arc<Session>, upstream: Arc<Upstream>) {
@@ -175,7 +200,7 @@ impl IoThread {
             return;
         }
         if let Some((_, former)) = self.sessions.remove(&session.number)
-            && let Err(error) = mailbox.poller.remove(former.socket())
+            && let Err(error) = mailbox.poller.remove(former.socket(), session.number)
         {
             self.report("an upstream socket could not be given back", &error);
         }
@@ -257,8 +282,10 @@ impl IoThread {
         self.plan(session, Timestamp::ZERO);
     }
 
-    /// Reads what clients sent; whether the listener still exists.
-    fn read_clients(&mut self, ingress: &mut Ingress) -> bool {
+    /// Reads what clients sent; whether the listener still exists. The listener stays in its place meanwhile, so that a panic
+    /// does not lose it.
+    fn read_clients(&mut self, number: u64) -> bool {
+        let Some(ingress) = self.listeners.get_mut(&number) else { return false };
         let slot = Arc::clone(&ingress.slot);
         for _ in 0..RECEIVES_PER_TURN {
             let Some(result) = slot.with(|downstream| self.batch.receive(downstream.socket())) else {
@@ -266,7 +293,7 @@ impl IoThread {
             };
             if let Err(error) = result {
                 if error.kind() != io::ErrorKind::WouldBlock {
-                    self.report("receiving from clients failed", &error);
+                    report(&self.environment, "receiving from clients failed", &error);
                 }
                 return true;
             }
@@ -296,20 +323,20 @@ impl IoThread {
         let idle = session.idle_since() + session.route.settings().config.idle_timeout();
         let engine = session.assist(&self.environment, |flow| flow.next_timeout()).flatten();
         let deadline = engine.map_or(idle, |engine| engine.min(idle)).max(earliest);
-        if session.arm(deadline) {
-            self.deadlines.push(Reverse((deadline, session.number)));
-        }
+        self.deadlines.plan(session.number, &session.armed, deadline);
     }
 
     fn run_deadlines(&mut self, mailbox: &Mailbox) {
         let now = self.environment.now();
-        while let Some(&Reverse((deadline, number))) = self.deadlines.peek()
-            && deadline <= now
-        {
-            self.deadlines.pop();
-            let Some((session, _)) = self.sessions.get(&number) else { continue };
+        while let Some(entry @ (_, number)) = self.deadlines.due(now) {
+            let Some((session, _)) = self.sessions.get(&number) else {
+                self.deadlines.discard(entry);
+                continue;
+            };
             let session = Arc::clone(session);
-            session.disarm();
+            self.deadlines.forget(number, &session.armed);
+            // Should the rest panic, the session is still looked at some time.
+            self.deadlines.plan(number, &session.armed, now + AFTER_A_PANIC);
             self.run_engine_deadline(&session, now);
             let idle_timeout = session.route.settings().config.idle_timeout();
             if session.idle_since() + idle_timeout <= now
@@ -318,6 +345,7 @@ impl IoThread {
                 self.close(mailbox, &session, "idle", Some(GoodbyeReason::Idle), now);
                 continue;
             }
+            self.deadlines.forget(number, &session.armed);
             self.plan(&session, now + SHORTEST_SLEEP);
         }
     }
@@ -389,6 +417,14 @@ impl IoThread {
         now: Timestamp,
     ) {
         let environment = Arc::clone(&self.environment);
+        // First, so that a panic in the rest does not leave it here for ever.
+        let upstream = self.sessions.remove(&session.number);
+        self.deadlines.forget(session.number, &session.armed);
+        if let Some((_, upstream)) = &upstream
+            && let Err(error) = mailbox.poller.remove(upstream.socket(), session.number)
+        {
+            self.report("an upstream socket could not be given back", &error);
+        }
         let outbox = &mut self.outbox;
         session.end_assistance(&environment, |flow| {
             if let Some(goodbye) = goodbye {
@@ -396,11 +432,6 @@ impl IoThread {
             }
         });
         session.send_outbox(&environment, &mut self.sender, outbox, true);
-        if let Some((_, upstream)) = self.sessions.remove(&session.number)
-            && let Err(error) = mailbox.poller.remove(upstream.socket())
-        {
-            self.report("an upstream socket could not be given back", &error);
-        }
         session.route.metrics().subtract(Metric::Sessions, 1);
         session.route.metrics().add(Metric::SessionsClosed, 1);
         let totals = &session.totals;

@@ -7,7 +7,7 @@ mod gateway;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use client::{connect, encrypted};
+use client::{connect, encrypted, transfer};
 use gateway::{Gateway, config, receive, socket};
 use packrat_client::Datagram;
 
@@ -157,4 +157,26 @@ fn clients_beyond_the_limit_of_their_source_are_forwarded_plainly() {
     let answered =
         |_: &mut client::Client, received: Option<Vec<u8>>| received.is_some_and(|it| it == b"answer");
     third.turn_until("the answer", answered);
+}
+
+#[test]
+fn a_client_that_begins_again_on_the_same_path_is_assisted_again() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = connect(gateway.listen, &server);
+    for again in 0..3u8 {
+        let first = usize::from(again) * 1000;
+        let repairs = gateway.metric("repairs_total");
+        transfer(&mut client, &server, upstream, first..first + 200);
+        assert!(gateway.metric("repairs_total") >= repairs + 10, "no repairs in session {again}");
+        assert_eq!(gateway.metric("sessions_begun_total"), u64::from(again) + 1);
+        // Like an application that is started again behind the same port.
+        client.begin_again([100 + again; 32]);
+    }
+    assert_eq!(gateway.metric("sessions"), 1);
+    assert_eq!(gateway.metric("sessions_assisted"), 1);
+    assert_eq!(gateway.metric("handshakes_refused_session_total"), 0);
+    assert_eq!(gateway.metric("resets_gateway_total") + gateway.metric("resets_client_total"), 0);
+    gateway.dataplane.shutdown();
+    assert_eq!((gateway.metric("sessions_assisted"), gateway.metric("cache_bytes")), (0, 0));
 }

@@ -106,6 +106,25 @@ fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_no
 }
 
 #[test]
+fn a_client_that_has_begun_again_is_found_by_its_new_session_when_it_moves() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = connect(gateway.listen, &server);
+    transfer(&mut client, &server, upstream, 0..100);
+    client.begin_again([77; 32]);
+    transfer(&mut client, &server, upstream, 1000..1100);
+    assert_eq!(gateway.metric("sessions_begun_total"), 2);
+    move_to("127.0.0.1:0", &mut client, &gateway);
+    server.send_to(&encrypted(0), upstream).unwrap();
+    wait_until_moved(&mut client, &gateway, 1);
+    let repairs = gateway.metric("repairs_total");
+    transfer(&mut client, &server, upstream, 2000..2200);
+    assert!(gateway.metric("repairs_total") >= repairs + 10, "no repairs after the move");
+    assert_eq!((gateway.metric("sessions_opened_total"), gateway.metric("sessions_begun_total")), (1, 2));
+    assert_eq!(gateway.metric("handshakes_refused_session_total"), 0);
+}
+
+#[test]
 fn a_session_opened_by_stray_datagrams_ends_when_their_client_turns_out_to_have_moved() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));

@@ -79,6 +79,12 @@ impl Client {
         }
     }
 
+    /// Forgets its session and begins another one from the same address.
+    pub(crate) fn begin_again(&mut self, seed: [u8; 32]) {
+        self.assist = Assist::new(ClientConfig::default(), seed, self.now());
+        self.establish();
+    }
+
     /// Takes part until the session has ended.
     pub(crate) fn wait_for_goodbye(&mut self) {
         self.turn_until("the goodbye", |client, received| {
