@@ -460,3 +460,52 @@ impl IoThread {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capacity::Capacity;
+    use crate::configuration::RouteConfig;
+    use crate::log::{Level, LogSink, Logger};
+    use crate::session::ClientPath;
+    use std::sync::atomic::AtomicBool;
+
+    /// Panics at the end of the first session.
+    struct Faulty(AtomicBool);
+
+    impl LogSink for Faulty {
+        fn write(&self, _level: Level, fields: serde_json::Map<String, serde_json::Value>) {
+            if fields["event"] == Event::SessionClosed.name() && !self.0.swap(true, Ordering::SeqCst) {
+                panic!("deliberate, in a test");
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_in_one_command_costs_no_other() {
+        let capacity = Capacity::limited(10, String::new());
+        let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
+        let route = Arc::new(Route::new(config, Arc::clone(&capacity)).unwrap());
+        let logger = Logger::new(Box::new(Faulty(AtomicBool::new(false))));
+        let environment = Arc::new(Environment::new(1, logger, capacity).unwrap());
+        let mailbox = environment.mailbox(0).unwrap();
+        let now = environment.now();
+        let open = |port: u16| {
+            let slot = route.slot("127.0.0.1:1".parse().unwrap(), 0);
+            let path = ClientPath { client: ([192, 0, 2, 1], port).into(), slot, local: None };
+            SessionTable::find_or_open(&environment, &route, &path, 0, now).unwrap()
+        };
+        let first = open(1);
+        mailbox.post(Command::Close(first));
+        open(2);
+        open(3);
+        let mut thread = IoThread::new(0, Arc::clone(&environment));
+        assert!(catch_unwind(AssertUnwindSafe(|| thread.run(mailbox))).is_err());
+        assert_eq!(thread.commands.len(), 2, "the sessions that wait to be registered");
+        mailbox.post(Command::Stop);
+        thread.run(mailbox);
+        assert_eq!(route.metrics().get(Metric::SessionsClosed), 3);
+        assert_eq!(route.metrics().get(Metric::Sessions), 0);
+        assert!(thread.sessions.is_empty() && thread.deadlines.next().is_none());
+    }
+}

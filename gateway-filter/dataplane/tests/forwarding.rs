@@ -306,6 +306,27 @@ fn sessions_beyond_the_limit_are_refused_and_the_others_go_on() {
 }
 
 #[test]
+fn single_bytes_that_only_ask_whether_anybody_is_there_open_no_session() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    for byte in 4..=15 {
+        gateway.client().send(&[byte]).unwrap();
+    }
+    let client = gateway.client();
+    for byte in [9, 3, 16, 9] {
+        client.send(&[byte]).unwrap();
+    }
+    // Whoever has a session gets everything through.
+    let upstream = receive(&server).1;
+    assert_eq!(receive(&server), (vec![16], upstream));
+    assert_eq!(receive(&server), (vec![9], upstream));
+    gateway.client().send(&[9, 9]).unwrap();
+    assert_eq!(receive(&server).0, [9, 9]);
+    assert_eq!(gateway.metric("sessions_opened_total"), 2);
+    assert_eq!(gateway.metric("sessions_refused_total"), 0);
+}
+
+#[test]
 fn clients_of_a_removed_endpoint_move_and_the_others_stay() {
     let servers: Vec<_> = (0..3).map(|_| socket("127.0.0.1:0")).collect();
     let all: Vec<&UdpSocket> = servers.iter().collect();

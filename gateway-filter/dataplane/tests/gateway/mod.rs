@@ -29,7 +29,11 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Two workers on `listen` (port 0: any).
     pub(crate) fn start(listen: &str, config: RouteConfig) -> Self {
-        let dataplane = Dataplane::start(Options { workers: 2 }, Box::new(Silent)).unwrap();
+        Self::start_with_log(listen, config, Box::new(Silent))
+    }
+
+    pub(crate) fn start_with_log(listen: &str, config: RouteConfig, log: Box<dyn LogSink>) -> Self {
+        let dataplane = Dataplane::start(Options { workers: 2 }, log).unwrap();
         let route = dataplane.configure(config).unwrap();
         let mut gateway = Self { dataplane, route, listen: listen.parse().unwrap(), attachments: Vec::new() };
         gateway.listen_again();
