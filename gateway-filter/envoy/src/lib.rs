@@ -68,5 +68,6 @@ mod bootstrap;
 mod listener_socket;
 mod log_sink;
 mod process;
+mod retry;
 mod status;
 mod udp_listener;

@@ -6,6 +6,7 @@
 
 use std::ptr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use packrat_dataplane::log::{Event, LogSink};
 use packrat_dataplane::socket::Ecn;
@@ -17,6 +18,7 @@ use crate::abi::{
 use crate::listener_socket;
 use crate::log_sink::{EnvoyLog, Holder};
 use crate::process;
+use crate::retry::Retry;
 
 /// What Envoy holds for one configuration of a listener. `None` when Envoy only validates.
 struct Configuration {
@@ -29,13 +31,15 @@ struct Filter {
     route: Option<Arc<Route>>,
     /// The entrance and the listener's socket; missing while the socket could not be found.
     attached: Option<(Ingress, Attachment)>,
+    /// When to look for the socket again.
+    retry: Retry,
     scratch: Vec<u8>,
     /// The last field: dropping the others still writes to the log.
     _log: Holder,
 }
 
 impl Filter {
-    fn attach(&mut self, envoy: EnvoyFilter) {
+    fn attach(&mut self, envoy: &EnvoyFilter) {
         let (Some(route), Some(dataplane)) = (&self.route, process::existing()) else { return };
         let Some(listener) = envoy.local_address() else { return };
         let worker = envoy.worker_index();
@@ -110,10 +114,13 @@ unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_new(
         let mut filter = Filter {
             route: configuration.route.clone(),
             attached: None,
+            retry: Retry::default(),
             scratch: Vec::new(),
             _log: Holder::new(),
         };
-        filter.attach(envoy);
+        if filter.retry.is_due(Instant::now()) {
+            filter.attach(&envoy);
+        }
         Box::into_raw(Box::new(filter)).cast_const().cast()
     })
 }
@@ -128,9 +135,17 @@ unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_on_data(
         let filter = unsafe { &mut *filter.cast_mut().cast::<Filter>() };
         // SAFETY: Envoy's pointer, used inside this hook only.
         let envoy = unsafe { EnvoyFilter::new(envoy) };
-        if let Some((ingress, _)) = &mut filter.attached
-            && let Some(client) = envoy.peer_address()
-        {
+        if filter.attached.is_none() && filter.retry.is_due(Instant::now()) {
+            filter.attach(&envoy);
+        }
+        let Some((ingress, _)) = &mut filter.attached else {
+            // Nobody could be answered: the session would be of no use.
+            if let Some(route) = &filter.route {
+                route.count_dropped(1);
+            }
+            return STOP_ITERATION;
+        };
+        if let Some(client) = envoy.peer_address() {
             let local = if ingress.needs_local_address() { envoy.local_address() } else { None };
             envoy.with_datagram(&mut filter.scratch, |data| {
                 ingress.receive(&ClientDatagrams {

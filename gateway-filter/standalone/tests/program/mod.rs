@@ -19,13 +19,19 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_packrat-gateway"))
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_packrat-gateway")).args(arguments))
+    }
+
+    /// With a limit of open files that it cannot raise.
+    pub(crate) fn start_with_descriptors(descriptors: usize, arguments: &[&str]) -> Self {
+        let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+        let program = env!("CARGO_BIN_EXE_packrat-gateway");
+        Self::spawn(Command::new("sh").args(["-c", &script, program]).args(arguments))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut process =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let output = process.stdout.take().map(BufReader::new);
         Self { process, output }
     }

@@ -1,0 +1,64 @@
+//! A gateway with few descriptors refuses further clients; those that it has, and its operator, do not notice.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod program;
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use program::{PATIENCE, Program, get};
+
+const DESCRIPTORS: usize = 80;
+const CLIENTS: usize = 100;
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+#[test]
+fn sessions_end_before_the_descriptors_do() {
+    let server = socket();
+    let endpoint = server.local_addr().unwrap().to_string();
+    let arguments = ["--listen", "127.0.0.1:0", "--endpoint", &endpoint, "--workers", "2", "--metrics"];
+    let mut program =
+        Program::start_with_descriptors(DESCRIPTORS, &[&arguments[..], &["127.0.0.1:0"]].concat());
+    let limited = program.line("sessions_limited");
+    assert_eq!(limited["in_force"], DESCRIPTORS / 2);
+    assert!(limited["reason"].as_str().unwrap().contains("RLIMIT_NOFILE"));
+    let ready = program.line("ready");
+    let mut log = program.take_output();
+    let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()).unwrap());
+    let mut served = Vec::new();
+    for number in 0..CLIENTS {
+        let client = socket();
+        client.connect(ready["listen"].as_str().unwrap()).unwrap();
+        client.send(b"question").unwrap();
+        if number == DESCRIPTORS / 2 {
+            // Everybody after this one is refused.
+            server.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        }
+        let mut buffer = [0; 10];
+        if let Ok((_, upstream)) = server.recv_from(&mut buffer) {
+            served.push((client, upstream));
+        }
+    }
+    assert_eq!(served.len(), DESCRIPTORS / 2);
+    // There are descriptors left for the metrics.
+    let metrics = get(&ready["metrics"], "/metrics");
+    let series = "packrat_sessions_refused_total{route=\"default\",gateway=\"packrat\"} ";
+    let refused = metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap();
+    assert_eq!(refused.parse(), Ok(CLIENTS - DESCRIPTORS / 2));
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    for (client, upstream) in &served {
+        let mut buffer = [0; 10];
+        client.send(b"again").unwrap();
+        assert_eq!(server.recv_from(&mut buffer).unwrap(), (5, *upstream));
+        server.send_to(b"answer", upstream).unwrap();
+        assert_eq!(client.recv(&mut buffer).unwrap(), 6);
+    }
+    program.signal("-INT");
+    assert_eq!(program.wait(), Some(0));
+    reader.join().unwrap();
+}
