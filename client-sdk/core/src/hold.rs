@@ -13,6 +13,8 @@
 //! a configured maximum, and it switches itself off where it does not pay: without a gateway, when repairs do not come,
 //! when holes never fill.
 
+mod holes;
+
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -21,6 +23,7 @@ use packrat_estimate::{PathEstimate, Timestamp};
 use crate::ack_frame;
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
+use holes::{Hole, Holes, State};
 
 /// A timer that is later than this means that this host did not run: what has arrived meanwhile must be looked at first.
 const STALL: Duration = Duration::from_millis(4);
@@ -32,6 +35,8 @@ const MAXIMUM_RANGES: usize = 24;
 const MAXIMUM_REMEMBERED_RANGES: usize = 8192;
 /// Holes are forgotten after this time: nobody will fill them.
 const FORGET_AFTER: Duration = Duration::from_secs(1);
+/// Holes that are remembered: when there are more, the oldest are forgotten, and with that revealed.
+const MAXIMUM_HOLES: usize = 4096;
 /// Arrival times kept for the ACK Delay.
 const ARRIVALS: usize = 2048;
 /// The gateway gives up a little later than the client: half a round trip, and the time until the next eACK.
@@ -42,28 +47,12 @@ const JUDGED: u32 = 32;
 const FIRST_SUSPENSION: Duration = Duration::from_secs(1);
 const LONGEST_SUSPENSION: Duration = Duration::from_secs(32);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Held,
-    Expired,
-    Settled,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Hole {
-    end: u64,
-    opened: Timestamp,
-    state: State,
-    /// Its time was extended once, because this host did not run.
-    extended: bool,
-}
-
 /// Received packet numbers, holes among them, and what of it may be revealed.
 #[derive(Debug)]
 pub(crate) struct Hold {
     maximum: Duration,
     received: RangeSet,
-    holes: BTreeMap<u64, Hole>,
+    holes: Holes,
     arrivals: BTreeMap<u64, Timestamp>,
     /// Packet numbers of this many of the last holes that ended were filled in time, or not.
     paid: u32,
@@ -126,7 +115,7 @@ impl Hold {
         Self {
             maximum,
             received: RangeSet::default(),
-            holes: BTreeMap::new(),
+            holes: Holes::default(),
             arrivals: BTreeMap::new(),
             paid: 0,
             unpaid: 0,
@@ -175,22 +164,20 @@ impl Hold {
         stats.holes += number - first;
         let state = if active && !self.is_suspended(now) { State::Held } else { State::Expired };
         self.holes.insert(first, Hole { end: number - 1, opened: now, state, extended: false });
+        self.limit_holes();
         Arrival { newest, opened_hole: true, filled_hole: false }
     }
 
     /// A number below the highest arrived: its hole shrinks, splits or closes. True when it was waited for.
     fn fill(&mut self, number: u64, now: Timestamp, stats: &mut AssistStats) -> bool {
-        let Some((&start, &hole)) = self.holes.range(..=number).next_back() else { return false };
-        if number > hole.end {
-            return false;
-        }
-        self.holes.remove(&start);
+        let Some((start, hole)) = self.holes.remove_containing(number) else { return false };
         if start < number {
             self.holes.insert(start, Hole { end: number - 1, ..hole });
         }
         if number < hole.end {
             self.holes.insert(number + 1, hole);
         }
+        self.limit_holes();
         if hole.state == State::Held {
             stats.filled_in_time += 1;
             stats.hold_sum += now.saturating_since(hole.opened);
@@ -199,6 +186,14 @@ impl Hold {
             stats.filled_late += 1;
         }
         hole.state == State::Held
+    }
+
+    fn limit_holes(&mut self) {
+        while self.holes.len() > MAXIMUM_HOLES
+            && let Some((_, hole)) = self.holes.remove_first()
+        {
+            self.force_ack |= hole.state == State::Held;
+        }
     }
 
     /// Counts ended holes; suspends withholding when most of them were waited for in vain.
@@ -228,21 +223,19 @@ impl Hold {
     pub(crate) fn expire(&mut self, path: &PathEstimate, now: Timestamp, stats: &mut AssistStats) {
         let hold = path.patience(self.maximum);
         let mut expired = 0u64;
-        for (start, hole) in &mut self.holes {
+        while let Some((start, hole)) = self.holes.oldest_held().filter(|(_, hole)| now >= hole.opened + hold)
+        {
             let due = hole.opened + hold;
-            if hole.state == State::Held && now >= due {
-                if now >= due + STALL && !hole.extended {
-                    hole.opened = hole.opened + now.saturating_since(due) + STALL;
-                    hole.extended = true;
-                    continue;
-                }
-                hole.state = State::Expired;
-                expired += hole.end - start + 1;
-                stats.hold_sum += now.saturating_since(hole.opened);
+            if now >= due + STALL && !hole.extended {
+                let opened = hole.opened + now.saturating_since(due) + STALL;
+                self.holes.replace(start, Hole { opened, extended: true, ..hole });
+                continue;
             }
+            self.holes.replace(start, Hole { state: State::Expired, ..hole });
+            expired += hole.numbers(start);
+            stats.hold_sum += now.saturating_since(hole.opened);
         }
-        self.holes
-            .retain(|_, hole| now.saturating_since(hole.opened) < FORGET_AFTER || hole.state == State::Held);
+        self.holes.forget_ended(|opened| now.saturating_since(opened) >= FORGET_AFTER);
         if expired > 0 {
             stats.expired += expired;
             self.force_ack = true;
@@ -253,49 +246,35 @@ impl Hold {
 
     /// Nothing is waited for any more (no gateway, or it went silent).
     pub(crate) fn give_up(&mut self) {
-        for hole in self.holes.values_mut() {
-            if hole.state == State::Held {
-                hole.state = State::Expired;
-                self.force_ack = true;
-            }
+        while let Some((start, hole)) = self.holes.oldest_held() {
+            self.holes.replace(start, Hole { state: State::Expired, ..hole });
+            self.force_ack = true;
         }
     }
 
     /// The gateway repairs nothing below this packet number any more: holes there are the sender's own, or were lost before the gateway,
     /// and the sender may know.
     pub(crate) fn settle(&mut self, below: u64, stats: &mut AssistStats) {
-        for (start, hole) in self.holes.range_mut(..below) {
-            if hole.state == State::Held && hole.end < below {
-                hole.state = State::Settled;
-                stats.settled += hole.end - start + 1;
-                self.force_ack = true;
-            }
+        for (start, hole) in self.holes.held_below(below) {
+            self.holes.replace(start, Hole { state: State::Settled, ..hole });
+            stats.settled += hole.numbers(start);
+            self.force_ack = true;
         }
     }
 
     /// Missing packet numbers that are being waited for.
     pub(crate) fn held(&self) -> u64 {
-        self.count(|hole| hole.state == State::Held)
+        self.holes.held()
     }
 
     /// Missing packet numbers that the gateway may still have in its difference: it gives up after the maximum hold.
-    pub(crate) fn expected_missing(&self, path: &PathEstimate, now: Timestamp) -> u64 {
-        let window = path.patience(self.maximum) + STILL_EXPECTED;
-        self.count(|hole| hole.state != State::Settled && now.saturating_since(hole.opened) < window)
-    }
-
-    fn count(&self, of_interest: impl Fn(&Hole) -> bool) -> u64 {
-        self.holes
-            .iter()
-            .filter(|(_, hole)| of_interest(hole))
-            .map(|(start, hole)| hole.end - *start + 1)
-            .sum()
+    pub(crate) fn expected_missing(&mut self, path: &PathEstimate, now: Timestamp) -> u64 {
+        self.holes.unsettled_within(path.patience(self.maximum) + STILL_EXPECTED, now)
     }
 
     /// When the next hole expires.
     pub(crate) fn next_timeout(&self, path: &PathEstimate) -> Option<Timestamp> {
-        let hold = path.patience(self.maximum);
-        self.holes.values().filter(|hole| hole.state == State::Held).map(|hole| hole.opened + hold).min()
+        self.holes.oldest_held().map(|(_, hole)| hole.opened + path.patience(self.maximum))
     }
 
     /// Whether the transport must be made to send an ACK; asks once.
@@ -310,9 +289,8 @@ impl Hold {
     /// The highest packet number that may be revealed.
     fn limit(&self) -> u64 {
         self.holes
-            .iter()
-            .find(|(_, hole)| hole.state == State::Held)
-            .map_or(u64::MAX, |(start, _)| start.saturating_sub(1))
+            .first_held()
+            .map_or(u64::MAX, |start| start.saturating_sub(1))
             .min(self.keys.limit())
             .min(self.received.last().unwrap_or(0))
     }
@@ -519,6 +497,38 @@ mod tests {
         ack_frame::write(&[(7, 7)], 0, None, &mut frames);
         let rewritten = other.rewrite(&frames, 1200, false, client.now, &mut client.stats).unwrap();
         assert_eq!(rewritten, vec![0; frames.len()]);
+    }
+
+    #[test]
+    fn too_many_holes_are_revealed_from_the_oldest_on() {
+        let mut client = Client::new();
+        // Every odd number is missing.
+        client.receive((0..=MAXIMUM_HOLES as u64).map(|number| number * 2));
+        assert_eq!(client.acknowledged(), Some(0));
+        assert_eq!(client.hold.held(), MAXIMUM_HOLES as u64);
+        client.receive([MAXIMUM_HOLES as u64 * 2 + 2]);
+        assert!(client.hold.take_force_ack());
+        assert_eq!(client.acknowledged(), Some(2), "the hole at 1 is forgotten");
+        assert_eq!(client.hold.held(), MAXIMUM_HOLES as u64);
+    }
+
+    #[test]
+    fn giving_up_reveals_everything_at_once_and_the_record_goes_on() {
+        let mut client = Client::new();
+        client.receive([0, 2, 5]);
+        client.hold.give_up();
+        assert!(client.hold.take_force_ack());
+        assert_eq!((client.acknowledged(), client.hold.held()), (Some(5), 0));
+        assert_eq!(client.hold.next_timeout(&client.path), None);
+        // As after a Goodbye: nothing is waited for, and the frames are still written from the record.
+        client.hold.on_packet_number(9, false, client.now, &mut client.stats);
+        let mut frames = Vec::new();
+        ack_frame::write(&[(9, 9)], 0, None, &mut frames);
+        frames.resize(64, 0);
+        let rewritten = client.hold.rewrite(&frames, 1200, false, client.now, &mut client.stats).unwrap();
+        let mut expected = Vec::new();
+        ack_frame::write(&[(9, 9), (5, 5), (2, 2), (0, 0)], 0, None, &mut expected);
+        assert_eq!(rewritten[..expected.len()], expected, "also what the transport has forgotten");
     }
 
     #[test]
