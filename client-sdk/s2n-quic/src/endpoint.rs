@@ -2,10 +2,10 @@
 
 use crate::clock::Clock;
 use crate::connection::{Assistance, Connection};
+use crate::connection_events::ConnectionEvents;
 use crate::driver::{LateHandle, drive};
 use crate::guard::Core;
 use crate::interceptor::{Interceptor, Paths};
-use crate::key_updates::KeyUpdates;
 use crate::path::AssistedPath;
 use crate::{refusal, socket};
 use packrat_client::{Assist, ClientConfig};
@@ -160,7 +160,7 @@ impl Endpoint {
             .and_then(|builder| builder.with_tx_socket(socket.try_clone()?))
             .and_then(io::tokio::Builder::build)
             .map_err(of_socket)?;
-        let (paths, key_updates) = (Arc::new(Paths::default()), KeyUpdates::default());
+        let (paths, events) = (Arc::new(Paths::default()), ConnectionEvents::default());
         let start = |reason: String| EndpointError::Start { reason };
         let client = s2n_quic::Client::builder()
             .with_tls(tls)
@@ -169,9 +169,9 @@ impl Endpoint {
             .map_err(|error| start(error.to_string()))?
             .with_limits(limits(&config)?)
             .map_err(|error| start(error.to_string()))?
-            .with_event(key_updates.clone())
+            .with_event(events.clone())
             .map_err(|error| start(error.to_string()))?
-            .with_packet_interceptor(Interceptor::new(Arc::clone(&paths), key_updates))
+            .with_packet_interceptor(Interceptor::new(Arc::clone(&paths), events))
             .map_err(|error| start(error.to_string()))?
             .start()
             .map_err(|error| start(error.to_string()))?;

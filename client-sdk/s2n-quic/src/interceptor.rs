@@ -1,6 +1,6 @@
 //! The packet interceptor: where s2n-quic and the core meet.
 
-use crate::key_updates::KeyUpdates;
+use crate::connection_events::{ConnectionEvent, ConnectionEvents};
 use crate::path::AssistedPath;
 use packrat_client::Datagram;
 use s2n_codec::{DecoderBufferMut, Encoder, encoder::scatter};
@@ -46,13 +46,13 @@ pub(crate) struct Interceptor {
     current: Option<Arc<AssistedPath>>,
     /// By s2n-quic's internal connection identifier, for outgoing packets.
     by_connection: HashMap<u64, Arc<AssistedPath>>,
-    key_updates: KeyUpdates,
-    key_updates_seen: u64,
+    events: ConnectionEvents,
+    events_seen: u64,
 }
 
 impl Interceptor {
-    pub(crate) fn new(paths: Arc<Paths>, key_updates: KeyUpdates) -> Self {
-        Self { paths, current: None, by_connection: HashMap::new(), key_updates, key_updates_seen: 0 }
+    pub(crate) fn new(paths: Arc<Paths>, events: ConnectionEvents) -> Self {
+        Self { paths, current: None, by_connection: HashMap::new(), events, events_seen: 0 }
     }
 
     fn datagram_received(&mut self, remote: SocketAddr, datagram: &[u8]) -> Datagram {
@@ -60,28 +60,37 @@ impl Interceptor {
         self.current.as_ref().map_or(Datagram::Base, |path| path.on_datagram(datagram))
     }
 
-    /// Tells the paths which key phase s2n-quic uses now: before each packet received and each packet rewritten.
-    fn take_key_updates(&mut self) {
-        for (connection, phase) in self.key_updates.changed_since(&mut self.key_updates_seen) {
-            if let Some(path) = self.by_connection.get(&connection) {
-                path.on_key_phase(phase);
+    /// Tells the paths which key phase s2n-quic uses now, before each packet received and each packet rewritten, and lets go of those
+    /// whose connection is gone.
+    fn take_events(&mut self) {
+        for (connection, event) in self.events.since(&mut self.events_seen) {
+            match event {
+                ConnectionEvent::KeyPhase(phase) => {
+                    if let Some(path) = self.by_connection.get(&connection) {
+                        path.on_key_phase(phase);
+                    }
+                }
+                ConnectionEvent::Gone => {
+                    self.by_connection.remove(&connection);
+                }
             }
         }
     }
 
     fn packet_received(&mut self, connection: u64, application_number: Option<u64>) {
-        let Some(path) = self.current.as_ref() else { return };
-        if !path.claim(connection) {
+        let Some(path) = self.current.clone() else { return };
+        // A connection whose assistance was closed may live on beside the next one to the same address.
+        if self.by_connection.get(&connection).is_some_and(|known| !Arc::ptr_eq(known, &path))
+            || !path.claim(connection)
+        {
             return;
         }
-        if !self.by_connection.contains_key(&connection) {
-            self.by_connection.retain(|_, path| !path.is_closed());
-            self.by_connection.insert(connection, Arc::clone(path));
-        }
-        if let Some(number) = application_number {
-            let path = Arc::clone(path);
-            self.take_key_updates();
-            path.on_packet_number(number);
+        // Until the connection is gone, whatever becomes of its assistance: see `AssistedPath::rewrite`.
+        self.by_connection.entry(connection).or_insert_with(|| Arc::clone(&path));
+        self.take_events();
+        match application_number {
+            Some(number) => path.on_packet_number(number),
+            None => path.on_handshake_packet(),
         }
     }
 }
@@ -136,7 +145,7 @@ impl PacketInterceptor for Interceptor {
         if application_number(packet).is_none() {
             return;
         }
-        self.take_key_updates();
+        self.take_events();
         let Some(path) = self.by_connection.get(id) else { return };
         let buffer = payload.flatten();
         let room = buffer.capacity();
@@ -166,7 +175,7 @@ mod tests {
         let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let paths = Arc::new(Paths::default());
         assert!(paths.insert(&Arc::new(AssistedPath::new(SERVER, socket, clock, Some(Box::new(core))))));
-        let mut interceptor = Interceptor::new(paths, KeyUpdates::default());
+        let mut interceptor = Interceptor::new(paths, ConnectionEvents::default());
         let remote: s2n_quic_core::inet::SocketAddress = remote.into();
         let information = interceptor::Datagram {
             remote_address: (&remote).into_event(),

@@ -22,7 +22,7 @@
 //!
 //! # What is promised
 //! Whatever goes wrong in assistance, the base connection goes on: the core runs behind a guard, and when it panics it is
-//! put away, ACK frames leave as s2n-quic wrote them, and control datagrams are dropped. Sending a control datagram never
+//! put away, nothing is withheld any more, and control datagrams are dropped. Sending a control datagram never
 //! blocks.
 //!
 //! # Limits
@@ -32,13 +32,14 @@
 //! unrecorded.
 #![forbid(unsafe_code)]
 
+mod acknowledgements;
 mod clock;
 mod connection;
+mod connection_events;
 mod driver;
 mod endpoint;
 mod guard;
 mod interceptor;
-mod key_updates;
 mod path;
 mod received;
 mod refusal;

@@ -1,5 +1,6 @@
 //! What is known about one base connection: its remote address, its core, what has arrived.
 
+use crate::acknowledgements;
 use crate::clock::Clock;
 use crate::guard::{Core, Guarded};
 use crate::received::ReceivedPacketNumbers;
@@ -7,12 +8,17 @@ use packrat_client::{AssistStats, Datagram};
 use packrat_estimate::Timestamp;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Control datagrams sent at one go: a core that never runs dry must not starve the transport.
 const TRANSMIT_BATCH: usize = 64;
 /// Room in a packet that surely takes an ACK frame of one range.
 const ACK_FRAME_ROOM: usize = 64;
+
+/// What a datagram contains is known after this time at the latest, unless s2n-quic has dropped it (a duplicate, an unknown key): it
+/// decrypts a datagram right after it was passed in. Reported earlier, the newest datagram would be lacking from its own report.
+const DECRYPTION_TIME: Duration = Duration::from_micros(500);
 
 /// One assisted base connection. Shared by the interceptor (which runs inside s2n-quic's endpoint), the driver task and
 /// the application's handle.
@@ -34,6 +40,8 @@ struct State {
     connection: Option<u64>,
     /// The next packet must carry an ACK frame.
     force_ack: bool,
+    /// When a datagram arrived of which s2n-quic has not told any packet yet.
+    unopened: Option<Timestamp>,
     /// When the driver will wake by itself.
     armed: Option<Timestamp>,
     closed: bool,
@@ -76,6 +84,7 @@ impl AssistedPath {
             received: ReceivedPacketNumbers::default(),
             connection: None,
             force_ack: false,
+            unopened: None,
             armed: None,
             closed: false,
             counters: ShellCounters::default(),
@@ -105,7 +114,13 @@ impl AssistedPath {
         let kind =
             state.core.call("on_datagram", |core| core.on_datagram(datagram, now)).unwrap_or(Datagram::Base);
         match kind {
-            Datagram::Base => state.counters.base_received += 1,
+            Datagram::Base => {
+                state.counters.base_received += 1;
+                if state.core.is_active() {
+                    state.unopened.get_or_insert(now);
+                    self.wake_in_time(state);
+                }
+            }
             Datagram::Control => {
                 state.counters.control_received += 1;
                 self.settle(state, now);
@@ -134,8 +149,21 @@ impl AssistedPath {
         self.settle(state, now);
     }
 
+    /// An Initial or Handshake packet out of the last datagram was decrypted.
+    pub(crate) fn on_handshake_packet(&self) {
+        let now = self.clock.now();
+        let state = &mut *self.lock();
+        // A 1-RTT packet may follow in the same datagram. Until the first one the core does without packet numbers; afterwards the
+        // number comes first, or else the driver in a moment.
+        if state.received.is_empty() {
+            self.settle(state, now);
+        }
+    }
+
     /// Rewrites the frames of an outgoing 1-RTT packet, of which at most `room` bytes may be used. `None`: send them as
     /// they are. What is returned is at least as long as `frames`: s2n-quic has already padded to its minimum.
+    ///
+    /// Also without a core, once one has withheld something: s2n-quic has forgotten part of what it believes to be acknowledged.
     pub(crate) fn rewrite(&self, frames: &[u8], room: usize) -> Option<Vec<u8>> {
         let now = self.clock.now();
         let state = &mut *self.lock();
@@ -144,6 +172,12 @@ impl AssistedPath {
             .core
             .call("rewrite_frames", |core| core.rewrite_frames(frames, room, force_ack, now))
             .flatten();
+        let rewritten = match rewritten {
+            None if !state.core.is_active() && state.counters.acks_rewritten > 0 => {
+                acknowledgements::complete(frames, room, &state.received)
+            }
+            rewritten => rewritten,
+        };
         if force_ack && (rewritten.is_some() || room.saturating_sub(frames.len()) >= ACK_FRAME_ROOM) {
             state.force_ack = false;
         }
@@ -173,18 +207,29 @@ impl AssistedPath {
             let actions = state.core.call("handle_timeout", |core| core.handle_timeout(now));
             force_ack = actions.is_some_and(|actions| actions.force_ack);
         }
-        self.transmit(state, now);
+        // The report of a datagram that is being decrypted waits for its packet number, which sends it.
+        if state.unopened.is_none_or(|arrived| now >= arrived + DECRYPTION_TIME) {
+            state.unopened = None;
+            self.transmit(state, now);
+        }
         state.force_ack |= force_ack;
         state.counters.acks_forced += u64::from(force_ack);
-        let next = state.core.call("next_timeout", |core| core.next_timeout()).flatten();
+        // What was not sent now is asked for again.
+        let next = state.unopened.map(|arrived| arrived + DECRYPTION_TIME).or_else(|| deadline(state));
         state.armed = next;
         Step { next, force_ack, ended: false }
     }
 
     /// Sends what the core has ready, and wakes the driver when the core wants to be called before the driver would.
     fn settle(&self, state: &mut State, now: Timestamp) {
+        // s2n-quic is through with the datagrams before.
+        state.unopened = None;
         self.transmit(state, now);
-        if let Some(next) = state.core.call("next_timeout", |core| core.next_timeout()).flatten()
+        self.wake_in_time(state);
+    }
+
+    fn wake_in_time(&self, state: &mut State) {
+        if let Some(next) = deadline(state)
             && state.armed.is_none_or(|armed| next < armed)
         {
             // Set at once: a burst of datagrams wakes the driver once.
@@ -240,6 +285,12 @@ impl AssistedPath {
     pub(crate) fn received_packet_numbers(&self) -> Vec<(u64, u64)> {
         self.lock().received.ranges()
     }
+}
+
+/// When the driver must call at the latest.
+fn deadline(state: &mut State) -> Option<Timestamp> {
+    let next = state.core.call("next_timeout", |core| core.next_timeout()).flatten()?;
+    Some(state.unopened.map_or(next, |arrived| next.max(arrived + DECRYPTION_TIME)))
 }
 
 #[cfg(test)]

@@ -140,6 +140,85 @@ async fn the_driver_is_woken_when_its_timer_is_too_late() {
     tokio::time::timeout(Duration::from_secs(5), path.wake.notified()).await.unwrap();
 }
 
+/// What has arrived at the gateway by now, on the loopback interface.
+fn arrived(gateway: &UdpSocket) -> Vec<Vec<u8>> {
+    gateway.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 64];
+    std::iter::from_fn(|| gateway.recv(&mut buffer).ok().map(|length| buffer[..length].to_vec())).collect()
+}
+
+fn with_a_report_that_is_due() -> Scripted {
+    Scripted { transmit: vec![b"report".to_vec()], timeout: Some(Timestamp::ZERO), ..Scripted::default() }
+}
+
+#[test]
+fn a_packet_of_the_handshake_is_reported_at_once() {
+    let (path, gateway) = path(Some(with_a_report_that_is_due()));
+    assert_eq!(path.on_datagram(&[0xc0, 1, 2]), Datagram::Base);
+    assert_eq!(arrived(&gateway), [] as [Vec<u8>; 0]);
+    path.on_handshake_packet();
+    assert_eq!(arrived(&gateway), [b"report"]);
+}
+
+#[test]
+fn a_datagram_is_reported_together_with_its_packet_number() {
+    let (path, gateway) = path(Some(Scripted::default()));
+    path.on_packet_number(1);
+    path.lock().core = Guarded::new(Some(Box::new(with_a_report_that_is_due())));
+    assert_eq!(path.on_datagram(&[0xc0, 1, 2]), Datagram::Base);
+    // s2n-quic is about to decrypt it: neither the driver nor a packet in front of the 1-RTT packet makes the report leave.
+    let soon = path.clock.now() + Duration::from_secs(3600);
+    path.lock().unopened = Some(soon);
+    assert_eq!(path.step().next, Some(soon + DECRYPTION_TIME));
+    path.on_handshake_packet();
+    assert_eq!(arrived(&gateway), [] as [Vec<u8>; 0]);
+    path.on_packet_number(2);
+    assert_eq!(arrived(&gateway), [b"report"]);
+    assert_eq!(path.lock().unopened, None);
+}
+
+#[tokio::test]
+async fn a_datagram_that_the_transport_drops_is_reported_by_the_driver() {
+    let (path, gateway) = path(Some(with_a_report_that_is_due()));
+    assert_eq!(path.on_datagram(&[0x41, 1, 2]), Datagram::Base);
+    tokio::time::timeout(Duration::from_secs(5), path.wake.notified()).await.unwrap();
+    let due = path.lock().armed.unwrap();
+    assert_eq!(Some(due), path.lock().unopened.map(|arrived| arrived + DECRYPTION_TIME));
+    while path.clock.now() < due {
+        tokio::time::sleep(Duration::from_micros(100)).await;
+    }
+    path.step();
+    assert_eq!(arrived(&gateway), [b"report"]);
+}
+
+#[test]
+fn what_was_withheld_is_acknowledged_after_the_core_has_gone() {
+    use crate::acknowledgements::tests::frames;
+    for panics in [false, true] {
+        let scripted = Scripted {
+            rewritten: Some(frames(&[(1, 1)])),
+            panic_on_number: panics.then_some(9),
+            ..Scripted::default()
+        };
+        let (path, _gateway) = path(Some(scripted));
+        for number in [1, 3, 4, 6] {
+            path.on_packet_number(number);
+        }
+        let withheld = path.rewrite(&frames(&[(6, 6), (3, 4), (1, 1)]), 1200).unwrap();
+        assert!(withheld.ends_with(&frames(&[(1, 1)])));
+        if panics {
+            path.on_packet_number(9);
+        } else {
+            path.close();
+            path.on_packet_number(9);
+        }
+        assert_eq!(path.health(), (false, panics));
+        // The transport takes everything up to 6 for acknowledged.
+        let rewritten = path.rewrite(&frames(&[(9, 9)]), 1200).unwrap();
+        assert_eq!(rewritten, frames(&[(9, 9), (6, 6), (3, 4), (1, 1)]));
+    }
+}
+
 #[test]
 fn without_a_core_the_path_only_records() {
     let (path, _gateway) = path(None);

@@ -36,6 +36,16 @@ impl ReceivedPacketNumbers {
         }
     }
 
+    /// Whether nothing has been received.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Inclusive ranges from the highest down, cut off above `limit`.
+    pub(crate) fn descending_to(&self, limit: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.ranges.range(..=limit).rev().map(move |(&first, &last)| (first, last.min(limit)))
+    }
+
     /// Ascending inclusive ranges.
     pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
         self.ranges.iter().map(|(&first, &last)| (first, last)).collect()
