@@ -245,3 +245,22 @@ fn a_part_of_another_version_is_thrown_away() {
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
 }
+
+#[test]
+fn a_part_that_is_complete_takes_its_name() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    fs::write(folder.path().join(".file.part"), file()).unwrap();
+    fs::write(folder.path().join(".file.part.validator"), "\"one\"").unwrap();
+    let output = get(&server, folder.path(), "/file", &["-C", "--json", "--silent"]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["bytes"], &report["resumed_from"]), (&0.into(), &FILE_SIZE.into()));
+    assert_eq!(report["sha256"], sha256(&file()));
+    assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "part and validator are gone");
+
+    // More than the file has is no part of it.
+    fs::write(folder.path().join(".file.part"), [&file()[..], b"more"].concat()).unwrap();
+    fs::write(folder.path().join(".file.part.validator"), "\"one\"").unwrap();
+    assert_fails(&get(&server, folder.path(), "/file", &["-C"]), 33, "cannot resume");
+}

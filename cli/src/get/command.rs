@@ -11,7 +11,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Exit codes, for `--help`.
 const EXIT_CODES: &str = "\
@@ -166,18 +166,20 @@ fn to_stdout(options: &Options) -> bool {
 }
 
 async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, String), Failure> {
+    let mut signals = Signals::catch()?;
     let mut request = request(options)?;
     if let Some(source) = &options.assist_token_from {
-        until_signal(use_token(source, &mut request, options)).await?;
+        signals.or(use_token(source, &mut request, options)).await?;
     }
     let bar = progress_bar(options);
     if to_stdout(options) {
         let mut output = io::BufWriter::with_capacity(256 << 10, io::stdout());
-        let report = until_signal(download(&request, &mut output, show(&bar))).await;
+        let report = signals.or(download(&request, &mut output, show(&bar))).await;
         bar.finish_and_clear();
         let report = report?;
         let target = "the standard output".to_owned();
-        output.flush().map_err(|source| GetError::Write { target: target.clone(), source })?;
+        let unwritable = |source| GetError::Write { target: target.clone(), source };
+        signals.or(blocking(move || output.flush(), &unwritable)).await?;
         return Ok((report, target));
     }
 
@@ -188,28 +190,26 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     let name = target.display().to_string();
     let unwritable = |source| GetError::Write { target: name.clone(), source };
     let mut file = if options.resume {
-        let (file, resume) = PartialFile::resume(&target).map_err(unwritable)?;
+        // Reads what is there.
+        let part = blocking(move || PartialFile::resume(&target), &unwritable);
+        let (file, resume) = signals.or(part).await?;
         request.resume = resume;
         file
     } else {
         PartialFile::create(&target).map_err(unwritable)?
     };
-    let mut versions = Version::default();
-    let mut shown = show(&bar);
-    let result = until_signal(download(&request, &mut file, |progress| {
-        if let Progress::Response { validator, .. } = &progress {
-            versions.seen = Some(validator.clone());
-        }
-        shown(progress);
-    }))
-    .await;
+    let downloaded = signals
+        .or(async {
+            let report = download(&request, &mut file, show(&bar)).await?;
+            blocking(file.complete().map_err(unwritable)?, &unwritable).await?;
+            Ok(report)
+        })
+        .await;
     bar.finish_and_clear();
-    if let Some(version) = &versions.seen {
-        file.remember(version.as_deref()).map_err(unwritable)?;
-    }
-    match result {
+    match downloaded {
+        // From here on there is nothing to interrupt: the file takes its name in one step.
         Ok(report) => {
-            file.finish().map_err(unwritable)?;
+            file.publish().map_err(unwritable)?;
             Ok((report, name))
         }
         Err(failure) => {
@@ -219,12 +219,6 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
             Err(failure)
         }
     }
-}
-
-/// Which version of the body the server sent, once it has answered.
-#[derive(Default)]
-struct Version {
-    seen: Option<Option<String>>,
 }
 
 /// Asks for a token and lets the request use it.
@@ -239,15 +233,42 @@ async fn use_token(source: &TokenSource, request: &mut Request, options: &Option
     Ok(())
 }
 
-async fn until_signal<T>(download: impl Future<Output = Result<T, GetError>>) -> Result<T, Failure> {
-    let local = |error: io::Error| GetError::Local { reason: format!("no signal handler: {error}") };
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(local)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(local)?;
-    tokio::select! {
-        result = download => Ok(result?),
-        _ = interrupt.recv() => Err(Failure::Signal(EXIT_INTERRUPTED)),
-        _ = terminate.recv() => Err(Failure::Signal(EXIT_TERMINATED)),
+/// The signals that end the command.
+///
+/// From the first look on they do not end the process by themselves any more. Therefore there is one look for the whole run, which also
+/// remembers a signal that came while nobody waited for it.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn catch() -> Result<Self, GetError> {
+        let local = |error: io::Error| GetError::Local { reason: format!("no signal handler: {error}") };
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(local)?,
+            terminate: signal(SignalKind::terminate()).map_err(local)?,
+        })
     }
+
+    /// Does `work` unless a signal comes, or has come since the last work.
+    async fn or<T>(&mut self, work: impl Future<Output = Result<T, GetError>>) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => Err(Failure::Signal(EXIT_INTERRUPTED)),
+            _ = self.terminate.recv() => Err(Failure::Signal(EXIT_TERMINATED)),
+            result = work => Ok(result?),
+        }
+    }
+}
+
+/// Does what may wait for a disk or a reader in a thread of its own, so that signals are heard meanwhile.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    unwritable: impl Fn(io::Error) -> GetError,
+) -> Result<T, GetError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(unwritable)
 }
 
 fn request(options: &Options) -> Result<Request, GetError> {
@@ -332,6 +353,19 @@ mod tests {
         assert_eq!(name("https://host"), "index.html");
         assert_eq!(name("https://host/a/..%2Fetc"), "..%2Fetc");
         assert_eq!(name("https://host/a/%2e%2e"), "index.html");
+    }
+
+    #[tokio::test]
+    async fn a_signal_between_two_steps_is_not_lost() {
+        let (mut signals, mut other) = (Signals::catch().unwrap(), Signals::catch().unwrap());
+        assert!(signals.or(async { Ok(()) }).await.is_ok());
+        let process = std::process::id().to_string();
+        let sent = std::process::Command::new("kill").args(["-INT", &process]).status().unwrap();
+        assert!(sent.success());
+        // When it has been delivered, nobody was waiting with the first one.
+        assert!(matches!(other.or(std::future::pending::<Result<(), _>>()).await, Err(Failure::Signal(_))));
+        let next = signals.or(async { Ok(()) }).await;
+        assert!(matches!(next, Err(Failure::Signal(EXIT_INTERRUPTED))));
     }
 
     #[test]

@@ -24,11 +24,12 @@ type Stream = RequestStream<s2n_quic_h3::BidiStream<bytes::Bytes>, bytes::Bytes>
 
 /// Where the body goes. Every [`io::Write`] is a sink.
 pub(crate) trait Sink {
-    /// The body begins, at byte `offset` of it: what lies behind is thrown away.
+    /// The body begins, at byte `offset` of it: what lies behind is thrown away. `version`: the ETag or Last-Modified date of a
+    /// body that begins at byte 0, when the server tells one.
     ///
     /// # Errors
     /// When the sink cannot be written.
-    fn begin(&mut self, offset: u64) -> io::Result<()>;
+    fn begin(&mut self, offset: u64, version: Option<&str>) -> io::Result<()>;
 
     /// Takes the next bytes.
     ///
@@ -41,7 +42,7 @@ pub(crate) trait Sink {
 }
 
 impl<W: io::Write> Sink for W {
-    fn begin(&mut self, _offset: u64) -> io::Result<()> {
+    fn begin(&mut self, _offset: u64, _version: Option<&str>) -> io::Result<()> {
         Ok(())
     }
 
@@ -150,6 +151,8 @@ struct Head {
     offset: u64,
     expected_bytes: Option<u64>,
     validator: Option<String>,
+    /// Everything was there already: what follows is a message for humans, not the body.
+    complete: bool,
 }
 
 struct Body {
@@ -188,16 +191,15 @@ async fn exchange(
         _ => Sha256::new(),
     };
     let unwritable = |name: String| move |source| GetError::Write { target: name, source };
-    sink.begin(head.offset).map_err(unwritable(sink.name()))?;
+    sink.begin(head.offset, head.validator.as_deref()).map_err(unwritable(sink.name()))?;
     progress(Progress::Response {
         status: head.status,
         expected_bytes: head.expected_bytes,
         resumed_from: head.offset,
-        validator: head.validator.clone(),
     });
 
     let mut stopped = false;
-    loop {
+    while !head.complete {
         let chunk = tokio::select! {
             biased;
             chunk = next_chunk(&mut stream) => chunk,
@@ -267,34 +269,46 @@ fn head(request: &Request, status: u16, headers: &HeaderMap) -> Result<Head, Get
         .or_else(|| text(header::LAST_MODIFIED))
         .map(str::to_owned);
     let asked = request.resume.as_ref().map_or(0, |resume| resume.offset);
+    let cannot_resume = |reason: String| GetError::Range { offset: asked, reason };
+    if asked > 0
+        && matches!(status, 206 | 416)
+        && let Some(known) = request.resume.as_ref().and_then(|resume| resume.validator.as_deref())
+        && let Some(current) = validator.as_deref()
+        // An ETag says nothing about a date. Servers that heed If-Range never get here with another version.
+        && known.starts_with('"') == current.starts_with('"')
+        && known != current
+    {
+        return Err(cannot_resume("the server has another version of the file now".to_owned()));
+    }
     match status {
         206 if asked > 0 => {
             let range = text(header::CONTENT_RANGE).unwrap_or_default();
-            let (first, complete) = parse_content_range(range).ok_or_else(|| GetError::Range {
-                offset: asked,
-                reason: format!("the server's Content-Range is {range:?}"),
-            })?;
+            let (first, complete) = parse_content_range(range)
+                .ok_or_else(|| cannot_resume(format!("the server's Content-Range is {range:?}")))?;
             if first != asked {
-                let reason = format!("the server continues at byte {first}");
-                return Err(GetError::Range { offset: asked, reason });
+                return Err(cannot_resume(format!("the server continues at byte {first}")));
             }
             Ok(Head {
                 status,
                 offset: asked,
                 expected_bytes: complete.or(length.map(|length| length + asked)),
                 validator,
+                complete: false,
             })
         }
-        416 if asked > 0 => Err(GetError::Range {
-            offset: asked,
-            reason: "the server has no such byte (HTTP status 416)".to_owned(),
-        }),
+        416 if asked > 0 => match text(header::CONTENT_RANGE).and_then(parse_unsatisfied_range) {
+            // An earlier run was stopped after the last byte, before the file got its name.
+            Some(length) if length == asked => {
+                Ok(Head { status, offset: asked, expected_bytes: Some(length), validator, complete: true })
+            }
+            _ => Err(cannot_resume("the server has no such byte (HTTP status 416)".to_owned())),
+        },
         301 | 302 | 303 | 307 | 308 => Err(GetError::Redirect {
             url: url(),
             status,
             location: text(header::LOCATION).unwrap_or("nowhere").to_owned(),
         }),
-        200..=299 => Ok(Head { status, offset: 0, expected_bytes: length, validator }),
+        200..=299 => Ok(Head { status, offset: 0, expected_bytes: length, validator, complete: false }),
         _ => Err(GetError::Status { url: url(), status }),
     }
 }
@@ -304,6 +318,11 @@ fn parse_content_range(value: &str) -> Option<(u64, Option<u64>)> {
     let (range, complete) = value.strip_prefix("bytes ")?.split_once('/')?;
     let (first, _) = range.split_once('-')?;
     Some((first.parse().ok()?, complete.parse().ok()))
+}
+
+/// Complete length out of `bytes */200`, which answers a request for bytes that are not there (RFC 9110, section 14.4).
+fn parse_unsatisfied_range(value: &str) -> Option<u64> {
+    value.strip_prefix("bytes */")?.parse().ok()
 }
 
 /// Lower-case hexadecimal digits.
@@ -354,6 +373,39 @@ mod tests {
         assert_eq!(head(&request, 200, &HeaderMap::new()).unwrap().offset, 0);
         headers.insert(header::CONTENT_RANGE, "bytes 5-19/20".parse().unwrap());
         assert!(matches!(head(&request, 206, &headers), Err(GetError::Range { offset: 10, .. })));
+        // A server that does not understand If-Range must not get two versions mixed.
+        headers.insert(header::CONTENT_RANGE, "bytes 10-19/20".parse().unwrap());
+        headers.insert(header::ETAG, "\"b\"".parse().unwrap());
+        assert!(matches!(head(&request, 206, &headers), Err(GetError::Range { offset: 10, .. })));
+    }
+
+    #[test]
+    fn nothing_is_missing_when_the_body_ends_where_the_part_does() {
+        let mut request = Request::new("https://host/path").unwrap();
+        request.resume =
+            Some(Resume { offset: 10, validator: Some("\"a\"".to_owned()), digest: Sha256::new() });
+        let answer = |range: Option<&str>, tag: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [(header::CONTENT_RANGE, range), (header::ETAG, tag)] {
+                value.and_then(|value| headers.insert(name, value.parse().unwrap()));
+            }
+            head(&request, 416, &headers)
+        };
+        for tag in [None, Some("\"a\"")] {
+            let head = answer(Some("bytes */10"), tag).unwrap();
+            assert_eq!((head.complete, head.offset, head.expected_bytes), (true, 10, Some(10)));
+        }
+        for (range, tag) in [
+            (Some("bytes */9"), None),
+            (Some("bytes */*"), None),
+            (None, None),
+            (Some("bytes */10"), Some("\"b\"")),
+        ] {
+            assert!(
+                matches!(answer(range, tag), Err(GetError::Range { offset: 10, .. })),
+                "{range:?} {tag:?}"
+            );
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl PartialFile {
         let (offset, digest) = digest_of(&mut file)?;
         let validator_text = fs::read_to_string(&validator).ok();
         // Without a validator nobody can tell whether the server still has the same file.
-        let resume = validator_text.filter(|_| offset > 0).map(|text| Resume {
+        let resume = validator_text.filter(|text| offset > 0 && !text.is_empty()).map(|text| Resume {
             offset,
             validator: Some(text),
             digest,
@@ -74,27 +74,24 @@ impl PartialFile {
         Ok((partial, resume))
     }
 
-    /// Remembers which version of the body this is a part of.
-    pub(crate) fn remember(&self, version: Option<&str>) -> io::Result<()> {
-        let Place::Resumable { validator, .. } = &self.place else { return Ok(()) };
-        match version {
-            Some(version) => fs::write(validator, version),
-            None => remove_if_there(validator),
-        }
+    /// Hands the content to the operating system. What is returned forces it to disk, which may take long: it can be run elsewhere.
+    pub(crate) fn complete(&mut self) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
+        self.writer.flush()?;
+        let file = match self.place {
+            Place::Direct => None,
+            Place::Temporary(_) | Place::Resumable { .. } => Some(self.writer.get_ref().try_clone()?),
+        };
+        Ok(move || file.map_or(Ok(()), |file| file.sync_all()))
     }
 
-    /// Forces the content to disk and gives the file its name.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        self.writer.flush()?;
-        let file = self.writer.get_ref();
+    /// Gives the file, which is complete and on disk, its name.
+    pub(crate) fn publish(self) -> io::Result<()> {
         match self.place {
             Place::Direct => return Ok(()),
             Place::Temporary(temporary) => {
-                file.sync_all()?;
                 temporary.persist(&self.target).map_err(|error| error.error)?;
             }
             Place::Resumable { part, validator } => {
-                file.sync_all()?;
                 fs::rename(part, &self.target)?;
                 remove_if_there(&validator)?;
             }
@@ -116,14 +113,26 @@ impl PartialFile {
 }
 
 impl Sink for PartialFile {
-    fn begin(&mut self, offset: u64) -> io::Result<()> {
+    fn begin(&mut self, offset: u64, version: Option<&str>) -> io::Result<()> {
         if matches!(self.place, Place::Direct) {
             return Ok(());
         }
         self.writer.flush()?;
+        // The validator never stands beside bytes of another version, whenever this process is stopped: it goes before the old bytes
+        // do, and comes before the new ones. What is continued keeps the validator that the server was asked with.
+        let validator = match &self.place {
+            Place::Resumable { validator, .. } if offset == 0 => Some(validator),
+            _ => None,
+        };
+        if let Some(validator) = validator {
+            remove_if_there(validator)?;
+        }
         let file = self.writer.get_mut();
         file.set_len(offset)?;
         file.seek(SeekFrom::Start(offset))?;
+        if let (Some(validator), Some(version)) = (validator, version) {
+            fs::write(validator, version)?;
+        }
         Ok(())
     }
 
@@ -187,6 +196,11 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
+    fn finish(mut file: PartialFile) -> io::Result<()> {
+        file.complete()?()?;
+        file.publish()
+    }
+
     fn names(folder: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(folder)
             .unwrap()
@@ -202,12 +216,12 @@ mod tests {
         let target = folder.path().join("file");
         fs::write(&target, "old").unwrap();
         let mut file = PartialFile::create(&target).unwrap();
-        file.begin(0).unwrap();
+        file.begin(0, None).unwrap();
         file.put(b"new").unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"old");
         let during = names(folder.path());
         assert!(during.iter().any(|name| name.starts_with(".file.part-")), "{during:?}");
-        file.finish().unwrap();
+        finish(file).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"new");
         assert_eq!(names(folder.path()), ["file"]);
         // Readable like any new file, not private like a temporary one (as far as the umask allows).
@@ -232,7 +246,7 @@ mod tests {
         let target = folder.path().join("file");
         let (mut file, resume) = PartialFile::resume(&target).unwrap();
         assert!(resume.is_none());
-        file.remember(Some("\"v1\"")).unwrap();
+        file.begin(0, Some("\"v1\"")).unwrap();
         file.put(b"first ").unwrap();
         drop(file);
 
@@ -240,16 +254,39 @@ mod tests {
         let resume = resume.unwrap();
         assert_eq!((resume.offset, resume.validator.as_deref()), (6, Some("\"v1\"")));
         assert_eq!(resume.digest.finalize(), Sha256::digest(b"first "));
-        file.begin(6).unwrap();
+        file.begin(6, Some("\"v1\"")).unwrap();
         file.put(b"second").unwrap();
-        file.finish().unwrap();
+        finish(file).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"first second");
         assert_eq!(names(folder.path()), ["file"]);
 
         let (mut file, _) = PartialFile::resume(&target).unwrap();
-        file.remember(None).unwrap();
+        file.begin(0, None).unwrap();
         file.put(b"other").unwrap();
         drop(file);
+        assert!(PartialFile::resume(&target).unwrap().1.is_none());
+    }
+
+    #[test]
+    fn a_new_version_that_is_stopped_at_any_time_is_not_taken_for_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        fs::write(folder.path().join(".file.part"), "old version").unwrap();
+        fs::write(folder.path().join(".file.part.validator"), "\"v1\"").unwrap();
+        for (version, resumed) in [(Some("\"v2\""), Some("\"v2\"")), (None, None)] {
+            let (mut file, resume) = PartialFile::resume(&target).unwrap();
+            assert!(resume.is_some_and(|resume| resume.offset > 0));
+            file.begin(0, version).unwrap();
+            let validator = fs::read_to_string(folder.path().join(".file.part.validator")).ok();
+            assert_eq!(validator.as_deref(), version, "before the first byte");
+            assert_eq!(fs::read(folder.path().join(".file.part")).unwrap(), b"");
+            file.put(b"new").unwrap();
+            drop(file);
+            let resume = PartialFile::resume(&target).unwrap().1;
+            assert_eq!(resume.and_then(|resume| resume.validator).as_deref(), resumed);
+        }
+        // Stopped between creating the validator and writing it.
+        fs::write(folder.path().join(".file.part.validator"), "").unwrap();
         assert!(PartialFile::resume(&target).unwrap().1.is_none());
     }
 
@@ -257,7 +294,7 @@ mod tests {
     fn a_full_device_is_an_error() {
         let mut file = PartialFile::create(Path::new("/dev/full")).unwrap();
         file.put(b"data").unwrap();
-        let error = file.finish().unwrap_err();
+        let error = finish(file).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }
 

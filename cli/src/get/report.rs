@@ -70,8 +70,6 @@ pub(crate) enum Progress {
         expected_bytes: Option<u64>,
         /// Bytes that were there before.
         resumed_from: u64,
-        /// ETag or Last-Modified date of the body, for resuming.
-        validator: Option<String>,
     },
     /// Part of the body has arrived and was written.
     Data {

@@ -104,6 +104,11 @@ async fn serve(endpoint: quinn::Endpoint) {
     }
 }
 
+/// 100 of `bytes=100-`.
+fn first_byte(range: &str) -> usize {
+    range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap()
+}
+
 async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
     request: &http::Request<()>,
     stream: &mut h3::server::RequestStream<S, bytes::Bytes>,
@@ -113,9 +118,12 @@ async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
     let range = request.headers().get("range").map(|range| range.to_str().unwrap().to_owned());
     let same = request.headers().get("if-range").is_none_or(|validator| validator == "\"one\"");
     let (response, body, stall) = match (request.uri().path(), range.filter(|_| same)) {
+        ("/file" | "/stall", Some(range)) if first_byte(&range) >= content.len() => {
+            let response = response.status(416).header("content-range", format!("bytes */{}", content.len()));
+            (response, b"no such bytes".to_vec(), false)
+        }
         ("/file" | "/stall", Some(range)) => {
-            let first: usize =
-                range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap();
+            let first = first_byte(&range);
             let header = format!("bytes {first}-{}/{}", content.len() - 1, content.len());
             let response = response.status(206).header("content-range", header);
             (response.header("content-length", content.len() - first), content[first..].to_vec(), false)
