@@ -159,7 +159,19 @@ impl Flow {
         now: Timestamp,
         out: &mut Outbox,
     ) -> Elsewhere {
-        match &mut self.assisted {
+        let named = session_of(datagram);
+        if let Some(mut pending) = self.pending.take_if(|pending| named == Some(pending.session.name())) {
+            let elsewhere =
+                pending.session.control_from_elsewhere(datagram, from, now, &mut self.counters, out);
+            if pending.session.is_proven() {
+                self.end(Side::Client, GoodbyeReason::Done, out);
+                self.assist(pending, out);
+            } else {
+                self.pending = Some(pending);
+            }
+            return elsewhere;
+        }
+        match self.assisted.as_mut().filter(|assisted| named == Some(assisted.session.name())) {
             Some(assisted) => {
                 assisted.session.control_from_elsewhere(datagram, from, now, &mut self.counters, out)
             }
