@@ -199,7 +199,10 @@ async fn exchange(
     });
 
     let mut stopped = false;
-    while !head.complete {
+    loop {
+        if head.complete {
+            break;
+        }
         let chunk = tokio::select! {
             biased;
             chunk = next_chunk(&mut stream) => chunk,
