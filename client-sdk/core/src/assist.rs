@@ -198,6 +198,7 @@ impl Assist {
     /// Whether holes are waited for now.
     fn is_holding(&self) -> bool {
         self.config.hold
+            && !self.closed
             && self.session.as_ref().is_some_and(|session| session.unanswered < ECHOES_UNTIL_NO_HOLD)
     }
 
@@ -450,7 +451,7 @@ impl Assist {
     /// When [`Self::handle_timeout`] wants to be called. Changes only by the other calls.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         if self.closed {
-            return None;
+            return self.hold.wants_force_ack().then_some(Timestamp::ZERO);
         }
         let now_for_force = self.hold.wants_force_ack().then_some(Timestamp::ZERO);
         let hole = self.hold.next_timeout(&self.path);
@@ -468,7 +469,7 @@ impl Assist {
     /// Time has passed. Afterwards call [`Self::poll_transmit`] until it is empty.
     pub fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
         if self.closed {
-            return TimeoutActions::default();
+            return TimeoutActions { force_ack: self.hold.take_force_ack() };
         }
         self.hold.expire(&self.path, now, &mut self.stats);
         if self.session.as_ref().is_some_and(|session| session.doubted_until.is_some_and(|at| now >= at)) {
@@ -504,9 +505,10 @@ impl Assist {
         self.on_reset(epoch, now);
     }
 
-    /// The base connection ends: a last Goodbye is ready in [`Self::poll_transmit`], and nothing else happens after it.
+    /// The base connection ends: a last Goodbye is ready in [`Self::poll_transmit`], what was withheld may be revealed, and nothing else happens after it.
     pub fn close(&mut self, _now: Timestamp) {
         self.send_urgently(&Message::Goodbye { reason: GoodbyeReason::Done });
+        self.hold.give_up();
         self.closed = true;
     }
 
