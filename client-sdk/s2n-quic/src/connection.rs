@@ -5,7 +5,7 @@ use crate::interceptor::Paths;
 use crate::path::AssistedPath;
 use packrat_client::AssistStats;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A connected s2n-quic connection and its assistance.
 #[derive(Debug)]
@@ -61,6 +61,11 @@ pub struct Assistance {
 }
 
 impl Assistance {
+    /// The handshake of the connection that was prepared for this is complete: acknowledgements can be forced from now on.
+    pub fn connected(&self, connection: &s2n_quic::Connection) {
+        let _ = self.handle.set(Mutex::new(connection.handle()));
+    }
+
     /// Whether the core is at work: assistance was asked for, has not failed and was not closed.
     pub fn is_active(&self) -> bool {
         self.path.health().0

@@ -1,10 +1,9 @@
 //! Keeps the timers of one assisted connection.
 
-use crate::clock::Clock;
 use crate::path::AssistedPath;
 use s2n_quic::connection::Handle;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A core that asks to be called in the past is called again after this long, not in a busy loop.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
@@ -13,7 +12,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 pub(crate) type LateHandle = Arc<OnceLock<Mutex<Handle>>>;
 
 /// Runs until the path is closed or its core has failed.
-pub(crate) async fn drive(path: Arc<AssistedPath>, clock: Clock, handle: LateHandle) {
+pub(crate) async fn drive(path: Arc<AssistedPath>, handle: LateHandle) {
     loop {
         let step = path.step();
         if step.ended {
@@ -26,15 +25,14 @@ pub(crate) async fn drive(path: Arc<AssistedPath>, clock: Clock, handle: LateHan
             // connection has ended, and the application learns that from its streams.
             let _ = handle.lock().unwrap_or_else(PoisonError::into_inner).ping();
         }
-        let wake = step
-            .next
-            .and_then(|next| clock.instant(next))
-            .map(|instant| instant.max(Instant::now() + SHORTEST_SLEEP));
-        match wake {
-            Some(instant) => {
+        match step.next {
+            Some(next) => {
+                let sleep = path.host().sleep_until(next.max(path.host().now() + SHORTEST_SLEEP));
                 tokio::select! {
+                    // In this order always, so that a simulation does the same each time.
+                    biased;
                     () = path.wake.notified() => {}
-                    () = tokio::time::sleep_until(instant.into()) => {}
+                    () = sleep => {}
                 }
             }
             None => path.wake.notified().await,

@@ -1,20 +1,17 @@
 //! Endpoints: sockets, limits, connecting.
 
-use crate::clock::Clock;
-use crate::connection::{Assistance, Connection};
-use crate::connection_events::ConnectionEvents;
-use crate::driver::{LateHandle, drive};
+use crate::attachment::Attachment;
+use crate::connection::Connection;
 use crate::guard::Core;
-use crate::interceptor::{Interceptor, Paths};
-use crate::path::AssistedPath;
+use crate::host::{Host, OperatingSystem};
 use crate::{refusal, socket};
 use packrat_client::{Assist, ClientConfig};
 use rustls_pki_types::ServerName;
 use s2n_quic::client::Connect;
 use s2n_quic::connection::Error as QuicError;
 use s2n_quic::provider::{io, limits::Limits, tls};
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Flow control windows, bytes: s2n-quic grants new credit when half is used, so that 500 Mbit/s over 200 ms fit.
@@ -137,9 +134,8 @@ pub enum ConnectError {
 #[derive(Debug)]
 pub struct Endpoint {
     client: s2n_quic::Client,
-    socket: Arc<UdpSocket>,
-    paths: Arc<Paths>,
-    clock: Clock,
+    host: Arc<OperatingSystem>,
+    attachment: Attachment,
     config: EndpointConfig,
 }
 
@@ -160,7 +156,8 @@ impl Endpoint {
             .and_then(|builder| builder.with_tx_socket(socket.try_clone()?))
             .and_then(io::tokio::Builder::build)
             .map_err(of_socket)?;
-        let (paths, events) = (Arc::new(Paths::default()), ConnectionEvents::default());
+        let host = Arc::new(OperatingSystem::new(socket));
+        let attachment = Attachment::new(Arc::clone(&host) as Arc<dyn Host>);
         let start = |reason: String| EndpointError::Start { reason };
         let client = s2n_quic::Client::builder()
             .with_tls(tls)
@@ -169,13 +166,13 @@ impl Endpoint {
             .map_err(|error| start(error.to_string()))?
             .with_limits(limits(&config)?)
             .map_err(|error| start(error.to_string()))?
-            .with_event(events.clone())
+            .with_event(attachment.subscriber())
             .map_err(|error| start(error.to_string()))?
-            .with_packet_interceptor(Interceptor::new(Arc::clone(&paths), events))
+            .with_packet_interceptor(attachment.interceptor())
             .map_err(|error| start(error.to_string()))?
             .start()
             .map_err(|error| start(error.to_string()))?;
-        Ok(Self { client, socket: Arc::new(socket), paths, clock: Clock::new(), config })
+        Ok(Self { client, host, attachment, config })
     }
 
     /// The address that the socket is bound to.
@@ -183,7 +180,7 @@ impl Endpoint {
     /// # Errors
     /// When the operating system does not tell.
     pub fn local_address(&self) -> std::io::Result<SocketAddr> {
-        self.socket.local_addr()
+        self.host.socket.local_addr()
     }
 
     /// Connects to `remote`, whose certificate must be valid for `server_name` (a DNS name or an IP address).
@@ -204,7 +201,7 @@ impl Endpoint {
     fn core(&self, config: ClientConfig) -> Result<Box<dyn Core>, ConnectError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| ConnectError::Randomness { reason: error.to_string() })?;
-        Ok(Box::new(Assist::new(config, seed, self.clock.now())))
+        Ok(Box::new(Assist::new(config, seed, self.host.now())))
     }
 
     /// [`Self::connect`] with any core.
@@ -215,28 +212,19 @@ impl Endpoint {
         core: Option<Box<dyn Core>>,
     ) -> Result<Connection, ConnectError> {
         let assisted = core.is_some();
-        let path = Arc::new(AssistedPath::new(remote, Arc::clone(&self.socket), self.clock, core));
-        if !self.paths.insert(&path) {
-            return Err(ConnectError::RemoteInUse { remote });
-        }
-        let handle = LateHandle::default();
         // From here on its destructor takes the path out again, whatever happens.
-        let assistance = Assistance {
-            path: Arc::clone(&path),
-            paths: Arc::clone(&self.paths),
-            handle: Arc::clone(&handle),
-        };
+        let (assistance, driver) =
+            self.attachment.assist_with(remote, core).ok_or(ConnectError::RemoteInUse { remote })?;
         let attempt = self.client.connect(Connect::new(remote).with_server_name(server_name));
         if assisted {
-            tokio::spawn(drive(path, self.clock, handle));
+            tokio::spawn(driver);
         }
         let connected = tokio::select! {
             result = attempt => result.map_err(|error| self.connect_error(remote, error)),
             source = refusal::refused(remote) => Err(ConnectError::Unreachable { remote, source }),
         };
         let connection = connected?;
-        // The driver may force ACKs from now on.
-        let _ = assistance.handle.set(Mutex::new(connection.handle()));
+        assistance.connected(&connection);
         Ok(Connection { connection, assistance })
     }
 

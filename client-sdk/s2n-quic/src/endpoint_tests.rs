@@ -3,7 +3,7 @@
 use super::*;
 use packrat_client::{AssistStats, Datagram, TimeoutActions};
 use packrat_estimate::Timestamp;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const BODY: usize = 2_000_000;

@@ -160,7 +160,7 @@ impl PacketInterceptor for Interceptor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use crate::host::{Host, OperatingSystem};
     use packrat_client::{Assist, ClientConfig};
     use s2n_quic_core::event::{IntoEvent, builder};
     use s2n_quic_core::time::{Clock as _, NoopClock};
@@ -170,11 +170,10 @@ mod tests {
 
     /// What s2n-quic gets to see of a datagram from `remote` when the connection to [`SERVER`] is assisted.
     fn seen_by_s2n_quic(remote: SocketAddr, mut datagram: Vec<u8>) -> Vec<u8> {
-        let clock = Clock::new();
-        let core = Assist::new(ClientConfig::default(), [7; 32], clock.now());
-        let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let host = Arc::new(OperatingSystem::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()));
+        let core = Assist::new(ClientConfig::default(), [7; 32], host.now());
         let paths = Arc::new(Paths::default());
-        assert!(paths.insert(&Arc::new(AssistedPath::new(SERVER, socket, clock, Some(Box::new(core))))));
+        assert!(paths.insert(&Arc::new(AssistedPath::new(SERVER, host, Some(Box::new(core))))));
         let mut interceptor = Interceptor::new(paths, ConnectionEvents::default());
         let remote: s2n_quic_core::inet::SocketAddress = remote.into();
         let information = interceptor::Datagram {

@@ -33,18 +33,21 @@
 #![forbid(unsafe_code)]
 
 mod acknowledgements;
-mod clock;
+mod attachment;
 mod connection;
 mod connection_events;
 mod driver;
 mod endpoint;
 mod guard;
+mod host;
 mod interceptor;
 mod path;
 mod received;
 mod refusal;
 mod socket;
 
+pub use attachment::Attachment;
 pub use connection::{Assistance, AssistanceStats, Connection};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, EndpointError};
+pub use host::{Host, Sleep};
 pub use packrat_client::{AssistState, AssistStats, ClientConfig};

@@ -1,12 +1,12 @@
 //! What is known about one base connection: its remote address, its core, what has arrived.
 
 use crate::acknowledgements;
-use crate::clock::Clock;
 use crate::guard::{Core, Guarded};
+use crate::host::Host;
 use crate::received::ReceivedPacketNumbers;
 use packrat_client::{AssistStats, Datagram};
 use packrat_estimate::Timestamp;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -25,8 +25,7 @@ const DECRYPTION_TIME: Duration = Duration::from_micros(500);
 #[derive(Debug)]
 pub(crate) struct AssistedPath {
     remote: SocketAddr,
-    socket: Arc<UdpSocket>,
-    clock: Clock,
+    host: Arc<dyn Host>,
     state: Mutex<State>,
     /// Wakes the driver when its timer is too late.
     pub(crate) wake: Notify,
@@ -73,12 +72,7 @@ pub(crate) struct Step {
 
 impl AssistedPath {
     /// A path without traffic so far; `core` is `None` when the application wants no assistance.
-    pub(crate) fn new(
-        remote: SocketAddr,
-        socket: Arc<UdpSocket>,
-        clock: Clock,
-        core: Option<Box<dyn Core>>,
-    ) -> Self {
+    pub(crate) fn new(remote: SocketAddr, host: Arc<dyn Host>, core: Option<Box<dyn Core>>) -> Self {
         let state = State {
             core: Guarded::new(core),
             received: ReceivedPacketNumbers::default(),
@@ -89,7 +83,7 @@ impl AssistedPath {
             closed: false,
             counters: ShellCounters::default(),
         };
-        Self { remote, socket, clock, state: Mutex::new(state), wake: Notify::new() }
+        Self { remote, host, state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// No code of ours panics while it holds the lock (the core is guarded), so a poisoned lock is still consistent.
@@ -102,6 +96,11 @@ impl AssistedPath {
         self.remote
     }
 
+    /// Where the connection runs.
+    pub(crate) fn host(&self) -> &dyn Host {
+        &*self.host
+    }
+
     /// Whether the application has let go of the connection.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
@@ -109,7 +108,7 @@ impl AssistedPath {
 
     /// A UDP payload has arrived from the remote address. [`Datagram::Control`]: hide it from the transport.
     pub(crate) fn on_datagram(&self, datagram: &[u8]) -> Datagram {
-        let now = self.clock.now();
+        let now = self.host.now();
         let state = &mut *self.lock();
         let kind =
             state.core.call("on_datagram", |core| core.on_datagram(datagram, now)).unwrap_or(Datagram::Base);
@@ -142,7 +141,7 @@ impl AssistedPath {
 
     /// A 1-RTT packet out of the last datagram was decrypted.
     pub(crate) fn on_packet_number(&self, number: u64) {
-        let now = self.clock.now();
+        let now = self.host.now();
         let state = &mut *self.lock();
         state.received.insert(number);
         state.core.call("on_packet_number", |core| core.on_packet_number(number, now));
@@ -151,7 +150,7 @@ impl AssistedPath {
 
     /// An Initial or Handshake packet out of the last datagram was decrypted.
     pub(crate) fn on_handshake_packet(&self) {
-        let now = self.clock.now();
+        let now = self.host.now();
         let state = &mut *self.lock();
         // A 1-RTT packet may follow in the same datagram. Until the first one the core does without packet numbers; afterwards the
         // number comes first, or else the driver in a moment.
@@ -165,7 +164,7 @@ impl AssistedPath {
     ///
     /// Also without a core, once one has withheld something: s2n-quic has forgotten part of what it believes to be acknowledged.
     pub(crate) fn rewrite(&self, frames: &[u8], room: usize) -> Option<Vec<u8>> {
-        let now = self.clock.now();
+        let now = self.host.now();
         let state = &mut *self.lock();
         let force_ack = state.force_ack;
         let rewritten = state
@@ -196,7 +195,7 @@ impl AssistedPath {
 
     /// Lets time pass: runs what is due, sends what is ready, says when to come back.
     pub(crate) fn step(&self) -> Step {
-        let now = self.clock.now();
+        let now = self.host.now();
         let state = &mut *self.lock();
         if state.closed || !state.core.is_active() {
             return Step { next: None, force_ack: false, ended: true };
@@ -245,8 +244,8 @@ impl AssistedPath {
                 return;
             };
             // The socket does not block. A datagram that finds no room is lost, as any datagram may be.
-            match self.socket.send_to(&datagram, self.remote) {
-                Ok(_) => state.counters.control_sent += 1,
+            match self.host.send(&datagram, self.remote) {
+                Ok(()) => state.counters.control_sent += 1,
                 Err(error) => {
                     state.counters.control_send_failures += 1;
                     tracing::debug!(%error, remote = %self.remote, "a control datagram could not be sent");
@@ -257,7 +256,7 @@ impl AssistedPath {
 
     /// The application is done: says goodbye to the gateway and ends the driver. Idempotent.
     pub(crate) fn close(&self) {
-        let now = self.clock.now();
+        let now = self.host.now();
         let state = &mut *self.lock();
         if !state.closed {
             state.core.call("close", |core| core.close(now));

@@ -1,8 +1,9 @@
 //! The shell around a scripted core, without s2n-quic.
 
 use super::*;
+use crate::host::OperatingSystem;
 use packrat_client::TimeoutActions;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 /// First byte of what the scripted core takes for control.
@@ -55,23 +56,32 @@ impl Core for Scripted {
 
 /// A path whose control datagrams go to the returned socket.
 fn path(core: Option<Scripted>) -> (AssistedPath, UdpSocket) {
+    let (path, gateway, _) = path_and_address(core);
+    (path, gateway)
+}
+
+/// The same, and the address that they come from.
+fn path_and_address(core: Option<Scripted>) -> (AssistedPath, UdpSocket, SocketAddr) {
     let gateway = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     gateway.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let socket = crate::socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let core = core.map(|core| Box::new(core) as Box<dyn Core>);
-    let path = AssistedPath::new(gateway.local_addr().unwrap(), Arc::new(socket), Clock::new(), core);
-    (path, gateway)
+    let address = socket.local_addr().unwrap();
+    let host = Arc::new(OperatingSystem::new(socket));
+    (AssistedPath::new(gateway.local_addr().unwrap(), host, core), gateway, address)
 }
 
 #[test]
 fn what_the_core_has_ready_leaves_at_once_from_the_connections_own_socket() {
-    let (path, gateway) =
-        path(Some(Scripted { transmit: vec![b"second".to_vec(), b"first".to_vec()], ..Scripted::default() }));
+    let (path, gateway, address) = path_and_address(Some(Scripted {
+        transmit: vec![b"second".to_vec(), b"first".to_vec()],
+        ..Scripted::default()
+    }));
     path.on_packet_number(1);
     let mut buffer = [0; 64];
     let (length, from) = gateway.recv_from(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"first");
-    assert_eq!(from, path.socket.local_addr().unwrap());
+    assert_eq!(from, address);
     assert_eq!(gateway.recv(&mut buffer).unwrap(), 6);
     path.close();
     assert_eq!(gateway.recv(&mut buffer).unwrap(), 7, "the goodbye is sent as well");
@@ -167,7 +177,7 @@ fn a_datagram_is_reported_together_with_its_packet_number() {
     path.lock().core = Guarded::new(Some(Box::new(with_a_report_that_is_due())));
     assert_eq!(path.on_datagram(&[0xc0, 1, 2]), Datagram::Base);
     // s2n-quic is about to decrypt it: neither the driver nor a packet in front of the 1-RTT packet makes the report leave.
-    let soon = path.clock.now() + Duration::from_secs(3600);
+    let soon = path.host().now() + Duration::from_secs(3600);
     path.lock().unopened = Some(soon);
     assert_eq!(path.step().next, Some(soon + DECRYPTION_TIME));
     path.on_handshake_packet();
@@ -184,7 +194,7 @@ async fn a_datagram_that_the_transport_drops_is_reported_by_the_driver() {
     tokio::time::timeout(Duration::from_secs(5), path.wake.notified()).await.unwrap();
     let due = path.lock().armed.unwrap();
     assert_eq!(Some(due), path.lock().unopened.map(|arrived| arrived + DECRYPTION_TIME));
-    while path.clock.now() < due {
+    while path.host().now() < due {
         tokio::time::sleep(Duration::from_micros(100)).await;
     }
     path.step();

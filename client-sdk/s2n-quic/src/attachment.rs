@@ -1,0 +1,72 @@
+//! The shell without a socket of its own: for an s2n-quic client whose I/O is somebody else's.
+
+use crate::connection::Assistance;
+use crate::connection_events::ConnectionEvents;
+use crate::driver::{LateHandle, drive};
+use crate::guard::Core;
+use crate::host::Host;
+use crate::interceptor::{Interceptor, Paths};
+use crate::path::AssistedPath;
+use packrat_client::{Assist, ClientConfig};
+use s2n_quic::provider::event::Subscriber;
+use s2n_quic::provider::packet_interceptor::PacketInterceptor;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Assistance for the connections of one s2n-quic client, which the caller builds: with any I/O provider, and with
+/// [`Self::interceptor`] and [`Self::subscriber`] as its packet interceptor and event subscriber.
+///
+/// [`crate::Endpoint`] is this on the operating system's sockets; a simulation does the same in virtual time.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    host: Arc<dyn Host>,
+    paths: Arc<Paths>,
+    events: ConnectionEvents,
+}
+
+impl Attachment {
+    /// For a client that runs on `host`.
+    pub fn new(host: Arc<dyn Host>) -> Self {
+        Self { host, paths: Arc::new(Paths::default()), events: ConnectionEvents::default() }
+    }
+
+    /// The packet interceptor for the client's builder; exactly one client uses it.
+    pub fn interceptor(&self) -> impl PacketInterceptor + use<> {
+        Interceptor::new(Arc::clone(&self.paths), self.events.clone())
+    }
+
+    /// The event subscriber for the same client's builder: through it the interceptor learns of key updates and of what
+    /// s2n-quic drops. Assistance needs both.
+    pub fn subscriber(&self) -> impl Subscriber + use<> {
+        self.events.clone()
+    }
+
+    /// Prepares a connection to `remote`; call it before connecting. `config` and 32 fresh random bytes, or `None` for a connection whose
+    /// packet numbers are only recorded. The future keeps the timers and must be spawned; it ends with the assistance. `None` when there
+    /// is a connection to this address already.
+    pub fn assist(
+        &self,
+        remote: SocketAddr,
+        config: Option<(ClientConfig, [u8; 32])>,
+    ) -> Option<(Assistance, impl Future<Output = ()> + Send + use<>)> {
+        let core = config
+            .map(|(config, seed)| Box::new(Assist::new(config, seed, self.host.now())) as Box<dyn Core>);
+        self.assist_with(remote, core)
+    }
+
+    /// [`Self::assist`] with any core.
+    pub(crate) fn assist_with(
+        &self,
+        remote: SocketAddr,
+        core: Option<Box<dyn Core>>,
+    ) -> Option<(Assistance, impl Future<Output = ()> + Send + use<>)> {
+        let path = Arc::new(AssistedPath::new(remote, Arc::clone(&self.host), core));
+        if !self.paths.insert(&path) {
+            return None;
+        }
+        let handle = LateHandle::default();
+        let driver = drive(Arc::clone(&path), Arc::clone(&handle));
+        Some((Assistance { path, paths: Arc::clone(&self.paths), handle }, driver))
+    }
+}
