@@ -158,9 +158,11 @@ impl Hold {
         if !newest {
             return Arrival { filled_hole: self.fill(number, now, stats), ..Arrival::default() };
         }
-        let Some(first) = highest.map(|highest| highest + 1).filter(|first| *first < number) else {
+        // Packet numbers begin with 0 (RFC 9000, section 12.3): the very first packets may be the ones that were lost.
+        let first = highest.map_or(0, |highest| highest + 1);
+        if first == number {
             return Arrival { newest, ..Arrival::default() };
-        };
+        }
         stats.holes += number - first;
         let state = if active && !self.is_suspended(now) { State::Held } else { State::Expired };
         self.holes.insert(first, Hole { end: number - 1, opened: now, state, extended: false });
@@ -410,6 +412,16 @@ mod tests {
     }
 
     #[test]
+    fn the_very_first_packets_are_missed_when_they_are_lost() {
+        let mut client = Client::new();
+        client.receive([2, 3]);
+        assert_eq!(client.acknowledged(), None);
+        assert_eq!(client.hold.held(), 2);
+        client.receive([0, 1]);
+        assert_eq!(client.acknowledged(), Some(3));
+    }
+
+    #[test]
     fn a_hole_is_waited_for_no_longer_than_the_hold() {
         let mut client = Client::new();
         client.receive(0..10);
@@ -487,8 +499,6 @@ mod tests {
     #[test]
     fn an_ack_that_reveals_nothing_becomes_padding() {
         let mut client = Client::new();
-        client.hold.on_packet_number(5, true, client.now, &mut client.stats);
-        assert_eq!(client.acknowledged(), Some(5));
         // Only numbers above a hole, none below: there is nothing left to say.
         let mut other = Hold::new(MAXIMUM);
         other.received.insert(7);
