@@ -12,6 +12,10 @@ use packrat_estimate::{PathEstimate, Timestamp};
 const MAXIMUM_TRANSMISSIONS: u32 = 12;
 /// Copies of one repair at once.
 const MAXIMUM_COPIES: u32 = 3;
+/// s2n-quic and quinn drop what is this many packet numbers behind the newest one (their windows of 128 and the newest itself).
+const RECEIVE_WINDOW: u64 = 129;
+/// Datagrams that pass until the loss of the repair is noticed, beside those of the round trip.
+const WINDOW_MARGIN: u64 = 8;
 /// Round trip assumed before one was measured.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(60);
 /// How long after the loss a client that does not hold back acknowledgements can still use a repair.
@@ -89,18 +93,23 @@ fn patience(path: &PathEstimate, maximum_hold: Duration) -> Duration {
 /// How many copies of a repair to send now, and how far apart, so that the chance that none of all its transmissions arrives stays below
 /// `target`. What is needed is spread over the round trips that are left, the last one taking the rest: copies that are sent early
 /// cost bytes for every loss, those that are sent late only for the few losses that got so far.
+///
+/// `behind`: how many datagrams were forwarded since this one. A repair arrives about as far behind the newest datagram, a second one
+/// twice as far; what is further behind than the receiver's window is dropped, so that the first round is then the last one.
 pub(crate) fn copies(
     repair: &Repair,
     path: &PathEstimate,
     maximum_hold: Duration,
     target: f64,
+    behind: u64,
     now: Timestamp,
 ) -> (u32, Duration) {
     let loss = path.loss().clamp(1e-3, 0.9);
     let needed = (target.ln() / loss.ln()).ceil() as u32;
     let round = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP) + EACK_INTERVAL;
     let left = patience(path, maximum_hold).saturating_sub(now.saturating_since(repair.found_at));
-    let rounds = ((left.as_secs_f64() / round.as_secs_f64()) as u32).max(1);
+    let second_chance = behind.saturating_mul(2).saturating_add(WINDOW_MARGIN) < RECEIVE_WINDOW;
+    let rounds = if second_chance { ((left.as_secs_f64() / round.as_secs_f64()) as u32).max(1) } else { 1 };
     let copies = needed.saturating_sub(repair.transmissions) / rounds;
     let spacing = (round / 8).clamp(Duration::from_millis(1), Duration::from_millis(8));
     (copies.clamp(1, MAXIMUM_COPIES), spacing)
@@ -153,14 +162,25 @@ mod tests {
         let hold = Duration::from_millis(250);
         let mut repair = Repair::new(start);
         let wifi = path(Duration::from_millis(4), 0.04);
-        assert_eq!(copies(&repair, &wifi, hold, 1e-5, start).0, 1);
+        assert_eq!(copies(&repair, &wifi, hold, 1e-5, 10, start).0, 1);
         let satellite = path(Duration::from_millis(60), 0.10);
-        assert!(copies(&repair, &satellite, hold, 1e-5, start).0 < MAXIMUM_COPIES);
+        assert!(copies(&repair, &satellite, hold, 1e-5, 10, start).0 < MAXIMUM_COPIES);
         repair.sent(0, start);
         let later = start + Duration::from_millis(150);
-        assert_eq!(copies(&repair, &satellite, hold, 1e-5, later).0, MAXIMUM_COPIES);
+        assert_eq!(copies(&repair, &satellite, hold, 1e-5, 10, later).0, MAXIMUM_COPIES);
         // No second chance: everything at once.
         let short = Duration::from_millis(80);
-        assert_eq!(copies(&Repair::new(start), &satellite, short, 1e-5, start).0, MAXIMUM_COPIES);
+        assert_eq!(copies(&Repair::new(start), &satellite, short, 1e-5, 10, start).0, MAXIMUM_COPIES);
+    }
+
+    #[test]
+    fn a_second_repair_that_the_receiver_would_drop_is_not_counted_on() {
+        let start = Timestamp::from_millis(1000);
+        let hold = Duration::from_millis(250);
+        let satellite = path(Duration::from_millis(60), 0.10);
+        let at = |behind| copies(&Repair::new(start), &satellite, hold, 1e-5, behind, start).0;
+        assert!(at(50) < MAXIMUM_COPIES);
+        assert_eq!(at(61), MAXIMUM_COPIES);
+        assert_eq!(at(u64::MAX), MAXIMUM_COPIES);
     }
 }

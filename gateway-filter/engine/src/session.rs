@@ -656,7 +656,9 @@ impl Session {
                     self.give_up(sequence);
                 }
                 Decision::Send => {
-                    let (copies, spacing) = copies(repair, &self.path, self.maximum_hold, target, now);
+                    let behind = self.history.next().saturating_sub(sequence);
+                    let (copies, spacing) =
+                        copies(repair, &self.path, self.maximum_hold, target, behind, now);
                     if self.send_repair(sequence, now, counters, out) {
                         for copy in 1..copies {
                             self.copies.push_back((now + spacing * copy, sequence));
