@@ -3,9 +3,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo token test test-token test-rust test-documentation test-dependencies test-demo demo-parts fuzz clean
+.PHONY: help demo lab token test test-token test-rust test-documentation test-dependencies test-demo demo-parts fuzz clean
 
-# Options of `packrat demo`: make demo ARGS="--loss 0.1 --profile cellular"
+# Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
 
 # What has to be there for the demo beside the command itself: the filter for Envoy and the gateway without Envoy.
@@ -17,6 +17,9 @@ help: ## Show this list
 demo: demo-parts ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="--help" lists options)
 	@cargo build --locked --release $(DEMO_PACKAGES)
 	@cargo run --locked --quiet --release -p packrat -- demo $(ARGS)
+
+lab: ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help" lists options)
+	@cargo run --locked --quiet --release -p packrat-virtual-lab -- $(ARGS)
 
 test: test-documentation test-dependencies test-token test-rust test-demo ## Everything that must pass before a change goes in
 

@@ -23,6 +23,9 @@ enum Subcommands {
     Get(get::command::Options),
     /// Show on this machine what a gateway does for a download over a lossy network
     Demo(demo::Options),
+    /// Try senders, networks and arms in virtual time
+    #[cfg(feature = "lab")]
+    Lab(packrat_virtual_lab::command::Options),
 }
 
 fn main() -> ExitCode {
@@ -36,5 +39,7 @@ fn main() -> ExitCode {
     match command.subcommand {
         Subcommands::Get(options) => get::command::run(options),
         Subcommands::Demo(options) => demo::run(&options),
+        #[cfg(feature = "lab")]
+        Subcommands::Lab(options) => packrat_virtual_lab::command::run(&options),
     }
 }

@@ -1,0 +1,241 @@
+//! Scenarios: the networks on which trials are run, as TOML files.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::path::{LinkConfig, LossModel, QueueDiscipline, bandwidth_delay_product};
+
+/// The scenarios that come with the laboratory, by name.
+const BUILT_IN: [(&str, &str); 5] = [
+    ("wifi", include_str!("../scenarios/wifi.toml")),
+    ("cellular", include_str!("../scenarios/cellular.toml")),
+    ("satellite", include_str!("../scenarios/satellite.toml")),
+    ("sat_long", include_str!("../scenarios/sat_long.toml")),
+    ("wifi_burst", include_str!("../scenarios/wifi_burst.toml")),
+];
+
+/// Why there is no scenario.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScenarioError {
+    /// Neither a name nor a file.
+    #[error("there is no scenario {name:?}; choose one of {known}, or name a TOML file")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// The file could not be read.
+    #[error("cannot read the scenario {}: {source}; check the name and its permissions", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The file is not a scenario.
+    #[error("{name} is not a scenario: {reason}; compare it with those in lab/scenarios")]
+    Malformed {
+        /// The scenario.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Who is dropped when a segment's transmitter cannot keep up; the limit is one bandwidth-delay product of the whole path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueKind {
+    /// What does not fit.
+    #[default]
+    DropTail,
+    /// Adaptive random early detection, as on the paper's links.
+    Red,
+}
+
+/// One segment of the path, the same in both directions but for the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Segment {
+    /// Propagation delay one way, milliseconds.
+    pub delay_ms: u64,
+    /// Rate, Mbit/s of UDP payload.
+    pub rate_mbps: f64,
+    /// Mean share of datagrams lost, 0 to 1.
+    #[serde(default)]
+    pub loss: f64,
+    /// Mean number of datagrams lost in a row; 1: independently.
+    #[serde(default = "one")]
+    pub burst: f64,
+    /// Whether datagrams towards the server are lost as well.
+    #[serde(default = "yes")]
+    pub loss_upwards: bool,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A network, and what is downloaded over it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name; that of the file without its extension.
+    #[serde(skip)]
+    pub name: String,
+    /// What it stands for.
+    pub description: String,
+    /// Bytes of one download.
+    pub size: u64,
+    /// The queues of all links.
+    #[serde(default)]
+    pub queue: QueueKind,
+    /// Between server and gateway.
+    pub far: Segment,
+    /// Between gateway and client.
+    pub last_mile: Segment,
+}
+
+/// The four links of a path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Links {
+    /// Server to gateway.
+    pub far_down: LinkConfig,
+    /// Gateway to server.
+    pub far_up: LinkConfig,
+    /// Gateway to client.
+    pub last_mile_down: LinkConfig,
+    /// Client to gateway.
+    pub last_mile_up: LinkConfig,
+}
+
+impl Scenario {
+    /// The names of the scenarios that come with the laboratory.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// A scenario by its name, or from a TOML file.
+    ///
+    /// # Errors
+    /// See [`ScenarioError`].
+    pub fn load(name: &str) -> Result<Self, ScenarioError> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+            return Self::parse(name, text);
+        }
+        let path = Path::new(name);
+        if path.extension().is_none() {
+            let known = Self::names().collect::<Vec<_>>().join(", ");
+            return Err(ScenarioError::Unknown { name: name.to_owned(), known });
+        }
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
+        let name = path.file_stem().map_or(name.into(), |stem| stem.to_string_lossy());
+        Self::parse(&name, &text)
+    }
+
+    /// A scenario from the text of a TOML file.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Malformed`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
+        let malformed = |reason: String| ScenarioError::Malformed { name: name.to_owned(), reason };
+        let scenario: Self = toml::from_str(text).map_err(|error| malformed(error.to_string()))?;
+        for (which, segment) in [("far", &scenario.far), ("last_mile", &scenario.last_mile)] {
+            if !(0.0..1.0).contains(&segment.loss) {
+                return Err(malformed(format!("{which}.loss is {}, not in 0 to 1", segment.loss)));
+            }
+            if !(segment.burst >= 1.0 && segment.burst.is_finite()) {
+                return Err(malformed(format!("{which}.burst is {}, below 1", segment.burst)));
+            }
+            if !(0.01..=100_000.0).contains(&segment.rate_mbps) {
+                return Err(malformed(format!("{which}.rate_mbps is {}", segment.rate_mbps)));
+            }
+            if segment.delay_ms > 10_000 {
+                return Err(malformed(format!("{which}.delay_ms is {}, above 10000", segment.delay_ms)));
+            }
+        }
+        Ok(Self { name: name.to_owned(), ..scenario })
+    }
+
+    /// The same network with another loss on the last mile.
+    #[must_use]
+    pub fn with_loss(mut self, loss: f64) -> Self {
+        self.last_mile.loss = loss;
+        self
+    }
+
+    /// Round trip of the whole path without any queue.
+    pub fn round_trip(&self) -> Duration {
+        Duration::from_millis(2 * (self.far.delay_ms + self.last_mile.delay_ms))
+    }
+
+    /// The links, whose randomness follows from `seed`.
+    pub fn links(&self, seed: u64) -> Links {
+        let link = |segment: &Segment, lossy: bool, which: u64| {
+            let rate = (segment.rate_mbps * 1e6) as u64;
+            let limit = bandwidth_delay_product(rate, self.round_trip());
+            let queue = match self.queue {
+                QueueKind::DropTail => QueueDiscipline::DropTail { limit },
+                QueueKind::Red => QueueDiscipline::AdaptiveRed { limit },
+            };
+            let loss = LossModel::new(if lossy { segment.loss } else { 0.0 }, segment.burst);
+            LinkConfig::new(Duration::from_millis(segment.delay_ms), rate)
+                .with_queue(queue)
+                .with_loss(loss)
+                .with_seed(seed.wrapping_mul(4).wrapping_add(which))
+        };
+        Links {
+            far_down: link(&self.far, true, 0),
+            far_up: link(&self.far, self.far.loss_upwards, 1),
+            last_mile_down: link(&self.last_mile, true, 2),
+            last_mile_up: link(&self.last_mile, self.last_mile.loss_upwards, 3),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_scenarios_that_come_along_can_be_loaded() {
+        for name in Scenario::names() {
+            let scenario = Scenario::load(name).unwrap();
+            assert_eq!(scenario.name, name);
+            assert!(scenario.last_mile.loss > 0.0 && scenario.size > 0);
+        }
+    }
+
+    #[test]
+    fn the_links_have_the_delay_the_loss_and_the_queue_of_their_segment() {
+        let links = Scenario::load("satellite").unwrap().with_loss(0.2).links(7);
+        assert_eq!(links.far_down.delay, Duration::from_millis(50));
+        assert_eq!(links.last_mile_up.delay, Duration::from_millis(30));
+        assert_eq!(links.far_down.loss.rate(), 0.0);
+        assert_eq!(links.last_mile_down.loss.rate(), 0.2);
+        // One bandwidth-delay product: 20 Mbit/s for 160 ms.
+        assert_eq!(links.far_down.queue.limit(), 400_000);
+        let seeds = [links.far_down, links.far_up, links.last_mile_down, links.last_mile_up].map(|l| l.seed);
+        assert!(seeds.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let said = |name: &str| Scenario::load(name).unwrap_err().to_string();
+        assert!(said("wify").contains("wifi_burst"));
+        assert!(said("nowhere/such.toml").contains("nowhere/such.toml"));
+        let wifi = include_str!("../scenarios/wifi.toml");
+        let said = |text: String| Scenario::parse("mine", &text).unwrap_err().to_string();
+        assert!(said(wifi.replace("loss = 0.04", "loss = 4")).contains("last_mile.loss is 4"));
+        assert!(said(wifi.replace("loss = 0.04", "los = 0.04")).contains("los"));
+    }
+}

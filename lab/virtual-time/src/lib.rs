@@ -1,0 +1,33 @@
+//! The laboratory in virtual time.
+//!
+//! A trial puts real parts on an emulated path: an unmodified QUIC server, an unmodified s2n-quic client with Packrat's client joined to it
+//! through the very interceptor that applications use, and the gateway's engine as a node in the middle. Only time is not real: a
+//! download of 25 MB over a satellite takes a second or two of computing, and the same seed gives the same result in every process.
+//!
+//! ```text
+//!   sender (s2n-quic)          world                                     receiver (s2n-quic, packrat-s2n-quic)
+//!       |    far segment: Link   gateway_node: packrat_engine   last mile: Link   |
+//!       +------------------------------------+-------------------------------------+
+//! ```
+//!
+//! This is a crate of its own because s2n-quic's simulation is a feature of s2n-quic that the product must not be built with.
+#![forbid(unsafe_code)]
+
+pub mod batch;
+mod certificate;
+mod clock;
+pub mod command;
+mod gateway_node;
+mod host;
+mod observer;
+mod randomness;
+mod receiver;
+mod sender;
+mod split;
+mod tls;
+mod trial;
+mod world;
+
+pub use observer::{DatagramKind, TraceEvent};
+pub use sender::Sender;
+pub use trial::{Arm, Trial, TrialError, TrialResult};

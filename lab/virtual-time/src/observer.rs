@@ -1,0 +1,249 @@
+//! What QUIC stacks say about themselves.
+
+use s2n_quic::provider::event::{self, events};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a sender did.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SenderFigures {
+    /// 1-RTT packets sent.
+    pub(crate) sent: u64,
+    /// Numbers of the 1-RTT packets that it declared lost.
+    pub(crate) declared_lost: BTreeSet<u64>,
+    /// Times that it reduced its window.
+    pub(crate) congestion_events: u64,
+    /// Probe timeouts in a row, the most.
+    pub(crate) pto_most: u32,
+    /// Packet numbers left out on purpose.
+    pub(crate) skipped: u64,
+    pub(crate) window_sum: f64,
+    pub(crate) window_samples: u64,
+    pub(crate) window_most: u32,
+    pub(crate) round_trip: Duration,
+    /// When slow start ended, if it did.
+    pub(crate) slow_start_ended: Option<f64>,
+    /// Packets received that were too late for the receiver's window of packet numbers.
+    pub(crate) too_old: u64,
+    /// Only when tracing.
+    pub(crate) trace: Vec<TraceEvent>,
+}
+
+/// What happened at one end, when (virtual seconds).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "event")]
+pub enum TraceEvent {
+    /// The sender looked at its path after an acknowledgement.
+    Window {
+        /// When.
+        at: f64,
+        /// Bytes that may be under way.
+        window: u32,
+        /// Bytes under way.
+        in_flight: u32,
+        /// The newest sample of the round trip, milliseconds.
+        round_trip_ms: f64,
+    },
+    /// The sender declared a packet lost.
+    DeclaredLost {
+        /// When.
+        at: f64,
+        /// Its number.
+        number: u64,
+        /// Whether it has arrived at the receiver, sooner or later.
+        arrived: bool,
+    },
+    /// The sender reduced its window.
+    Congestion {
+        /// When.
+        at: f64,
+    },
+    /// The sender left slow start.
+    SlowStartEnded {
+        /// When.
+        at: f64,
+        /// Why.
+        cause: &'static str,
+    },
+    /// A datagram was offered to the last mile.
+    LastMile {
+        /// When.
+        at: f64,
+        /// Whether it went to the client.
+        down: bool,
+        /// Base connection, control, or repair.
+        kind: DatagramKind,
+        /// UDP payload.
+        bytes: usize,
+        /// Whether the medium lost it, or the queue dropped it.
+        lost: bool,
+    },
+    /// The receiver dropped a packet that came too late for its window of packet numbers.
+    TooOld {
+        /// When.
+        at: f64,
+        /// Its number.
+        number: u64,
+    },
+}
+
+/// What a datagram on the last mile was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DatagramKind {
+    /// The base connection's.
+    Base,
+    /// Packrat's: handshake, eACKs, reports.
+    Control,
+    /// The base connection's, sent again by the gateway.
+    Repair,
+}
+
+impl TraceEvent {
+    /// When it happened.
+    pub(crate) fn at(&self) -> f64 {
+        match self {
+            Self::Window { at, .. }
+            | Self::DeclaredLost { at, .. }
+            | Self::Congestion { at }
+            | Self::SlowStartEnded { at, .. }
+            | Self::LastMile { at, .. }
+            | Self::TooOld { at, .. } => *at,
+        }
+    }
+}
+
+/// Listens to one s2n-quic endpoint.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Observer {
+    figures: Arc<Mutex<SenderFigures>>,
+    tracing: bool,
+}
+
+impl Observer {
+    /// `tracing`: whether to remember each event.
+    pub(crate) fn new(tracing: bool) -> Self {
+        Self { tracing, ..Self::default() }
+    }
+
+    fn trace(&self, event: impl FnOnce() -> TraceEvent) {
+        if self.tracing {
+            self.lock().trace.push(event());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SenderFigures> {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn figures(&self) -> SenderFigures {
+        self.lock().clone()
+    }
+}
+
+impl event::Subscriber for Observer {
+    type ConnectionContext = ();
+
+    fn create_connection_context(&mut self, _: &event::ConnectionMeta, _: &event::ConnectionInfo) {}
+
+    fn on_packet_sent(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        _: &event::ConnectionMeta,
+        event: &events::PacketSent,
+    ) {
+        if matches!(event.packet_header, events::PacketHeader::OneRtt { .. }) {
+            self.lock().sent += 1;
+        }
+    }
+
+    fn on_packet_lost(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::PacketLost,
+    ) {
+        // A probe for the path's MTU that is lost is no loss.
+        if let events::PacketHeader::OneRtt { number, .. } = event.packet_header
+            && !event.is_mtu_probe
+        {
+            self.lock().declared_lost.insert(number);
+            self.trace(|| TraceEvent::DeclaredLost { at: seconds(meta), number, arrived: false });
+        }
+    }
+
+    fn on_packet_skipped(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        _: &event::ConnectionMeta,
+        _: &events::PacketSkipped,
+    ) {
+        self.lock().skipped += 1;
+    }
+
+    fn on_congestion(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        _: &events::Congestion,
+    ) {
+        self.trace(|| TraceEvent::Congestion { at: seconds(meta) });
+        self.lock().congestion_events += 1;
+    }
+
+    fn on_slow_start_exited(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::SlowStartExited,
+    ) {
+        let at = seconds(meta);
+        let cause = match event.cause {
+            events::SlowStartExitCause::PacketLoss { .. } => "loss",
+            events::SlowStartExitCause::Rtt { .. } => "round_trip",
+            _ => "threshold",
+        };
+        self.trace(|| TraceEvent::SlowStartEnded { at, cause });
+        self.lock().slow_start_ended.get_or_insert(at);
+    }
+
+    fn on_recovery_metrics(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::RecoveryMetrics,
+    ) {
+        self.trace(|| TraceEvent::Window {
+            at: seconds(meta),
+            window: event.congestion_window,
+            in_flight: event.bytes_in_flight,
+            round_trip_ms: event.latest_rtt.as_secs_f64() * 1e3,
+        });
+        let mut figures = self.lock();
+        figures.window_sum += f64::from(event.congestion_window);
+        figures.window_samples += 1;
+        figures.window_most = figures.window_most.max(event.congestion_window);
+        figures.pto_most = figures.pto_most.max(event.pto_count);
+        figures.round_trip = event.smoothed_rtt;
+    }
+
+    fn on_duplicate_packet(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::DuplicatePacket,
+    ) {
+        if let events::DuplicatePacketError::TooOld { .. } = event.error
+            && let events::PacketHeader::OneRtt { number, .. } = event.packet_header
+        {
+            self.lock().too_old += 1;
+            self.trace(|| TraceEvent::TooOld { at: seconds(meta), number });
+        }
+    }
+}
+
+fn seconds(meta: &event::ConnectionMeta) -> f64 {
+    meta.timestamp.duration_since_start().as_secs_f64()
+}

@@ -1,0 +1,325 @@
+//! One trial: a scenario, an arm, a sender, a seed.
+
+use crate::certificate;
+use crate::clock::VirtualClock;
+use crate::gateway_node::{GatewayFigures, GatewayNode};
+use crate::observer::{Observer, SenderFigures, TraceEvent};
+use crate::randomness::{self, Stream};
+use crate::receiver::{Download, Receiver};
+use crate::sender::{self, Sender};
+use crate::split;
+use crate::tls;
+use crate::world::{PathCounters, Place, World};
+use packrat_client::ClientConfig;
+use packrat_engine::GatewayConfig;
+use packrat_lab::scenario::Scenario;
+use s2n_quic::provider::io::testing::{primary, spawn, test_seed};
+use serde::Serialize;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Virtual time after which a download is given up; what has arrived by then counts.
+const LIMIT: Duration = Duration::from_secs(1200);
+
+/// What is done against the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arm {
+    /// Nothing.
+    EndToEnd,
+    /// Repair and hold.
+    Packrat,
+    /// Repair without hold.
+    RepairOnly,
+    /// Two QUIC connections joined at the gateway.
+    Split,
+    /// There is no loss, and nobody helps.
+    Ideal,
+}
+
+impl Arm {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::EndToEnd, Self::Packrat, Self::RepairOnly, Self::Split, Self::Ideal];
+
+    /// The name on the command line and in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EndToEnd => "end-to-end",
+            Self::Packrat => "packrat",
+            Self::RepairOnly => "repair-only",
+            Self::Split => "split",
+            Self::Ideal => "ideal",
+        }
+    }
+}
+
+impl FromStr for Arm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|arm| arm.name() == text).ok_or_else(|| {
+            format!("there is no arm {text:?}; choose one of {}", Self::ALL.map(Self::name).join(", "))
+        })
+    }
+}
+
+/// What to try.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    /// The network, and how much is downloaded.
+    pub scenario: Scenario,
+    /// What is done against the loss.
+    pub arm: Arm,
+    /// Who sends.
+    pub sender: Sender,
+    /// Decides everything random.
+    pub seed: u64,
+    /// The client of the arms that have one.
+    pub client: ClientConfig,
+    /// The gateway of the arms that have one.
+    pub gateway: GatewayConfig,
+}
+
+/// Why a trial has no result. A connection that fails is a result.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the trial {scenario} {arm} {sender} seed {seed} has no result: {reason}; this is a fault of the laboratory, please report it"
+)]
+pub struct TrialError {
+    scenario: String,
+    arm: &'static str,
+    sender: &'static str,
+    seed: u64,
+    reason: String,
+}
+
+/// What came of it; one JSON line.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrialResult {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The arm's name.
+    pub arm: Arm,
+    /// The sender's name.
+    pub sender: Sender,
+    /// Mean loss of the last mile, 0 to 1.
+    pub loss: f64,
+    /// The seed.
+    pub seed: u64,
+    /// Mbit/s of what the application received, from its request to the last byte.
+    pub goodput_mbps: f64,
+    /// Virtual seconds of the same.
+    pub seconds: f64,
+    /// Whether everything has arrived within the time limit.
+    pub complete: bool,
+    /// Why the connection ended early, if it did: a path can be so bad that QUIC gives up.
+    pub failure: Option<String>,
+    /// Datagrams that the last mile lost on the way to the client.
+    pub lost_last_mile: u64,
+    /// Datagrams that the gateway sent again.
+    pub repaired: u64,
+    /// Packet numbers that were repaired after the hold had ended.
+    pub repaired_late: u64,
+    /// Packets that the sender declared lost although they arrived.
+    pub spurious: u64,
+    /// Resets of both sides.
+    pub resets: u64,
+    /// eACKs that could not be decoded at first.
+    pub decode_failures: u64,
+    /// Bytes of eACKs sent.
+    pub eack_bytes: u64,
+    /// eACKs sent.
+    pub eack_packets: u64,
+    /// Bytes cached, mean over the datagrams forwarded.
+    pub cache_mean: f64,
+    /// Bytes cached, at most.
+    pub cache_max: u64,
+    /// Mean time that a hole was withheld, milliseconds.
+    pub hold_ms_mean: f64,
+    /// Bytes sent on the last mile towards the client, UDP payload.
+    pub bytes_last_mile: u64,
+    /// Bytes of repairs among them.
+    pub repair_bytes: u64,
+    /// Packets that the sender declared lost.
+    pub declared_lost: u64,
+    /// Times that the sender reduced its window.
+    pub congestion_events: u64,
+    /// Packet numbers that the sender left out on purpose.
+    pub skipped: u64,
+    /// Datagrams that the queues of the far segment and of the last mile dropped on the way to the client.
+    pub queue_dropped: u64,
+    /// Holes whose hold ended without a repair, and those of which the gateway said that it has nothing.
+    pub expired: u64,
+    /// See `expired`.
+    pub settled: u64,
+    /// Times that the client stopped withholding because it did not pay.
+    pub hold_suspensions: u64,
+    /// Packets that arrived too late for the receiver's window of packet numbers, repairs above all.
+    pub too_old: u64,
+    /// Datagrams whose repair was not sent: too late, evicted, over budget.
+    pub unrepaired: [u64; 3],
+    /// The sender's congestion window in bytes: mean and most.
+    pub window: [f64; 2],
+    /// When the sender left slow start, virtual seconds.
+    pub slow_start_ended: Option<f64>,
+}
+
+impl Trial {
+    /// A trial with the client's and the gateway's default configuration.
+    pub fn new(scenario: Scenario, arm: Arm, sender: Sender, seed: u64) -> Self {
+        let client = ClientConfig { hold: arm != Arm::RepairOnly, ..ClientConfig::default() };
+        Self { scenario, arm, sender, seed, client, gateway: GatewayConfig::default() }
+    }
+
+    /// Runs it in virtual time, on this thread.
+    ///
+    /// # Errors
+    /// [`TrialError`], when a QUIC stack does not start.
+    pub fn run(&self) -> Result<TrialResult, TrialError> {
+        self.outcome(false).map(|(result, _)| result)
+    }
+
+    /// [`Self::run`] with everything that happened, in order.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn trace(&self) -> Result<(TrialResult, Vec<TraceEvent>), TrialError> {
+        self.outcome(true)
+    }
+
+    fn outcome(&self, tracing: bool) -> Result<(TrialResult, Vec<TraceEvent>), TrialError> {
+        self.simulate(tracing).map_err(|reason| TrialError {
+            scenario: self.scenario.name.clone(),
+            arm: self.arm.name(),
+            sender: self.sender.name(),
+            seed: self.seed,
+            reason,
+        })
+    }
+
+    fn simulate(&self, tracing: bool) -> Result<(TrialResult, Vec<TraceEvent>), String> {
+        let scenario = match self.arm {
+            Arm::Ideal => self.scenario.clone().with_loss(0.0),
+            _ => self.scenario.clone(),
+        };
+        let assisted = matches!(self.arm, Arm::Packrat | Arm::RepairOnly);
+        let gateway = assisted.then(|| GatewayNode::new(self.gateway.clone(), self.seed));
+        let world = World::new(&scenario.links(self.seed), gateway, tracing);
+        let observer = Observer::new(tracing);
+        // The sender that the client sees: with a split connection that is the gateway.
+        let near_observer = Observer::new(tracing);
+        let receiving_observer = Observer::new(tracing);
+        let finished: Arc<Mutex<Option<Download>>> = Arc::default();
+        let client_address = Arc::new(Mutex::new(None));
+        let (result, addresses) = (Arc::clone(&finished), Arc::clone(&client_address));
+        let (of_world, of_observer, near) = (world.clone(), observer.clone(), near_observer.clone());
+        let receiving = receiving_observer.clone();
+        test_seed(world.clone(), self.seed, move |handle| {
+            let clock = VirtualClock::new();
+            spawn(of_world.start(clock));
+            tls::begin_trial(self.seed);
+            let certificate = certificate::fixed()?;
+            let random = randomness::generator(self.seed, Stream::Server);
+            let server = sender::start(handle, self.sender, &certificate, random, of_observer)?;
+            let mut remote = server.local_addr()?;
+            of_world.place(remote, Place::Server);
+            spawn(sender::serve(server));
+            if self.arm == Arm::Split {
+                let (front, back) = split::start(handle, self.sender, &certificate, remote, self.seed, near)?;
+                of_world.place(front, Place::Gateway);
+                of_world.place(back, Place::Gateway);
+                remote = front;
+            }
+            let config = assisted.then(|| self.client.clone());
+            let receiver = Receiver::start(handle, clock, &certificate, config, self.seed, receiving)?;
+            let address = receiver.address()?;
+            of_world.place(address, Place::Client);
+            *addresses.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+            let size = self.scenario.size;
+            primary::spawn(async move {
+                let download = receiver.download(remote, size, LIMIT).await;
+                *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(download);
+            });
+            Ok(())
+        })
+        .map_err(|error| error.to_string())?;
+        let download = finished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .ok_or("the simulation ended before the download")?;
+        let sender = if self.arm == Arm::Split { near_observer.figures() } else { observer.figures() };
+        let receiving = receiving_observer.figures();
+        let address = *client_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let gateway = address.map(|address| world.gateway_figures(address)).unwrap_or_default();
+        let path = world.counters();
+        let mut result = self.result(&scenario, &download, &sender, &gateway, &path);
+        result.too_old = receiving.too_old;
+        let mut trace = sender.trace;
+        for event in &mut trace {
+            if let TraceEvent::DeclaredLost { number, arrived, .. } = event {
+                *arrived = download.has_received(*number);
+            }
+        }
+        // What the receiver says of its own packets is not asked for.
+        let late = |event: &TraceEvent| matches!(event, TraceEvent::TooOld { .. });
+        trace.extend(world.take_trace());
+        trace.extend(receiving.trace.into_iter().filter(late));
+        trace.sort_by(|one, other| one.at().total_cmp(&other.at()));
+        Ok((result, trace))
+    }
+
+    fn result(
+        &self,
+        scenario: &Scenario,
+        download: &Download,
+        sender: &SenderFigures,
+        gateway: &GatewayFigures,
+        path: &PathCounters,
+    ) -> TrialResult {
+        let assist = &download.assistance.assist;
+        let counters = &gateway.counters;
+        let arrived = |number: &&u64| download.has_received(**number);
+        let ended = assist.filled_in_time + assist.expired;
+        TrialResult {
+            scenario: self.scenario.name.clone(),
+            arm: self.arm,
+            sender: self.sender,
+            loss: scenario.last_mile.loss,
+            seed: self.seed,
+            goodput_mbps: if download.seconds > 0.0 {
+                download.received as f64 * 8e-6 / download.seconds
+            } else {
+                0.0
+            },
+            seconds: download.seconds,
+            complete: download.received == self.scenario.size,
+            failure: download.failure.clone(),
+            lost_last_mile: path.last_mile_down.lost,
+            repaired: counters.repairs,
+            repaired_late: assist.filled_late,
+            spurious: sender.declared_lost.iter().filter(arrived).count() as u64,
+            resets: counters.resets_gateway + counters.resets_client,
+            decode_failures: counters.eacks_failed,
+            eack_bytes: assist.eack_bytes,
+            eack_packets: assist.eacks,
+            cache_mean: gateway.cache_mean,
+            cache_max: gateway.gauges.cache_high_water_bytes,
+            hold_ms_mean: assist.hold_sum.as_secs_f64() * 1e3 / ended.max(1) as f64,
+            bytes_last_mile: path.last_mile_down.offered_bytes,
+            repair_bytes: counters.repair_bytes,
+            declared_lost: sender.declared_lost.len() as u64,
+            congestion_events: sender.congestion_events,
+            skipped: sender.skipped,
+            queue_dropped: path.far_down.queue_dropped + path.last_mile_down.queue_dropped,
+            expired: assist.expired,
+            settled: assist.settled,
+            hold_suspensions: assist.hold_suspensions,
+            too_old: 0,
+            unrepaired: [counters.repairs_late, counters.repairs_evicted, counters.budget_refusals],
+            window: [sender.window_sum / sender.window_samples.max(1) as f64, f64::from(sender.window_most)],
+            slow_start_ended: sender.slow_start_ended,
+        }
+    }
+}

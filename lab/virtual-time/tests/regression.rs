@@ -1,0 +1,140 @@
+//! What assistance is worth, on a few seeds of each setting: bounds well inside of what docs/EVALUATION.md measures.
+//!
+//! Virtual time: nothing here depends on how fast this machine is.
+
+#![allow(clippy::unwrap_used)]
+
+use packrat_lab::scenario::Scenario;
+use packrat_virtual_lab::{Arm, Sender, Trial, TrialResult, batch};
+
+/// Bytes: long enough that slow start is not all of it.
+const SIZE: u64 = 10_000_000;
+
+fn run(scenario: &str, loss: Option<f64>, arm: Arm, sender: Sender, seeds: u64) -> Vec<TrialResult> {
+    let mut scenario = Scenario::load(scenario).unwrap();
+    scenario.size = SIZE;
+    if let Some(loss) = loss {
+        scenario = scenario.with_loss(loss);
+    }
+    let trials: Vec<Trial> =
+        (1..=seeds).map(|seed| Trial::new(scenario.clone(), arm, sender, seed)).collect();
+    let mut results = Vec::new();
+    batch::run(&trials, 2, |result| result.map(|result| results.push(result))).unwrap();
+    for result in &results {
+        assert!(result.complete, "{result:?}");
+        assert_eq!(result.resets, 0, "{result:?}");
+    }
+    results
+}
+
+fn goodput(results: &[TrialResult]) -> f64 {
+    let mut goodput: Vec<f64> = results.iter().map(|result| result.goodput_mbps).collect();
+    goodput.sort_by(f64::total_cmp);
+    goodput[goodput.len() / 2]
+}
+
+fn ratio(scenario: &str, loss: Option<f64>, sender: Sender, arm: Arm, to: Arm) -> f64 {
+    let seeds = 5;
+    goodput(&run(scenario, loss, arm, sender, seeds)) / goodput(&run(scenario, loss, to, sender, seeds))
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trial() {
+    let once = run("cellular", None, Arm::Packrat, Sender::S2nCubic, 2);
+    let again = run("cellular", None, Arm::Packrat, Sender::S2nCubic, 2);
+    assert_eq!(once, again);
+    assert_ne!(once[0].seconds, once[1].seconds, "the seed decides nothing");
+}
+
+#[test]
+fn every_process_gives_the_same_trial() {
+    let run = || {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_packrat-lab"))
+            .args(["run", "satellite", "--arm", "packrat", "--seeds", "4", "--size", "5000000", "--json"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let once = run();
+    assert_eq!(once.lines().count(), 4);
+    assert_eq!(once, run());
+}
+
+#[test]
+fn the_first_packets_of_a_connection_are_repaired_as_well() {
+    // With this seed the first two datagrams after the handshake are lost. A client that takes the third for the first
+    // never asks for them, and the download takes twice as long.
+    let mut scenario = Scenario::load("cellular").unwrap();
+    scenario.size = SIZE;
+    let trial = |arm| Trial::new(scenario.clone(), arm, Sender::S2nCubic, 8).run().unwrap().goodput_mbps;
+    let (assisted, ideal) = (trial(Arm::Packrat), trial(Arm::Ideal));
+    assert!(assisted > 0.8 * ideal, "{assisted} of {ideal} Mbit/s");
+}
+
+#[test]
+fn loss_on_a_wireless_lan_is_hidden_from_cubic() {
+    for loss in [0.04, 0.1] {
+        let ratio = ratio("wifi", Some(loss), Sender::S2nCubic, Arm::Packrat, Arm::Ideal);
+        assert!(ratio > 0.95, "{ratio} of the lossless link at {loss}");
+    }
+}
+
+#[test]
+fn loss_on_a_cellular_last_mile_is_hidden_from_cubic() {
+    let ratio = ratio("cellular", None, Sender::S2nCubic, Arm::Packrat, Arm::Ideal);
+    assert!(ratio > 0.85, "{ratio} of the lossless link");
+}
+
+#[test]
+fn a_satellite_download_is_many_times_as_fast_as_end_to_end() {
+    let ratio = ratio("satellite", None, Sender::S2nCubic, Arm::Packrat, Arm::EndToEnd);
+    assert!(ratio > 8.0, "{ratio} times end to end");
+}
+
+#[test]
+fn the_hold_is_what_makes_repairs_count_for_cubic() {
+    let ratio = ratio("wifi", None, Sender::S2nCubic, Arm::Packrat, Arm::RepairOnly);
+    assert!(ratio > 4.0, "{ratio} times repair alone");
+    let held: u64 = run("wifi", None, Arm::Packrat, Sender::S2nCubic, 3).iter().map(|r| r.spurious).sum();
+    let bare: u64 = run("wifi", None, Arm::RepairOnly, Sender::S2nCubic, 3).iter().map(|r| r.spurious).sum();
+    assert!(bare > 20 * held, "{bare} spurious retransmissions without the hold, {held} with it");
+}
+
+#[test]
+fn assistance_is_better_than_splitting_the_connection() {
+    for scenario in ["wifi", "cellular", "satellite"] {
+        let ratio = ratio(scenario, None, Sender::S2nCubic, Arm::Packrat, Arm::Split);
+        assert!(ratio > 1.5, "{scenario}: {ratio} times the split connection");
+    }
+}
+
+#[test]
+fn bbr_gains_where_it_suffers_and_loses_nowhere() {
+    let wifi = ratio("wifi", None, Sender::S2nBbr, Arm::Packrat, Arm::EndToEnd);
+    assert!(wifi > 1.5, "{wifi} times end to end on WiFi");
+    for scenario in ["cellular", "satellite"] {
+        let ratio = ratio(scenario, None, Sender::S2nBbr, Arm::Packrat, Arm::EndToEnd);
+        assert!(ratio > 4.0, "{scenario}: {ratio} times end to end");
+    }
+}
+
+#[test]
+fn without_loss_assistance_costs_next_to_nothing() {
+    for (scenario, sender) in
+        [("wifi", Sender::S2nCubic), ("cellular", Sender::S2nCubic), ("wifi", Sender::S2nBbr)]
+    {
+        let ratio = ratio(scenario, Some(0.0), sender, Arm::Packrat, Arm::EndToEnd);
+        assert!(ratio > 0.96, "{scenario} {}: {ratio} of end to end", sender.name());
+    }
+}
+
+#[test]
+fn what_assistance_costs_is_bounded() {
+    for result in run("wifi", None, Arm::Packrat, Sender::S2nCubic, 3) {
+        assert!((result.eack_bytes as f64) < 0.008 * SIZE as f64, "{result:?}");
+        let lost = result.bytes_last_mile as f64 * result.loss;
+        assert!((result.repair_bytes as f64) < 1.3 * lost, "{result:?}");
+        assert!(result.cache_max < 256 * 1024, "{result:?}");
+    }
+}
