@@ -192,7 +192,7 @@ impl State {
             | (Place::Gateway, Place::Gateway)
             | (Place::Client, Place::Client) => return,
         };
-        // Relays in user space do not carry ECN either.
+        // The emulated path between real sockets does not carry ECN either.
         packet.ecn = NotEct;
         let verdict = link.offer(now, packet.payload.len());
         if let Some(trace) = &mut self.trace
