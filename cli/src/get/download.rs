@@ -177,8 +177,12 @@ async fn exchange(
 
     let response = async {
         let mut stream = requests.send_request(message).await?;
-        stream.finish().await?;
-        let response = stream.recv_response().await?;
+        // A server that has answered already may stop reading the request (RFC 9114 section 4.1): its answer counts.
+        let finished = stream.finish().await;
+        let response = match stream.recv_response().await {
+            Ok(response) => response,
+            Err(error) => return Err(finished.err().unwrap_or(error)),
+        };
         Ok::<_, h3::error::StreamError>((stream, response))
     };
     let (mut stream, response) = tokio::select! {
