@@ -9,7 +9,7 @@ use packrat_wire::control::{Control, RefusalReason, session_nonce};
 use packrat_wire::handshake::{Established, Wishes};
 use packrat_wire::identifier::Material;
 use packrat_wire::is_control;
-use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason};
+use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, is_newer_epoch};
 use packrat_wire::seal::{Opener, Sealer};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -320,8 +320,8 @@ impl Assist {
 
     fn on_reset(&mut self, epoch: u16, now: Timestamp) {
         let Some(session) = &mut self.session else { return };
-        // Epochs are compared on a circle of 2^16; a Reset that was heard before is not heard again.
-        if !(1..=u16::MAX / 2).contains(&epoch.wrapping_sub(session.epoch)) {
+        // A Reset that was heard before is not heard again.
+        if !is_newer_epoch(epoch, session.epoch) {
             return;
         }
         session.epoch = epoch;

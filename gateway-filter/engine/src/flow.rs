@@ -190,11 +190,6 @@ impl Flow {
         self.assisted.iter().chain(&self.pending).map(|assisted| assisted.session.name())
     }
 
-    /// The session that assists this flow, as sealed datagrams name it.
-    pub fn session(&self) -> Option<u32> {
-        self.assisted.as_ref().map(|assisted| assisted.session.name())
-    }
-
     /// When [`Flow::handle_timeout`] wants to be called, if at all. Changes only by the other calls.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         self.assisted.as_ref()?.session.next_timeout()

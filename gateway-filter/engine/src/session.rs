@@ -31,7 +31,7 @@ use packrat_eack::{
 use packrat_estimate::{PathEstimate, Timestamp};
 use packrat_wire::handshake::{Established, Terms};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
-use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
+use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals, is_newer_epoch};
 use packrat_wire::seal::{OVERHEAD, OpenError, Opener, Sealer};
 
 use crate::budget::FlowBudget;
@@ -434,7 +434,7 @@ impl Session {
         if eack.epoch == self.epoch && self.pending_reset.is_none() {
             return true;
         }
-        if is_newer(eack.epoch, self.epoch) {
+        if is_newer_epoch(eack.epoch, self.epoch) {
             self.enter_epoch(eack.epoch);
             return true;
         }
@@ -748,7 +748,7 @@ impl Session {
         counters: &mut FlowCounters,
         out: &mut Outbox,
     ) {
-        if !is_newer(epoch, self.epoch) || self.eack_credit < EPOCH_COST {
+        if !is_newer_epoch(epoch, self.epoch) || self.eack_credit < EPOCH_COST {
             counters.eacks_other_epoch += 1;
             return;
         }
@@ -850,9 +850,4 @@ impl Session {
         self.probes += 1;
         self.schedule_probe(now);
     }
-}
-
-/// Epochs are compared on a circle of 2^16.
-fn is_newer(epoch: u16, than: u16) -> bool {
-    (1..=u16::MAX / 2).contains(&epoch.wrapping_sub(than))
 }

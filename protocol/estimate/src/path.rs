@@ -16,7 +16,6 @@ pub struct PathEstimate {
     smoothed: Option<Duration>,
     variation: Duration,
     minimum: Option<Duration>,
-    latest: Option<Duration>,
     sent: f64,
     lost: f64,
 }
@@ -29,7 +28,6 @@ impl PathEstimate {
 
     /// Takes in one round-trip sample.
     pub fn on_round_trip(&mut self, sample: Duration) {
-        self.latest = Some(sample);
         self.minimum = Some(self.minimum.map_or(sample, |minimum| minimum.min(sample)));
         match self.smoothed {
             None => {
@@ -67,11 +65,6 @@ impl PathEstimate {
     /// Smallest round trip seen.
     pub fn minimum_round_trip(&self) -> Option<Duration> {
         self.minimum
-    }
-
-    /// The newest sample.
-    pub fn latest_round_trip(&self) -> Option<Duration> {
-        self.latest
     }
 
     /// Smoothed deviation of the round trip (RFC 6298's RTTVAR).

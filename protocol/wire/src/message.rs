@@ -87,6 +87,11 @@ pub struct Totals {
     pub cache_high_water: u32,
 }
 
+/// Whether `epoch` comes after `than`: epochs are compared on a circle of 2^16.
+pub fn is_newer_epoch(epoch: u16, than: u16) -> bool {
+    (1..=u16::MAX / 2).contains(&epoch.wrapping_sub(than))
+}
+
 /// Why an epoch ended; a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
