@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo lab token test test-token test-rust test-documentation test-dependencies test-demo demo-parts fuzz clean
+.PHONY: help bench demo lab token test test-token test-rust test-documentation test-dependencies test-demo demo-parts fuzz clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -20,6 +20,12 @@ demo: demo-parts ## Download 25 MB over a lossy last mile, without and with Pack
 
 lab: ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help" lists options)
 	@cargo run --locked --quiet --release -p packrat-virtual-lab -- $(ARGS)
+
+# Valgrind and root make it complete; what cannot be measured without them is skipped with a line that says so.
+bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/bench/summary.json (ARGS="--full": everything)
+	@tools/install-bench-parts
+	@cargo build --locked --release -p packrat-bench -p packrat-envoy -p packrat-gateway
+	@cargo run --locked --quiet --release -p packrat-bench -- $(ARGS)
 
 test: test-documentation test-dependencies test-token test-rust test-demo ## Everything that must pass before a change goes in
 

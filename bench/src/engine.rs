@@ -1,0 +1,277 @@
+//! The engine per stage: a datagram that is recorded, an eACK that is decoded and repaired from. No sockets.
+//!
+//! The paper's setting: datagrams of a full packet, 4 % loss, an eACK of the real client for every sixteenth datagram (the paper: 16.3).
+
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use packrat_client::{Assist, ClientConfig};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
+use packrat_estimate::Timestamp;
+use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::callgrind;
+use crate::interrupt::Interrupt;
+use crate::machine;
+use crate::summary::{Summary, digits, digits_or_dash};
+
+/// Datagrams between two eACKs.
+const PER_EACK: usize = 16;
+/// Time between two datagrams of 1200 bytes at 100 Mbit/s.
+const SPACING: Duration = Duration::from_micros(96);
+/// The paper's processor, datagrams per eACK, and bytes per datagram (its footnote 5).
+const PAPER_GIGAHERTZ: f64 = 2.4;
+const PAPER_PER_EACK: f64 = 16.3;
+const PAPER_BYTES: f64 = 1500.0;
+/// What the paper measured, in cycles.
+const PAPER_DATA_CYCLES: f64 = 1002.0;
+const PAPER_EACK_CYCLES: f64 = 27_716.0;
+
+/// One assisted flow with its client.
+struct Scene {
+    flow: Flow,
+    client: Assist,
+    random: ChaCha8Rng,
+    now: Timestamp,
+    number: u64,
+    loss: f64,
+    datagrams: Vec<Vec<u8>>,
+    out: Outbox,
+}
+
+impl Scene {
+    /// After the handshake.
+    fn new(gateway: &Arc<Gateway>, bytes: usize, loss: f64, seed: u64) -> Result<Self, Box<dyn Error>> {
+        let (flow, client, _) = handshake(gateway, seed)?;
+        let now = BEGIN;
+        let datagrams = vec![vec![0x40; bytes]; PER_EACK];
+        Ok(Self {
+            flow,
+            client,
+            random: ChaCha8Rng::seed_from_u64(seed),
+            now,
+            number: 0,
+            loss,
+            datagrams,
+            out: Outbox::new(),
+        })
+    }
+
+    /// Sixteen datagrams and the eACK for them; how long the engine took for either.
+    fn turn(&mut self) -> (Duration, Duration) {
+        for datagram in &mut self.datagrams {
+            let tail = datagram.len() - 16;
+            self.random.fill_bytes(&mut datagram[tail..]);
+        }
+        let started = Instant::now();
+        measured_forward(&mut self.flow, &self.datagrams, self.now);
+        let forward = started.elapsed();
+        for datagram in &self.datagrams {
+            self.now = self.now + SPACING;
+            if f64::from(self.random.next_u32()) >= self.loss * f64::from(u32::MAX) {
+                self.client.on_datagram(datagram, self.now);
+                self.client.on_packet_number(self.number, self.now);
+            }
+            self.number += 1;
+        }
+        let later = self.now + Duration::from_millis(10);
+        self.client.handle_timeout(later);
+        let mut eack = Duration::ZERO;
+        while let Some(message) = self.client.poll_transmit(later) {
+            let started = Instant::now();
+            measured_eack(&mut self.flow, &message, self.now, &mut self.out);
+            eack += started.elapsed();
+        }
+        for datagram in self.out.datagrams() {
+            self.client.on_datagram(datagram, self.now);
+        }
+        self.out.clear();
+        (forward, eack)
+    }
+}
+
+/// When flows begin.
+const BEGIN: Timestamp = Timestamp::from_millis(1000);
+
+/// A flow that is assisted, and what the gateway's share of the handshake took.
+pub(crate) fn assisted_flow(gateway: &Arc<Gateway>, seed: u64) -> Result<(Flow, Duration), Box<dyn Error>> {
+    handshake(gateway, seed).map(|(flow, _, took)| (flow, took))
+}
+
+/// Discover, Offer, Init, InitAck; `seed` makes it another flow each time.
+fn handshake(gateway: &Arc<Gateway>, seed: u64) -> Result<(Flow, Assist, Duration), Box<dyn Error>> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut secret = [0; 32];
+    random.fill_bytes(&mut secret);
+    let mut flow = Flow::new(Arc::clone(gateway));
+    let mut client = Assist::new(ClientConfig::default(), secret, BEGIN);
+    let mut out = Outbox::new();
+    let mut took = Duration::ZERO;
+    for _ in 0..2 {
+        while let Some(question) = client.poll_transmit(BEGIN) {
+            random.fill_bytes(&mut secret);
+            let started = Instant::now();
+            if let Received::Begin(begin) = gateway.receive(&question, peer(seed), BEGIN, &mut out) {
+                flow.begin(begin, secret, BEGIN, &mut out);
+            }
+            took += started.elapsed();
+        }
+        out.datagrams().for_each(|answer| {
+            client.on_datagram(answer, BEGIN);
+        });
+        out.clear();
+    }
+    if flow.is_assisted() { Ok((flow, client, took)) } else { Err("the handshake of a flow failed".into()) }
+}
+
+/// An address of its own for every flow.
+fn peer(seed: u64) -> std::net::SocketAddr {
+    let [.., a, b, c, d, e, f] = seed.to_be_bytes();
+    ([10, a.wrapping_add(b), c, d], u16::from_be_bytes([e, f])).into()
+}
+
+#[inline(never)]
+fn measured_forward(flow: &mut Flow, datagrams: &[Vec<u8>], now: Timestamp) {
+    datagrams.iter().for_each(|datagram| flow.forward(datagram, now));
+}
+
+#[inline(never)]
+fn measured_eack(flow: &mut Flow, message: &[u8], now: Timestamp, out: &mut Outbox) {
+    flow.control(message, now, out);
+}
+
+#[inline(never)]
+fn measured_identify(key: &IdentifierKey, datagrams: &[Vec<u8>]) -> u64 {
+    datagrams.iter().map(|datagram| u64::from(key.identify(IdentifierScheme::Trailer, datagram).get())).sum()
+}
+
+/// A gateway that refuses nobody, with so many bytes for each session.
+pub(crate) fn gateway(cache_bytes_per_flow: usize) -> Arc<Gateway> {
+    let config = GatewayConfig {
+        cache_bytes_per_flow,
+        maximum_sessions: usize::MAX,
+        sessions_per_source: u32::MAX,
+        handshakes_per_second_per_source: u32::MAX,
+        cache_bytes_total: usize::MAX / 2,
+        ..GatewayConfig::default()
+    };
+    Gateway::new(config, [1; 32], [2; 32])
+}
+
+/// The workload whose instructions are counted.
+pub(crate) fn workload(bytes: usize, loss: f64, turns: usize) -> Result<(), Box<dyn Error>> {
+    let mut scene = Scene::new(&gateway(1 << 20), bytes, loss, 1)?;
+    for _ in 0..turns {
+        scene.turn();
+    }
+    black_box(measured_identify(&IdentifierKey::new([1, 2, 3]), &scene.datagrams));
+    Ok(())
+}
+
+/// Nanoseconds, the median of all turns: per datagram, and per eACK.
+fn time(bytes: usize, loss: f64, turns: usize) -> Result<(f64, f64), Box<dyn Error>> {
+    let mut scene = Scene::new(&gateway(1 << 20), bytes, loss, 1)?;
+    let (mut forward, mut eack) = (Vec::new(), Vec::new());
+    for turn in 0..turns {
+        let (first, second) = scene.turn();
+        if turn >= turns / 10 {
+            forward.push(first);
+            eack.push(second);
+        }
+    }
+    let mean_of_middle = |times: &mut Vec<Duration>| {
+        // Turns in which somebody else had the processor are the slowest; without them it is the mean, as the paper's is.
+        times.sort_unstable();
+        let kept = &times[..times.len() * 95 / 100];
+        kept.iter().sum::<Duration>().as_nanos() as f64 / kept.len() as f64
+    };
+    Ok((mean_of_middle(&mut forward) / PER_EACK as f64, mean_of_middle(&mut eack)))
+}
+
+/// Measures and reports.
+pub(crate) fn run(summary: &mut Summary, counts: bool, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
+    const TURNS: usize = 8000;
+    const COUNTED: usize = 2000;
+    let gigahertz = machine::gigahertz();
+    let mut rows = Vec::new();
+    for (bytes, loss) in [(60, 0.0), (300, 0.0), (1200, 0.0), (1452, 0.0), (1452, 0.04), (1452, 0.10)] {
+        interrupt.check()?;
+        let (data_ns, eack_ns) = time(bytes, loss, TURNS)?;
+        let text = [bytes.to_string(), loss.to_string(), COUNTED.to_string()];
+        let arguments = ["workload", "engine", &text[0], &text[1], &text[2]];
+        let (mut data, mut eack) = (None, None);
+        if counts {
+            data = Some(callgrind::count("measured_forward", &arguments)? / (COUNTED * PER_EACK) as f64);
+            eack = Some(callgrind::count("measured_eack", &arguments)? / COUNTED as f64);
+        }
+        let percent = (loss * 100.0) as u32;
+        let key = |what: &str| format!("engine.b{bytes}.loss{percent}.{what}");
+        summary.set(&key("data_ns"), data_ns);
+        summary.set(&key("eack_ns"), eack_ns);
+        if let Some((data, eack)) = data.zip(eack) {
+            summary.set(&key("data_instructions"), data);
+            summary.set(&key("eack_instructions"), eack);
+        }
+        rows.push(vec![
+            bytes.to_string(),
+            format!("{percent} %"),
+            digits(data_ns),
+            digits_or_dash(data),
+            digits(eack_ns),
+            digits_or_dash(eack),
+            digits(data_ns + eack_ns / PER_EACK as f64),
+        ]);
+    }
+    let header = [
+        "bytes",
+        "loss",
+        "datagram, ns",
+        "datagram, instructions",
+        "eACK, ns",
+        "eACK, instructions",
+        "per datagram with its share of the eACK, ns",
+    ];
+    summary.table("Engine: one flow, an eACK for every sixteenth datagram", &header, &rows);
+    paper(summary, gigahertz);
+    Ok(())
+}
+
+/// The paper's table and formula, from what was just measured at 4 % loss.
+fn paper(summary: &mut Summary, gigahertz: Option<f64>) {
+    let measured = |key: &str| summary.get(&format!("engine.b1452.loss4.{key}"));
+    let (Some(data), Some(eack), Some(gigahertz)) = (measured("data_ns"), measured("eack_ns"), gigahertz)
+    else {
+        summary.say("The processor's frequency is not known: no cycles.");
+        return;
+    };
+    let (data, eack) = (data * gigahertz, eack * gigahertz);
+    let formula = |data: f64, eack: f64| {
+        PAPER_GIGAHERTZ * PAPER_PER_EACK / (eack + data * PAPER_PER_EACK) * PAPER_BYTES * 8.0
+    };
+    let (ours, papers) = (formula(data, eack), formula(PAPER_DATA_CYCLES, PAPER_EACK_CYCLES));
+    summary.set("engine.data_cycles", data);
+    summary.set("engine.eack_cycles", eack);
+    summary.set("engine.gbps_per_core", ours);
+    let rows = [
+        ("datagram, cycles", PAPER_DATA_CYCLES / data, data, PAPER_DATA_CYCLES),
+        ("eACK, cycles", PAPER_EACK_CYCLES / eack, eack, PAPER_EACK_CYCLES),
+        (
+            "Gbit/s per core, the paper's formula (2.4 GHz, 16.3 datagrams of 1500 bytes per eACK)",
+            ours / papers,
+            ours,
+            papers,
+        ),
+    ];
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|(what, ratio, ours, papers)| {
+            vec![(*what).to_owned(), digits(*ratio), digits(*ours), digits(*papers)]
+        })
+        .collect();
+    let header = ["4 % loss, cycles of the nominal frequency", "better by", "here", "paper"];
+    summary.table("Engine beside the paper's", &header, &rows);
+}

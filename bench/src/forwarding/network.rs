@@ -1,0 +1,123 @@
+//! Three network namespaces in a row, made for one run: client, gateway, server. The gateway's forwards packets, too, so that the
+//! way without a gateway's process can be measured.
+
+use std::error::Error;
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+
+/// Addresses of the client's link: client, gateway. And of the server's: gateway, server.
+pub(crate) const CLIENT: &str = "10.77.1.2";
+pub(crate) const GATEWAY: &str = "10.77.1.1";
+const GATEWAY_INSIDE: &str = "10.77.2.1";
+pub(crate) const SERVER: &str = "10.77.2.2";
+
+/// A place in the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Client,
+    Gateway,
+    Server,
+}
+
+/// The namespaces; removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Network {
+    prefix: String,
+    pinned: bool,
+}
+
+impl Network {
+    /// Makes the namespaces and links.
+    ///
+    /// # Errors
+    /// Without root, or without `ip` (Debian: iproute2) and `setpriv` (util-linux).
+    pub(crate) fn create() -> Result<Self, Box<dyn Error>> {
+        let network = Self {
+            prefix: format!("packrat-bench-{}", std::process::id()),
+            pinned: crate::machine::processors() > 1 && runs("taskset"),
+        };
+        if !runs("setpriv") {
+            return Err("setpriv is missing (Debian: util-linux)".into());
+        }
+        network.build()?;
+        Ok(network)
+    }
+
+    fn build(&self) -> Result<(), Box<dyn Error>> {
+        let [client, gateway, server] =
+            [Place::Client, Place::Gateway, Place::Server].map(|at| self.name(at));
+        for name in [&client, &gateway, &server] {
+            ip(&["netns", "add", name])?;
+            ip(&["-n", name, "link", "set", "lo", "up"])?;
+        }
+        let links = [("client", &client, CLIENT, GATEWAY), ("server", &server, SERVER, GATEWAY_INSIDE)];
+        for (link, place, address, gateway_address) in links {
+            let peer = ["peer", "name", "gateway", "netns", place];
+            ip(&[&["-n", &gateway, "link", "add", link, "type", "veth"][..], &peer].concat())?;
+            ip(&["-n", &gateway, "address", "add", &format!("{gateway_address}/24"), "dev", link])?;
+            ip(&["-n", place, "address", "add", &format!("{address}/24"), "dev", "gateway"])?;
+            // A long queue, so that a scheduler's pause of the reader is not a loss.
+            ip(&["-n", &gateway, "link", "set", link, "up", "txqueuelen", "10000"])?;
+            ip(&["-n", place, "link", "set", "gateway", "up"])?;
+            ip(&["-n", place, "route", "add", "default", "via", gateway_address])?;
+        }
+        let forwarding = ["sysctl", "-q", "-w", "net.ipv4.ip_forward=1"];
+        let ports = ["sysctl", "-q", "-w", "net.ipv4.ip_local_port_range=2048 65535"];
+        for setting in [&forwarding, &ports] {
+            ip(&[&["netns", "exec", &gateway][..], setting].concat())?;
+        }
+        Ok(())
+    }
+
+    fn name(&self, place: Place) -> String {
+        let end = match place {
+            Place::Client => "client",
+            Place::Gateway => "gateway",
+            Place::Server => "server",
+        };
+        format!("{}-{end}", self.prefix)
+    }
+
+    /// A command at this place, which ends when this process does. Gateways have the first processor to themselves, the peers have the
+    /// others, both with precedence over what else the machine does: who has to wait for a processor works in larger batches.
+    pub(crate) fn command(&self, place: Place, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name(place), "setpriv", "--pdeathsig", "KILL"]);
+        if self.pinned {
+            let others = format!("1-{}", crate::machine::processors() - 1);
+            command.args(["taskset", "-c", if place == Place::Gateway { "0" } else { &others }]);
+        }
+        command.args(["nice", "-n", "-20"]).arg(program).stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for place in [Place::Client, Place::Gateway, Place::Server] {
+            // A namespace that was never made cannot be removed; nobody needs to hear of it.
+            let _ = Command::new("ip")
+                .args(["netns", "delete", &self.name(place)])
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+fn runs(program: &str) -> bool {
+    let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn ip(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
+    let output = Command::new("ip")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("ip does not run ({error}); Debian: apt-get install iproute2"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr);
+    Err(format!("ip {}: {}", arguments.join(" "), reason.trim()).into())
+}

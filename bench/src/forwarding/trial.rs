@@ -1,0 +1,181 @@
+//! One trial: a server, a client, a gateway between them, and what the gateway spent.
+
+use std::error::Error;
+use std::fs;
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Stdio};
+
+use super::gateways::{Gateway, Kind, SERVER_PORT};
+use super::network::{Network, Place, SERVER};
+use crate::interrupt::Interrupt;
+use crate::peer::client::Seen;
+use crate::peer::server::{BEGUN, COMPLETE, LISTENING, Served};
+
+/// What is tried.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trial {
+    /// Bytes of a datagram.
+    pub(crate) size: usize,
+    /// Datagrams of one send call.
+    pub(crate) batch: usize,
+    /// Datagrams per second; 0: as fast as they come through.
+    pub(crate) rate: f64,
+    /// Seconds.
+    pub(crate) seconds: f64,
+    /// Whether clients ask for assistance, so that the gateway caches.
+    pub(crate) assist: bool,
+    /// Share of datagrams that the last mile loses.
+    pub(crate) loss: f64,
+    /// Clients at once.
+    pub(crate) sessions: usize,
+    /// Whether clients send, and the server receives.
+    pub(crate) upload: bool,
+}
+
+impl Trial {
+    /// 1200 bytes, in tens, as fast as they come through, one client, no cache.
+    pub(crate) const PLAIN: Self = Self {
+        size: 1200,
+        batch: 10,
+        rate: 0.0,
+        seconds: 2.0,
+        assist: false,
+        loss: 0.0,
+        sessions: 1,
+        upload: false,
+    };
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outcome {
+    /// Datagrams that came through, and per second.
+    pub(crate) datagrams: f64,
+    pub(crate) kpps: f64,
+    /// Payload bits per second that came through.
+    pub(crate) gbps: f64,
+    /// Seconds of processor time of the gateway for a million datagrams that came through.
+    pub(crate) cpu_s_per_mpkt: f64,
+    /// The same of the whole machine's softirqs, which the other programs on it have a part in.
+    pub(crate) softirq_s_per_mpkt: f64,
+    /// Share of the sent datagrams that never came to the last mile.
+    pub(crate) dropped: f64,
+    /// Bytes of the gateway's memory before the trial, with all clients there, and at the end.
+    pub(crate) memory: [f64; 3],
+    /// What the clients have seen.
+    pub(crate) seen: Seen,
+}
+
+/// A peer; ends when it is dropped.
+struct Peer {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Peer {
+    fn start(
+        network: &Network,
+        place: Place,
+        role: &str,
+        arguments: &[String],
+    ) -> Result<Self, Box<dyn Error>> {
+        let mut process = network
+            .command(place, std::env::current_exe()?)
+            .arg(role)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = process.stdout.take().ok_or("a peer without output")?;
+        Ok(Self { process, lines: BufReader::new(output).lines() })
+    }
+
+    fn next_line(&mut self) -> Result<String, Box<dyn Error>> {
+        Ok(self.lines.next().ok_or("a peer has ended too soon; its reason is above")??)
+    }
+
+    fn expect(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
+        let said = self.next_line()?;
+        if said == line { Ok(()) } else { Err(format!("a peer says {said:?} instead of {line:?}").into()) }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs a trial through a gateway that is there already.
+pub(crate) fn run(
+    network: &Network,
+    gateway: &Gateway,
+    kind: Kind,
+    trial: &Trial,
+    interrupt: &Interrupt,
+) -> Result<Outcome, Box<dyn Error>> {
+    interrupt.check()?;
+    let many = trial.sessions > 1;
+    let pause = if many { 2.0 } else { 0.1 };
+    let limit = trial.seconds + pause + if many { 40.0 } else { 15.0 };
+    let mut common = vec![
+        format!("--size={}", trial.size),
+        format!("--batch={}", trial.batch),
+        format!("--rate={}", trial.rate),
+        format!("--seconds={}", trial.seconds),
+        format!("--sessions={}", trial.sessions),
+        format!("--pause={pause}"),
+        format!("--limit={limit}"),
+        format!("--loss={}", trial.loss),
+    ];
+    common.extend(trial.upload.then(|| "--upload".to_owned()));
+    common.extend(trial.assist.then(|| "--assist".to_owned()));
+    let at = |address: String| [&[format!("--address={address}")], &common[..]].concat();
+
+    let before = gateway.memory();
+    let mut server = Peer::start(network, Place::Server, "server", &at(format!("{SERVER}:{SERVER_PORT}")))?;
+    server.expect(LISTENING)?;
+    let mut client = Peer::start(network, Place::Client, "client", &at(kind.address()))?;
+    let mut cpu = gateway.cpu_seconds();
+    server.expect(COMPLETE)?;
+    let with_clients = gateway.memory();
+    server.expect(BEGUN)?;
+    if !trial.upload {
+        cpu = gateway.cpu_seconds();
+    }
+    let softirq = softirq_seconds();
+    let served: Served = serde_json::from_str(&server.next_line()?)?;
+    let seen: Seen = serde_json::from_str(&client.next_line()?)?;
+    let cpu = gateway.cpu_seconds() - cpu;
+    let softirq = softirq_seconds() - softirq;
+    let memory = [before, with_clients, gateway.memory()];
+    interrupt.check()?;
+
+    let (datagrams, seconds, sent) = if trial.upload {
+        (served.received as f64, served.seconds, seen.sent as f64)
+    } else {
+        (seen.received as f64, seen.seconds, served.sent as f64)
+    };
+    if datagrams == 0.0 || seconds == 0.0 {
+        return Err(format!("nothing came through {}", kind.name()).into());
+    }
+    Ok(Outcome {
+        datagrams,
+        kpps: datagrams / seconds / 1e3,
+        gbps: datagrams * trial.size as f64 * 8.0 / seconds / 1e9,
+        cpu_s_per_mpkt: cpu / datagrams * 1e6,
+        softirq_s_per_mpkt: softirq / datagrams * 1e6,
+        dropped: (1.0 - datagrams / sent).max(0.0),
+        memory,
+        seen,
+    })
+}
+
+/// Seconds that all processors have spent in softirqs.
+fn softirq_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(7)?.parse::<f64>().ok());
+    // The kernel counts in hundredths of a second here, whatever its own tick is.
+    ticks.unwrap_or_default() / 100.0
+}

@@ -1,0 +1,147 @@
+//! What Packrat costs, stage by stage, beside what others cost.
+//!
+//! ```text
+//! packrat-bench [--full] [--only sketches,engine,forwarding,scale] [--json target/bench/summary.json]
+//! ```
+//!
+//! Prints Markdown tables with ratios first, and writes every figure under a flat key. What can't be measured here (no root, no
+//! valgrind, no Envoy) is skipped with a line that says why. Ctrl-C ends it in order.
+#![forbid(unsafe_code)]
+
+mod callgrind;
+mod engine;
+mod forwarding;
+mod interrupt;
+mod machine;
+mod peer;
+mod scale;
+mod sketches;
+mod summary;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use interrupt::Interrupt;
+use summary::Summary;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Insertion and decoding of sketches.
+    Sketches,
+    /// The engine per stage, without sockets.
+    Engine,
+    /// The gateways side by side over network namespaces.
+    Forwarding,
+    /// Many sessions.
+    Scale,
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "packrat-bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    role: Option<Role>,
+
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+
+    /// The whole matrix, about an hour; otherwise what the targets are about, within ten minutes.
+    #[arg(long)]
+    full: bool,
+
+    /// Where the figures go; the report goes beside it.
+    #[arg(long, default_value = "target/bench/summary.json")]
+    json: PathBuf,
+}
+
+/// What the program starts itself as.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// A workload whose instructions are counted.
+    #[command(hide = true)]
+    Workload {
+        /// "symbols", "sums", "engine" or "sessions".
+        kind: String,
+        /// Capacity, or bytes and loss, and a count.
+        numbers: Vec<f64>,
+    },
+    /// The server of a measured flow.
+    #[command(hide = true)]
+    Server(peer::Arguments),
+    /// The client of a measured flow.
+    #[command(hide = true)]
+    Client(peer::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match &arguments.role {
+        Some(Role::Workload { kind, numbers }) => workload(kind, numbers),
+        Some(Role::Server(peer)) => peer::serve(peer),
+        Some(Role::Client(peer)) => peer::receive(peer),
+        None => measure(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("packrat-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn workload(kind: &str, numbers: &[f64]) -> Result<(), Box<dyn Error>> {
+    match (kind, numbers) {
+        ("engine", [bytes, loss, turns]) => engine::workload(*bytes as usize, *loss, *turns as usize),
+        ("sessions", [sessions]) => scale::workload(*sessions as usize),
+        ("symbols" | "sums", [capacity, insertions]) => {
+            sketches::workload(kind, *capacity as u8, *insertions as usize);
+            Ok(())
+        }
+        _ => Err(format!("no workload {kind} with {} numbers", numbers.len()).into()),
+    }
+}
+
+fn measure(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let interrupt = Interrupt::listen()?;
+    let mut summary = Summary::default();
+    machine::describe(&mut summary);
+    let counts = match callgrind::is_available() {
+        Ok(()) => true,
+        Err(reason) => {
+            summary.say(&format!("SKIPPED: instruction counts: {reason}"));
+            false
+        }
+    };
+    let result = parts(arguments, &mut summary, counts, &interrupt);
+    summary.write(&arguments.json)?;
+    println!("\nAll figures: {}", arguments.json.display());
+    result
+}
+
+fn parts(
+    arguments: &Arguments,
+    summary: &mut Summary,
+    counts: bool,
+    interrupt: &Interrupt,
+) -> Result<(), Box<dyn Error>> {
+    let wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
+    if wanted(Part::Sketches) {
+        sketches::run(summary, counts, interrupt)?;
+    }
+    if wanted(Part::Engine) {
+        engine::run(summary, counts, interrupt)?;
+    }
+    if wanted(Part::Forwarding) {
+        forwarding::run(summary, arguments.full, interrupt)?;
+    }
+    if wanted(Part::Scale) {
+        scale::run(summary, arguments.full, interrupt)?;
+    }
+    Ok(())
+}

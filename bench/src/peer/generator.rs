@@ -1,0 +1,139 @@
+//! Sends datagrams: at a rate, or as fast as they come through.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use packrat_dataplane::socket::{Destination, Ecn, Family, Offload, Piece, Sender};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::datagram::{self, Purpose};
+
+/// Bytes under way at most when datagrams are sent as fast as they come through.
+const WINDOW_BYTES: usize = 2 << 20;
+/// When no feedback comes for this long, what was under way is lost.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// What was missed by more than this is not made up for.
+const LARGEST_DEBT: Duration = Duration::from_millis(20);
+
+/// How datagrams are sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pattern {
+    /// Bytes of a datagram.
+    pub(crate) size: usize,
+    /// Datagrams of one send call; more than one by segmentation offload.
+    pub(crate) batch: usize,
+    /// Datagrams per second, all receivers together; 0: as fast as they come through.
+    pub(crate) rate: f64,
+    /// For how long.
+    pub(crate) duration: Duration,
+}
+
+/// Feedback asks for how many datagrams at most may pass until the next one.
+pub(crate) fn feedback_interval(size: usize) -> u64 {
+    (WINDOW_BYTES / size / 8).clamp(1, 512) as u64
+}
+
+/// One receiver.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
+    pub(crate) next: u64,
+    /// It has come up to here.
+    pub(crate) acknowledged: u64,
+}
+
+/// Sends to the receivers in turn, and then says that this is the end. `feedback` reads what has come in and says so; returns how many were sent.
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    connected: bool,
+    pattern: &Pattern,
+    receivers: &mut [Receiver],
+    mut feedback: impl FnMut(&mut [Receiver]),
+) -> u64 {
+    let Pattern { size, batch, rate, duration } = *pattern;
+    let mut buffer = vec![0x5a; size * batch];
+    let (mut sender, offload) = (Sender::default(), Offload::default());
+    let window = (WINDOW_BYTES / size).clamp(2 * batch, 4096) as u64;
+    let begun = Instant::now();
+    let mut due = begun;
+    let mut turn = 0;
+    let mut sent = 0;
+    while begun.elapsed() < duration && !receivers.is_empty() {
+        let index = turn % receivers.len();
+        turn += 1;
+        if rate > 0.0 {
+            pause_until(&mut due, Duration::from_secs_f64(batch as f64 / rate));
+        } else {
+            wait_for_window(socket, receivers, index, window, &mut feedback);
+        }
+        let receiver = &mut receivers[index];
+        let now = datagram::now();
+        for bytes in buffer.chunks_exact_mut(size) {
+            datagram::write(bytes, Purpose::Data, receiver.next, now);
+            receiver.next += 1;
+        }
+        let destination = destination(receiver.address, connected);
+        let piece = Piece { data: &buffer, segment_size: size, ecn: Ecn::NOT_CAPABLE };
+        sent += sender.send(socket, &offload, &destination, &[piece]).datagrams;
+    }
+    // What is under way comes before the end.
+    std::thread::sleep(Duration::from_millis(50));
+    for receiver in receivers.iter() {
+        let mut end = [0; datagram::SHORTEST];
+        datagram::write(&mut end, Purpose::End, receiver.next, datagram::now());
+        let piece = Piece::single(&end, Ecn::NOT_CAPABLE);
+        sender.send(socket, &offload, &destination(receiver.address, connected), &[piece]);
+    }
+    sent
+}
+
+fn destination(address: SocketAddr, connected: bool) -> Destination {
+    Destination {
+        address: (!connected).then_some(address),
+        source: None,
+        family: Family::of(&address),
+        leaves_as_v4: address.is_ipv4(),
+        may_wait: true,
+    }
+}
+
+/// Sleeps until the next batch is due; when that was missed by far, begins anew.
+fn pause_until(due: &mut Instant, interval: Duration) {
+    let now = Instant::now();
+    *due = (*due + interval).max(now.checked_sub(LARGEST_DEBT).unwrap_or(now));
+    if let Some(pause) = due.checked_duration_since(now) {
+        std::thread::sleep(pause);
+    }
+}
+
+fn wait_for_window(
+    socket: BorrowedFd<'_>,
+    receivers: &mut [Receiver],
+    index: usize,
+    window: u64,
+    feedback: &mut impl FnMut(&mut [Receiver]),
+) {
+    let begun = Instant::now();
+    loop {
+        let receiver = &mut receivers[index];
+        if receiver.next < receiver.acknowledged + window {
+            return;
+        }
+        if begun.elapsed() > PATIENCE {
+            receiver.acknowledged = receiver.next;
+            return;
+        }
+        wait_readable(socket, Duration::from_millis(2));
+        feedback(receivers);
+    }
+}
+
+/// Waits until something can be read, at most for `limit`.
+pub(crate) fn wait_readable(socket: BorrowedFd<'_>, limit: Duration) {
+    let socket = socket.as_fd();
+    let mut sources = [PollFd::new(&socket, PollFlags::IN)];
+    let limit = Timespec::try_from(limit).ok();
+    // A signal that interrupts the wait is no error.
+    let _ = rustix::event::poll(&mut sources, limit.as_ref());
+}

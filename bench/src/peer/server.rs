@@ -1,0 +1,151 @@
+//! The server: a generator, or a sink.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::io::Write as _;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use packrat_dataplane::socket::{ReceiveBatch, listener_options};
+use serde::{Deserialize, Serialize};
+
+use super::datagram::{self, Purpose};
+use super::generator::{self, Pattern, Receiver, feedback_interval, wait_readable};
+
+/// What the server does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Service {
+    /// Where it listens.
+    pub(crate) listen: SocketAddr,
+    /// How many clients it waits for.
+    pub(crate) sessions: usize,
+    /// What it sends.
+    pub(crate) pattern: Pattern,
+    /// How long it waits before, once all clients are there.
+    pub(crate) pause: Duration,
+    /// Whether it is the clients who send.
+    pub(crate) upload: bool,
+    /// After this it ends in any case.
+    pub(crate) limit: Duration,
+}
+
+/// What the server has done.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Served {
+    /// Clients that it knew.
+    pub(crate) sessions: u64,
+    /// Datagrams sent.
+    pub(crate) sent: u64,
+    /// Datagrams received, when it is the clients who send, and seconds between the first and the last.
+    pub(crate) received: u64,
+    pub(crate) seconds: f64,
+}
+
+/// Lines on standard output by which the one who started the server knows how far it is: it listens, all clients are
+/// there, it has begun.
+pub(crate) const LISTENING: &str = "listening";
+pub(crate) const COMPLETE: &str = "complete";
+pub(crate) const BEGUN: &str = "begun";
+
+fn say(line: &str) {
+    println!("{line}");
+    // Who reads it has ended when this fails, and then nobody is to be told.
+    let _ = std::io::stdout().flush();
+}
+
+/// Serves until everything was sent.
+pub(crate) fn run(service: &Service) -> Result<Served, Box<dyn Error>> {
+    let socket = UdpSocket::bind(service.listen)?;
+    listener_options(socket.as_fd(), true)?;
+    say(LISTENING);
+    if service.upload {
+        return Ok(receive(&socket, service));
+    }
+    let begun = Instant::now();
+    let mut batch = ReceiveBatch::new(32);
+    let mut places: HashMap<SocketAddr, usize> = HashMap::new();
+    let mut receivers = Vec::new();
+    while receivers.len() < service.sessions {
+        if begun.elapsed() > service.limit {
+            return Err(format!("only {} of {} clients have come", receivers.len(), service.sessions).into());
+        }
+        wait_readable(socket.as_fd(), Duration::from_millis(50));
+        if batch.receive(socket.as_fd()).is_err() {
+            continue;
+        }
+        for address in batch.messages().filter_map(|message| message.source) {
+            places.entry(address).or_insert_with(|| {
+                receivers.push(Receiver { address, next: 0, acknowledged: 0 });
+                receivers.len() - 1
+            });
+        }
+    }
+    say(COMPLETE);
+    std::thread::sleep(service.pause);
+    say(BEGUN);
+    let sent = generator::send(socket.as_fd(), false, &service.pattern, &mut receivers, |receivers| {
+        while batch.receive(socket.as_fd()).is_ok() {
+            for message in batch.messages() {
+                let place = message.source.and_then(|source| places.get(&source));
+                let Some(receiver) = place.and_then(|place| receivers.get_mut(*place)) else { continue };
+                for bytes in message.datagrams() {
+                    if let Some((Purpose::Feedback, number, _)) = datagram::read(bytes) {
+                        receiver.acknowledged = receiver.acknowledged.max(number);
+                    }
+                }
+            }
+        }
+    });
+    Ok(Served { sessions: receivers.len() as u64, sent, ..Served::default() })
+}
+
+/// Counts what clients send.
+fn receive(socket: &UdpSocket, service: &Service) -> Served {
+    let begun = Instant::now();
+    let mut batch = ReceiveBatch::new(32);
+    let mut served = Served { sessions: 1, ..Served::default() };
+    let (mut first, mut last, mut reported) = (None, Instant::now(), 0);
+    let interval = feedback_interval(service.pattern.size);
+    while begun.elapsed() < service.limit {
+        wait_readable(socket.as_fd(), Duration::from_millis(50));
+        if batch.receive(socket.as_fd()).is_err() {
+            continue;
+        }
+        for message in batch.messages() {
+            let (mut highest, mut ended) = (0, false);
+            for bytes in message.datagrams() {
+                match datagram::read(bytes) {
+                    Some((Purpose::Data, number, _)) => {
+                        served.received += 1;
+                        highest = number + 1;
+                    }
+                    Some((Purpose::End, ..)) => ended = true,
+                    _ => {}
+                }
+            }
+            if ended {
+                served.seconds = first.map_or(0.0, |first| last.duration_since(first).as_secs_f64());
+                return served;
+            }
+            if highest > 0 {
+                if first.is_none() {
+                    say(COMPLETE);
+                    say(BEGUN);
+                }
+                last = Instant::now();
+                first.get_or_insert(last);
+            }
+            if highest >= reported + interval
+                && let Some(source) = message.source
+            {
+                reported = highest;
+                let mut feedback = [0; datagram::SHORTEST];
+                datagram::write(&mut feedback, Purpose::Feedback, highest, datagram::now());
+                // The next one says more.
+                let _ = socket.send_to(&feedback, source);
+            }
+        }
+    }
+    served
+}
