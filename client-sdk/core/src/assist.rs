@@ -26,6 +26,8 @@ const LIMITS: SketchLimits =
     SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
 /// Differences that the holes do not explain: datagrams that came after the gateway had given them up, or that carry no packet number.
 const UNEXPLAINED: u64 = 1;
+/// The same for a selective client, beside what is lost behind its newest datagram and which the gateway knows by its age.
+const UNEXPLAINED_SELECTIVE: u64 = 3;
 /// While datagrams arrive, the gateway is asked for an echo this often.
 const ECHO_INTERVAL: Duration = Duration::from_millis(150);
 /// An echo is overdue after a round trip with its variation and this.
@@ -99,6 +101,8 @@ pub struct Assist {
     last_material: Option<Material>,
     /// Whether the transport tells packet numbers; otherwise the last datagram counts as the newest.
     knows_packet_numbers: bool,
+    /// Packet numbers below this one are announced to the gateway as missing without anything newer having arrived.
+    overdue_below: u64,
     /// Sealed messages that are sent before anything else.
     urgent: VecDeque<Vec<u8>>,
     closed: bool,
@@ -119,6 +123,7 @@ impl Assist {
             limits: LIMITS,
             maximum_hold: if config.hold { config.maximum_hold } else { Duration::ZERO },
             token: config.token.clone(),
+            live: config.live,
         };
         let (nonce, seed) = attempt(&mut random);
         Self {
@@ -130,6 +135,7 @@ impl Assist {
             path: PathEstimate::new(),
             last_material: None,
             knows_packet_numbers: false,
+            overdue_below: 0,
             urgent: VecDeque::new(),
             closed: false,
             losses: 0,
@@ -182,10 +188,29 @@ impl Assist {
                 // Most likely a repair: the gateway is at work, whatever became of the echoes.
                 session.unanswered = 0;
             }
-            if arrival.opened_hole {
+            // What was announced as overdue is asked for already.
+            if arrival.opened_hole && packet_number > self.overdue_below {
                 session.scheduler.on_urgent(now);
             }
         }
+    }
+
+    /// By its sender's clock a packet should be here by now, and nothing newer has come that would show the hole: the gateway is told
+    /// at once. For live streams: the gateway takes what it forwarded more than a round trip before the eACK for missing.
+    pub fn on_overdue(&mut self, packet_number: u64, now: Timestamp) {
+        self.overdue_below = self.overdue_below.max(packet_number + 1);
+        if let Some(session) = &mut self.session {
+            session.scheduler.on_urgent(now);
+        }
+    }
+
+    /// Whether a missing packet is waited for: the gateway may still repair it, so that its sender need not know yet.
+    pub fn is_awaited(&self, packet_number: u64) -> bool {
+        self.hold.is_held(packet_number)
+    }
+
+    fn is_selective(&self) -> bool {
+        self.config.live.is_some_and(|live| live.selective)
     }
 
     /// The key phase (RFC 9001 section 6) that the transport uses now, in which the packet came whose number is passed to
@@ -247,7 +272,7 @@ impl Assist {
         }
         self.stats.sessions += 1;
         self.stats.gateway_key = Some(established.gateway_key);
-        let mut scheduler = Scheduler::default();
+        let mut scheduler = Scheduler::new(self.is_selective());
         // The first eACK tells the gateway at once where the client's set begins.
         scheduler.on_urgent(now);
         self.session = Some(Box::new(Session {
@@ -388,13 +413,17 @@ impl Assist {
     }
 
     fn poll_eack(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        let selective = self.is_selective();
         let session = self.session.as_mut()?;
         let held = self.hold.held();
         if session.scheduler.due(held > 0, self.path.round_trip())? > now {
             return None;
         }
-        let expected =
-            usize::try_from(self.hold.expected_missing(&self.path, now) + UNEXPLAINED).unwrap_or(usize::MAX);
+        let overdue =
+            self.hold.received().last().map_or(0, |last| self.overdue_below.saturating_sub(last + 1));
+        let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED };
+        let expected = self.hold.expected_missing(&self.path, now) + overdue + unexplained;
+        let expected = usize::try_from(expected).unwrap_or(usize::MAX);
         session.wanted = session.wanted.filter(|(_, until)| now < *until);
         let sized = session.recorder.encoding_for(expected);
         let wanted = session.wanted.map(|(wanted, _)| wanted);

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use packrat_wire::handshake::Live;
 use packrat_wire::identifier::IdentifierScheme;
 
 /// What an application may set.
@@ -17,6 +18,8 @@ pub struct ClientConfig {
     pub scheme: IdentifierScheme,
     /// The permission that the gateway's token endpoint has issued, where one is asked for; empty: none.
     pub token: Vec<u8>,
+    /// For the receiver of a live stream: when eACKs are sent, and until when a repair is of use.
+    pub live: Option<Live>,
 }
 
 impl Default for ClientConfig {
@@ -27,6 +30,7 @@ impl Default for ClientConfig {
             gateway_key: None,
             scheme: IdentifierScheme::Trailer,
             token: Vec::new(),
+            live: None,
         }
     }
 }

@@ -264,6 +264,11 @@ impl Hold {
         }
     }
 
+    /// Whether this packet number is missing and being waited for.
+    pub(crate) fn is_held(&self, number: u64) -> bool {
+        self.holes.containing(number).is_some_and(|hole| hole.state == State::Held)
+    }
+
     /// Missing packet numbers that are being waited for.
     pub(crate) fn held(&self) -> u64 {
         self.holes.held()

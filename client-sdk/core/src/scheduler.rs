@@ -14,9 +14,14 @@ const HOLE_INTERVAL: Duration = Duration::from_millis(1);
 const OPEN_HOLE_INTERVAL: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(4)..=Duration::from_millis(30);
 
+/// A selective client that misses nothing says so this often: the gateway need not remember more than this.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
 /// Decides when the next eACK is due.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
+    /// eACKs are sent for holes only (paper section 5.2).
+    selective: bool,
     unreported: u32,
     first_unreported: Option<Timestamp>,
     at_once: Option<Timestamp>,
@@ -24,6 +29,10 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
+    pub(crate) fn new(selective: bool) -> Self {
+        Self { selective, ..Self::default() }
+    }
+
     /// A datagram was recorded, new or a duplicate (which says that the gateway is in doubt).
     pub(crate) fn on_datagram(&mut self, now: Timestamp) {
         self.unreported += 1;
@@ -43,8 +52,9 @@ impl Scheduler {
 
     /// When the next eACK is due. `open_holes`: whether something is being waited for; `round_trip`: of the last mile.
     pub(crate) fn due(&self, open_holes: bool, round_trip: Option<Duration>) -> Option<Timestamp> {
-        let by_count = if self.unreported >= EVERY_DATAGRAMS { self.first_unreported } else { None };
-        let by_time = self.first_unreported.map(|at| at + EVERY);
+        let enough = self.unreported >= EVERY_DATAGRAMS && !self.selective;
+        let by_count = if enough { self.first_unreported } else { None };
+        let by_time = self.first_unreported.map(|at| at + if self.selective { KEEP_ALIVE } else { EVERY });
         let by_hole = self.last_sent.filter(|_| open_holes).map(|at| {
             let (low, high) = (*OPEN_HOLE_INTERVAL.start(), *OPEN_HOLE_INTERVAL.end());
             at + round_trip.unwrap_or(high).clamp(low, high)
@@ -54,7 +64,7 @@ impl Scheduler {
 
     /// An eACK was sent.
     pub(crate) fn on_sent(&mut self, now: Timestamp) {
-        *self = Self { last_sent: Some(now), ..Self::default() };
+        *self = Self { selective: self.selective, last_sent: Some(now), ..Self::default() };
     }
 }
 
@@ -88,6 +98,20 @@ mod tests {
         scheduler.on_sent(at(5000));
         scheduler.on_urgent(at(5100));
         assert_eq!(scheduler.due(false, None), Some(at(6000)));
+    }
+
+    #[test]
+    fn a_selective_client_speaks_for_holes_and_seldom_otherwise() {
+        let mut scheduler = Scheduler::new(true);
+        for _ in 0..1000 {
+            scheduler.on_datagram(at(1000));
+        }
+        assert_eq!(scheduler.due(false, None), Some(at(1000) + KEEP_ALIVE));
+        scheduler.on_urgent(at(2000));
+        assert_eq!(scheduler.due(false, None), Some(at(2000)));
+        scheduler.on_sent(at(2000));
+        scheduler.on_datagram(at(3000));
+        assert_eq!(scheduler.due(false, None), Some(at(3000) + KEEP_ALIVE));
     }
 
     #[test]

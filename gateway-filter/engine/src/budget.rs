@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 const FLOW_BURST: f64 = 64.0 * 1024.0;
 /// The same for all flows of a gateway together.
 const GATEWAY_BURST: i64 = 4 << 20;
+/// What of it downloads leave to live streams, whose repairs can't wait.
+const LIVE_RESERVE: i64 = GATEWAY_BURST / 4;
 
 /// Bytes of repairs that one flow may still send.
 #[derive(Debug)]
@@ -58,14 +60,14 @@ impl GatewayBudget {
         });
     }
 
-    /// Takes `bytes` from both budgets, or from neither.
-    pub(crate) fn take(&self, flow: &mut FlowBudget, bytes: usize) -> bool {
-        let cost = bytes as i64;
+    /// Takes `bytes` from both budgets, or from neither. `live`: for a live stream, which may take the last of it.
+    pub(crate) fn take(&self, flow: &mut FlowBudget, bytes: usize, live: bool) -> bool {
+        let (cost, reserve) = (bytes as i64, if live { 0 } else { LIVE_RESERVE });
         let granted = flow.allows(bytes)
             && self
                 .tokens
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tokens| {
-                    (tokens >= cost).then_some(tokens - cost)
+                    (tokens >= cost + reserve).then_some(tokens - cost)
                 })
                 .is_ok();
         if granted {
@@ -88,7 +90,7 @@ mod tests {
             forwarded += 1200;
             flow.earn(1200);
             gateway.earn(1200);
-            while gateway.take(&mut flow, 1200) {
+            while gateway.take(&mut flow, 1200, false) {
                 repaired += 1200;
             }
         }
@@ -97,12 +99,26 @@ mod tests {
     }
 
     #[test]
+    fn downloads_leave_something_to_live_streams() {
+        let gateway = GatewayBudget::new(0.0);
+        let drain = |live| {
+            let mut taken = 0usize;
+            while gateway.take(&mut FlowBudget::new(0.0), 1000, live) {
+                taken += 1000;
+            }
+            taken as i64
+        };
+        assert!((GATEWAY_BURST - LIVE_RESERVE - drain(false)).abs() <= 1000);
+        assert!((LIVE_RESERVE - drain(true)).abs() <= 1000);
+    }
+
+    #[test]
     fn a_refusal_takes_nothing() {
         let gateway = GatewayBudget::new(0.0);
         let mut flow = FlowBudget::new(0.0);
-        assert!(!gateway.take(&mut flow, 1 << 20));
-        assert!(gateway.take(&mut flow, 60_000));
+        assert!(!gateway.take(&mut flow, 1 << 20, false));
+        assert!(gateway.take(&mut flow, 60_000, false));
         let mut other = FlowBudget::new(0.0);
-        assert!(gateway.take(&mut other, 60_000), "one flow's refusal cost another's budget");
+        assert!(gateway.take(&mut other, 60_000, false), "one flow's refusal cost another's budget");
     }
 }

@@ -13,6 +13,9 @@ pub struct GatewayConfig {
     pub cache_bytes_total: usize,
     /// Repairs as a share of the forwarded bytes (0.25 = 25 %), per flow and for all flows together.
     pub repair_budget: f64,
+    /// Second copies that thin live streams get at once where a repair comes too late for their receiver's buffer, as a share of the
+    /// forwarded bytes of such a stream; 0: none.
+    pub early_copies: f64,
     /// Probability with which a repaired datagram may still be missing when it is needed.
     pub residual_loss_target: f64,
     /// Flows that may be assisted at the same time.
@@ -32,6 +35,7 @@ impl Default for GatewayConfig {
             cache_bytes_per_flow: 1 << 20,
             cache_bytes_total: 256 << 20,
             repair_budget: 0.25,
+            early_copies: 0.5,
             residual_loss_target: 1e-5,
             maximum_sessions: 100_000,
             sessions_per_source: 4096,

@@ -77,6 +77,10 @@ counters! {
         repairs_evicted,
         /// Repairs put off because the budget was used up.
         budget_refusals,
+        /// Second copies of thin live streams' datagrams, sent at once because a repair would come too late.
+        early_copies,
+        /// Bytes of them.
+        early_copy_bytes,
         /// Datagrams sent again because a flow went quiet with its tail unacknowledged.
         tail_probes,
         /// Identifiers that only the client had and nothing explains.

@@ -75,6 +75,7 @@ impl Flow {
                 limits: wishes.limits.within(LIMITS),
                 cache_bytes: u32::try_from(gateway.config.cache_bytes_per_flow).unwrap_or(u32::MAX),
                 secret,
+                stream: None,
             }
         });
         let Ok((established, wishes, noise)) = answered else {
@@ -83,7 +84,7 @@ impl Flow {
         let mut init_ack = Vec::new();
         Control::InitAck { nonce: begin.nonce, noise: &noise }.encode(&mut init_ack);
         out.send(|bytes| bytes.extend_from_slice(&init_ack));
-        let session = Box::new(Session::new(share, established, wishes.maximum_hold, now));
+        let session = Box::new(Session::new(share, established, &wishes, now));
         let begun = Assisted { session, nonce: begin.nonce, init_ack, since: now };
         if self.assisted.is_some() {
             self.pending = Some(begun);

@@ -14,7 +14,9 @@ use crate::cache::{Cache, Span};
 /// Entries kept after their fate is known.
 const SETTLED_ENTRIES: usize = 2048;
 /// Entries kept at all; what is older is forgotten even when the client never spoke of it.
-const MAXIMUM_ENTRIES: usize = 16_384;
+pub(crate) const MAXIMUM_ENTRIES: usize = 16_384;
+/// The same for a client that speaks only when something is missing: it never speaks of most of them.
+pub(crate) const SELECTIVE_ENTRIES: usize = 4096;
 
 /// Memory of one entry with its place in the index.
 const ENTRY_BYTES: usize = 56;
@@ -54,6 +56,8 @@ pub(crate) struct History {
     first_cached: u64,
     index: HashMap<Identifier, u64, BuildHasherDefault<IdentifierHasher>>,
     cache: Cache,
+    /// Entries kept at all.
+    maximum: usize,
 }
 
 /// Outcome of [`History::push`].
@@ -68,13 +72,14 @@ pub(crate) enum Pushed {
 }
 
 impl History {
-    pub(crate) fn new(cache_bytes: usize) -> Self {
+    pub(crate) fn new(cache_bytes: usize, maximum: usize) -> Self {
         Self {
             entries: VecDeque::new(),
             first: 0,
             first_cached: 0,
             index: HashMap::default(),
             cache: Cache::new(cache_bytes),
+            maximum,
         }
     }
 
@@ -171,7 +176,7 @@ impl History {
     pub(crate) fn trim(&mut self, mut forget: impl FnMut(u64, &Entry)) {
         while let Some(entry) = self.entries.front() {
             let settled = matches!(entry.fate, Fate::Received | Fate::GivenUp);
-            let limit = if settled { SETTLED_ENTRIES } else { MAXIMUM_ENTRIES };
+            let limit = if settled { SETTLED_ENTRIES } else { self.maximum };
             if self.entries.len() <= limit {
                 break;
             }
@@ -251,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_oldest_bytes_go_first_and_their_identifiers_stay() {
-        let mut history = History::new(10_000);
+        let mut history = History::new(10_000, MAXIMUM_ENTRIES);
         for number in 0..20 {
             assert_eq!(push(&mut history, number, 1000), Pushed::Cached);
         }
@@ -263,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_datagram_larger_than_the_cache_evicts_nothing() {
-        let mut history = History::new(10_000);
+        let mut history = History::new(10_000, MAXIMUM_ENTRIES);
         push(&mut history, 1, 5000);
         assert_eq!(push(&mut history, 2, 20_000), Pushed::Uncached);
         assert!(history.bytes(0).is_some());
@@ -271,7 +276,7 @@ mod tests {
 
     #[test]
     fn duplicates_are_not_recorded() {
-        let mut history = History::new(10_000);
+        let mut history = History::new(10_000, MAXIMUM_ENTRIES);
         push(&mut history, 1, 100);
         assert_eq!(push(&mut history, 1, 100), Pushed::Duplicate);
         assert_eq!(history.next(), 1);
@@ -279,7 +284,7 @@ mod tests {
 
     #[test]
     fn old_entries_are_forgotten_settled_ones_sooner() {
-        let mut history = History::new(1 << 20);
+        let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
         for number in 0..40_000u64 {
             push(&mut history, number, 10);
             if number < 10_000

@@ -18,6 +18,7 @@
 //! - `session`: the reconciliation of one assisted flow (paper section 3)
 //! - `history`, `cache`: forwarding order, identifier index, ring of bytes
 //! - `repair`, `budget`: when to repair and how much
+//! - `live`: what is different for live streams
 //!
 //! Whatever goes wrong in here, plain forwarding goes on: it never asks this crate for permission.
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ mod event;
 mod flow;
 mod gateway;
 mod history;
+mod live;
 mod outbox;
 mod repair;
 mod session;

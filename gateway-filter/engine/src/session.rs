@@ -29,7 +29,7 @@ use packrat_eack::{
     Decoder, EncodedPrefix, Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchLimits,
 };
 use packrat_estimate::{PathEstimate, Timestamp};
-use packrat_wire::handshake::{Established, Terms};
+use packrat_wire::handshake::{Established, Terms, Wishes};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals, is_newer_epoch};
 use packrat_wire::seal::{OVERHEAD, OpenError, Opener, Sealer};
@@ -38,7 +38,8 @@ use crate::budget::FlowBudget;
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::event::{Event, Side};
 use crate::flow::{Elsewhere, Share};
-use crate::history::{Fate, History, Pushed};
+use crate::history::{Fate, History, MAXIMUM_ENTRIES, Pushed, SELECTIVE_ENTRIES};
+use crate::live::LiveStream;
 use crate::outbox::Outbox;
 use crate::repair::{Decision, Repair, copies};
 
@@ -97,6 +98,8 @@ pub(crate) struct Session {
     scheme: IdentifierScheme,
     key: IdentifierKey,
     maximum_hold: Duration,
+    /// The client receives a live stream.
+    live: Option<LiveStream>,
 
     history: History,
     sketch: Sketch,
@@ -154,15 +157,13 @@ impl core::fmt::Debug for Session {
 }
 
 impl Session {
-    pub(crate) fn new(
-        share: Share,
-        established: Established,
-        maximum_hold: Duration,
-        now: Timestamp,
-    ) -> Self {
+    pub(crate) fn new(share: Share, established: Established, wishes: &Wishes, now: Timestamp) -> Self {
         let terms = established.terms;
+        let live = wishes.live.map(LiveStream::new);
+        let selective = live.as_ref().is_some_and(LiveStream::is_selective);
+        let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
         Self {
-            history: History::new(share.gateway().config.cache_bytes_per_flow),
+            history: History::new(share.gateway().config.cache_bytes_per_flow, entries),
             sketch: Sketch::new(terms.sketch_key(), terms.limits),
             decoder: Decoder::new(),
             terms,
@@ -175,7 +176,8 @@ impl Session {
             key: terms.identifier_key(),
             sealer: established.sealer,
             opener: established.opener,
-            maximum_hold,
+            maximum_hold: wishes.maximum_hold,
+            live,
             epoch: 0,
             anchored: false,
             horizon: 0,
@@ -251,10 +253,16 @@ impl Session {
             }
         }
         self.budget.earn(datagram.len());
+        if let Some(live) = &mut self.live {
+            let share = self.share.gateway().config.early_copies;
+            live.on_forward(self.history.next() - 1, datagram.len(), share, &self.path, now);
+        }
         self.forwarded_since_eack += datagram.len() as u64;
         self.last_forward = now;
         self.probes = 0;
-        self.probe_at = Some(now + self.probe_delay());
+        if !self.live.as_ref().is_some_and(LiveStream::is_selective) {
+            self.probe_at = Some(now + self.probe_delay());
+        }
         self.trim();
         self.shrink_at.get_or_insert(now + SHRINK_INTERVAL);
         if self.history.memory().abs_diff(self.share.held()) > SHARE_STEP {
@@ -400,7 +408,7 @@ impl Session {
         if let Some(newest) = newest {
             self.measure(newest, eack.newest_age, now);
         }
-        self.advance_horizon(newest);
+        self.advance_horizon(newest.max(self.known_by_time(now)));
         match self.decode(eack, now) {
             Some(()) => {
                 self.newest_eack = Some(counter);
@@ -499,6 +507,14 @@ impl Session {
             self.path.on_round_trip(now.saturating_since(entry.forwarded_at).saturating_sub(age));
             self.measured = Some(newest);
         }
+    }
+
+    /// The newest datagram of which a selective client's eACK that arrives now must have known.
+    fn known_by_time(&self, now: Timestamp) -> Option<u64> {
+        let until = self.live.as_ref()?.known_until(&self.path, now)?;
+        let after =
+            |sequence: &u64| self.history.get(*sequence).is_some_and(|entry| entry.forwarded_at > until);
+        (self.horizon..self.history.next()).rev().find(|sequence| !after(sequence))
     }
 
     /// Inserts everything up to the client's newest datagram into the sketch. Idempotent, so that a failed decode does no harm.
@@ -649,7 +665,12 @@ impl Session {
                 self.give_up(sequence);
                 continue;
             }
-            match repair.decide(newest, &self.path, self.maximum_hold, now) {
+            let late = match (&self.live, self.history.get(sequence)) {
+                (Some(live), Some(entry)) => live.is_late(entry.forwarded_at, now),
+                _ => false,
+            };
+            let decision = repair.decide(newest, &self.path, self.maximum_hold, now);
+            match if late { Decision::GiveUp } else { decision } {
                 Decision::Wait => {}
                 Decision::GiveUp => {
                     counters.repairs_late += 1;
@@ -680,7 +701,7 @@ impl Session {
     ) -> bool {
         let Some((first, second)) = self.history.bytes(sequence) else { return false };
         let length = first.len() + second.len();
-        if !self.share.gateway().budget.take(&mut self.budget, length) {
+        if !self.share.gateway().budget.take(&mut self.budget, length, self.live.is_some()) {
             counters.budget_refusals += 1;
             return false;
         }
@@ -792,14 +813,18 @@ impl Session {
     }
 
     fn schedule_probe(&mut self, now: Timestamp) {
-        let tail = self.anchored && (self.horizon < self.history.next() || !self.missing.is_empty());
+        // A selective client is silent as long as it misses nothing: its silence says nothing.
+        let silent = !self.live.as_ref().is_some_and(LiveStream::is_selective);
+        let unspoken = silent && self.horizon < self.history.next();
+        let tail = self.anchored && (unspoken || !self.missing.is_empty());
         self.probe_at = (tail && self.probes < MAXIMUM_PROBES)
             .then(|| (self.last_forward + self.probe_delay()).max(now + MINIMUM_PROBE_DELAY / 2));
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         let copy = self.copies.front().map(|(at, _)| *at);
-        [copy, self.probe_at, self.shrink_at].into_iter().flatten().min()
+        let early = self.live.as_ref().and_then(LiveStream::next_timeout);
+        [copy, early, self.probe_at, self.shrink_at].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, counters: &mut FlowCounters, out: &mut Outbox) {
@@ -812,6 +837,7 @@ impl Session {
                 self.send_repair(sequence, now, counters, out);
             }
         }
+        self.send_early_copies(now, counters, out);
         if self.shrink_at.is_some_and(|at| at <= now) {
             if now.saturating_since(self.last_forward) >= QUIET {
                 self.forget_bytes();
@@ -822,6 +848,22 @@ impl Session {
         }
         if self.probe_at.is_some_and(|at| at <= now) {
             self.probe(now, counters, out);
+        }
+    }
+
+    /// Sends the second copies of a thin stream that are due, unless the client has spoken meanwhile.
+    fn send_early_copies(&mut self, now: Timestamp, counters: &mut FlowCounters, out: &mut Outbox) {
+        let Some(live) = &mut self.live else { return };
+        while let Some(sequence) = live.take_due(now) {
+            let unknown = self.history.get(sequence).is_some_and(|entry| entry.fate == Fate::Unknown);
+            if let Some((first, second)) = self.history.bytes(sequence).filter(|_| unknown) {
+                out.send(|bytes| {
+                    bytes.extend_from_slice(first);
+                    bytes.extend_from_slice(second);
+                });
+                counters.early_copies += 1;
+                counters.early_copy_bytes += (first.len() + second.len()) as u64;
+            }
         }
     }
 

@@ -108,7 +108,8 @@ impl World {
         };
         let limits = SketchLimits { coded_symbols: 191, power_sums: 129 };
         let maximum_hold = Duration::from_millis(120);
-        let wishes = Wishes { scheme: IdentifierScheme::Trailer, limits, maximum_hold, token: Vec::new() };
+        let wishes =
+            Wishes { scheme: IdentifierScheme::Trailer, limits, maximum_hold, token: Vec::new(), live: None };
         let initiator = Initiator::new([1; 32], nonce, wishes, None);
         let noise = initiator.message().expect("the first message");
         Control::Init { nonce, cookie_time, cookie, noise: &noise }.encode(&mut init);

@@ -19,6 +19,8 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 use thiserror::Error;
 
 use crate::codec::{DecodeError, Reader, Write};
+pub use crate::extension::Live;
+use crate::extension::{find_stream, put_stream};
 use crate::identifier::{IdentifierKey, IdentifierScheme};
 use crate::seal::{Opener, Sealer};
 
@@ -56,6 +58,8 @@ pub struct Wishes {
     pub maximum_hold: Duration,
     /// The permission that the gateway's token endpoint has issued; empty: none. At most [`MAXIMUM_TOKEN`] bytes; opaque here.
     pub token: Vec<u8>,
+    /// What the receiver of a live stream asks for; `None`: this is no live stream.
+    pub live: Option<Live>,
 }
 
 /// What the gateway grants.
@@ -71,6 +75,8 @@ pub struct Terms {
     pub cache_bytes: u32,
     /// Keys the sketch and the identifiers.
     pub secret: [u8; 32],
+    /// The client is subscribed to a stream: the secret, the same for all who are, that keys its sketches and identifiers instead.
+    pub stream: Option<[u8; 32]>,
 }
 
 impl Wishes {
@@ -83,6 +89,9 @@ impl Wishes {
         let token = &self.token[..self.token.len().min(MAXIMUM_TOKEN)];
         out.put_u8(token.len() as u8);
         out.extend_from_slice(token);
+        if let Some(live) = &self.live {
+            live.encode(&mut out);
+        }
         out
     }
 
@@ -99,8 +108,8 @@ impl Wishes {
                 }
                 reader.bytes(length)?.to_vec()
             },
+            live: Live::find(reader.rest()),
         };
-        // Later versions may append fields.
         Ok(wishes)
     }
 }
@@ -114,6 +123,9 @@ impl Terms {
         out.put_u8(self.limits.power_sums);
         out.put_u32(self.cache_bytes);
         out.extend_from_slice(&self.secret);
+        if let Some(stream) = &self.stream {
+            put_stream(stream, &mut out);
+        }
         out
     }
 
@@ -125,35 +137,38 @@ impl Terms {
             limits: limits(&mut reader)?,
             cache_bytes: reader.u32()?,
             secret: reader.array()?,
+            stream: find_stream(reader.rest()),
         })
     }
 
-    /// The session's key of the sketches' hash.
+    /// The key of the sketches' hash: the session's, or the stream's.
     pub fn sketch_key(&self) -> SketchKey {
-        let [first, second, ..] = self.derive(b"packrat/1 sketch");
+        let [first, second, ..] = derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/1 sketch");
         SketchKey::new([first, second])
     }
 
-    /// The session's key of the identifier mix.
+    /// The key of the identifier mix: the session's, or the stream's.
     pub fn identifier_key(&self) -> IdentifierKey {
-        let [first, second, third, _] = self.derive(b"packrat/1 identifier");
+        let [first, second, third, _] =
+            derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/1 identifier");
         IdentifierKey::new([first, second, third])
     }
 
     /// The `number`th unpredictable value of a path challenge.
     pub fn path_challenge(&self, number: u64) -> u64 {
-        let [first, ..] = self.derive(&[b"packrat/1 path".as_slice(), &number.to_be_bytes()].concat());
+        let [first, ..] =
+            derive(&self.secret, &[b"packrat/1 path".as_slice(), &number.to_be_bytes()].concat());
         first
     }
+}
 
-    fn derive(&self, label: &[u8]) -> [u64; 4] {
-        let digest = Sha256::new_with_prefix(self.secret).chain_update(label).finalize();
-        let mut words = [0; 4];
-        for (word, bytes) in words.iter_mut().zip(digest.chunks_exact(8)) {
-            *word = bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        }
-        words
+fn derive(secret: &[u8; 32], label: &[u8]) -> [u64; 4] {
+    let digest = Sha256::new_with_prefix(secret).chain_update(label).finalize();
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(digest.chunks_exact(8)) {
+        *word = bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
     }
+    words
 }
 
 /// The client's half. Keeps its seed instead of Noise's state: a forged answer can then not leave anything half changed.
@@ -342,13 +357,21 @@ mod tests {
             limits: SketchLimits { coded_symbols: 160, power_sums: 12 },
             maximum_hold: Duration::from_millis(120),
             token: Vec::new(),
+            live: None,
         }
     }
 
     fn grant(wishes: &Wishes, random: &mut dyn FnMut(&mut [u8])) -> Terms {
         let mut secret = [0; 32];
         random(&mut secret);
-        Terms { session: 7, scheme: wishes.scheme, limits: wishes.limits, cache_bytes: 1 << 20, secret }
+        Terms {
+            session: 7,
+            scheme: wishes.scheme,
+            limits: wishes.limits,
+            cache_bytes: 1 << 20,
+            secret,
+            stream: None,
+        }
     }
 
     #[test]
@@ -381,8 +404,34 @@ mod tests {
     }
 
     #[test]
+    fn subscribers_of_a_stream_share_its_keys_and_nothing_else() {
+        let live = Live { selective: true, subscribe: true, ..Live::default() };
+        let [one, other] = [1, 2].map(|seed| {
+            let wishes = Wishes { live: Some(live), ..wishes() };
+            let initiator = Initiator::new([seed; 32], 99, wishes, None);
+            let message = initiator.message().unwrap();
+            let (_, seen, answer) = respond([seed + 10; 32], &[5; 32], 99, &message, |wishes, random| {
+                Terms { stream: Some([8; 32]), ..grant(wishes, random) }
+            })
+            .unwrap();
+            assert_eq!(seen.live, Some(live));
+            initiator.finish(&answer).unwrap().terms
+        });
+        let datagram = [9; 60];
+        let identify = |terms: &Terms| terms.identifier_key().identify(IdentifierScheme::Trailer, &datagram);
+        assert_eq!(identify(&one), identify(&other));
+        assert_ne!(one.path_challenge(0), other.path_challenge(0));
+        assert_ne!(identify(&one), identify(&Terms { stream: None, ..one }));
+    }
+
+    #[test]
     fn questions_are_longer_than_answers() {
-        let initiator = Initiator::new([1; 32], 99, wishes(), None);
+        let wishes = Wishes { live: Some(Live::default()), ..wishes() };
+        let grant = |wishes: &Wishes, random: &mut dyn FnMut(&mut [u8])| Terms {
+            stream: Some([3; 32]),
+            ..grant(wishes, random)
+        };
+        let initiator = Initiator::new([1; 32], 99, wishes, None);
         let noise = initiator.message().unwrap();
         let (mut init, mut init_ack) = (Vec::new(), Vec::new());
         crate::control::Control::Init { nonce: 99, cookie_time: 0, cookie: [0; 16], noise: &noise }

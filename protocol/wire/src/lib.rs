@@ -23,6 +23,7 @@
 pub mod codec;
 pub mod control;
 pub mod cookie;
+mod extension;
 pub mod handshake;
 pub mod identifier;
 pub mod message;

@@ -93,6 +93,12 @@ impl Holes {
         self.insert(start, hole);
     }
 
+    /// The hole that `number` is in.
+    pub(super) fn containing(&self, number: u64) -> Option<&Hole> {
+        let (_, hole) = self.by_start.range(..=number).next_back()?;
+        (number <= hole.end).then_some(hole)
+    }
+
     /// Takes out the hole that `number` is in.
     pub(super) fn remove_containing(&mut self, number: u64) -> Option<(u64, Hole)> {
         let (&start, hole) = self.by_start.range(..=number).next_back()?;

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
 mod hostile;
+mod live;
 mod world;
 
 use std::time::Duration;
@@ -65,6 +66,7 @@ fn everything_arrives_and_the_caches_drain_whatever_happens_on_the_way() {
             restart_at: (seed % 13 == 0).then_some(120),
             reset_every: (seed % 7 == 0).then_some(50),
             up_dies_at: None,
+            live: None,
         };
         let outcome = run(&scenario, seed);
         assert!(outcome.cache_high_water <= scenario.cache_bytes as u64);

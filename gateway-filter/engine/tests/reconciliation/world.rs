@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistStats, ClientConfig, Datagram};
+use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live};
 use packrat_engine::{Elsewhere, Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
 use packrat_estimate::Timestamp;
 use packrat_wire::is_control;
@@ -52,6 +52,8 @@ pub(crate) struct Scenario {
     pub(crate) up_dies_at: Option<u64>,
     /// The gateway's process starts anew when this datagram passes.
     pub(crate) restart_at: Option<u64>,
+    /// The client receives a live stream.
+    pub(crate) live: Option<Live>,
 }
 
 pub(crate) const WIFI: Scenario = Scenario {
@@ -80,6 +82,7 @@ pub(crate) const WIFI: Scenario = Scenario {
     restart_at: None,
     reset_every: None,
     up_dies_at: None,
+    live: None,
 };
 
 pub(crate) struct Outcome {
@@ -184,7 +187,11 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     let mut flow = Flow::new(gateway.clone());
     let mut client_seed = [7; 32];
     client_seed[..8].copy_from_slice(&seed.to_be_bytes());
-    let mut client = Assist::new(ClientConfig::default(), client_seed, Timestamp::ZERO);
+    let mut client = Assist::new(
+        ClientConfig { live: scenario.live, ..ClientConfig::default() },
+        client_seed,
+        Timestamp::ZERO,
+    );
     // Where the client is, and where the gateway thinks that it is.
     let mut client_address: SocketAddr = "192.0.2.1:4433".parse().unwrap();
     let mut flow_address = client_address;

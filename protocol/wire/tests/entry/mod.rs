@@ -94,7 +94,7 @@ fn initiator() -> Initiator {
     Initiator::new(
         [0x11; 32],
         NONCE,
-        Wishes { scheme: IdentifierScheme::Trailer, limits, maximum_hold, token: Vec::new() },
+        Wishes { scheme: IdentifierScheme::Trailer, limits, maximum_hold, token: Vec::new(), live: None },
         None,
     )
 }
@@ -105,7 +105,14 @@ fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
         random(&mut session);
         random(&mut secret);
         let session = u32::from_be_bytes(session);
-        Terms { session, scheme: wishes.scheme, limits: wishes.limits, cache_bytes: 1 << 20, secret }
+        Terms {
+            session,
+            scheme: wishes.scheme,
+            limits: wishes.limits,
+            cache_bytes: 1 << 20,
+            secret,
+            stream: None,
+        }
     });
     answered.ok().map(|(established, _, second)| (established, second))
 }

@@ -7,7 +7,7 @@ use packrat_eack::{Encoding, Identifier, Sketch, SketchKey, SketchLimits};
 use packrat_estimate::Timestamp;
 use packrat_wire::control::{Control, RefusalReason, session_nonce};
 use packrat_wire::cookie::CookieKey;
-use packrat_wire::handshake::{Established, Initiator, Terms, Wishes, public_key, respond};
+use packrat_wire::handshake::{Established, Initiator, Live, Terms, Wishes, public_key, respond};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
 use rand_chacha::ChaCha20Rng;
@@ -30,6 +30,7 @@ pub(crate) fn files() -> Vec<(&'static str, Value)> {
         ("messages.json", messages()),
         ("cookies.json", cookies()),
         ("handshake.json", handshake()),
+        ("live.json", live()),
         ("identifiers.json", identifiers()),
         ("sketches.json", sketches()),
     ]
@@ -222,6 +223,7 @@ pub(crate) fn wishes() -> Wishes {
         limits: SketchLimits { coded_symbols: 191, power_sums: 129 },
         maximum_hold: Duration::from_millis(120),
         token: Vec::new(),
+        live: None,
     }
 }
 
@@ -240,11 +242,48 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
             limits,
             cache_bytes: 1 << 20,
             secret,
+            stream: None,
         }
     })
     .expect("the second message");
     let client = initiator.finish(&second).expect("the end of the handshake");
     (client, gateway, first, second)
+}
+
+/// The handshake of a subscriber to a stream: what differs from [`handshake`].
+fn live() -> Value {
+    let live = Live {
+        selective: true,
+        subscribe: true,
+        window: Duration::from_millis(400),
+        tolerance: Duration::from_millis(20),
+    };
+    let initiator = Initiator::new(CLIENT_SEED, NONCE, Wishes { live: Some(live), ..wishes() }, None);
+    let first = initiator.message().expect("the first message");
+    let (_, _, second) = respond(GATEWAY_SEED, &STATIC_KEY, NONCE, &first, |wishes, random| {
+        let mut secret = [0; 32];
+        random(&mut secret);
+        Terms {
+            session: 0x0506_0708,
+            scheme: wishes.scheme,
+            limits: SketchLimits { coded_symbols: 0, power_sums: 40 },
+            cache_bytes: 65_536,
+            secret,
+            stream: Some([0x44; 32]),
+        }
+    })
+    .expect("the second message");
+    let terms = initiator.finish(&second).expect("the end of the handshake").terms;
+    let datagram = bytes_from(1, 60);
+    json!({
+        "wishes": { "selective": true, "subscribe": true, "window_microseconds": 400_000, "tolerance_microseconds": 20_000 },
+        "noise_message_1": hex(&first),
+        "terms": { "session": terms.session, "secret": hex(&terms.secret), "stream_secret": hex(&[0x44; 32]) },
+        "noise_message_2": hex(&second),
+        "datagram": hex(&datagram),
+        "identifier": terms.identifier_key().identify(terms.scheme, &datagram).get(),
+        "path_challenge": hex64(terms.path_challenge(0)),
+    })
 }
 
 /// What Noise draws from a seed: its ephemeral private key.

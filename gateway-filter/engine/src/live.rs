@@ -1,0 +1,160 @@
+//! What is different for the receiver of a live stream: what is late is of no use, and a repair may come too late for its comfort.
+//!
+//! - *Selective*: eACKs come only when something is missing (paper section 5.2). Old bytes leave the cache unacknowledged (optimistic
+//!   eviction), and what the client says is missing need not have been overtaken: whatever was forwarded clearly more than a round
+//!   trip ago and is not in the set is missing, too.
+//! - *Window*: nothing is repaired that would arrive later than this behind its time.
+//! - *Early copies*: where even the first repair comes later than the receiver's buffer tolerates, a thin stream gets a second copy
+//!   of some of its datagrams at once, out of a budget of its own.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use packrat_estimate::{PathEstimate, Timestamp};
+use packrat_wire::handshake::Live;
+
+/// Early copies are worth their bytes only above this loss.
+const EARLY_LOSS: f64 = 0.02;
+/// Streams above this rate, bytes per second, get no early copies: there they would not be cheap.
+const EARLY_RATE: f64 = 64_000.0;
+/// What may have been saved up for early copies, in seconds of [`EARLY_RATE`].
+const EARLY_SAVINGS: f64 = 0.25;
+/// Between a datagram and its early copy.
+const EARLY_SPACING: Duration = Duration::from_millis(1);
+/// A selective client may be spoken of by time no sooner than this after the round trip.
+const OVERDUE_MARGIN: Duration = Duration::from_millis(1);
+
+/// What the receiver of a live stream asked for, and the early copies that it is owed.
+#[derive(Debug)]
+pub(crate) struct LiveStream {
+    wishes: Live,
+    /// Bytes of early copies that the budget allows now.
+    credit: f64,
+    /// Bytes that the stream may still send now to count as thin.
+    thin: f64,
+    last: Option<Timestamp>,
+    due: VecDeque<(Timestamp, u64)>,
+}
+
+impl LiveStream {
+    pub(crate) fn new(wishes: Live) -> Self {
+        Self { wishes, credit: 0.0, thin: EARLY_RATE * EARLY_SAVINGS, last: None, due: VecDeque::new() }
+    }
+
+    pub(crate) fn is_selective(&self) -> bool {
+        self.wishes.selective
+    }
+
+    /// Whether a datagram that was forwarded at this time would come too late now.
+    pub(crate) fn is_late(&self, forwarded_at: Timestamp, now: Timestamp) -> bool {
+        !self.wishes.window.is_zero() && now.saturating_since(forwarded_at) > self.wishes.window
+    }
+
+    /// The latest time of forwarding of which a selective client's eACK, received now, must have known.
+    pub(crate) fn known_until(&self, path: &PathEstimate, now: Timestamp) -> Option<Timestamp> {
+        let round_trip = path.round_trip().filter(|_| self.wishes.selective)?;
+        let age = round_trip + path.round_trip_variation() + OVERDUE_MARGIN;
+        (now.saturating_since(Timestamp::ZERO) > age)
+            .then(|| Timestamp::ZERO + (now.saturating_since(Timestamp::ZERO) - age))
+    }
+
+    /// A datagram was forwarded; plans an early copy of it where that helps. `share`: of the forwarded bytes, for early copies.
+    pub(crate) fn on_forward(
+        &mut self,
+        sequence: u64,
+        length: usize,
+        share: f64,
+        path: &PathEstimate,
+        now: Timestamp,
+    ) {
+        let too_slow = !self.wishes.tolerance.is_zero()
+            && path.minimum_round_trip().is_some_and(|round_trip| round_trip > self.wishes.tolerance);
+        if !too_slow || path.loss() < EARLY_LOSS {
+            return;
+        }
+        let (length, most) = (length as f64, EARLY_RATE * EARLY_SAVINGS);
+        let elapsed = self.last.replace(now).map_or(0.0, |last| now.saturating_since(last).as_secs_f64());
+        self.thin = (self.thin + elapsed * EARLY_RATE).min(most);
+        self.credit = (self.credit + length * share).min(2.0 * length);
+        if self.thin < length {
+            return;
+        }
+        self.thin -= length;
+        if self.credit >= length {
+            self.credit -= length;
+            self.due.push_back((now + EARLY_SPACING, sequence));
+        }
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
+        self.due.front().map(|(at, _)| *at)
+    }
+
+    /// The next datagram whose early copy is due.
+    pub(crate) fn take_due(&mut self, now: Timestamp) -> Option<u64> {
+        let &(at, sequence) = self.due.front()?;
+        if at > now {
+            return None;
+        }
+        self.due.pop_front();
+        Some(sequence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn satellite() -> PathEstimate {
+        let mut path = PathEstimate::new();
+        for _ in 0..50 {
+            path.on_round_trip(Duration::from_millis(60));
+        }
+        path.on_fate(1000, 100);
+        path
+    }
+
+    fn wishes(tolerance: u64) -> Live {
+        Live {
+            selective: true,
+            subscribe: false,
+            window: Duration::from_millis(200),
+            tolerance: Duration::from_millis(tolerance),
+        }
+    }
+
+    /// Early copies of a stream of ten seconds with a datagram of `length` bytes each `every` milliseconds.
+    fn copies(wishes: Live, path: &PathEstimate, length: usize, every: u64) -> usize {
+        let mut stream = LiveStream::new(wishes);
+        let mut copies = 0;
+        for number in 0..10_000 / every {
+            let now = Timestamp::from_millis(1000 + number * every);
+            stream.on_forward(number, length, 0.5, path, now);
+            while stream.take_due(now + EARLY_SPACING).is_some() {
+                copies += 1;
+            }
+        }
+        copies
+    }
+
+    #[test]
+    fn early_copies_are_for_thin_streams_whose_repairs_come_too_late() {
+        assert!((248..=250).contains(&copies(wishes(20), &satellite(), 480, 20)), "every second one of 500");
+        assert_eq!(copies(wishes(80), &satellite(), 480, 20), 0, "a repair is in time");
+        assert_eq!(copies(wishes(0), &satellite(), 480, 20), 0, "nobody asked");
+        assert_eq!(copies(wishes(20), &PathEstimate::new(), 480, 20), 0, "nothing is lost");
+        let thick = copies(wishes(20), &satellite(), 1200, 1);
+        assert!(thick < 600, "{thick} copies of 10,000 datagrams at 10 Mbit/s");
+    }
+
+    #[test]
+    fn what_is_late_is_not_repaired_and_what_is_known_is_a_round_trip_old() {
+        let stream = LiveStream::new(wishes(20));
+        let at = Timestamp::from_millis;
+        assert!(!stream.is_late(at(1000), at(1200)) && stream.is_late(at(1000), at(1201)));
+        let known = stream.known_until(&satellite(), at(1000)).unwrap();
+        assert!(known > at(930) && known < at(940), "{known:?}");
+        assert_eq!(stream.known_until(&satellite(), at(10)), None);
+        assert_eq!(stream.known_until(&PathEstimate::new(), at(1000)), None);
+    }
+}

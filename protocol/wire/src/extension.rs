@@ -1,0 +1,109 @@
+//! What may follow the fields of wishes and terms: records of type, length and value, so that additions do not depend on each other.
+//!
+//! A receiver skips the records that it does not know, and whatever is not a record.
+
+use core::time::Duration;
+
+use crate::codec::{Reader, Write};
+
+/// The record of [`Live`] in the wishes.
+const LIVE: u8 = 1;
+/// The record of a stream's secret in the terms.
+const STREAM: u8 = 2;
+
+const FLAG_SELECTIVE: u8 = 1;
+const FLAG_SUBSCRIBE: u8 = 2;
+
+/// What a receiver of a live stream asks for beside the other wishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Live {
+    /// eACKs come only when a datagram is missing (the paper's selective eACKs, section 5.2): what was not spoken of for long is
+    /// most likely there.
+    pub selective: bool,
+    /// Subscribe to the stream that this address stands for: the gateway sends this client a copy of each of its datagrams.
+    pub subscribe: bool,
+    /// A datagram that would arrive later than this after it should have is of no use; zero: no such limit.
+    pub window: Duration,
+    /// A datagram that is late by no more than this is as good as one in time; zero: unknown.
+    pub tolerance: Duration,
+}
+
+impl Live {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        out.put_u8(LIVE);
+        out.put_u8(9);
+        out.put_u8(u8::from(self.selective) * FLAG_SELECTIVE + u8::from(self.subscribe) * FLAG_SUBSCRIBE);
+        out.put_u32(micros(self.window));
+        out.put_u32(micros(self.tolerance));
+    }
+
+    /// Looks for the record in what follows the fields of the wishes.
+    pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(find(bytes, LIVE)?);
+        let (flags, window, tolerance) = (reader.u8().ok()?, reader.u32().ok()?, reader.u32().ok()?);
+        Some(Self {
+            selective: flags & FLAG_SELECTIVE != 0,
+            subscribe: flags & FLAG_SUBSCRIBE != 0,
+            window: Duration::from_micros(u64::from(window)),
+            tolerance: Duration::from_micros(u64::from(tolerance)),
+        })
+    }
+}
+
+pub(crate) fn put_stream(secret: &[u8; 32], out: &mut Vec<u8>) {
+    out.put_u8(STREAM);
+    out.put_u8(32);
+    out.extend_from_slice(secret);
+}
+
+/// Looks for a stream's secret in what follows the fields of the terms.
+pub(crate) fn find_stream(bytes: &[u8]) -> Option<[u8; 32]> {
+    Reader::new(find(bytes, STREAM)?).array().ok()
+}
+
+/// The value of the first record of a type.
+fn find(bytes: &[u8], wanted: u8) -> Option<&[u8]> {
+    let mut reader = Reader::new(bytes);
+    loop {
+        let (found, length) = (reader.u8().ok()?, reader.u8().ok()?);
+        let value = reader.bytes(usize::from(length)).ok()?;
+        if found == wanted {
+            return Some(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_record_is_found_among_others_and_may_be_longer_than_known() {
+        let live = Live {
+            selective: true,
+            window: Duration::from_millis(200),
+            tolerance: Duration::from_millis(20),
+            ..Live::default()
+        };
+        let mut bytes = vec![99, 3, 1, 2, 3];
+        live.encode(&mut bytes);
+        assert_eq!(Live::find(&bytes), Some(live));
+        let end = bytes.len();
+        bytes.extend_from_slice(&[7, 200]);
+        assert_eq!(Live::find(&bytes), Some(live), "a cut-off record behind it");
+        let mut longer = bytes[..end].to_vec();
+        longer[6] += 2;
+        longer.extend_from_slice(&[5, 5]);
+        assert_eq!(Live::find(&longer), Some(live));
+        assert_eq!(Live::find(&bytes[..end - 1]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_follows_is_no_error(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = (Live::find(&bytes), find_stream(&bytes));
+        }
+    }
+}
