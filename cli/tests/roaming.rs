@@ -139,7 +139,10 @@ impl Gateway {
     fn metric(&self, name: &str) -> Option<u64> {
         let path = if self.kind == Kind::Envoy { "/stats/prometheus" } else { "/metrics" };
         let mut series = String::new();
-        write!(series, "{name}{{route=\"web\",gateway=\"edge\"}} ").unwrap();
+        let (name, labels) =
+            name.split_once('{').map_or((name, ""), |(name, labels)| (name, labels.trim_end_matches('}')));
+        let more = if labels.is_empty() { String::new() } else { format!(",{labels}") };
+        write!(series, "{name}{{route=\"web\",gateway=\"edge\",namespace=\"default\"{more}}} ").unwrap();
         self.get(path)?.lines().find_map(|line| line.strip_prefix(&series)?.trim().parse().ok())
     }
 
@@ -356,8 +359,12 @@ fn an_update_of_the_listener_in_mid_download_changes_nothing() {
     scene.assert_repairs_go_on(before);
     let gateway = &scene.gateway;
     assert_eq!(gateway.metric("packrat_sessions_opened_total"), Some(1), "{}", gateway.log());
-    assert_eq!(gateway.metric("packrat_resets_gateway_total"), Some(0));
-    assert_eq!(gateway.metric("packrat_resets_client_total"), Some(0));
+    for side in ["gateway", "client"] {
+        for reason in ["decode_failed", "state_lost", "client_overflow"] {
+            let series = format!("packrat_resets_total{{side=\"{side}\",reason=\"{reason}\"}}");
+            assert_eq!(gateway.metric(&series), Some(0), "{series}");
+        }
+    }
     assert!(gateway.log().matches("route_configured").count() >= 2, "{}", gateway.log());
 }
 

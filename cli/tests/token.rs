@@ -200,7 +200,7 @@ impl Gateway {
     }
 
     fn metric(&self, name: &str) -> u64 {
-        let index = definitions().iter().position(|definition| definition.name == name).unwrap();
+        let index = definitions().iter().position(|definition| definition.series() == name).unwrap();
         self.route.metrics().values().nth(index).unwrap()
     }
 }
@@ -237,9 +237,9 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     assert_eq!((&assist["gateway_key"], &assist["gateway_pinned"]), (&json!(public), &json!(true)));
     assert!(!summary.contains("first use"), "{summary}");
 
-    assert_eq!(gateway.metric("packrat_handshakes_refused_token_missing_total"), 0);
+    assert_eq!(gateway.metric("packrat_handshakes_total{result=\"refused_token_missing\"}"), 0);
     let (assist, summary) = download(&[]);
-    assert!(gateway.metric("packrat_handshakes_refused_token_missing_total") > 0);
+    assert!(gateway.metric("packrat_handshakes_total{result=\"refused_token_missing\"}") > 0);
     assert_eq!((&assist["gateway"], &assist["state"]), (&json!(false), &json!("refused")), "{summary}");
     assert!(summary.contains("--assist-token-from"), "{summary}");
 

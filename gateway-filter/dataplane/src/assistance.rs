@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use packrat_engine::{Flow, FlowGauges, Gateway, Outbox};
+use packrat_engine::{Flow, FlowCounters, FlowGauges, Gateway, Outbox};
 use packrat_wire::message::GoodbyeReason;
 
 use crate::log::{Event, Logger};
@@ -20,6 +20,10 @@ pub(crate) struct Assistance {
     engine: Arc<Gateway>,
     /// What this flow has added to the levels of the route.
     reported: Reported,
+    /// What the engine has counted for this flow since it exists.
+    counters: FlowCounters,
+    /// Levels of the flow, as of the last call.
+    gauges: FlowGauges,
     /// The sessions that this flow is known by in the route's index.
     indexed: Names,
     /// Nothing begins any more.
@@ -32,6 +36,8 @@ impl Assistance {
             flow: Flow::new(Arc::clone(&engine)),
             engine,
             reported: Reported::default(),
+            counters: FlowCounters::default(),
+            gauges: FlowGauges::default(),
             indexed: Names::default(),
             ended: false,
         }
@@ -87,8 +93,15 @@ impl Assistance {
         let read = guarded(route, logger, || (self.flow.take_counters(), self.flow.gauges()));
         if let Some((counters, gauges)) = read {
             route.metrics().add_flow(&counters);
+            self.counters.add(&counters);
+            self.gauges = gauges;
             route.metrics().replace_levels(&mut self.reported, &gauges);
         }
+    }
+
+    /// What the engine has counted for this flow, its levels, and the session that assists it.
+    pub(crate) fn figures(&self) -> (FlowCounters, FlowGauges, Option<u32>) {
+        (self.counters, self.gauges, self.indexed.first().copied().flatten())
     }
 
     /// The session has ended: none of its levels counts any more.
@@ -119,7 +132,7 @@ pub(crate) fn guarded<R>(route: &Route, logger: &Logger, action: impl FnOnce() -
             route.metrics().add(Metric::AssistancePanics, 1);
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            logger.log(Event::AssistancePanic, || [("route", route.name().into()), ("message", text.into())]);
+            logger.about(Event::AssistancePanic, route, || [("message", text.into())]);
         })
         .ok()
 }

@@ -24,6 +24,9 @@ pub struct RouteConfig {
     /// Name of the gateway; a label of the metrics.
     #[serde(default = "default_gateway")]
     pub gateway: String,
+    /// Kubernetes namespace of what is behind the route; a label of the metrics.
+    #[serde(default = "default_namespace")]
+    pub namespace: String,
     /// Servers to forward to. A client is assigned to one of them by rendezvous hashing of its address.
     pub endpoints: Vec<SocketAddr>,
     /// Whether clients may ask for assistance. Without it, control datagrams are dropped and everything else is forwarded.
@@ -88,10 +91,18 @@ impl fmt::Debug for Hidden {
 pub struct RouteSummary {
     /// Name of the gateway.
     pub gateway: String,
+    /// Namespace of what is behind the route.
+    pub namespace: String,
     /// Servers that are forwarded to.
     pub endpoints: Vec<SocketAddr>,
     /// Whether clients may ask for assistance.
     pub assist: bool,
+    /// Bytes that one session may keep for repair.
+    pub cache_bytes_per_session: u64,
+    /// Bytes that all sessions of the route together may keep for repair.
+    pub cache_bytes_total: u64,
+    /// Repairs as a share of the forwarded bytes.
+    pub repair_budget: f64,
     /// Seconds without a datagram after which a session ends.
     pub idle_timeout_seconds: u64,
     /// Sessions that may exist at once, as configured.
@@ -146,6 +157,7 @@ impl RouteConfig {
         let config = Self {
             route: route.into(),
             gateway: default_gateway(),
+            namespace: default_namespace(),
             endpoints: endpoints.into_iter().collect(),
             assist: default_assist(),
             cache_bytes_per_session: default_cache_per_session(),
@@ -188,6 +200,7 @@ impl RouteConfig {
         let name_problem = "must be a text of 1 to 253 bytes without control characters";
         require(is_name(&self.route), "route", name_problem)?;
         require(is_name(&self.gateway), "gateway", name_problem)?;
+        require(is_name(&self.namespace), "namespace", name_problem)?;
         require(!self.endpoints.is_empty(), "endpoints", "must name at least one \"ip:port\"")?;
         for endpoint in &self.endpoints {
             let usable =
@@ -298,8 +311,12 @@ impl RouteConfig {
         let is_limited = self.maximum_sessions > capacity.sessions();
         RouteSummary {
             gateway: self.gateway.clone(),
+            namespace: self.namespace.clone(),
             endpoints: self.endpoints.clone(),
             assist: self.assist,
+            cache_bytes_per_session: self.cache_bytes_per_session,
+            cache_bytes_total: self.cache_bytes_total,
+            repair_budget: self.repair_budget,
             idle_timeout_seconds: self.idle_timeout_seconds,
             maximum_sessions: self.maximum_sessions,
             maximum_sessions_in_force: self.maximum_sessions.min(capacity.sessions()),
@@ -311,6 +328,9 @@ impl RouteConfig {
 
 fn default_gateway() -> String {
     "packrat".to_owned()
+}
+fn default_namespace() -> String {
+    "default".to_owned()
 }
 const fn default_assist() -> bool {
     true

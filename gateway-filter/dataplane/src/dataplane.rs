@@ -17,6 +17,7 @@ use crate::downstream::{Attachment, Descriptors};
 use crate::ingress::Ingress;
 use crate::log::{Event, LogSink, Logger};
 use crate::route::Route;
+use crate::snapshot::SessionSnapshot;
 use crate::socket::raise_descriptor_limit;
 use crate::worker::{self, Command, Mailbox};
 
@@ -198,25 +199,21 @@ impl Dataplane {
             }
         };
         drop(routes);
+        route.show_limits();
         let summary = route.summary();
         let capacity = &self.environment.capacity;
         if capacity.shall_report(summary.maximum_sessions) {
-            self.environment.logger.log(Event::SessionsLimited, || {
+            self.environment.logger.about(Event::SessionsLimited, &route, || {
                 [
-                    ("route", route.name().into()),
                     ("maximum_sessions", summary.maximum_sessions.into()),
                     ("in_force", summary.maximum_sessions_in_force.into()),
                     ("reason", capacity.reason().into()),
                 ]
             });
         }
-        self.environment.logger.log(Event::RouteConfigured, || {
+        self.environment.logger.about(Event::RouteConfigured, &route, || {
             let endpoints: Vec<String> = summary.endpoints.iter().map(ToString::to_string).collect();
-            [
-                ("route", route.name().into()),
-                ("endpoints", endpoints.into()),
-                ("public_key", route.public_key().into()),
-            ]
+            [("endpoints", endpoints.into()), ("public_key", route.public_key().into())]
         });
         Ok(route)
     }
@@ -232,6 +229,17 @@ impl Dataplane {
     #[cfg(test)]
     pub(crate) const fn environment(&self) -> &Arc<Environment> {
         &self.environment
+    }
+
+    /// The sessions of `route` that are alive, at most `limit`, those first that have carried most.
+    pub fn sessions(&self, route: &Route, limit: usize) -> Vec<SessionSnapshot> {
+        let busiest = route.sessions.busiest(limit);
+        busiest.iter().map(|session| session.snapshot(&self.environment)).collect()
+    }
+
+    /// Whether [`Self::drain`] was called.
+    pub fn is_draining(&self) -> bool {
+        self.environment.draining.load(Ordering::Relaxed)
     }
 
     /// The logger, for lines of the shell.
@@ -287,9 +295,9 @@ impl Dataplane {
         }
         for route in routes.values() {
             if let Err(error) = route.drain() {
-                self.environment.logger.log(Event::ConfigurationRefused, || {
-                    [("route", route.name().into()), ("error", error.to_string().into())]
-                });
+                self.environment
+                    .logger
+                    .about(Event::ConfigurationRefused, route, || [("error", error.to_string().into())]);
             }
         }
         drop(routes);

@@ -64,6 +64,11 @@ impl Slot {
         self.listener
     }
 
+    /// Whether there is a socket.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Uses the socket; `None` while the slot is empty. A release waits until `action` is over.
     pub(crate) fn with<R>(&self, action: impl FnOnce(&DownstreamSocket) -> R) -> Option<R> {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
@@ -114,12 +119,8 @@ impl Attachment {
                 descriptors.remove(&previous.socket.as_raw_fd());
             }
         }
-        environment.logger.log(Event::ListenerAttached, || {
-            [
-                ("route", route.name().into()),
-                ("listener", listener.to_string().into()),
-                ("worker", worker.into()),
-            ]
+        environment.logger.about(Event::ListenerAttached, route, || {
+            [("listener", listener.to_string().into()), ("worker", worker.into())]
         });
         Ok(Self { environment: Arc::clone(environment), route: Arc::clone(route), slot, owner, worker })
     }
@@ -139,12 +140,8 @@ impl Drop for Attachment {
             }
         };
         if released {
-            self.environment.logger.log(Event::ListenerReleased, || {
-                [
-                    ("route", self.route.name().into()),
-                    ("listener", self.slot.listener.to_string().into()),
-                    ("worker", self.worker.into()),
-                ]
+            self.environment.logger.about(Event::ListenerReleased, &self.route, || {
+                [("listener", self.slot.listener.to_string().into()), ("worker", self.worker.into())]
             });
         }
     }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use packrat_engine::{Begin, Elsewhere, Flow, Outbox, Received};
 use packrat_estimate::Timestamp;
@@ -133,9 +134,8 @@ impl Ingress {
             route.metrics().add(Metric::DatagramsWaited, piece.datagrams().count() as u64);
             if let Some(until) = *first {
                 self.look_at(path.client, until);
-                self.environment.logger.log(Event::ClientWaiting, || {
-                    [("route", route.name().into()), ("client", path.client.to_string().into())]
-                });
+                let logger = &self.environment.logger;
+                logger.about(Event::ClientWaiting, route, || [("client", logger.client(path.client))]);
             }
         }
         offered
@@ -156,9 +156,16 @@ impl Ingress {
     }
 
     fn control(&mut self, path: &ClientPath, datagram: &[u8], now: Timestamp) {
+        let begun = Instant::now();
+        self.answer_control(path, datagram, now);
+        let metrics = self.route.metrics();
+        metrics.add(Metric::ControlReceived, 1);
+        metrics.add(Metric::ControlNanoseconds, nanoseconds_since(begun));
+    }
+
+    fn answer_control(&mut self, path: &ClientPath, datagram: &[u8], now: Timestamp) {
         let route = Arc::clone(&self.route);
         let environment = Arc::clone(&self.environment);
-        route.metrics().add(Metric::ControlReceived, 1);
         let settings = route.settings();
         self.outbox.clear();
         // A panic leaves nothing behind that is used again: `receive` keeps no state, the outbox is cleared.
@@ -334,12 +341,14 @@ impl Ingress {
 
     fn drop_control(&self, client: SocketAddr, reason: &str) {
         self.route.metrics().add(Metric::ControlDropped, 1);
-        self.environment.logger.log(Event::ControlDropped, || {
-            [
-                ("route", self.route.name().into()),
-                ("client", client.to_string().into()),
-                ("reason", reason.into()),
-            ]
+        let logger = &self.environment.logger;
+        logger.about(Event::ControlDropped, &self.route, || {
+            [("client", logger.client(client)), ("reason", reason.into())]
         });
     }
+}
+
+/// Time since `begun`, in nanoseconds.
+pub(crate) fn nanoseconds_since(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

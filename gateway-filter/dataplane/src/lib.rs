@@ -19,6 +19,7 @@
 //! {
 //!   "route": "web",
 //!   "gateway": "edge",
+//!   "namespace": "shop",
 //!   "endpoints": ["192.0.2.10:443", "[2001:db8::10]:443"],
 //!   "assist": true,
 //!   "cache_bytes_per_session": 1048576,
@@ -35,7 +36,7 @@
 //! }
 //! ```
 //!
-//! `route` and `endpoints` are required, everything else has the default shown (`gateway`: `"packrat"`; without
+//! `route` and `endpoints` are required, everything else has the default shown (`gateway`: `"packrat"`; `namespace`: `"default"`; without
 //! `static_key` (64 hexadecimal digits) or `static_key_file` (the same text, or 32 raw bytes) a random key is made at start).
 //!
 //! `tokens` says whether clients need an assist token (`"off"`, `"optional"`, `"required"`) from the token endpoint (`packrat-token`).
@@ -67,26 +68,10 @@
 //! [`Dataplane::drain`] says Goodbye to all assisted clients at once and refuses new ones; forwarding goes on until
 //! [`Dataplane::shutdown`].
 //!
-//! # Metrics
+//! # Metrics and log lines
 //!
-//! One table, [`metrics::definitions`], the same in both shells, each with the labels `route` and `gateway`:
-//!
-//! - sessions: `packrat_sessions`, `packrat_sessions_{opened,closed,refused,moved}_total`
-//! - forwarding: `packrat_to_client_{datagrams,bytes,dropped}_total`, `packrat_to_server_{datagrams,bytes,dropped}_total`,
-//!   `packrat_too_large_total`, `packrat_truncated_total`, `packrat_from_client_dropped_total`, `packrat_upstream_errors_total`
-//! - clients that move: `packrat_paths_{challenged,moved}_total`,
-//!   `packrat_datagrams_{waited,claimed,waited_in_vain}_total` (`packrat_sessions_moved_total` is about endpoints)
-//! - control: `packrat_control_{received,sent,dropped}_total`, `packrat_handshakes_<outcome>_total`
-//! - assistance: every field of [`packrat_engine::FlowCounters`] as `packrat_<field>_total` (`packrat_repairs_total`,
-//!   `packrat_repairs_late_total`, `packrat_resets_gateway_total`, `packrat_resets_client_total`,
-//!   `packrat_eack_prefix_bytes_total`...), `packrat_assistance_panics_total`
-//! - levels: `packrat_sessions_assisted`, `packrat_cache_bytes`, `packrat_cache_entries`, `packrat_cache_high_water_bytes`,
-//!   `packrat_last_mile_round_trip_microseconds`, `packrat_last_mile_loss_ppm`
-//!
-//! # Log lines
-//!
-//! JSON objects; the key `event` says what happened ([`log::Event`]): `session_opened`, `assistance_begun`, `reset`,
-//! `client_moved`, `client_waiting`, `client_waited_in_vain`, `draining`, `assistance_ended` and `session_closed` with their totals, `session_refused`, `sessions_limited`, `upstream_error`, and so on.
+//! [`metrics::definitions`] and [`metrics::process::definitions`] name every series, the same in both shells; [`log::Event`] every
+//! event. docs/METRICS.md is generated from them.
 #![allow(unsafe_code)] // system calls of the sockets, in `poller` and `socket` only
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -104,6 +89,7 @@ pub mod metrics;
 mod poller;
 mod route;
 mod session;
+mod snapshot;
 pub mod socket;
 mod table;
 mod to_server;
@@ -117,4 +103,5 @@ pub use dataplane::{Dataplane, DataplaneError, Options};
 pub use downstream::Attachment;
 pub use ingress::{ClientDatagrams, Ingress};
 pub use route::Route;
+pub use snapshot::SessionSnapshot;
 pub use tokens::Tokens;

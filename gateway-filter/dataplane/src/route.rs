@@ -12,7 +12,7 @@ use crate::assisted::AssistedSessions;
 use crate::capacity::Capacity;
 use crate::configuration::{ConfigurationError, RouteConfig, RouteSummary};
 use crate::downstream::Slot;
-use crate::metrics::{Metric, Metrics};
+use crate::metrics::{Limits, Metric, Metrics};
 use crate::table::SessionTable;
 use crate::waiting::WaitingRoom;
 
@@ -142,6 +142,8 @@ impl Route {
         self.draining.store(true, Ordering::Relaxed);
         *settings = Arc::new(Settings::new(settings.config.clone(), Some(&settings), true)?);
         self.generation.fetch_add(1, Ordering::Release);
+        drop(settings);
+        self.show_limits();
         Ok(())
     }
 
@@ -153,6 +155,33 @@ impl Route {
     /// The name of the gateway that the route is configured with.
     pub fn gateway_name(&self) -> String {
         self.settings().config.gateway.clone()
+    }
+
+    /// The namespace that the route is configured with.
+    pub fn namespace(&self) -> String {
+        self.settings().config.namespace.clone()
+    }
+
+    /// Brings the configured limits into the metrics.
+    pub(crate) fn show_limits(&self) {
+        let settings = self.settings();
+        let config = &settings.config;
+        self.metrics.set_limits(Limits {
+            sessions: config.maximum_sessions.min(self.capacity.sessions()),
+            cache_bytes: config.cache_bytes_total,
+            repair_budget_ppm: (config.repair_budget * 1e6).round() as u64,
+            assist: settings.engine.config().assist,
+        });
+    }
+
+    /// The addresses that clients send to.
+    pub fn listeners(&self) -> Vec<SocketAddr> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners: Vec<_> =
+            slots.iter().filter(|(_, slot)| slot.is_filled()).map(|((listener, _), _)| *listener).collect();
+        listeners.sort_unstable();
+        listeners.dedup();
+        listeners
     }
 
     /// The public key that clients may pin, in hexadecimal digits.

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use packrat_engine::{Event, Flow, Outbox};
 use packrat_estimate::Timestamp;
 
+use serde_json::Value;
+
 use crate::assistance::{Assistance, Names};
 use crate::backend::choose_endpoint;
 use crate::capacity::Place;
@@ -15,8 +17,9 @@ use crate::dataplane::Environment;
 use crate::deadlines::Armed;
 use crate::downstream::Slot;
 use crate::log;
-use crate::metrics::Metric;
+use crate::metrics::{Metric, reset};
 use crate::route::{Route, Settings};
+use crate::snapshot::SessionSnapshot;
 use crate::socket::{Ecn, Piece, SendReport, Sender};
 use crate::upstream::Upstream;
 use crate::worker::Command;
@@ -66,6 +69,10 @@ pub(crate) struct Session {
     /// When the I/O thread will look at this session next; others ask for an earlier time.
     pub(crate) armed: Armed,
     ecn: AtomicU8,
+    /// When the first datagram went to the server, in microseconds; 0: none has.
+    asked: AtomicU64,
+    /// The first round trip to the server, in microseconds; 0: not known.
+    far_round_trip: AtomicU64,
     /// The right to the descriptor and the port of `upstream`.
     _place: Place,
 }
@@ -100,6 +107,8 @@ impl Session {
             last_activity: AtomicU64::new(now.as_micros()),
             armed: Armed::default(),
             ecn: AtomicU8::new(0),
+            asked: AtomicU64::new(0),
+            far_round_trip: AtomicU64::new(0),
             _place: place,
         })
     }
@@ -170,6 +179,34 @@ impl Session {
         self.index(&mut assistance);
     }
 
+    /// What can be said about this session to an operator.
+    pub(crate) fn snapshot(&self, environment: &Environment) -> SessionSnapshot {
+        let assistance = self.assistance.lock().unwrap_or_else(PoisonError::into_inner);
+        let (counters, gauges, name) = assistance.figures();
+        drop(assistance);
+        let total = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        SessionSnapshot {
+            session: self.number,
+            client: environment.logger.client(self.client()),
+            endpoint: self.upstream().endpoint(),
+            assistance: name,
+            seconds: environment.now().saturating_since(self.opened).as_secs_f64(),
+            to_client_datagrams: total(&self.totals.to_client_datagrams),
+            to_client_bytes: total(&self.totals.to_client_bytes),
+            to_server_datagrams: total(&self.totals.to_server_datagrams),
+            to_server_bytes: total(&self.totals.to_server_bytes),
+            recorded: counters.datagrams_recorded,
+            missing: counters.datagrams_missing,
+            repairs: counters.repairs,
+            repairs_arrived: counters.repairs_arrived,
+            resets: counters.resets_gateway + counters.resets_client,
+            cache_bytes: gauges.cache_bytes,
+            last_mile_round_trip_microseconds: gauges.round_trip_microseconds,
+            last_mile_loss_ppm: gauges.loss_ppm,
+            far_round_trip_microseconds: self.far_round_trip().unwrap_or_default(),
+        }
+    }
+
     fn index(self: &Arc<Self>, assistance: &mut Assistance) {
         if let Some((before, now)) = assistance.renamed() {
             self.route.assisted.rename(self, before, now);
@@ -183,6 +220,38 @@ impl Session {
 
     pub(crate) fn idle_since(&self) -> Timestamp {
         Timestamp::from_micros(self.last_activity.load(Ordering::Relaxed))
+    }
+
+    /// A datagram goes to the server; the first one begins the measurement of the far round trip.
+    pub(crate) fn note_question(&self, environment: &Environment) {
+        if self.asked.load(Ordering::Relaxed) == 0 {
+            self.asked.store(environment.now().as_micros().max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Something has come from the server; the first time this ends the measurement of the far round trip.
+    pub(crate) fn note_answer(&self, now: Timestamp) {
+        let asked = self.asked.load(Ordering::Relaxed);
+        if self.far_round_trip.load(Ordering::Relaxed) == 0 && asked != 0 {
+            let microseconds = now.as_micros().saturating_sub(asked).max(1);
+            self.far_round_trip.store(microseconds, Ordering::Relaxed);
+            self.route.metrics().add_far_round_trip(microseconds);
+        }
+    }
+
+    /// The first round trip to the server, in microseconds, with the server's time to answer.
+    pub(crate) fn far_round_trip(&self) -> Option<u64> {
+        Some(self.far_round_trip.load(Ordering::Relaxed)).filter(|microseconds| *microseconds > 0)
+    }
+
+    /// Writes a line about this session.
+    pub(crate) fn log<const N: usize>(
+        &self,
+        environment: &Environment,
+        event: log::Event,
+        fields: impl FnOnce() -> [(&'static str, Value); N],
+    ) {
+        environment.logger.about_session(event, self, fields);
     }
 
     pub(crate) fn remember_ecn(&self, ecn: Ecn) {
@@ -244,25 +313,15 @@ impl Session {
                 *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&upstream);
                 environment.command(self.worker, Command::Register(Arc::clone(self), upstream));
                 self.route.metrics().add(Metric::SessionsMoved, 1);
-                environment.logger.log(log::Event::SessionMoved, || {
-                    [
-                        ("route", self.route.name().into()),
-                        ("client", client.to_string().into()),
-                        ("from", old.to_string().into()),
-                        ("to", new.to_string().into()),
-                    ]
+                self.log(environment, log::Event::SessionMoved, || {
+                    [("from", old.to_string().into()), ("to", new.to_string().into())]
                 });
             }
             Err(error) => {
                 // The old socket still exists; the next change of the configuration tries again.
                 self.route.metrics().add(Metric::UpstreamErrors, 1);
-                environment.logger.log(log::Event::UpstreamError, || {
-                    [
-                        ("route", self.route.name().into()),
-                        ("client", client.to_string().into()),
-                        ("endpoint", new.to_string().into()),
-                        ("error", error.to_string().into()),
-                    ]
+                self.log(environment, log::Event::UpstreamError, || {
+                    [("endpoint", new.to_string().into()), ("error", error.to_string().into())]
                 });
             }
         }
@@ -309,17 +368,15 @@ impl Session {
     }
 
     fn log_event(&self, environment: &Environment, event: &Event) {
-        let (route, client) = (self.route.name(), self.client().to_string());
         match event {
-            Event::SessionOpened { session } => environment.logger.log(log::Event::AssistanceBegun, || {
-                [("route", route.into()), ("client", client.into()), ("session", (*session).into())]
-            }),
+            Event::SessionOpened { session } => {
+                self.log(environment, log::Event::AssistanceBegun, || [("assistance", (*session).into())])
+            }
             Event::Reset { session, side, reason, epoch } => {
-                environment.logger.log(log::Event::Reset, || {
+                self.route.metrics().add(reset(*side, *reason), 1);
+                self.log(environment, log::Event::Reset, || {
                     [
-                        ("route", route.into()),
-                        ("client", client.into()),
-                        ("session", (*session).into()),
+                        ("assistance", (*session).into()),
                         ("side", side.name().into()),
                         ("reason", reason.name().into()),
                         ("epoch", (*epoch).into()),
@@ -327,11 +384,9 @@ impl Session {
                 })
             }
             Event::SessionClosed { session, side, reason, totals } => {
-                environment.logger.log(log::Event::AssistanceEnded, || {
+                self.log(environment, log::Event::AssistanceEnded, || {
                     [
-                        ("route", route.into()),
-                        ("client", client.into()),
-                        ("session", (*session).into()),
+                        ("assistance", (*session).into()),
                         ("side", side.name().into()),
                         ("reason", format!("{reason:?}").to_lowercase().into()),
                         ("repaired", totals.repaired.into()),
@@ -345,9 +400,9 @@ impl Session {
             }
             // The table says from where to where.
             Event::SessionMoved { .. } => {}
-            other => environment.logger.log(log::Event::Assistance, || {
-                [("route", route.into()), ("client", client.into()), ("detail", format!("{other:?}").into())]
-            }),
+            other => {
+                self.log(environment, log::Event::Assistance, || [("detail", format!("{other:?}").into())])
+            }
         }
     }
 }
@@ -373,15 +428,14 @@ pub(crate) fn send_to_client(
     route.metrics().add(Metric::DownstreamDropped, report.dropped);
     route.metrics().add(Metric::TooLarge, report.too_large);
     if report.offload_refused {
-        environment.logger.log(log::Event::SegmentationUnavailable, || {
-            [("route", route.name().into()), ("listener", path.slot.listener().to_string().into())]
+        environment.logger.about(log::Event::SegmentationUnavailable, route, || {
+            [("listener", path.slot.listener().to_string().into())]
         });
     }
     if let Some(error) = &report.error {
-        environment.logger.log(log::Event::DownstreamError, || {
+        environment.logger.about(log::Event::DownstreamError, route, || {
             [
-                ("route", route.name().into()),
-                ("client", path.client.to_string().into()),
+                ("client", environment.logger.client(path.client)),
                 ("dropped", (report.dropped + report.too_large).into()),
                 ("error", error.to_string().into()),
             ]

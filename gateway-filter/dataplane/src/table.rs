@@ -124,12 +124,8 @@ impl SessionTable {
         let settings = route.settings();
         let refused = |reason: String| {
             route.metrics().add(Metric::SessionsRefused, 1);
-            environment.logger.log(log::Event::SessionRefused, || {
-                [
-                    ("route", route.name().into()),
-                    ("client", client.to_string().into()),
-                    ("reason", reason.into()),
-                ]
+            environment.logger.about(log::Event::SessionRefused, route, || {
+                [("client", environment.logger.client(client)), ("reason", reason.into())]
             });
         };
         let mut shard = table.shard(client);
@@ -158,13 +154,8 @@ impl SessionTable {
         route.metrics().add(Metric::SessionsOpened, 1);
         environment.command(worker, Command::Register(Arc::clone(&session), Arc::clone(&upstream)));
         environment.note_receive_buffer(upstream.receive_buffer_bytes());
-        environment.logger.log(log::Event::SessionOpened, || {
-            [
-                ("route", route.name().into()),
-                ("client", client.to_string().into()),
-                ("endpoint", upstream.endpoint().to_string().into()),
-                ("worker", worker.into()),
-            ]
+        session.log(environment, log::Event::SessionOpened, || {
+            [("endpoint", upstream.endpoint().to_string().into()), ("worker", worker.into())]
         });
         Some(session)
     }
@@ -208,15 +199,23 @@ impl SessionTable {
         if let Some(other) = displaced.filter(|other| other.is_closed()) {
             environment.command(other.worker, Command::Close(other));
         }
-        let route = &session.route;
-        environment.logger.log(log::Event::ClientMoved, || {
-            [
-                ("route", route.name().into()),
-                ("from", from.to_string().into()),
-                ("client", path.client.to_string().into()),
-            ]
-        });
+        session.log(environment, log::Event::ClientMoved, || [("from", environment.logger.client(from))]);
         true
+    }
+
+    /// Some of the sessions, at most `limit`, those first that have carried most.
+    pub(crate) fn busiest(&self, limit: usize) -> Vec<Arc<Session>> {
+        let mut sessions: Vec<(u64, Arc<Session>)> = Vec::new();
+        for index in 0..SHARDS {
+            let shard = self.lock(index);
+            sessions.extend(shard.values().map(|session| {
+                let bytes = session.totals.to_client_bytes.load(Ordering::Relaxed);
+                (bytes, Arc::clone(session))
+            }));
+        }
+        sessions.sort_unstable_by_key(|(bytes, session)| (std::cmp::Reverse(*bytes), session.number));
+        sessions.truncate(limit);
+        sessions.into_iter().map(|(_, session)| session).collect()
     }
 
     /// Takes the session out when it is idle since `idle_timeout` (or in any case with `None`); whether it was taken out.

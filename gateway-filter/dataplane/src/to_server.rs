@@ -17,6 +17,7 @@ pub(crate) fn forward_to_server(
     piece: Piece<'_>,
 ) {
     let upstream = session.upstream();
+    session.note_question(environment);
     let report = if piece.ecn == Ecn::NOT_CAPABLE && piece.data.len() <= piece.segment_size {
         send_connected(upstream.socket(), piece.data)
     } else {
@@ -32,13 +33,8 @@ pub(crate) fn forward_to_server(
     session.totals.to_server_bytes.fetch_add(report.bytes, Ordering::Relaxed);
     if report.icmp_errors > 0 || report.error.is_some() {
         let error = report.error.map_or_else(|| "the endpoint refuses".to_owned(), |error| error.to_string());
-        environment.logger.log(Event::UpstreamError, || {
-            [
-                ("route", session.route.name().into()),
-                ("client", session.client().to_string().into()),
-                ("endpoint", upstream.endpoint().to_string().into()),
-                ("error", error.into()),
-            ]
+        session.log(environment, Event::UpstreamError, || {
+            [("endpoint", upstream.endpoint().to_string().into()), ("error", error.into())]
         });
     }
 }

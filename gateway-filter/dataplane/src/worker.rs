@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use packrat_engine::Outbox;
 use packrat_estimate::Timestamp;
@@ -16,7 +16,7 @@ use packrat_wire::message::GoodbyeReason;
 
 use crate::dataplane::Environment;
 use crate::deadlines::Deadlines;
-use crate::ingress::{ClientDatagrams, Ingress};
+use crate::ingress::{ClientDatagrams, Ingress, nanoseconds_since};
 use crate::log::Event;
 use crate::metrics::Metric;
 use crate::poller::Poller;
@@ -234,10 +234,8 @@ impl IoThread {
                     break;
                 }
                 metrics.add(Metric::UpstreamErrors, 1);
-                environment.logger.log(Event::UpstreamError, || {
+                session.log(&environment, Event::UpstreamError, || {
                     [
-                        ("route", session.route.name().into()),
-                        ("client", session.client().to_string().into()),
                         ("endpoint", upstream.endpoint().to_string().into()),
                         ("error", error.to_string().into()),
                     ]
@@ -251,6 +249,7 @@ impl IoThread {
             turns += 1;
             let now = environment.now();
             session.touch(now);
+            session.note_answer(now);
             let mut pieces = Vec::with_capacity(MESSAGES_PER_RECEIVE);
             for message in self.batch.messages() {
                 if message.truncated {
@@ -265,11 +264,15 @@ impl IoThread {
                 });
             }
             // The engine first: an eACK for these datagrams may arrive on another thread while they are being sent.
-            session.assist(&environment, |flow| {
-                for datagram in pieces.iter().flat_map(|piece| piece.datagrams()) {
-                    flow.forward(datagram, now);
-                }
-            });
+            if session.is_assisted() {
+                let begun = Instant::now();
+                session.assist(&environment, |flow| {
+                    for datagram in pieces.iter().flat_map(|piece| piece.datagrams()) {
+                        flow.forward(datagram, now);
+                    }
+                });
+                metrics.add(Metric::ForwardNanoseconds, nanoseconds_since(begun));
+            }
             let report = session.send_to_client(&environment, &mut self.sender, &pieces, true);
             metrics.add(Metric::DownstreamDatagrams, report.datagrams);
             metrics.add(Metric::DownstreamBytes, report.bytes);
@@ -383,12 +386,9 @@ impl IoThread {
                         SessionTable::find_or_open(&self.environment, &route, &path, self.worker, now);
                     let waited = route.waiting.leave(client);
                     route.metrics().add(Metric::DatagramsWaitedInVain, waited.len() as u64);
-                    self.environment.logger.log(Event::ClientWaitedInVain, || {
-                        [
-                            ("route", route.name().into()),
-                            ("client", client.to_string().into()),
-                            ("datagrams", waited.len().into()),
-                        ]
+                    let logger = &self.environment.logger;
+                    logger.about(Event::ClientWaitedInVain, &route, || {
+                        [("client", logger.client(client)), ("datagrams", waited.len().into())]
                     });
                     let Some(session) = session else { continue };
                     for parked in waited {
@@ -433,13 +433,14 @@ impl IoThread {
         });
         session.send_outbox(&environment, &mut self.sender, outbox, true);
         session.route.metrics().subtract(Metric::Sessions, 1);
+        if let Some(microseconds) = session.far_round_trip() {
+            session.route.metrics().subtract_far_round_trip(microseconds);
+        }
         session.route.metrics().add(Metric::SessionsClosed, 1);
         let totals = &session.totals;
         let total = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed).into();
-        environment.logger.log(Event::SessionClosed, || {
+        session.log(&environment, Event::SessionClosed, || {
             [
-                ("route", session.route.name().into()),
-                ("client", session.client().to_string().into()),
                 ("reason", reason.into()),
                 ("seconds", now.saturating_since(session.opened).as_secs_f64().into()),
                 ("to_client_datagrams", total(&totals.to_client_datagrams)),

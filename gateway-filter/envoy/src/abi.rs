@@ -5,6 +5,8 @@
 use std::ffi::{c_char, c_void};
 use std::net::{IpAddr, SocketAddr};
 
+use packrat_dataplane::log::{Level, StandardOutput};
+
 /// The version that [`envoy_dynamic_module_on_program_init`] reports.
 const ABI_VERSION: &std::ffi::CStr = c"v0.2.0";
 
@@ -56,7 +58,6 @@ macro_rules! declare {
 }
 
 declare! {
-    envoy_dynamic_module_callback_log: fn(level: u32, message: Buffer);
     envoy_dynamic_module_callback_get_concurrency: fn() -> u32;
     envoy_dynamic_module_callback_is_validation_mode: fn() -> bool;
     envoy_dynamic_module_callback_udp_listener_filter_get_datagram_data_chunks_size: fn(filter: EnvoyPointer) -> usize;
@@ -74,22 +75,6 @@ declare! {
     envoy_dynamic_module_callback_bootstrap_extension_timer_delete: fn(timer: EnvoyPointer);
     envoy_dynamic_module_callback_bootstrap_extension_register_admin_handler: fn(config: EnvoyPointer, path: Buffer, help: Buffer, removable: bool, mutates: bool) -> bool;
     envoy_dynamic_module_callback_bootstrap_extension_admin_set_response: fn(config: EnvoyPointer, body: Buffer);
-}
-
-/// Level of a line in Envoy's own log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum LogLevel {
-    Debug = 1,
-    Info = 2,
-    Warning = 3,
-    Error = 4,
-}
-
-/// Writes a line to Envoy's log.
-pub(crate) fn log(level: LogLevel, message: &str) {
-    // SAFETY: Envoy copies the message; its logger may be used from every thread.
-    unsafe { envoy_dynamic_module_callback_log(level as u32, Buffer::of(message.as_bytes())) }
 }
 
 /// Number of Envoy's worker threads.
@@ -262,8 +247,8 @@ impl EnvoyBootstrap {
         Timer(unsafe { envoy_dynamic_module_callback_bootstrap_extension_timer_new(self.0) })
     }
 
-    /// Adds an administration endpoint that changes nothing; whether Envoy accepted it.
-    pub(crate) fn register_admin_handler(&self, path: &str, help: &str) -> bool {
+    /// Adds an administration endpoint; whether Envoy accepted it. One that `changes` something answers POST alone.
+    pub(crate) fn register_admin_handler(&self, path: &str, help: &str, changes: bool) -> bool {
         // SAFETY: the pointer is valid, Envoy copies both texts.
         unsafe {
             envoy_dynamic_module_callback_bootstrap_extension_register_admin_handler(
@@ -271,7 +256,7 @@ impl EnvoyBootstrap {
                 Buffer::of(path.as_bytes()),
                 Buffer::of(help.as_bytes()),
                 true,
-                false,
+                changes,
             )
         }
     }
@@ -313,7 +298,7 @@ impl Drop for Timer {
 /// Runs a hook; a panic must not cross into Envoy, which it would abort.
 pub(crate) fn hook<R>(name: &str, after_panic: R, action: impl FnOnce() -> R) -> R {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(action)).unwrap_or_else(|_| {
-        log(LogLevel::Error, &format!("{{\"event\":\"hook_panicked\",\"hook\":\"{name}\"}}"));
+        StandardOutput::line(Level::Error, "hook_panicked", [("hook", name.into())]);
         after_panic
     })
 }

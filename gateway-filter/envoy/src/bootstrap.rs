@@ -1,85 +1,161 @@
-//! The bootstrap extension: carries the metrics, with labels, into Envoy's statistics, and answers `/packrat`.
+//! The bootstrap extension: carries the metrics, with labels, into Envoy's statistics, and answers the paths of `packrat-admin`.
 //!
 //! All of its hooks run on Envoy's main thread. Envoy refuses the extension when one of them is missing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use packrat_dataplane::metrics::{Definition, Kind, definitions};
+use packrat_admin::{History, PATHS, Server, answer};
+use packrat_dataplane::log::{Clients, Level, StandardOutput};
+use packrat_dataplane::metrics::{Definition, Kind, definitions, process as of_process};
+use serde::Deserialize;
 
-use crate::abi::{
-    Buffer, EnvoyBootstrap, EnvoyPointer, LogLevel, ModulePointer, ShutdownCallback, Timer, hook, log,
-};
-use crate::log_sink::{self, Holder};
-use crate::{process, status};
+use crate::abi::{Buffer, EnvoyBootstrap, EnvoyPointer, ModulePointer, ShutdownCallback, Timer, hook};
+use crate::process;
 
 /// Time between two updates of Envoy's statistics.
 const FLUSH_MILLISECONDS: u64 = 500;
-/// Labels of every metric.
-const LABELS: [&str; 2] = ["route", "gateway"];
-/// Path of the administration endpoint.
-const STATUS_PATH: &str = "/packrat";
+/// Labels of every metric of a route.
+const LABELS: [&str; 3] = ["route", "gateway", "namespace"];
+/// The label of a metric of the process.
+const PROCESS_LABELS: [&str; 1] = ["gateway"];
 
-const HTTP_OK: u32 = 200;
 const HTTP_METHOD_NOT_ALLOWED: u32 = 405;
 const HTTP_INTERNAL_SERVER_ERROR: u32 = 500;
+
+/// `extension_config` of the extension; everything may be left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Configuration {
+    /// Address of a port of the module's own for the overview page, over plain HTTP.
+    page: Option<SocketAddr>,
+    /// Lowest level of log lines.
+    log_level: Option<String>,
+    /// How log lines show clients.
+    log_clients: Option<String>,
+}
+
+/// A metric as Envoy knows it.
+struct Registered {
+    /// Envoy's number; `None` when Envoy has refused it.
+    id: Option<usize>,
+    kind: Kind,
+    /// Values of the labels beside those that all have.
+    values: Vec<&'static str>,
+}
 
 /// What Envoy holds for the extension.
 struct Extension {
     timer: Timer,
-    /// Envoy's numbers of the metrics, in the order of [`definitions`]; `None` for one that Envoy has refused.
-    metrics: Vec<Option<usize>>,
-    /// What was added to Envoy's counters so far, by route and metric.
-    flushed: Mutex<HashMap<(String, usize), u64>>,
-    _log: Holder,
+    /// In the order of [`definitions`].
+    of_routes: Vec<Registered>,
+    /// In the order of [`of_process::definitions`].
+    of_process: Vec<Registered>,
+    /// What was added to Envoy's counters so far, by labels and place of the metric.
+    flushed: Mutex<BTreeMap<(Vec<String>, usize), u64>>,
+    history: Arc<History>,
+    _page: Option<Server>,
+}
+
+/// Defines each name once, with the names of its labels.
+fn register(envoy: &EnvoyBootstrap, common: &[&'static str], all: &[Definition]) -> Vec<Registered> {
+    let mut known: BTreeMap<&str, Option<usize>> = BTreeMap::new();
+    all.iter()
+        .map(|Definition { name, kind, labels, .. }| {
+            let id = *known.entry(name).or_insert_with(|| {
+                let labels: Vec<&str> =
+                    common.iter().copied().chain(labels.iter().map(|(label, _)| *label)).collect();
+                let id = envoy.define_metric(*kind == Kind::Gauge, name, &labels);
+                if id.is_none() {
+                    StandardOutput::line(Level::Error, "metric_refused", [("name", name.as_ref().into())]);
+                }
+                id
+            });
+            Registered { id, kind: *kind, values: labels.iter().map(|(_, value)| *value).collect() }
+        })
+        .collect()
 }
 
 impl Extension {
-    fn new(envoy: &EnvoyBootstrap) -> Self {
-        let metrics = definitions()
-            .iter()
-            .map(|Definition { name, kind, .. }| {
-                let id = envoy.define_metric(*kind == Kind::Gauge, name, &LABELS);
-                if id.is_none() {
-                    log(LogLevel::Error, &format!("{{\"event\":\"metric_refused\",\"name\":\"{name}\"}}"));
-                }
-                id
-            })
-            .collect();
-        if !envoy
-            .register_admin_handler(STATUS_PATH, "Packrat: routes, their configuration and metrics, as JSON")
-        {
-            log(LogLevel::Warning, "{\"event\":\"admin_endpoint_refused\",\"path\":\"/packrat\"}");
+    fn new(envoy: &EnvoyBootstrap, configuration: &Configuration) -> Result<Self, String> {
+        let history = Arc::new(History::default());
+        let page = configuration
+            .page
+            .map(|address| Server::start_for(address, process::existing, Arc::clone(&history)))
+            .transpose()
+            .map_err(|error| error.to_string())?;
+        for (path, help, changes) in PATHS {
+            if !envoy.register_admin_handler(path, help, changes) {
+                StandardOutput::line(Level::Warning, "admin_endpoint_refused", [("path", path.into())]);
+            }
         }
         let timer = envoy.new_timer();
         timer.enable(FLUSH_MILLISECONDS);
-        Self { timer, metrics, flushed: Mutex::default(), _log: Holder::new() }
+        Ok(Self {
+            timer,
+            of_routes: register(envoy, &LABELS, definitions()),
+            of_process: register(envoy, &PROCESS_LABELS, of_process::definitions()),
+            flushed: Mutex::default(),
+            history,
+            _page: page,
+        })
     }
 
     /// Brings Envoy's statistics up to date.
     fn flush(&self, envoy: &EnvoyBootstrap) {
         let Some(dataplane) = process::existing() else { return };
+        self.history.tick(Some(dataplane), Instant::now());
+        let routes = dataplane.routes();
+        for route in &routes {
+            let labels = [route.name().to_owned(), route.gateway_name(), route.namespace()];
+            self.set(envoy, &labels, &self.of_routes, route.metrics().values());
+        }
+        if let Some(route) = routes.first() {
+            self.set(envoy, &[route.gateway_name()], &self.of_process, of_process::values());
+        }
+    }
+
+    fn set(
+        &self,
+        envoy: &EnvoyBootstrap,
+        labels: &[String],
+        metrics: &[Registered],
+        values: impl IntoIterator<Item = u64>,
+    ) {
         let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
-        for route in dataplane.routes() {
-            let gateway = route.gateway_name();
-            let labels = [route.name(), gateway.as_str()];
-            for ((definition, id), value) in
-                definitions().iter().zip(&self.metrics).zip(route.metrics().values())
-            {
-                let Some(id) = *id else { continue };
-                match definition.kind {
-                    Kind::Gauge => envoy.set_gauge(id, &labels, value),
-                    Kind::Counter => {
-                        let before = flushed.entry((route.name().to_owned(), id)).or_insert(0);
-                        // Also when nothing was added: the series shall exist from the start.
-                        envoy.increment_counter(id, &labels, value.saturating_sub(*before));
-                        *before = value;
-                    }
+        for (place, (metric, value)) in metrics.iter().zip(values).enumerate() {
+            let Some(id) = metric.id else { continue };
+            let labels_of_metric: Vec<&str> =
+                labels.iter().map(String::as_str).chain(metric.values.iter().copied()).collect();
+            match metric.kind {
+                Kind::Gauge => envoy.set_gauge(id, &labels_of_metric, value),
+                Kind::Counter => {
+                    let before = flushed.entry((labels.to_vec(), place)).or_insert(0);
+                    // Also when nothing was added: the series shall exist from the start.
+                    envoy.increment_counter(id, &labels_of_metric, value.saturating_sub(*before));
+                    *before = value;
                 }
             }
         }
     }
+}
+
+fn configure(envoy: &EnvoyBootstrap, config: &[u8]) -> Result<Extension, String> {
+    let config = config.trim_ascii();
+    let configuration: Configuration = if config.is_empty() {
+        Configuration::default()
+    } else {
+        serde_json::from_slice(config).map_err(|error| {
+            format!("extension_config cannot be read: {error}; it may have page, log_level and log_clients")
+        })?
+    };
+    let level = configuration.log_level.as_deref().map(str::parse::<Level>).transpose()?;
+    let clients = configuration.log_clients.as_deref().map(str::parse::<Clients>).transpose()?;
+    process::set_log(level, clients);
+    Extension::new(envoy, &configuration)
 }
 
 #[unsafe(no_mangle)]
@@ -92,17 +168,17 @@ extern "C" fn envoy_dynamic_module_on_bootstrap_extension_config_new(
         // SAFETY: Envoy's pointer, on the main thread.
         let envoy = unsafe { EnvoyBootstrap::new(envoy) };
         // SAFETY: Envoy's buffer, used inside this hook only.
-        let config = unsafe { config.bytes() }.trim_ascii();
-        if !config.is_empty() && config != b"{}" {
-            log(
-                LogLevel::Error,
-                "{\"event\":\"configuration_refused\",\"error\":\"the bootstrap extension takes no configuration; remove extension_config\"}",
-            );
-            return ptr::null();
+        let config = unsafe { config.bytes() };
+        match configure(&envoy, config) {
+            Ok(extension) => {
+                envoy.signal_init_complete();
+                Box::into_raw(Box::new(extension)).cast_const().cast()
+            }
+            Err(error) => {
+                StandardOutput::line(Level::Error, "configuration_refused", [("error", error.into())]);
+                ptr::null()
+            }
         }
-        let extension = Extension::new(&envoy);
-        envoy.signal_init_complete();
-        Box::into_raw(Box::new(extension)).cast_const().cast()
     })
 }
 
@@ -144,21 +220,25 @@ unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_timer_fired(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_admin_request(
     envoy: EnvoyPointer,
-    _extension: ModulePointer,
+    extension: ModulePointer,
     method: Buffer,
-    _path: Buffer,
+    path: Buffer,
     _body: Buffer,
 ) -> u32 {
     hook("bootstrap_extension_admin_request", HTTP_INTERNAL_SERVER_ERROR, || {
+        // SAFETY: made by `config_new` and alive; only shared references are made.
+        let extension = unsafe { &*extension.cast::<Extension>() };
         // SAFETY: Envoy's pointer, on the main thread.
         let envoy = unsafe { EnvoyBootstrap::new(envoy) };
-        // SAFETY: Envoy's buffer, used inside this hook only.
-        if unsafe { method.bytes() } != b"GET" {
-            envoy.set_admin_response("use GET\n");
+        // SAFETY: Envoy's buffers, used inside this hook only.
+        let (method, path) = unsafe { (method.bytes(), path.bytes()) };
+        let (Ok(method), Ok(path)) = (std::str::from_utf8(method), std::str::from_utf8(path)) else {
+            envoy.set_admin_response("the request is no text\n");
             return HTTP_METHOD_NOT_ALLOWED;
-        }
-        envoy.set_admin_response(&status::status(process::existing()));
-        HTTP_OK
+        };
+        let answer = answer(process::existing(), &extension.history, method, path);
+        envoy.set_admin_response(&answer.body);
+        u32::from(answer.status)
     })
 }
 
@@ -174,7 +254,6 @@ unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_shutdown(
         if let Some(dataplane) = process::existing() {
             dataplane.shutdown();
         }
-        log_sink::close();
     });
     if let Some(callback) = callback {
         // SAFETY: Envoy's own callback with its own context, called once.

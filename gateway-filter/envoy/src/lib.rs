@@ -44,9 +44,21 @@
 //!     extension_name: packrat
 //! ```
 //!
-//! `/stats/prometheus` shows every metric of `packrat_dataplane::metrics` as `packrat_<name>{route,gateway}`, at most half a
+//! `/stats/prometheus` shows every metric of `packrat_dataplane::metrics` with the labels `route`, `gateway` and `namespace`, at most half a
 //! second old. Without the runtime setting Envoy puts `envoy_packrat_` in front of these names.
-//! The administration endpoint `/packrat` returns the routes, their configuration and their metrics as JSON.
+//! The administration endpoint `/packrat` returns the routes, their configuration and their metrics as JSON; `packrat_admin::PATHS` are the
+//! others. Envoy declares the answers of modules as plain text, so the page for people has a port of its own, when one is named:
+//!
+//! ```yaml
+//!     extension_config:
+//!       "@type": type.googleapis.com/google.protobuf.Struct
+//!       value: { page: "127.0.0.1:9902", log_level: info, log_clients: hashed }
+//! ```
+//!
+//! # The log
+//!
+//! One JSON object per line on standard output; Envoy's own lines go to standard error. `POST /packrat/log?level=debug` changes the level,
+//! `log_clients` may be `hashed`, `shown` or `hidden`.
 //!
 //! # Draining
 //!
@@ -66,8 +78,6 @@
 mod abi;
 mod bootstrap;
 mod listener_socket;
-mod log_sink;
 mod process;
 mod retry;
-mod status;
 mod udp_listener;

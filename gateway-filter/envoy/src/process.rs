@@ -1,14 +1,34 @@
 //! What lives as long as the process: the dataplane, shared by all listeners and the bootstrap extension.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
+use packrat_dataplane::log::{Clients, Level, Logger, StandardOutput};
 use packrat_dataplane::{Dataplane, DataplaneError, Options};
 
 use crate::abi;
-use crate::log_sink::EnvoyLog;
 
 /// Never dropped: Envoy may still run worker threads when it destroys what it knows of the module.
 static DATAPLANE: OnceLock<Dataplane> = OnceLock::new();
+
+/// How the bootstrap extension wants the log; it may come before the dataplane.
+static LOG: Mutex<(Option<Level>, Option<Clients>)> = Mutex::new((None, None));
+
+/// Says how the log is written; `None`: as it is.
+pub(crate) fn set_log(level: Option<Level>, clients: Option<Clients>) {
+    *LOG.lock().unwrap_or_else(PoisonError::into_inner) = (level, clients);
+    if let Some(dataplane) = existing() {
+        apply(dataplane.logger(), level, clients);
+    }
+}
+
+fn apply(logger: &Logger, level: Option<Level>, clients: Option<Clients>) {
+    if let Some(level) = level {
+        logger.set_level(level);
+    }
+    if let Some(clients) = clients {
+        logger.set_clients(clients);
+    }
+}
 
 /// The dataplane, if a listener has been configured already.
 pub(crate) fn existing() -> Option<&'static Dataplane> {
@@ -20,6 +40,8 @@ pub(crate) fn dataplane() -> Result<&'static Dataplane, DataplaneError> {
     if let Some(dataplane) = DATAPLANE.get() {
         return Ok(dataplane);
     }
-    let dataplane = Dataplane::start(Options { workers: abi::concurrency() }, Box::new(EnvoyLog))?;
+    let dataplane = Dataplane::start(Options { workers: abi::concurrency() }, Box::new(StandardOutput))?;
+    let (level, clients) = *LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    apply(dataplane.logger(), level, clients);
     Ok(DATAPLANE.get_or_init(|| dataplane))
 }

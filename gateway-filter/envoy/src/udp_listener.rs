@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use packrat_dataplane::log::{Event, LogSink};
+use packrat_dataplane::log::{Event, StandardOutput};
 use packrat_dataplane::socket::Ecn;
 use packrat_dataplane::{Attachment, ClientDatagrams, Ingress, Route, RouteConfig};
 
@@ -16,14 +16,12 @@ use crate::abi::{
     Buffer, EnvoyFilter, EnvoyPointer, ModulePointer, STOP_ITERATION, hook, is_validation_mode,
 };
 use crate::listener_socket;
-use crate::log_sink::{EnvoyLog, Holder};
 use crate::process;
 use crate::retry::Retry;
 
 /// What Envoy holds for one configuration of a listener. `None` when Envoy only validates.
 struct Configuration {
     route: Option<Arc<Route>>,
-    _log: Holder,
 }
 
 /// What Envoy holds for one worker of a listener.
@@ -34,8 +32,6 @@ struct Filter {
     /// When to look for the socket again.
     retry: Retry,
     scratch: Vec<u8>,
-    /// The last field: dropping the others still writes to the log.
-    _log: Holder,
 }
 
 impl Filter {
@@ -57,16 +53,15 @@ impl Filter {
 }
 
 fn configure(text: &[u8]) -> Result<Configuration, String> {
-    let log = Holder::new();
     let config = RouteConfig::from_json(text).map_err(|error| error.to_string())?;
     if is_validation_mode() {
         // Only what can be said without threads and sockets.
         config.read_static_key().map_err(|error| error.to_string())?;
-        return Ok(Configuration { route: None, _log: log });
+        return Ok(Configuration { route: None });
     }
     let dataplane = process::dataplane().map_err(|error| error.to_string())?;
     let route = dataplane.configure(config).map_err(|error| error.to_string())?;
-    Ok(Configuration { route: Some(route), _log: log })
+    Ok(Configuration { route: Some(route) })
 }
 
 #[unsafe(no_mangle)]
@@ -78,15 +73,12 @@ extern "C" fn envoy_dynamic_module_on_udp_listener_filter_config_new(
     hook("udp_listener_filter_config_new", ptr::null(), || {
         // SAFETY: both buffers are Envoy's, used inside this hook only.
         let (name, config) = unsafe { (name.bytes(), config.bytes()) };
-        let _log = Holder::new();
         match configure(config) {
             Ok(configuration) => Box::into_raw(Box::new(configuration)).cast_const().cast(),
             Err(error) => {
-                let mut fields = serde_json::Map::new();
-                fields.insert("event".to_owned(), Event::ConfigurationRefused.name().into());
-                fields.insert("filter".to_owned(), String::from_utf8_lossy(name).into());
-                fields.insert("error".to_owned(), error.into());
-                EnvoyLog.write(Event::ConfigurationRefused.level(), fields);
+                let fields = [("filter", String::from_utf8_lossy(name).into()), ("error", error.into())];
+                let event = Event::ConfigurationRefused;
+                StandardOutput::line(event.level(), event.name(), fields);
                 ptr::null()
             }
         }
@@ -116,7 +108,6 @@ unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_new(
             attached: None,
             retry: Retry::default(),
             scratch: Vec::new(),
-            _log: Holder::new(),
         };
         if filter.retry.is_due(Instant::now()) {
             filter.attach(&envoy);

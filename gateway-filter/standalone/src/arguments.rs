@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use packrat_dataplane::RouteConfig;
+use packrat_dataplane::log::{Clients, Level};
 
 /// Packrat's gateway on a socket of its own: forwards UDP between clients and servers and repairs what the last mile loses.
 #[derive(Debug, Parser)]
@@ -36,9 +37,17 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=3600))]
     drain_seconds: u16,
 
-    /// Address to serve Prometheus metrics on, over plain HTTP at /metrics.
+    /// Address to serve Prometheus metrics (/metrics), the overview page (/) and the status (/packrat) on, over plain HTTP.
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
+
+    /// Lowest level of log lines: debug, info, warning or error. POST /packrat/log?level= changes it later.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log_level: Level,
+
+    /// How log lines show clients: hashed, shown or hidden.
+    #[arg(long, value_name = "HOW", default_value = "hashed")]
+    pub(crate) log_clients: Clients,
 }
 
 impl Arguments {

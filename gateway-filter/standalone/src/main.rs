@@ -6,10 +6,11 @@
 //! ```
 //!
 //! `--config` names a JSON file with the configuration of one route, the same that Envoy's filter takes (see the
-//! documentation of `packrat-dataplane`). `--metrics` serves Prometheus text at `/metrics` over plain HTTP: every metric is
-//! `packrat_<name>{route,gateway}`, the same names as in Envoy. Port 0 picks a free port.
+//! documentation of `packrat-dataplane`). `--metrics` serves, over plain HTTP, Prometheus text at `/metrics`, a page for people at `/`, and
+//! what `packrat-admin` documents below `/packrat`. Port 0 picks a free port. Whoever reaches that port can change how the log is
+//! written: keep it on the loopback interface or behind a policy.
 //!
-//! Log lines are JSON objects on standard output with the keys `time` (seconds since 1970), `level` and `event`. The line
+//! Log lines are JSON objects on standard output with the keys `ts`, `level` and `event` (docs/METRICS.md). The line
 //! with `"event":"ready"` has `listen` and `metrics`, the addresses in use.
 //!
 //! SIGTERM drains: assisted clients are told at once, so that none of them waits for a repair any more, nobody begins to be assisted,
@@ -18,24 +19,20 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod json_lines;
-mod metrics_server;
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use packrat_dataplane::log::{Level, LogSink};
+use packrat_admin::Server;
+use packrat_dataplane::log::{Level, StandardOutput};
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Dataplane, Options};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use arguments::Arguments;
-use json_lines::JsonLines;
-use metrics_server::MetricsServer;
 
 /// How often a gateway that drains looks for a second signal.
 const POLL: Duration = Duration::from_millis(20);
@@ -44,10 +41,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let mut fields = Map::new();
-            fields.insert("event".to_owned(), "failed".into());
-            fields.insert("error".to_owned(), error.to_string().into());
-            JsonLines.write(Level::Error, fields);
+            StandardOutput::line(Level::Error, "failed", [("error", error.to_string().into())]);
             ExitCode::FAILURE
         }
     }
@@ -58,7 +52,9 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let workers = arguments.workers();
     let config = arguments.route_config()?;
-    let dataplane = std::sync::Arc::new(Dataplane::start(Options { workers }, Box::new(JsonLines))?);
+    let dataplane = std::sync::Arc::new(Dataplane::start(Options { workers }, Box::new(StandardOutput))?);
+    dataplane.logger().set_level(arguments.log_level);
+    dataplane.logger().set_clients(arguments.log_clients);
     let route = dataplane.configure(config)?;
 
     let mut listen = arguments.listen;
@@ -71,8 +67,14 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         listen = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap_or(listen);
         attachments.push(dataplane.listen(&route, listen, worker, socket)?);
     }
-    let metrics = arguments.metrics.map(|address| MetricsServer::start(address, &dataplane)).transpose()?;
-    JsonLines.write(Level::Info, ready_line(listen, metrics.as_ref().map(MetricsServer::address)));
+    let metrics = arguments.metrics.map(|address| Server::start(address, &dataplane)).transpose()?;
+    let address = metrics.as_ref().map(|server| server.address().to_string());
+    let fields = [
+        ("listen", listen.to_string().into()),
+        ("metrics", address.map_or(Value::Null, Value::from)),
+        ("version", env!("CARGO_PKG_VERSION").into()),
+    ];
+    StandardOutput::line(Level::Info, "ready", fields);
 
     wait_for_the_end(&mut signals, &dataplane, arguments.drain_time());
     drop(metrics);
@@ -91,12 +93,4 @@ fn wait_for_the_end(signals: &mut Signals, dataplane: &Dataplane, drain_time: Du
     while begun.elapsed() < drain_time && signals.pending().next().is_none() {
         std::thread::sleep(POLL.min(drain_time));
     }
-}
-
-fn ready_line(listen: SocketAddr, metrics: Option<SocketAddr>) -> Map<String, Value> {
-    let mut fields = Map::new();
-    fields.insert("event".to_owned(), "ready".into());
-    fields.insert("listen".to_owned(), listen.to_string().into());
-    fields.insert("metrics".to_owned(), metrics.map_or(Value::Null, |address| address.to_string().into()));
-    fields
 }

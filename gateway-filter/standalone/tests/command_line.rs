@@ -51,9 +51,13 @@ fn forwards_serves_metrics_and_ends_on_a_signal() {
         let metrics = get(&ready["metrics"], "/metrics");
         assert!(metrics.starts_with("HTTP/1.1 200"));
         assert!(metrics.contains("# TYPE packrat_sessions gauge"), "{metrics}");
-        assert!(metrics.contains("packrat_sessions{route=\"default\",gateway=\"packrat\"} 5"), "{metrics}");
         assert!(
-            metrics.contains("packrat_to_server_bytes_total{route=\"default\",gateway=\"packrat\"} 40"),
+            metrics
+                .contains("packrat_sessions{route=\"default\",gateway=\"packrat\",namespace=\"default\"} 5"),
+            "{metrics}"
+        );
+        assert!(
+            metrics.contains("packrat_to_server_bytes_total{route=\"default\",gateway=\"packrat\",namespace=\"default\"} 40"),
             "{metrics}"
         );
         assert!(get(&ready["metrics"], "/elsewhere").starts_with("HTTP/1.1 404"));
@@ -123,7 +127,9 @@ fn a_drained_gateway_says_goodbye_at_once_and_forwards_until_it_ends() {
     pass_one_datagram(&server, &ready["listen"]);
     let metrics = get(&ready["metrics"], "/metrics");
     assert!(
-        metrics.contains("packrat_sessions_assisted{route=\"default\",gateway=\"packrat\"} 0"),
+        metrics.contains(
+            "packrat_sessions_assisted{route=\"default\",gateway=\"packrat\",namespace=\"default\"} 0"
+        ),
         "{metrics}"
     );
     assert_eq!(program.process.try_wait().unwrap(), None);

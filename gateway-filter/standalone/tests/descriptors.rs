@@ -47,7 +47,8 @@ fn sessions_end_before_the_descriptors_do() {
     assert_eq!(served.len(), DESCRIPTORS / 2);
     // There are descriptors left for the metrics.
     let metrics = get(&ready["metrics"], "/metrics");
-    let series = "packrat_sessions_refused_total{route=\"default\",gateway=\"packrat\"} ";
+    let series =
+        "packrat_sessions_refused_total{route=\"default\",gateway=\"packrat\",namespace=\"default\"} ";
     let refused = metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap();
     assert_eq!(refused.parse(), Ok(CLIENTS - DESCRIPTORS / 2));
     server.set_read_timeout(Some(PATIENCE)).unwrap();

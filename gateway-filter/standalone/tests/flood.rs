@@ -97,7 +97,11 @@ fn resident_kilobytes(program: &Program) -> u64 {
 }
 
 fn metric(address: &Value, name: &str) -> u64 {
-    let series = format!("packrat_{name}{{route=\"web\",gateway=\"edge\"}} ");
+    // `name` may have labels of its own.
+    let (name, labels) = name.split_once('{').unwrap_or((name, "}"));
+    let comma = if labels == "}" { "" } else { "," };
+    let series =
+        format!("packrat_{name}{{route=\"web\",gateway=\"edge\",namespace=\"default\"{comma}{labels} ");
     let metrics = get(address, "/metrics");
     metrics.lines().find_map(|line| line.strip_prefix(&series)).expect(name).trim().parse().unwrap()
 }
@@ -161,7 +165,7 @@ fn a_flood_leaves_the_transfer_of_another_client_and_the_memory_alone() {
     );
 
     assert!(received > 50_000, "the flood did not reach the gateway: {received}");
-    assert!(metric(metrics, "handshakes_refused_cookie_total") > 5_000);
+    assert!(metric(metrics, "handshakes_total{result=\"refused_cookie\"}") > 5_000);
     assert!(growth < MOST_GROWTH_KILOBYTES, "{growth} kB more");
     assert!(metric(metrics, "repairs_total") - repairs >= (disturbed.len() * DATAGRAMS / LOST_EVERY) as u64);
     assert_eq!(metric(metrics, "sessions_begun_total"), 1);

@@ -50,7 +50,7 @@ impl Gateway {
 
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let name = format!("packrat_{name}");
-        let index = definitions().iter().position(|definition| definition.name == name).expect(&name);
+        let index = definitions().iter().position(|definition| definition.series() == name).expect(&name);
         self.route.metrics().values().nth(index).unwrap()
     }
 

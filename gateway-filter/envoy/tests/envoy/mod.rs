@@ -90,7 +90,7 @@ bootstrap_extensions:
             .args(["--use-dynamic-base-id", "--concurrency", &workers.to_string()])
             .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module_directory())
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()
             .expect("Envoy starts");
@@ -161,7 +161,7 @@ bootstrap_extensions:
 
     /// A metric of the module in Prometheus' text, `None` while it does not exist.
     pub(crate) fn metric(&self, name: &str, route: &str) -> Option<u64> {
-        let series = format!("{name}{{route=\"{route}\",gateway=\"edge\"}} ");
+        let series = format!("{name}{{route=\"{route}\",gateway=\"edge\",namespace=\"default\"}} ");
         self.get("/stats/prometheus").lines().find_map(|line| line.strip_prefix(&series)?.trim().parse().ok())
     }
 

@@ -43,7 +43,7 @@ impl Program {
             let output = self.output.as_mut().expect("the output was not taken");
             assert!(output.read_line(&mut line).unwrap() > 0, "the output ended before {event}");
             let line: Value = serde_json::from_str(&line).expect("a JSON object in every line");
-            assert!(line["time"].is_number() && line["level"].is_string());
+            assert!(line["ts"].is_string() && line["level"].is_string());
             if line["event"] == event {
                 return line;
             }

@@ -1,0 +1,66 @@
+//! The last quarter of an hour, for the page's curves.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use packrat_dataplane::Dataplane;
+use packrat_dataplane::metrics::definitions;
+use packrat_figures::Figures;
+
+/// Time between two readings that are kept.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Readings that are kept.
+const KEPT: usize = 180;
+
+type Reading = BTreeMap<String, f64>;
+
+/// Readings of all routes, one each five seconds.
+#[derive(Debug, Default)]
+pub struct History(Mutex<BTreeMap<String, VecDeque<(Instant, Reading)>>>);
+
+impl History {
+    /// Takes a reading when the last one is old enough. To be called about once a second.
+    pub fn tick(&self, dataplane: Option<&Dataplane>, now: Instant) {
+        let Some(dataplane) = dataplane else { return };
+        let mut history = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for route in dataplane.routes() {
+            let readings = history.entry(route.name().to_owned()).or_default();
+            if readings.back().is_some_and(|(last, _)| now.saturating_duration_since(*last) < INTERVAL) {
+                continue;
+            }
+            let values = route.metrics().values().map(|value| value as f64);
+            let reading = definitions().iter().map(|definition| definition.series()).zip(values).collect();
+            if readings.len() >= KEPT {
+                readings.pop_front();
+            }
+            readings.push_back((now, reading));
+        }
+    }
+
+    /// What happened on a route between each two readings: seconds before `now`, and figures. Oldest first.
+    pub(crate) fn curve(&self, route: &str, now: Instant) -> Vec<(f64, Figures)> {
+        let history = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(readings) = history.get(route) else { return Vec::new() };
+        readings
+            .iter()
+            .zip(readings.iter().skip(1))
+            .map(|((earlier, before), (later, after))| {
+                let seconds = later.saturating_duration_since(*earlier).as_secs_f64();
+                let age = now.saturating_duration_since(*later).as_secs_f64();
+                (age, Figures::between(before, after, seconds))
+            })
+            .collect()
+    }
+
+    /// What happened on a route in about the last `window`, and since when there are readings.
+    pub(crate) fn figures(&self, route: &str, window: Duration) -> Option<(Figures, Duration)> {
+        let history = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let readings = history.get(route)?;
+        let (last, after) = readings.back()?;
+        let (first, before) =
+            readings.iter().find(|(at, _)| last.saturating_duration_since(*at) <= window)?;
+        let elapsed = last.saturating_duration_since(*first);
+        Some((Figures::between(before, after, elapsed.as_secs_f64()), elapsed))
+    }
+}

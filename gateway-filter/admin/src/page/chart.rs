@@ -1,0 +1,151 @@
+//! Curves as SVG.
+
+use std::fmt::Write;
+
+/// Seconds from the left to the right edge.
+const SPAN: f64 = 900.0;
+const WIDTH: f64 = 460.0;
+const HEIGHT: f64 = 130.0;
+const LEFT: f64 = 66.0;
+const RIGHT: f64 = 8.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 20.0;
+/// Readings further apart than this are not joined.
+const GAP: f64 = 16.0;
+
+/// One curve.
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    /// Its colour in the style sheet, and whether the space below is filled.
+    pub(super) class: &'static str,
+    /// Seconds ago, value.
+    pub(super) points: Vec<(f64, Option<f64>)>,
+}
+
+/// Curves with a common scale.
+pub(super) struct Chart {
+    pub(super) title: &'static str,
+    pub(super) format: fn(f64) -> String,
+    pub(super) lines: Vec<Line>,
+}
+
+impl Chart {
+    pub(super) fn draw(&self, html: &mut String) {
+        let largest = self
+            .lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .filter_map(|(_, value)| *value)
+            .fold(0.0f64, f64::max);
+        let top = round_up(largest);
+        let _ = write!(html, "<figure><figcaption>{}<span>", self.title);
+        for line in &self.lines {
+            let now = line.points.iter().rev().find_map(|(_, value)| *value);
+            let now = now.map_or_else(|| "–".to_owned(), self.format);
+            let _ = write!(html, "<em class=\"{}\">{} {now}</em>", line.class, line.name);
+        }
+        let _ = write!(
+            html,
+            "</span></figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+            self.title
+        );
+        for (share, value) in [(0.0, 0.0), (0.5, top / 2.0), (1.0, top)] {
+            let y = HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
+            let _ = write!(
+                html,
+                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                WIDTH - RIGHT,
+                LEFT - 6.0,
+                y + 3.5,
+                (self.format)(value)
+            );
+        }
+        for (minutes, anchor) in [(15.0, "start"), (10.0, "middle"), (5.0, "middle"), (0.0, "end")] {
+            let text = if minutes == 0.0 { "now".to_owned() } else { format!("−{minutes:.0} min") };
+            let _ = write!(
+                html,
+                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{text}</text>",
+                x_of(minutes * 60.0),
+                HEIGHT - 5.0
+            );
+        }
+        for line in &self.lines {
+            draw_line(html, line, top);
+        }
+        html.push_str("</svg></figure>");
+    }
+}
+
+fn x_of(age: f64) -> f64 {
+    LEFT + (1.0 - age / SPAN) * (WIDTH - LEFT - RIGHT)
+}
+
+fn draw_line(html: &mut String, line: &Line, top: f64) {
+    let floor = HEIGHT - BOTTOM;
+    let place = |age: f64, value: f64| (x_of(age), floor - value / top * (floor - TOP));
+    let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
+    let mut last = None;
+    for (age, value) in line.points.iter().filter(|(age, _)| *age <= SPAN) {
+        let Some(value) = value else {
+            last = None;
+            continue;
+        };
+        let joined = last.is_some_and(|last: f64| last - age <= GAP);
+        last = Some(*age);
+        match pieces.last_mut() {
+            Some(piece) if joined => piece.push(place(*age, *value)),
+            _ => pieces.push(vec![place(*age, *value)]),
+        }
+    }
+    for piece in &pieces {
+        let (Some(first), Some(end)) = (piece.first(), piece.last()) else { continue };
+        let mut path = String::new();
+        for (index, (x, y)) in piece.iter().enumerate() {
+            let _ = write!(path, "{}{x:.1} {y:.1}", if index == 0 { "M" } else { "L" });
+        }
+        if line.class.contains("fill") {
+            let _ = write!(
+                html,
+                "<path class=\"{} area\" d=\"{path}L{:.1} {floor}L{:.1} {floor}Z\"/>",
+                line.class, end.0, first.0
+            );
+        }
+        let _ = write!(html, "<path class=\"{} line\" d=\"{path}\"/>", line.class);
+    }
+}
+
+/// The next of 1, 2, 5 times a power of ten, so that the scale has few digits and does not jump about.
+fn round_up(value: f64) -> f64 {
+    if value <= 0.0 {
+        return 1.0;
+    }
+    let power = 10f64.powf(value.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= value).unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_are_round_numbers() {
+        for (value, scale) in [(0.0, 1.0), (0.041, 0.05), (1.0, 1.0), (18.7e6, 20e6), (60.0, 100.0)] {
+            assert!((round_up(value) - scale).abs() < scale * 1e-9, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_gap_and_not_a_zero() {
+        let points =
+            vec![(20.0, Some(1.0)), (15.0, Some(1.0)), (10.0, None), (5.0, Some(1.0)), (0.0, Some(1.0))];
+        let mut html = String::new();
+        let chart = Chart {
+            title: "test",
+            format: |value| format!("{value}"),
+            lines: vec![Line { name: "one", class: "a", points }],
+        };
+        chart.draw(&mut html);
+        assert_eq!(html.matches("class=\"a line\"").count(), 2, "{html}");
+    }
+}

@@ -1,0 +1,67 @@
+//! The last lines, for those who want to watch without reading the log.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// Lines that are kept.
+const KEPT: usize = 1024;
+
+/// A line of the log, with its number.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    /// From 1, one more with each line.
+    pub number: u64,
+    /// What was written.
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Recent(Mutex<Ring>);
+
+#[derive(Debug, Default)]
+struct Ring {
+    newest: u64,
+    lines: VecDeque<Line>,
+}
+
+impl Recent {
+    pub(super) fn push(&self, fields: &Map<String, Value>) {
+        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.newest += 1;
+        let number = ring.newest;
+        if ring.lines.len() >= KEPT {
+            ring.lines.pop_front();
+        }
+        ring.lines.push_back(Line { number, fields: fields.clone() });
+    }
+
+    pub(super) fn newest(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).newest
+    }
+
+    pub(super) fn after(&self, after: u64, limit: usize) -> Vec<Line> {
+        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.lines.iter().filter(|line| line.number > after).take(limit).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_lines_make_room_and_numbers_go_on() {
+        let recent = Recent::default();
+        for _ in 0..KEPT + 10 {
+            recent.push(&Map::new());
+        }
+        assert_eq!(recent.newest(), KEPT as u64 + 10);
+        let lines = recent.after(0, usize::MAX);
+        assert_eq!((lines.len(), lines[0].number), (KEPT, 11));
+        assert_eq!(recent.after(KEPT as u64 + 8, 1)[0].number, KEPT as u64 + 9);
+    }
+}

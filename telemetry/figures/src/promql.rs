@@ -1,0 +1,317 @@
+//! The same figures for Prometheus.
+
+/// What a number counts; chosen so that Grafana has a unit of the same meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// 0 to 1.
+    Ratio,
+    /// 0 to 100, where 100 is best.
+    Points,
+    /// How many times.
+    Times,
+    /// Seconds.
+    Seconds,
+    /// Events per second.
+    PerSecond,
+    /// Bits per second.
+    BitsPerSecond,
+    /// Bytes.
+    Bytes,
+    /// A plain number.
+    Count,
+}
+
+impl Unit {
+    /// Grafana's name of the unit.
+    pub const fn grafana(self) -> &'static str {
+        match self {
+            Self::Ratio => "percentunit",
+            Self::Points | Self::Count => "short",
+            Self::Times => "none",
+            Self::Seconds => "s",
+            Self::PerSecond => "cps",
+            Self::BitsPerSecond => "bps",
+            Self::Bytes => "bytes",
+        }
+    }
+
+    /// The word in documentation.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ratio => "ratio, 0 to 1",
+            Self::Points => "points, 0 to 100",
+            Self::Times => "times",
+            Self::Seconds => "seconds",
+            Self::PerSecond => "per second",
+            Self::BitsPerSecond => "bits per second",
+            Self::Bytes => "bytes",
+            Self::Count => "number",
+        }
+    }
+}
+
+/// What a figure is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// One route of one gateway: labels `gateway`, `namespace`, `route`.
+    Route,
+    /// A gateway: label `gateway`.
+    Gateway,
+}
+
+impl Scope {
+    /// The labels that are left of a series.
+    pub const fn labels(self) -> &'static str {
+        match self {
+            Self::Route => "gateway, namespace, route",
+            Self::Gateway => "gateway",
+        }
+    }
+}
+
+/// A figure as a recording rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Figure {
+    /// Name of the recording rule, by Prometheus' convention `level:metric:operations`.
+    pub record: &'static str,
+    /// What a panel calls it.
+    pub title: &'static str,
+    /// What it says, and how much it can be trusted.
+    pub help: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// What it is about.
+    pub scope: Scope,
+    /// The query; `RATE(x)` stands for the sum over the gateway's replicas of the rate of `x` over five minutes, `SUM(x)` and `MEAN(x)`
+    /// for the sum and the mean of gauges, each by the labels of the scope.
+    expression: &'static str,
+}
+
+impl Figure {
+    /// The query.
+    pub fn promql(&self) -> String {
+        let by = self.scope.labels();
+        let mut text = String::new();
+        let mut rest = self.expression;
+        while let Some(open) = rest.find('(') {
+            let (head, tail) = rest.split_at(open);
+            let inside = tail.get(1..).unwrap_or_default();
+            let close = inside.find(')').unwrap_or(inside.len());
+            let series = inside.get(..close).unwrap_or_default();
+            let replaced =
+                ["RATE", "SUM", "MEAN"].into_iter().find_map(|name| Some((name, head.strip_suffix(name)?)));
+            match replaced {
+                Some((name, head)) => {
+                    text.push_str(head);
+                    text.push_str(&match name {
+                        "RATE" => format!("sum by ({by}) (rate({series}[5m]))"),
+                        "SUM" => format!("sum by ({by}) ({series})"),
+                        // Replicas without a measurement say 0; they have no say.
+                        _ => format!("avg by ({by}) ({series} > 0)"),
+                    });
+                    rest = inside.get(close + 1..).unwrap_or_default();
+                }
+                None => {
+                    text.push_str(head);
+                    text.push('(');
+                    rest = inside;
+                }
+            }
+        }
+        text.push_str(rest);
+        text
+    }
+
+    /// The figure of this record.
+    pub fn named(record: &str) -> Option<&'static Self> {
+        FIGURES.iter().find(|figure| figure.record == record)
+    }
+}
+
+const fn figure(
+    record: &'static str,
+    title: &'static str,
+    unit: Unit,
+    scope: Scope,
+    expression: &'static str,
+    help: &'static str,
+) -> Figure {
+    Figure { record, title, help, unit, scope, expression }
+}
+
+/// Every figure; the order is that of the recording rules, later ones use earlier ones.
+pub const FIGURES: &[Figure] = &[
+    figure(
+        "packrat:goodput:bits_rate5m",
+        "Goodput to clients",
+        Unit::BitsPerSecond,
+        Scope::Route,
+        "8 * RATE(packrat_to_client_bytes_total)",
+        "Payload of the base connections to clients, without repairs, assisted or not.",
+    ),
+    figure(
+        "packrat:last_mile_loss:ratio_rate5m",
+        "Last-mile loss",
+        Unit::Ratio,
+        Scope::Route,
+        "clamp_max(RATE(packrat_datagrams_missing_total) / (RATE(packrat_datagrams_recorded_total) > 0), 1)",
+        "Share of the datagrams to assisted clients that eACKs showed to be missing at first: what senders would see without help.",
+    ),
+    figure(
+        "packrat:loss_hidden:ratio_rate5m",
+        "Loss hidden from senders",
+        Unit::Ratio,
+        Scope::Route,
+        "clamp_max(RATE(packrat_repairs_arrived_total) / (RATE(packrat_datagrams_missing_total) > 0), 1)",
+        "Share of the last mile's losses that a repair has filled. Absent while nothing is lost. A repair that arrived after the client's hold had ended counts, although the sender has seen that hole.",
+    ),
+    figure(
+        "packrat:saved_retransmissions:rate5m",
+        "Saved sender retransmissions",
+        Unit::PerSecond,
+        Scope::Route,
+        "RATE(packrat_repairs_arrived_total)",
+        "Retransmissions over the whole path that senders did not have to make.",
+    ),
+    figure(
+        "packrat:quality:points_rate5m",
+        "Quality",
+        Unit::Points,
+        Scope::Route,
+        "100 * (1 - clamp(RATE(packrat_datagrams_missing_total) - RATE(packrat_repairs_arrived_total), 0, Inf) / (RATE(packrat_datagrams_recorded_total) > 0))",
+        "One number for a route: 100 when no datagram to an assisted client was lost for good on the last mile; without repairs it would be 100 less the loss in percent.",
+    ),
+    figure(
+        "packrat:cache_hits:ratio_rate5m",
+        "Cache hit ratio",
+        Unit::Ratio,
+        Scope::Route,
+        "clamp_max(RATE(packrat_repairs_total) / (RATE(packrat_datagrams_missing_total) > 0), 1)",
+        "Repairs served per datagram asked for. Below 1: bytes were evicted, too late, or over budget.",
+    ),
+    figure(
+        "packrat:too_late:ratio_rate5m",
+        "Too late",
+        Unit::Ratio,
+        Scope::Route,
+        "clamp_max(RATE(packrat_repairs_given_up_total{reason=\"late\"}) / (RATE(packrat_datagrams_missing_total) > 0), 1)",
+        "Share of the missing datagrams given up because a repair would have come too late to be of use.",
+    ),
+    figure(
+        "packrat:last_mile_round_trip:seconds",
+        "Last-mile round trip",
+        Unit::Seconds,
+        Scope::Route,
+        "MEAN(packrat_last_mile_round_trip_microseconds) / 1e6",
+        "Smoothed, mean over the assisted sessions.",
+    ),
+    figure(
+        "packrat:far_round_trip:seconds",
+        "Far round trip",
+        Unit::Seconds,
+        Scope::Route,
+        "MEAN(packrat_far_round_trip_microseconds) / 1e6",
+        "From the first datagram to the server to the first answer, so with the server's time to answer; mean over the sessions.",
+    ),
+    figure(
+        "packrat:goodput_gain:times_rate5m",
+        "Estimated goodput gain",
+        Unit::Times,
+        Scope::Route,
+        "clamp_min(RATE(packrat_datagrams_recorded_total) / (SUM(packrat_sessions_assisted) > 0) * (packrat:last_mile_round_trip:seconds + (packrat:far_round_trip:seconds or 0 * packrat:last_mile_round_trip:seconds)) * sqrt(packrat:last_mile_loss:ratio_rate5m > 0) / 1.22, 1)",
+        "How many times the rate that the square-root law (Mathis et al. 1997) gives a loss-based sender at the same loss and round trip. An estimate, and a low one: sessions that are idle make it smaller. BBR senders lose less to begin with.",
+    ),
+    figure(
+        "packrat:repair_overhead:ratio_rate5m",
+        "Repair overhead",
+        Unit::Ratio,
+        Scope::Route,
+        "RATE(packrat_repair_bytes_total) / (RATE(packrat_to_client_bytes_total) > 0)",
+        "Bytes of repairs, copies included, per byte forwarded.",
+    ),
+    figure(
+        "packrat:decode_failures:ratio_rate5m",
+        "Decode failures",
+        Unit::Ratio,
+        Scope::Route,
+        "RATE(packrat_eacks_total{result=\"failed\"}) / (RATE(packrat_eacks_received_total) > 0)",
+        "Share of the eACKs that could not be decoded; the gateway then asks for a longer prefix.",
+    ),
+    figure(
+        "packrat:resets:rate5m",
+        "Resets",
+        Unit::PerSecond,
+        Scope::Route,
+        "RATE(packrat_resets_total)",
+        "How often gateway and client lost track of each other's sets.",
+    ),
+    figure(
+        "packrat:cache_usage:ratio",
+        "Cache in use",
+        Unit::Ratio,
+        Scope::Route,
+        "SUM(packrat_cache_bytes) / (SUM(packrat_cache_limit_bytes) > 0)",
+        "Bytes kept for repair, of those that the route may keep.",
+    ),
+    figure(
+        "packrat:sessions_usage:ratio",
+        "Sessions of the limit",
+        Unit::Ratio,
+        Scope::Route,
+        "SUM(packrat_sessions) / (SUM(packrat_sessions_limit) > 0)",
+        "Client sessions, of those that may exist.",
+    ),
+    figure(
+        "packrat:assisted:ratio",
+        "Assisted sessions",
+        Unit::Ratio,
+        Scope::Route,
+        "SUM(packrat_sessions_assisted) / (SUM(packrat_sessions) > 0)",
+        "Share of the client sessions that are assisted: the others have no SDK, were refused, or the route is switched off.",
+    ),
+    figure(
+        "packrat:cpu_per_datagram:seconds_rate5m",
+        "Processor time per datagram",
+        Unit::Seconds,
+        Scope::Gateway,
+        "RATE(packrat_process_cpu_microseconds_total) / 1e6 / (RATE(packrat_to_client_datagrams_total) + RATE(packrat_to_server_datagrams_total) > 0)",
+        "Processor time of the whole process (in Envoy: of Envoy) per datagram forwarded in either direction.",
+    ),
+    figure(
+        "packrat:forward_cost:seconds_rate5m",
+        "Recording a datagram",
+        Unit::Seconds,
+        Scope::Gateway,
+        "RATE(packrat_assistance_forward_nanoseconds_total) / 1e9 / (RATE(packrat_datagrams_recorded_total) > 0)",
+        "Time that the engine takes per datagram of an assisted session.",
+    ),
+    figure(
+        "packrat:control_cost:seconds_rate5m",
+        "Answering an eACK",
+        Unit::Seconds,
+        Scope::Gateway,
+        "RATE(packrat_assistance_control_nanoseconds_total) / 1e9 / (RATE(packrat_control_received_total) > 0)",
+        "Time per control datagram, almost all of them eACKs: opening, decoding, planning and sending repairs.",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_name_their_labels_and_leave_other_functions_alone() {
+        let figure = Figure::named("packrat:loss_hidden:ratio_rate5m").unwrap();
+        assert_eq!(
+            figure.promql(),
+            "clamp_max(sum by (gateway, namespace, route) (rate(packrat_repairs_arrived_total[5m])) / \
+             (sum by (gateway, namespace, route) (rate(packrat_datagrams_missing_total[5m])) > 0), 1)"
+        );
+        for figure in FIGURES {
+            let query = figure.promql();
+            assert_eq!(query.matches('(').count(), query.matches(')').count(), "{query}");
+            assert!(!query.contains("RATE") && !query.contains("SUM") && !query.contains("MEAN"), "{query}");
+            assert!(figure.help.ends_with('.'), "{figure:?}");
+        }
+    }
+}
