@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packrat_client::{Assist, ClientConfig};
+use packrat_client::{Assist, ClientConfig, Datagram};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_estimate::Timestamp;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
@@ -63,9 +63,12 @@ impl Scene {
 
     /// Sixteen datagrams and the eACK for them; how long the engine took for either.
     fn turn(&mut self) -> (Duration, Duration) {
+        let mut number = self.number;
         for datagram in &mut self.datagrams {
             let tail = datagram.len() - 16;
             self.random.fill_bytes(&mut datagram[tail..]);
+            datagram[1..9].copy_from_slice(&number.to_be_bytes());
+            number += 1;
         }
         let started = Instant::now();
         measured_forward(&mut self.flow, &self.datagrams, self.now);
@@ -87,7 +90,11 @@ impl Scene {
             eack += started.elapsed();
         }
         for datagram in self.out.datagrams() {
-            self.client.on_datagram(datagram, self.now);
+            if self.client.on_datagram(datagram, self.now) == Datagram::Base
+                && let Some(number) = datagram.get(1..).and_then(|rest| rest.first_chunk())
+            {
+                self.client.on_packet_number(u64::from_be_bytes(*number), self.now);
+            }
         }
         self.out.clear();
         (forward, eack)

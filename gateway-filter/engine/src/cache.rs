@@ -22,6 +22,8 @@ pub(crate) struct Cache {
     head: u64,
     /// Position behind the newest byte.
     tail: u64,
+    /// Where the newest byte ends in `bytes`: `tail` modulo the capacity, without a division per datagram.
+    end: usize,
     high_water: usize,
     /// Most bytes since the last [`Self::shrink`].
     recent_peak: usize,
@@ -29,7 +31,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { bytes: Vec::new(), limit, head: 0, tail: 0, high_water: 0, recent_peak: 0 }
+        Self { bytes: Vec::new(), limit, head: 0, tail: 0, end: 0, high_water: 0, recent_peak: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -68,10 +70,16 @@ impl Cache {
             return None;
         }
         let span = Span { position: self.tail, length };
-        let (first, second) = self.places(span);
-        let cut = first.len();
-        self.bytes[first].copy_from_slice(&datagram[..cut]);
-        self.bytes[second].copy_from_slice(&datagram[cut..]);
+        let until_end = self.bytes.len() - self.end;
+        if datagram.len() < until_end {
+            self.bytes[self.end..][..datagram.len()].copy_from_slice(datagram);
+            self.end += datagram.len();
+        } else {
+            let (first, second) = datagram.split_at(until_end);
+            self.bytes[self.end..].copy_from_slice(first);
+            self.bytes[..second.len()].copy_from_slice(second);
+            self.end = second.len();
+        }
         self.tail += u64::from(length);
         self.high_water = self.high_water.max(self.len());
         self.recent_peak = self.recent_peak.max(self.len());
@@ -129,6 +137,7 @@ impl Cache {
             position += run as u64;
         }
         self.bytes = resized;
+        self.end = if capacity == 0 { 0 } else { (self.tail % capacity as u64) as usize };
     }
 }
 

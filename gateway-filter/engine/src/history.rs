@@ -3,13 +3,13 @@
 //! An entry outlives its bytes: identifiers whose datagrams were acknowledged, evicted or given up stay known for a while, so that
 //! an identifier that only the client has can be explained (design section 4, "no ordering assumption").
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 
 use packrat_eack::Identifier;
 use packrat_estimate::Timestamp;
 
 use crate::cache::{Cache, Span};
+use crate::index::IdentifierIndex;
 
 /// Entries kept after their fate is known.
 const SETTLED_ENTRIES: usize = 2048;
@@ -54,7 +54,7 @@ pub(crate) struct History {
     first: u64,
     /// Entries before this sequence number have no bytes any more.
     first_cached: u64,
-    index: HashMap<Identifier, u64, BuildHasherDefault<IdentifierHasher>>,
+    index: IdentifierIndex,
     cache: Cache,
     /// Entries kept at all.
     maximum: usize,
@@ -77,7 +77,7 @@ impl History {
             entries: VecDeque::new(),
             first: 0,
             first_cached: 0,
-            index: HashMap::default(),
+            index: IdentifierIndex::default(),
             cache: Cache::new(cache_bytes),
             maximum,
         }
@@ -100,10 +100,9 @@ impl History {
     /// Records a datagram. [`Self::make_room`] must have been called for its bytes.
     pub(crate) fn push(&mut self, identifier: Identifier, datagram: &[u8], now: Timestamp) -> Pushed {
         let sequence = self.next();
-        match self.index.entry(identifier) {
-            std::collections::hash_map::Entry::Occupied(_) => return Pushed::Duplicate,
-            std::collections::hash_map::Entry::Vacant(place) => place.insert(sequence),
-        };
+        if !self.index.insert(identifier, sequence) {
+            return Pushed::Duplicate;
+        }
         let span = self.cache.push(datagram);
         self.entries.push_back(Entry {
             identifier,
@@ -184,7 +183,7 @@ impl History {
                 self.free_oldest();
             }
             if let Some(entry) = self.entries.pop_front() {
-                self.index.remove(&entry.identifier);
+                self.index.remove(entry.identifier);
                 forget(self.first, &entry);
                 self.first += 1;
             }
@@ -192,7 +191,8 @@ impl History {
     }
 
     pub(crate) fn sequence_of(&self, identifier: Identifier) -> Option<u64> {
-        self.index.get(&identifier).copied()
+        let low = self.index.get(identifier)?;
+        Some(self.first + u64::from(low.wrapping_sub(self.first as u32)))
     }
 
     pub(crate) fn get(&self, sequence: u64) -> Option<&Entry> {
@@ -216,28 +216,6 @@ impl History {
     /// Datagrams whose bytes are kept, as an upper bound (settled ones in the middle count).
     pub(crate) fn cached_entries(&self) -> u64 {
         self.next() - self.first_cached.max(self.first)
-    }
-}
-
-/// Identifiers are uniformly random already; one multiplication spreads them over the bits that the table looks at.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct IdentifierHasher(u64);
-
-impl Hasher for IdentifierHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte) ^ self.0 as u32);
-        }
-    }
-
-    #[inline]
-    fn write_u32(&mut self, value: u32) {
-        self.0 = u64::from(value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -31,6 +31,7 @@ mod event;
 mod flow;
 mod gateway;
 mod history;
+mod index;
 mod live;
 mod outbox;
 mod repair;

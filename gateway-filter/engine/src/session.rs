@@ -124,6 +124,8 @@ pub(crate) struct Session {
     /// Spaced copies of repairs that are still to be sent, by time.
     copies: VecDeque<(Timestamp, u64)>,
     budget: FlowBudget,
+    /// Bytes forwarded that the budget has not heard of yet: it is asked seldom.
+    unearned: usize,
     forwarded_since_eack: u64,
     path: PathEstimate,
     /// Sequence number of the newest datagram whose round trip was measured.
@@ -132,6 +134,8 @@ pub(crate) struct Session {
     last_forward: Timestamp,
     probes: u32,
     probe_at: Option<Timestamp>,
+    /// The probe follows the last datagram; when exactly is computed when somebody asks, not for each datagram.
+    probe_follows: bool,
     /// When memory that was not used is given back.
     shrink_at: Option<Timestamp>,
 
@@ -190,12 +194,14 @@ impl Session {
             missing: BTreeMap::new(),
             copies: VecDeque::new(),
             budget: FlowBudget::new(share.gateway().config.repair_budget),
+            unearned: 0,
             forwarded_since_eack: 0,
             path: PathEstimate::new(),
             measured: None,
             last_forward: now,
             probes: 0,
             probe_at: None,
+            probe_follows: false,
             totals: Totals::default(),
             plaintext: Vec::new(),
             message: Vec::new(),
@@ -252,7 +258,7 @@ impl Session {
                 return;
             }
         }
-        self.budget.earn(datagram.len());
+        self.unearned += datagram.len();
         if let Some(live) = &mut self.live {
             let share = self.share.gateway().config.early_copies;
             live.on_forward(self.history.next() - 1, datagram.len(), share, &self.path, now);
@@ -261,7 +267,7 @@ impl Session {
         self.last_forward = now;
         self.probes = 0;
         if !self.live.as_ref().is_some_and(LiveStream::is_selective) {
-            self.probe_at = Some(now + self.probe_delay());
+            self.probe_follows = true;
         }
         self.trim();
         self.shrink_at.get_or_insert(now + SHRINK_INTERVAL);
@@ -274,7 +280,9 @@ impl Session {
     fn trim(&mut self) {
         let Self { history, sketch, horizon, considered, missing, anchored, .. } = self;
         history.trim(|sequence, entry| {
-            missing.remove(&sequence);
+            if entry.fate == Fate::Missing {
+                missing.remove(&sequence);
+            }
             *considered = (*considered).max(sequence + 1);
             if sequence >= *horizon {
                 *horizon = sequence + 1;
@@ -701,6 +709,7 @@ impl Session {
     ) -> bool {
         let Some((first, second)) = self.history.bytes(sequence) else { return false };
         let length = first.len() + second.len();
+        self.budget.earn(core::mem::take(&mut self.unearned));
         if !self.share.gateway().budget.take(&mut self.budget, length, self.live.is_some()) {
             counters.budget_refusals += 1;
             return false;
@@ -812,11 +821,17 @@ impl Session {
         (round_trip * 2 + self.path.round_trip_variation() * 4).max(MINIMUM_PROBE_DELAY) * (1 << self.probes)
     }
 
+    /// When the next tail probe is due.
+    fn probe_at(&self) -> Option<Timestamp> {
+        if self.probe_follows { Some(self.last_forward + self.probe_delay()) } else { self.probe_at }
+    }
+
     fn schedule_probe(&mut self, now: Timestamp) {
         // A selective client is silent as long as it misses nothing: its silence says nothing.
         let silent = !self.live.as_ref().is_some_and(LiveStream::is_selective);
         let unspoken = silent && self.horizon < self.history.next();
         let tail = self.anchored && (unspoken || !self.missing.is_empty());
+        self.probe_follows = false;
         self.probe_at = (tail && self.probes < MAXIMUM_PROBES)
             .then(|| (self.last_forward + self.probe_delay()).max(now + MINIMUM_PROBE_DELAY / 2));
     }
@@ -824,10 +839,11 @@ impl Session {
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         let copy = self.copies.front().map(|(at, _)| *at);
         let early = self.live.as_ref().and_then(LiveStream::next_timeout);
-        [copy, early, self.probe_at, self.shrink_at].into_iter().flatten().min()
+        [copy, early, self.probe_at(), self.shrink_at].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, counters: &mut FlowCounters, out: &mut Outbox) {
+        self.budget.earn(core::mem::take(&mut self.unearned));
         while let Some(&(at, sequence)) = self.copies.front() {
             if at > now {
                 break;
@@ -846,7 +862,7 @@ impl Session {
             self.share.hold(self.history.memory());
             self.shrink_at = (self.history.cache().capacity() > 0).then_some(now + SHRINK_INTERVAL);
         }
-        if self.probe_at.is_some_and(|at| at <= now) {
+        if self.probe_at().is_some_and(|at| at <= now) {
             self.probe(now, counters, out);
         }
     }

@@ -72,7 +72,7 @@ impl PowerSums {
             self.pending_length += 1;
         }
         if self.pending_length == BATCH {
-            add_batch(&self.pending, &mut self.sums);
+            add_batch(&self.pending, BATCH, &mut self.sums);
             self.pending = [0; BATCH];
             self.pending_length = 0;
         }
@@ -106,7 +106,7 @@ impl PowerSums {
         out.clear();
         out.extend_from_slice(&self.sums[..usize::from(count.min(self.capacity()))]);
         if self.pending_length > 0 {
-            add_batch(&self.pending, out);
+            add_batch(&self.pending, self.pending_length, out);
         }
     }
 
@@ -117,7 +117,7 @@ impl PowerSums {
         let sums = &mut sums[..usize::from(count.min(self.capacity()))];
         sums.copy_from_slice(&self.sums[..sums.len()]);
         if self.pending_length > 0 {
-            add_batch(&self.pending, sums);
+            add_batch(&self.pending, self.pending_length, sums);
         }
         for sum in sums {
             out.extend_from_slice(&sum.to_be_bytes());
@@ -145,34 +145,48 @@ impl PowerSums {
     }
 }
 
-/// Adds the power sums of a batch (zeros do not count) to `sums`.
-fn add_batch(batch: &[u32; BATCH], sums: &mut [u32]) {
-    // The coefficients of the product of (1 - x z), from z^16 down to z^1.
+/// Adds the power sums of the first `length` identifiers of a batch (the others are zero) to `sums`.
+fn add_batch(batch: &[u32; BATCH], length: usize, sums: &mut [u32]) {
+    // The coefficients of the product of (1 - x z), from z^0 to z^16.
     let mut coefficients = [0u32; BATCH + 1];
     coefficients[0] = 1;
-    for (degree, identifier) in batch.iter().enumerate() {
+    for (degree, identifier) in batch.iter().enumerate().take(length) {
+        let negated = u64::from(field::negate(*identifier));
         for index in (0..=degree).rev() {
-            let product = field::multiply(coefficients[index], *identifier);
-            coefficients[index + 1] = field::subtract(coefficients[index + 1], product);
+            // One reduction for both: (2^32 - 6)^2 + 2^32 is below 2^64.
+            let sum = u64::from(coefficients[index]) * negated + u64::from(coefficients[index + 1]);
+            coefficients[index + 1] = field::reduce(sum);
         }
     }
+    // From z^16 down to z^1.
     let mut weights = [0u32; BATCH];
     for (weight, coefficient) in weights.iter_mut().zip(coefficients[1..].iter().rev()) {
         *weight = *coefficient;
     }
     // Newton: p_k = - (c_1 p_(k-1) + ... + c_16 p_(k-16)) - k c_k, with p_k = 0 for k < 1 and c_k = 0 for k > 16.
     let mut powers = [0u32; BATCH + 256];
-    for (index, sum) in sums.iter_mut().enumerate().take(256) {
-        let mut total = match coefficients.get(index + 1) {
-            Some(coefficient) => u128::from(*coefficient) * (index as u128 + 1),
-            None => 0,
-        };
-        let Some(window) = powers[index..].first_chunk::<BATCH>() else { return };
+    let (first, rest) = sums.split_at_mut(BATCH.min(sums.len()));
+    for (index, sum) in first.iter_mut().enumerate() {
+        let own = u64::from(coefficients[index + 1]) * (index as u64 + 1);
+        // Of the sums before, there are only as many as the index says.
+        let products = weights[BATCH - index..].iter().zip(&powers[BATCH..]);
+        let total = products.fold(u128::from(own), |total, (weight, power)| {
+            total + u128::from(u64::from(*weight) * u64::from(*power))
+        });
+        let power = field::negate(reduce_sum(total));
+        powers[index + BATCH] = power;
+        *sum = field::add(*sum, power);
+    }
+    for (index, sum) in (BATCH..).zip(rest) {
+        let Some(window) = powers.get(index..).and_then(|rest| rest.first_chunk::<BATCH>()) else { return };
+        let mut total = 0u128;
         for (weight, power) in weights.iter().zip(window) {
             total += u128::from(u64::from(*weight) * u64::from(*power));
         }
         let power = field::negate(reduce_sum(total));
-        powers[index + BATCH] = power;
+        if let Some(place) = powers.get_mut(index + BATCH) {
+            *place = power;
+        }
         *sum = field::add(*sum, power);
     }
 }
@@ -315,5 +329,40 @@ fn reduce_by(dividend: &mut Vec<u32>, cofactor: &mut Vec<u32>, divisor: &[u32], 
 fn add_multiple(target: &mut [u32], source: &[u32], factor: u32) {
     for (value, other) in target.iter_mut().zip(source) {
         *value = field::reduce(u64::from(*other) * u64::from(factor) + u64::from(*value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The plain way: a multiplication and a remainder per identifier and sum.
+    fn plain(identifiers: &[u32], sums: &mut [u32]) {
+        for identifier in identifiers {
+            let mut power = 1u64;
+            for sum in &mut *sums {
+                power = power * u64::from(*identifier) % field::MODULUS;
+                *sum = ((u64::from(*sum) + power) % field::MODULUS) as u32;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_adds_what_one_by_one_adds(
+            identifiers in prop::collection::vec(
+                prop_oneof![0..field::MODULUS as u32, Just(field::MODULUS as u32 - 1), 0u32..3],
+                0..=BATCH,
+            ),
+            sums in prop::collection::vec(0..field::MODULUS as u32, 0..=255),
+        ) {
+            let mut batch = [0; BATCH];
+            batch[..identifiers.len()].copy_from_slice(&identifiers);
+            let (mut quick, mut slow) = (sums.clone(), sums);
+            add_batch(&batch, identifiers.len(), &mut quick);
+            plain(&identifiers, &mut slow);
+            prop_assert_eq!(quick, slow);
+        }
     }
 }
