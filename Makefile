@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bench demo lab token test test-token test-rust test-documentation test-dependencies test-demo demo-parts fuzz clean
+.PHONY: help bench demo lab token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry demo-parts fuzz clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -27,7 +27,7 @@ bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/be
 	@cargo build --locked --release -p packrat-bench -p packrat-envoy -p packrat-gateway
 	@cargo run --locked --quiet --release -p packrat-bench -- $(ARGS)
 
-test: test-documentation test-dependencies test-token test-rust test-demo ## Everything that must pass before a change goes in
+test: test-documentation test-dependencies test-token test-rust test-demo test-telemetry ## Everything that must pass before a change goes in
 
 token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat-token.wasm)
 	@tools/check-toolchain cargo
@@ -57,6 +57,11 @@ test-dependencies: ## Licences and sources of all dependencies are allowed ones
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
 	cargo build --locked $(DEMO_PACKAGES)
 	cargo test --locked -p packrat --test demo --test roaming -- --ignored --test-threads 1
+
+test-telemetry: demo-parts ## Every query of dashboards, rules and alerts against a real Prometheus that scrapes a real Envoy
+	@tools/install-telemetry-parts
+	cargo build --locked $(DEMO_PACKAGES)
+	cargo test --locked -p packrat-dashboards --test live -- --ignored --test-threads 1
 
 demo-parts:
 	@tools/check-toolchain cargo cc python

@@ -1,0 +1,86 @@
+//! Every query of every dashboard, rule and alert against a real Prometheus that scrapes a real Envoy in the middle of a lossy download, and
+//! alerts that real faults make fire. `make test-telemetry` builds and installs what it needs.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod prometheus;
+mod scene;
+
+use std::time::Duration;
+
+use packrat_dashboards::queries::{all, names, resolved};
+use packrat_dashboards::rules::ALERTS;
+use packrat_figures::{Figure, Figures, Selector};
+
+use prometheus::{Prometheus, find_tools};
+use scene::{Demo, IdleEnvoy};
+
+/// Queries that have no answer here, and why.
+const EMPTY_BY_DESIGN: [(&str, &str); 2] = [
+    ("packrat-operator.json: Connected to the operator", "this Envoy reads files, it has no operator"),
+    ("packrat-operator.json: First certificate to expire", "this Envoy has no certificate"),
+];
+/// Rates are taken over this in the test.
+const WINDOW: &str = "10s";
+
+#[test]
+#[ignore = "needs Prometheus, Envoy and Caddy: make test-telemetry"]
+fn rules_and_alerts_pass_promtool() {
+    let Some(tools) = find_tools() else { return };
+    tools.promtool(&["check", "rules", "../../charts/packrat/rules/packrat-recording.yaml"]);
+    tools.promtool(&["check", "rules", "../../charts/packrat/rules/packrat-alerts.yaml"]);
+    tools.promtool(&["test", "rules", "tests/alerts.yaml"]);
+}
+
+#[test]
+#[ignore = "needs Prometheus, Envoy and Caddy: make test-telemetry"]
+fn every_query_returns_data_and_faults_make_alerts_fire() {
+    let Some(tools) = find_tools() else { return };
+    let demo = Demo::start();
+    let mut idle = IdleEnvoy::start();
+    let prometheus = Prometheus::start(&tools, &[demo.admin(), idle.admin()]);
+    prometheus.wait_for("repairs in the middle of a download", "sum(packrat_repairs_arrived_total) > 100");
+    prometheus.wait_for("enough scrapes", "packrat_datagrams_recorded_total{route=\"demo\"} offset 9s > 0");
+
+    let mut empty = Vec::new();
+    for query in all().iter().filter(|query| !query.is_logs && !query.place.starts_with("alert ")) {
+        let expression = resolved(&query.expression, WINDOW).replace("[5m]", "[10s]");
+        let answer = prometheus.query(&expression);
+        let by_design = EMPTY_BY_DESIGN.iter().any(|(place, _)| *place == query.place);
+        if answer.is_empty() != by_design {
+            empty.push(format!("{}: {expression}\n  {answer:?}", query.place));
+        }
+    }
+    assert!(empty.is_empty(), "without an answer, or with one where none is to be:\n{}", empty.join("\n"));
+    // Alerts are silent; what they look at is there.
+    for alert in ALERTS {
+        let words = alert.expression.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        let others =
+            words.filter(|word| *word == "up" || (word.starts_with("envoy_") && !word.contains("cert")));
+        for name in names(alert.expression).into_iter().chain(others) {
+            assert!(!prometheus.query(name).is_empty(), "{}: no data for {name}", alert.name);
+        }
+    }
+    the_command_and_prometheus_agree(&prometheus);
+
+    idle.refuse_a_configuration();
+    prometheus.wait_for_alert("PackratConfigurationRefused");
+    drop(demo);
+    prometheus.wait_for_alert("PackratGatewayDown");
+}
+
+/// The figures computed from two readings are those that Prometheus computes.
+fn the_command_and_prometheus_agree(prometheus: &Prometheus) {
+    let (before, after) = prometheus.readings(Duration::from_secs(8), "demo");
+    let figures = Figures::between(&before, &after, 8.0);
+    let nothing = Selector { of_routes: "route=\"demo\"", of_processes: "" };
+    for (record, ours, tolerance) in [
+        ("packrat:last_mile_loss:ratio_rate5m", figures.loss, 0.02),
+        ("packrat:loss_hidden:ratio_rate5m", figures.hidden, 0.1),
+        ("packrat:quality:points_rate5m", figures.quality, 2.0),
+        ("packrat:goodput_gain:times_rate5m", figures.goodput_gain, 5.0),
+    ] {
+        let theirs = prometheus.query(&Figure::named(record).unwrap().expanded("8s", nothing))[0];
+        let ours = ours.unwrap_or_else(|| panic!("no {record} in {figures:?}"));
+        assert!((ours - theirs).abs() < tolerance, "{record}: {ours} here, {theirs} in Prometheus");
+    }
+}
