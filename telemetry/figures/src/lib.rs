@@ -10,4 +10,4 @@ mod promql;
 pub mod response;
 
 pub use figures::{Figures, Reading};
-pub use promql::{FIGURES, Figure, Scope, Unit};
+pub use promql::{FIGURES, Figure, Scope, Selector, Unit};

@@ -87,9 +87,45 @@ pub struct Figure {
     expression: &'static str,
 }
 
+/// The series that a query is restricted to.
+#[derive(Debug, Clone, Copy)]
+pub struct Selector {
+    /// Matchers for series with the labels `gateway`, `namespace` and `route`.
+    pub of_routes: &'static str,
+    /// Matchers for series of a process, which have `gateway` alone.
+    pub of_processes: &'static str,
+}
+
+impl Selector {
+    fn apply(self, series: &str) -> String {
+        let of_process = series.starts_with("packrat_process_") || series.starts_with("packrat_log_");
+        let matchers = if of_process { self.of_processes } else { self.of_routes };
+        match series.split_once('{') {
+            _ if matchers.is_empty() => series.to_owned(),
+            Some((name, labels)) => format!("{name}{{{matchers}, {labels}"),
+            None => format!("{series}{{{matchers}}}"),
+        }
+    }
+}
+
 impl Figure {
-    /// The query.
+    /// The query of the recording rule: over five minutes, with other figures by their names.
     pub fn promql(&self) -> String {
+        self.render("5m", Selector { of_routes: "", of_processes: "" })
+    }
+
+    /// The query by itself, without recording rules: over `window`, for the series of `selector`.
+    pub fn expanded(&self, window: &str, selector: Selector) -> String {
+        let mut text = self.render(window, selector);
+        for figure in FIGURES {
+            if text.contains(figure.record) {
+                text = text.replace(figure.record, &format!("({})", figure.expanded(window, selector)));
+            }
+        }
+        text
+    }
+
+    fn render(&self, window: &str, selector: Selector) -> String {
         let by = self.scope.labels();
         let mut text = String::new();
         let mut rest = self.expression;
@@ -98,25 +134,24 @@ impl Figure {
             let inside = tail.get(1..).unwrap_or_default();
             let close = inside.find(')').unwrap_or(inside.len());
             let series = inside.get(..close).unwrap_or_default();
-            let replaced =
-                ["RATE", "SUM", "MEAN"].into_iter().find_map(|name| Some((name, head.strip_suffix(name)?)));
-            match replaced {
-                Some((name, head)) => {
-                    text.push_str(head);
-                    text.push_str(&match name {
-                        "RATE" => format!("sum by ({by}) (rate({series}[5m]))"),
-                        "SUM" => format!("sum by ({by}) ({series})"),
-                        // Replicas without a measurement say 0; they have no say.
-                        _ => format!("avg by ({by}) ({series} > 0)"),
-                    });
-                    rest = inside.get(close + 1..).unwrap_or_default();
-                }
-                None => {
-                    text.push_str(head);
-                    text.push('(');
-                    rest = inside;
-                }
-            }
+            let marker = ["RATE", "SUM", "MEAN"]
+                .into_iter()
+                .find_map(|name| head.strip_suffix(name).map(|head| (name, head)));
+            let Some((name, head)) = marker else {
+                text.push_str(head);
+                text.push('(');
+                rest = inside;
+                continue;
+            };
+            let series = selector.apply(series);
+            text.push_str(head);
+            text.push_str(&match name {
+                "RATE" => format!("sum by ({by}) (rate({series}[{window}]))"),
+                "SUM" => format!("sum by ({by}) ({series})"),
+                // Replicas without a measurement say 0; they have no say.
+                _ => format!("avg by ({by}) ({series} > 0)"),
+            });
+            rest = inside.get(close + 1..).unwrap_or_default();
         }
         text.push_str(rest);
         text

@@ -3,19 +3,27 @@
 use super::Level;
 
 macro_rules! events {
-    ($($variant:ident $level:ident $name:literal;)*) => {
+    ($($variant:ident $level:ident $name:literal $help:literal;)*) => {
         /// What happened; the value of the key `event`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Event {
-            $(#[doc = concat!("`", $name, "`")] $variant,)*
+            $(#[doc = concat!("`", $name, "`: ", $help)] $variant,)*
         }
 
         impl Event {
+            /// Every event.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
             pub(super) const COUNT: usize = [$(Self::$variant,)*].len();
 
             /// The text in the log line.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
+            }
+
+            /// When its line is written, and with which keys beside those that all have.
+            pub const fn help(self) -> &'static str {
+                match self { $(Self::$variant => $help,)* }
             }
 
             /// The level of its lines.
@@ -27,30 +35,30 @@ macro_rules! events {
 }
 
 events! {
-    RouteConfigured Info "route_configured";
-    ConfigurationRefused Error "configuration_refused";
-    ListenerAttached Info "listener_attached";
-    ListenerReleased Info "listener_released";
-    ListenerUnavailable Error "listener_unavailable";
-    SessionOpened Info "session_opened";
-    SessionClosed Info "session_closed";
-    SessionMoved Info "session_moved";
-    ClientMoved Info "client_moved";
-    ClientWaiting Debug "client_waiting";
-    ClientWaitedInVain Debug "client_waited_in_vain";
-    SessionRefused Warning "session_refused";
-    SessionsLimited Warning "sessions_limited";
-    UpstreamError Warning "upstream_error";
-    DownstreamError Warning "downstream_error";
-    SegmentationUnavailable Warning "segmentation_offload_unavailable";
-    ReceiveBufferSmall Warning "receive_buffer_small";
-    ControlDropped Info "control_dropped";
-    AssistanceBegun Info "assistance_begun";
-    AssistanceEnded Info "assistance_ended";
-    Reset Warning "reset";
-    Assistance Info "assistance";
-    AssistancePanic Error "assistance_panic";
-    WorkerError Error "worker_error";
-    Draining Info "draining";
-    Shutdown Info "shutdown";
+    RouteConfigured Info "route_configured" "A configuration is in force: `endpoints`, `public_key`.";
+    ConfigurationRefused Error "configuration_refused" "A configuration was refused, the old one stays: `error`.";
+    ListenerAttached Info "listener_attached" "A socket that clients send to is in use: `listener`, `worker`.";
+    ListenerReleased Info "listener_released" "It is not any more: `listener`, `worker`.";
+    ListenerUnavailable Error "listener_unavailable" "The socket of a listener could not be found; clients are not served there: `error`.";
+    SessionOpened Info "session_opened" "A client is new: `endpoint`, `worker`.";
+    SessionClosed Info "session_closed" "A client has gone: `reason`, `seconds`, and its totals `to_client_datagrams`, `to_client_bytes`, `to_server_datagrams`, `to_server_bytes`, `repairs`.";
+    SessionMoved Info "session_moved" "A session has another endpoint, because its own was removed: `from`, `to`.";
+    ClientMoved Info "client_moved" "A client has proved to be at another address, and its session has followed: `from`.";
+    ClientWaiting Debug "client_waiting" "Datagrams of an unknown address wait: they may belong to a client that has moved.";
+    ClientWaitedInVain Debug "client_waited_in_vain" "They belonged to a new client: `datagrams`.";
+    SessionRefused Warning "session_refused" "A datagram of a new client was dropped: `reason`.";
+    SessionsLimited Warning "sessions_limited" "The process cannot hold as many sessions as are configured: `maximum_sessions`, `in_force`, `reason`.";
+    UpstreamError Warning "upstream_error" "A server could not be reached, or refused: `endpoint`, `error`.";
+    DownstreamError Warning "downstream_error" "A client could not be reached: `dropped`, `error`.";
+    SegmentationUnavailable Warning "segmentation_offload_unavailable" "The kernel refuses to cut batches into datagrams (GSO); sending costs more.";
+    ReceiveBufferSmall Warning "receive_buffer_small" "The kernel gives small receive buffers: `bytes`, `advice`.";
+    ControlDropped Info "control_dropped" "A control datagram was dropped: `reason`.";
+    AssistanceBegun Info "assistance_begun" "A client and the gateway have finished their handshake: `assistance`.";
+    AssistanceEnded Info "assistance_ended" "Assistance has ended: `side`, `reason`, and its totals `repaired`, `repair_transmissions`, `unrepairable`, `decode_failures`, `resets`, `cache_high_water_bytes`.";
+    Reset Warning "reset" "Gateway and client begin anew with empty sets: `side`, `reason`, `epoch`.";
+    Assistance Info "assistance" "Something else in assistance: `detail`.";
+    AssistancePanic Error "assistance_panic" "A fault in assistance; the flow goes on without it: `message`.";
+    WorkerError Error "worker_error" "An I/O thread met an error: `message`, `error`.";
+    Draining Info "draining" "The gateway is going away: assisted clients are told, forwarding goes on.";
+    Shutdown Info "shutdown" "All sessions have ended.";
 }

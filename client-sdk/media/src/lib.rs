@@ -1,0 +1,33 @@
+//! Live streams over a lossy last mile: a receiver that a Packrat gateway helps, and a plain sender and receiver to compare with.
+//!
+//! ```text
+//!   Sender ---- sealed packets ----> gateway ---- the same, and repairs ----> MediaReceiver ---> units, in order, on time
+//!      ^                                ^                                       |  |
+//!      |                                +---- eACKs, only when one is missing --+  |
+//!      +-------------- requests: what the gateway had no chance to repair ---------+
+//! ```
+//!
+//! - [`Receiver`]: what is missing, whom to ask until when, when a unit is played; knows no format and no key
+//! - [`MediaReceiver`]: that, joined to [`packrat_client::Assist`] and to the packets of [`Sender`]
+//! - [`udp`]: both on a tokio socket
+//!
+//! Another format (RTP, SRTP, SRT) needs what [`MediaReceiver`] shows: pass each datagram to `Assist::on_datagram`, its number to
+//! `Assist::on_packet_number`, and ask the sender only for what `Assist::is_awaited` does not wait for. Nothing of the format
+//! changes on the wire, and its sender does not change at all.
+#![forbid(unsafe_code)]
+
+mod receiver;
+pub mod rtp;
+mod seal;
+mod sender;
+mod session;
+mod statistics;
+pub mod udp;
+
+pub use packrat_client::{ClientConfig, Live};
+pub use packrat_estimate::Timestamp;
+pub use receiver::{Receiver, ReceiverConfig, Unit};
+pub use seal::MediaKey;
+pub use sender::{Sender, SenderConfig};
+pub use session::{Assistance, MediaReceiver};
+pub use statistics::{Counts, Statistics};

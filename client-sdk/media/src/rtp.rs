@@ -1,0 +1,118 @@
+//! The fixed header of RTP (RFC 3550 section 5.1), which SRTP leaves in the clear, and sequence numbers that do not wrap.
+
+/// Bytes of the fixed header.
+pub const HEADER: usize = 12;
+const VERSION: u8 = 2;
+
+/// What of an RTP header matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtpHeader {
+    /// What the payload is; assigned by the application.
+    pub payload_type: u8,
+    /// Counts packets, modulo 2^16.
+    pub sequence: u16,
+    /// When the payload was sampled, in the application's unit.
+    pub timestamp: u32,
+    /// The stream (SSRC).
+    pub source: u32,
+}
+
+impl RtpHeader {
+    /// Reads the header of a datagram; `None` when it is none of RTP (RTCP counts as none, RFC 5761 section 4).
+    pub fn decode(datagram: &[u8]) -> Option<Self> {
+        let header = datagram.first_chunk::<HEADER>()?;
+        let payload_type = header[1] & 0x7f;
+        if header[0] >> 6 != VERSION || (64..=95).contains(&payload_type) {
+            return None;
+        }
+        Some(Self {
+            payload_type,
+            sequence: u16::from_be_bytes([header[2], header[3]]),
+            timestamp: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+            source: u32::from_be_bytes([header[8], header[9], header[10], header[11]]),
+        })
+    }
+
+    /// Appends the header, without marker, padding, extension and contributing sources.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[VERSION << 6, self.payload_type & 0x7f]);
+        out.extend_from_slice(&self.sequence.to_be_bytes());
+        out.extend_from_slice(&self.timestamp.to_be_bytes());
+        out.extend_from_slice(&self.source.to_be_bytes());
+    }
+}
+
+/// Makes sequence numbers that do not wrap out of those that do: the nearest to the highest so far (RFC 3711 section 3.3.1).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extender {
+    highest: Option<u64>,
+    newest_time: Option<u64>,
+}
+
+impl Extender {
+    /// The whole number; [`Self::accept`] must follow when the packet turns out to be authentic.
+    pub fn extend(&self, sequence: u16) -> u64 {
+        // The first one is put where none can be below zero.
+        let highest = self.highest.unwrap_or((1 << 16) + u64::from(sequence));
+        let difference = sequence.wrapping_sub(highest as u16) as i16;
+        highest.saturating_add_signed(i64::from(difference))
+    }
+
+    /// The highest number so far.
+    pub fn newest(&self) -> Option<u64> {
+        self.highest
+    }
+
+    /// The same for the timestamps of authentic packets.
+    pub fn extend_time(&mut self, timestamp: u32) -> u64 {
+        let newest = self.newest_time.unwrap_or((1 << 32) + u64::from(timestamp));
+        let difference = timestamp.wrapping_sub(newest as u32) as i32;
+        let time = newest.saturating_add_signed(i64::from(difference));
+        self.newest_time = Some(newest.max(time));
+        time
+    }
+
+    /// A packet of this number is authentic.
+    pub fn accept(&mut self, number: u64) {
+        self.highest = Some(self.highest.map_or(number, |highest| highest.max(number)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn headers_are_read_as_they_are_written_and_nothing_else_is_one() {
+        let header = RtpHeader { payload_type: 96, sequence: 65535, timestamp: 7, source: 0xdead_beef };
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        assert_eq!(RtpHeader::decode(&bytes), Some(header));
+        assert_eq!(RtpHeader::decode(&bytes[..11]), None);
+        bytes[0] = 0x40;
+        assert_eq!(RtpHeader::decode(&bytes), None, "QUIC");
+        assert_eq!(
+            RtpHeader::decode(&[0x80, 200, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
+            None,
+            "an RTCP sender report"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_survive_wraps_and_reordering(start in any::<u16>(), steps in proptest::collection::vec(-200i64..300, 1..400)) {
+            let mut extender = Extender::default();
+            let first = extender.extend(start);
+            extender.accept(first);
+            let (mut number, mut highest) = (first, first);
+            for step in steps {
+                number = (number as i64 + step).clamp(first as i64, highest as i64 + 1000) as u64;
+                prop_assume!(highest - number.min(highest) < 30_000);
+                prop_assert_eq!(extender.extend(number as u16), number);
+                extender.accept(number);
+                highest = highest.max(number);
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Sender and receiver on real sockets: a stream that somebody else drops packets of is whole at the other end.
+#![allow(clippy::unwrap_used)]
+
+use core::time::Duration;
+use packrat_media::udp::{UdpReceiver, UdpSender};
+use packrat_media::{MediaKey, ReceiverConfig, Sender, SenderConfig};
+use std::net::SocketAddr;
+use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
+
+const SOURCE: u32 = 7;
+const UNITS: u32 = 60;
+
+/// Passes datagrams between one client and `server`, and drops every fifth one towards the client.
+async fn lossy(server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
+    let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let far = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = near.local_addr().unwrap();
+    let task = tokio::spawn(async move {
+        let (mut up, mut down, mut client, mut passed) = ([0; 2048], [0; 2048], None, 0);
+        loop {
+            tokio::select! {
+                Ok((length, from)) = near.recv_from(&mut up) => {
+                    client = Some(from);
+                    far.send_to(&up[..length], server).await.unwrap();
+                }
+                Ok((length, _)) = far.recv_from(&mut down) => {
+                    passed += 1;
+                    if let Some(client) = client && passed % 5 != 0 {
+                        near.send_to(&down[..length], client).await.unwrap();
+                    }
+                }
+            }
+        }
+    });
+    (address, task)
+}
+
+#[tokio::test]
+async fn lost_units_are_asked_for_and_come() {
+    let key = MediaKey::new([3; 32]);
+    let sender = Sender::new(SenderConfig { source: SOURCE, repeats: false }, key.clone());
+    let mut sender = UdpSender::bind(([127, 0, 0, 1], 0).into(), sender).await.unwrap();
+    let (address, middle) = lossy(sender.local_address().unwrap()).await;
+    let config = ReceiverConfig { latency: Duration::from_secs(3), ..ReceiverConfig::default() };
+    let mut receiver = UdpReceiver::connect(address, SOURCE, config, key, None).await.unwrap();
+    let sending = tokio::spawn(async move {
+        sender.serve(Duration::from_secs(10), true).await.unwrap();
+        for number in 0..UNITS {
+            sender.send(&number.to_be_bytes()).await.unwrap();
+            sender.serve(Duration::from_millis(3), false).await.unwrap();
+        }
+        sender.serve(Duration::from_secs(10), false).await.unwrap();
+    });
+    let mut numbers = Vec::new();
+    // The last one may be the one that is lost, and then nobody knows that it was sent.
+    while numbers.last().is_none_or(|last| *last < UNITS - 2) {
+        let unit = receiver.next().await.unwrap();
+        numbers.push(u32::from_be_bytes(unit.bytes.try_into().unwrap()));
+    }
+    assert_eq!(numbers, (0..UNITS - 1).collect::<Vec<_>>());
+    let counts = receiver.take_statistics().accumulated;
+    assert!(counts.recovered_end_to_end >= 8, "{counts:?}");
+    sending.abort();
+    middle.abort();
+}

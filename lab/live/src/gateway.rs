@@ -1,0 +1,80 @@
+//! The gateway on the path of one receiver: the real engine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use packrat_engine::{Flow, FlowCounters, FlowGauges, Gateway, GatewayConfig, Outbox, Received};
+use packrat_estimate::Timestamp;
+use packrat_wire::is_control;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+/// A gateway with one flow.
+pub(crate) struct OneFlow {
+    gateway: Arc<Gateway>,
+    flow: Flow,
+    random: ChaCha8Rng,
+    out: Outbox,
+    pub(crate) counters: FlowCounters,
+    /// Cached bytes, summed over the forwarded datagrams, and how many those were.
+    pub(crate) cache: (u64, u64),
+}
+
+impl OneFlow {
+    pub(crate) fn new(config: GatewayConfig, seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed ^ 0x6761_7465_7761_7900);
+        let gateway = Gateway::new(config, bytes(&mut random), bytes(&mut random));
+        let flow = Flow::new(Arc::clone(&gateway));
+        Self { gateway, flow, random, out: Outbox::new(), counters: FlowCounters::default(), cache: (0, 0) }
+    }
+
+    /// A datagram passes towards the receiver.
+    pub(crate) fn forward(&mut self, datagram: &[u8], now: Timestamp) {
+        self.flow.forward(datagram, now);
+        self.cache.0 += self.flow.gauges().cache_bytes;
+        self.cache.1 += 1;
+    }
+
+    /// A datagram comes from the receiver; true when it belongs to the sender.
+    pub(crate) fn passes(&mut self, datagram: &[u8], from: SocketAddr, now: Timestamp) -> bool {
+        if !is_control(datagram) {
+            return true;
+        }
+        match self.gateway.receive(datagram, from, now, &mut self.out) {
+            Received::Done(_) => {}
+            Received::Begin(begin) => {
+                let fresh = bytes(&mut self.random);
+                self.flow.begin(begin, fresh, now, &mut self.out);
+            }
+            Received::ForFlow => self.flow.control(datagram, now, &mut self.out),
+        }
+        false
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
+        self.flow.next_timeout()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        self.flow.handle_timeout(now, &mut self.out);
+    }
+
+    /// What the gateway sends to the receiver by itself.
+    pub(crate) fn take(&mut self) -> Vec<Vec<u8>> {
+        let datagrams = self.out.datagrams().map(<[u8]>::to_vec).collect();
+        self.out.clear();
+        self.counters.add(&self.flow.take_counters());
+        datagrams
+    }
+
+    pub(crate) fn gauges(&self) -> FlowGauges {
+        self.flow.gauges()
+    }
+}
+
+/// 32 bytes of a generator.
+pub(crate) fn bytes(random: &mut ChaCha8Rng) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    random.fill_bytes(&mut bytes);
+    bytes
+}

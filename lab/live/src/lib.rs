@@ -1,0 +1,18 @@
+//! Live streams in virtual time (paper sections 7.2.2 and 7.2.3).
+//!
+//! Real parts on an emulated path: the receiver of packrat-media or the client core, and the gateway's engine. Only sockets and time are
+//! not real. The same seed gives the same result in every process.
+//!
+//! - [`media`]: one stream, one receiver, with and without help
+//! - `packrat-live-lab` is [`command`]
+#![forbid(unsafe_code)]
+
+pub mod command;
+mod gateway;
+pub mod media;
+mod player;
+mod queue;
+mod stream;
+
+pub use media::{Arm, MediaResult, MediaTrial};
+pub use stream::Stream;

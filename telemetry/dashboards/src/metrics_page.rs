@@ -1,0 +1,52 @@
+//! docs/METRICS.md.
+
+use std::fmt::Write;
+
+use packrat_dataplane::log::Event;
+use packrat_dataplane::metrics::{Definition, definitions, process};
+use packrat_figures::FIGURES;
+
+const HEAD: &str = include_str!("metrics_head.md");
+const LOGS: &str = include_str!("metrics_logs.md");
+
+pub(crate) fn page() -> String {
+    let mut text = HEAD.to_owned();
+    text.push_str("\n## Figures\n\nWhat people decide by. The recording rules compute them; `packrat stat` and the gateway's page compute the same from two readings.\n\n| recorded as | unit | what |\n|---|---|---|\n");
+    for figure in FIGURES {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | **{}.** {} |",
+            figure.record,
+            figure.unit.name(),
+            figure.title,
+            figure.help
+        );
+    }
+    text.push_str(
+        "\n## Metrics of a route\n\nLabels: `route`, `gateway`, `namespace`, and those that are named.\n\n",
+    );
+    table(&mut text, definitions());
+    text.push_str("\n## Metrics of a gateway's process\n\nLabel: `gateway`.\n\n");
+    table(&mut text, process::definitions());
+    text.push('\n');
+    text.push_str(LOGS);
+    text.push_str("\n| event | level | when, and its keys |\n|---|---|---|\n");
+    for event in Event::ALL {
+        let _ = writeln!(text, "| `{}` | {} | {} |", event.name(), event.level().name(), event.help());
+    }
+    text
+}
+
+fn table(text: &mut String, all: &[Definition]) {
+    text.push_str("| metric | type | what |\n|---|---|---|\n");
+    for definition in all {
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} |",
+            definition.series(),
+            definition.kind.name(),
+            definition.help
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! Configuration on its way to the gateways.
+
+use packrat_figures::Unit;
+use serde_json::Value;
+
+use crate::dashboard::Dashboard;
+use crate::panel::{Thresholds, curves, logs, stat};
+
+pub(crate) fn dashboard() -> Value {
+    Dashboard {
+        uid: "packrat-operator",
+        title: "Packrat / Operator",
+        description: "Configuration on its way to the gateways: connections, updates, refusals, certificates.",
+        by_route: false,
+        has_logs: true,
+        rows: vec![
+            (
+                "Gateways as Envoy sees them",
+                vec![
+                    stat(
+                        "Connected to the operator",
+                        "Envoys whose connection to the operator stands. Without it a gateway goes on with what it has.",
+                        Unit::Count,
+                        "sum(envoy_control_plane_connected_state)".to_owned(),
+                        Thresholds::Above(1.0, 1.0),
+                    )
+                    .wide(6),
+                    stat(
+                        "Configurations refused in the last hour",
+                        "Updates of listeners that an Envoy has refused (NACK); the old configuration stays in force. The log says why.",
+                        Unit::Count,
+                        "sum(increase(envoy_listener_manager_lds_update_rejected[1h]))".to_owned(),
+                        Thresholds::Below(1.0, 1.0),
+                    )
+                    .wide(6),
+                    stat(
+                        "First certificate to expire",
+                        "Time until the first certificate of any gateway expires. No value: no gateway has one.",
+                        Unit::Seconds,
+                        // Envoy says 4294967295 when it has none.
+                        "min(envoy_server_days_until_first_cert_expiring < 100000) * 86400".to_owned(),
+                        Thresholds::Above(604_800.0, 1_209_600.0),
+                    )
+                    .wide(6),
+                    stat(
+                        "Listeners in force",
+                        "Listeners of all gateways.",
+                        Unit::Count,
+                        "sum(envoy_listener_manager_total_listeners_active)".to_owned(),
+                        Thresholds::None,
+                    )
+                    .wide(6),
+                    curves(
+                        "Updates of listeners",
+                        "Taken and refused.",
+                        Unit::PerSecond,
+                        &[
+                            ("sum(rate(envoy_listener_manager_lds_update_success[$__rate_interval]))".to_owned(), "taken"),
+                            ("sum(rate(envoy_listener_manager_lds_update_rejected[$__rate_interval]))".to_owned(), "refused"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    logs(
+                        "Configurations",
+                        "Log lines of gateways about what they were told.",
+                        "{app=\"packrat\"} | json | event=~\"route_configured|configuration_refused|listener_unavailable|draining\"",
+                    ),
+                ],
+            ),
+            (
+                "Operator",
+                vec![logs(
+                    "Operator",
+                    "Warnings and errors of the operator.",
+                    "{app=\"packrat-operator\"} | json | level=~\"(?i)warn|error\"",
+                )
+                .wide(24)],
+            ),
+        ],
+    }
+    .json()
+}

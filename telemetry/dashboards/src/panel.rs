@@ -1,0 +1,278 @@
+//! Panels, as Grafana's JSON has them.
+
+use packrat_figures::{Figure, Selector, Unit};
+use serde_json::{Value, json};
+
+/// The series that the variables of a dashboard select.
+pub(crate) const SELECTED: Selector = Selector {
+    of_routes: "gateway=~\"$gateway\", namespace=~\"$namespace\", route=~\"$route\"",
+    of_processes: "gateway=~\"$gateway\"",
+};
+/// The window of rates: a few scrapes, as long as the zoom needs.
+pub(crate) const WINDOW: &str = "$__rate_interval";
+
+/// From which value on a number is shown in another colour.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Thresholds {
+    /// Neither good nor bad.
+    None,
+    /// Better above: amber from the first, green from the second value.
+    Above(f64, f64),
+    /// Worse above: amber from the first, red from the second value.
+    Below(f64, f64),
+}
+
+impl Thresholds {
+    fn json(self) -> Value {
+        let steps = match self {
+            Self::None => json!([{ "color": "blue", "value": null }]),
+            Self::Above(amber, green) => json!([
+                { "color": "red", "value": null }, { "color": "orange", "value": amber }, { "color": "green", "value": green },
+            ]),
+            Self::Below(amber, red) => json!([
+                { "color": "green", "value": null }, { "color": "orange", "value": amber }, { "color": "red", "value": red },
+            ]),
+        };
+        json!({ "mode": "absolute", "steps": steps })
+    }
+}
+
+/// A panel without its place.
+#[derive(Debug, Clone)]
+pub(crate) struct Panel {
+    width: u64,
+    height: u64,
+    body: Value,
+}
+
+/// A query of a panel and its legend.
+pub(crate) type Query = (String, &'static str);
+
+/// The query of a figure for what the variables select.
+pub(crate) fn figure(record: &str) -> Figure {
+    // A name that does not exist shows up in the test of all queries, with an empty one.
+    Figure::named(record).copied().unwrap_or(packrat_figures::FIGURES[0])
+}
+
+/// A counter's rate, summed by `labels`.
+pub(crate) fn rate(series: &str, labels: &str) -> String {
+    format!("sum by ({labels}) (rate({}[{WINDOW}]))", selected(series))
+}
+
+/// A series restricted to what the variables select.
+pub(crate) fn selected(series: &str) -> String {
+    let matchers = if series.starts_with("packrat_process_") || series.starts_with("packrat_log_") {
+        SELECTED.of_processes
+    } else {
+        SELECTED.of_routes
+    };
+    match series.split_once('{') {
+        Some((name, labels)) => format!("{name}{{{matchers}, {labels}"),
+        None => format!("{series}{{{matchers}}}"),
+    }
+}
+
+fn targets(queries: &[Query], instant: bool) -> Vec<Value> {
+    queries
+        .iter()
+        .zip('A'..='Z')
+        .map(|((expression, legend), name)| {
+            json!({
+                "refId": name.to_string(),
+                "datasource": { "type": "prometheus", "uid": "${datasource}" },
+                "expr": expression,
+                "legendFormat": legend,
+                "instant": instant,
+                "range": !instant,
+                "format": if instant { "table" } else { "time_series" },
+            })
+        })
+        .collect()
+}
+
+/// A large number with its curve behind it.
+pub(crate) fn stat(title: &str, help: &str, unit: Unit, query: String, thresholds: Thresholds) -> Panel {
+    let mut targets = targets(&[(query, "")], false);
+    for target in &mut targets {
+        target["format"] = "time_series".into();
+    }
+    Panel {
+        width: 4,
+        height: 4,
+        body: json!({
+            "type": "stat",
+            "title": title,
+            "description": help,
+            "datasource": { "type": "prometheus", "uid": "${datasource}" },
+            "targets": targets,
+            "fieldConfig": { "defaults": {
+                "unit": unit.grafana(), "decimals": decimals(unit), "thresholds": thresholds.json(), "noValue": "–",
+            }, "overrides": [] },
+            "options": {
+                "reduceOptions": { "calcs": ["lastNotNull"], "fields": "", "values": false },
+                "colorMode": "value", "graphMode": "area", "textMode": "auto", "justifyMode": "auto",
+            },
+        }),
+    }
+}
+
+/// The large number of a figure, `reduced` over routes by an aggregation.
+pub(crate) fn figure_stat(record: &str, reduce: &str, thresholds: Thresholds) -> Panel {
+    let figure = figure(record);
+    let query = format!("{reduce}({})", figure.expanded(WINDOW, SELECTED));
+    stat(figure.title, figure.help, figure.unit, query, thresholds)
+}
+
+fn decimals(unit: Unit) -> u64 {
+    match unit {
+        Unit::Count => 0,
+        Unit::Ratio | Unit::Points => 2,
+        _ => 1,
+    }
+}
+
+/// Curves over time.
+pub(crate) fn curves(
+    title: &str,
+    help: &str,
+    unit: Unit,
+    queries: &[Query],
+    thresholds: Thresholds,
+) -> Panel {
+    let is_share = unit == Unit::Ratio;
+    let mut defaults = json!({
+        "unit": unit.grafana(),
+        "min": 0,
+        "thresholds": thresholds.json(),
+        "noValue": "–",
+        "color": { "mode": "palette-classic" },
+        "custom": {
+            "drawStyle": "line", "lineInterpolation": "linear", "lineWidth": 1, "fillOpacity": 10, "showPoints": "never",
+            "spanNulls": false,
+            "thresholdsStyle": { "mode": if matches!(thresholds, Thresholds::None) { "off" } else { "dashed" } },
+        },
+    });
+    if is_share {
+        defaults["max"] = Value::Null;
+    }
+    Panel {
+        width: 12,
+        height: 8,
+        body: json!({
+            "type": "timeseries",
+            "title": title,
+            "description": help,
+            "datasource": { "type": "prometheus", "uid": "${datasource}" },
+            "targets": targets(queries, false),
+            "fieldConfig": { "defaults": defaults, "overrides": [] },
+            "options": {
+                "legend": { "displayMode": "table", "placement": "bottom", "calcs": ["mean", "max"], "showLegend": true },
+                "tooltip": { "mode": "multi", "sort": "desc" },
+            },
+        }),
+    }
+}
+
+/// The curves of a figure, one per route (or gateway).
+pub(crate) fn figure_curves(record: &str, thresholds: Thresholds) -> Panel {
+    let figure = figure(record);
+    let legend = match figure.scope {
+        packrat_figures::Scope::Route => "{{gateway}} {{namespace}}/{{route}}",
+        packrat_figures::Scope::Gateway => "{{gateway}}",
+    };
+    let query = figure.expanded(WINDOW, SELECTED);
+    curves(figure.title, figure.help, figure.unit, &[(query, legend)], thresholds)
+}
+
+/// A table with a row per route and a column per figure; a row leads to the dashboard of its route.
+pub(crate) fn routes_table(title: &str, help: &str, records: &[&str]) -> Panel {
+    let figures: Vec<Figure> = records.iter().map(|record| figure(record)).collect();
+    let queries: Vec<Query> = figures.iter().map(|figure| (figure.expanded(WINDOW, SELECTED), "")).collect();
+    let mut overrides = vec![json!({
+        "matcher": { "id": "byName", "options": "route" },
+        "properties": [{ "id": "links", "value": [{
+            "title": "This route",
+            "url": "/d/packrat-route/packrat-route?var-gateway=${__data.fields.gateway}&var-namespace=${__data.fields.namespace}&var-route=${__data.fields.route}&${__url_time_range}",
+        }] }],
+    })];
+    let mut names = serde_json::Map::new();
+    let mut hidden = serde_json::Map::new();
+    hidden.insert("Time".to_owned(), true.into());
+    for (figure, name) in figures.iter().zip('A'..='Z') {
+        let column = format!("Value #{name}");
+        names.insert(column, figure.title.into());
+        overrides.push(json!({
+            "matcher": { "id": "byName", "options": figure.title },
+            "properties": [
+                { "id": "unit", "value": figure.unit.grafana() },
+                { "id": "decimals", "value": decimals(figure.unit) },
+            ],
+        }));
+    }
+    Panel {
+        width: 24,
+        height: 9,
+        body: json!({
+            "type": "table",
+            "title": title,
+            "description": help,
+            "datasource": { "type": "prometheus", "uid": "${datasource}" },
+            "targets": targets(&queries, true),
+            "transformations": [
+                { "id": "merge", "options": {} },
+                { "id": "organize", "options": { "renameByName": names, "excludeByName": hidden } },
+            ],
+            "fieldConfig": { "defaults": { "unit": "short", "noValue": "–", "thresholds": Thresholds::None.json() }, "overrides": overrides },
+            "options": { "showHeader": true, "cellHeight": "sm" },
+        }),
+    }
+}
+
+/// Log lines from Loki.
+pub(crate) fn logs(title: &str, help: &str, query: &str) -> Panel {
+    Panel {
+        width: 12,
+        height: 8,
+        body: json!({
+            "type": "logs",
+            "title": title,
+            "description": help,
+            "datasource": { "type": "loki", "uid": "${loki}" },
+            "targets": [{
+                "refId": "A",
+                "datasource": { "type": "loki", "uid": "${loki}" },
+                "expr": query,
+                "queryType": "range",
+            }],
+            "fieldConfig": { "defaults": {}, "overrides": [] },
+            "options": {
+                "showTime": true, "wrapLogMessage": true, "prettifyLogMessage": false, "enableLogDetails": true,
+                "sortOrder": "Descending", "dedupStrategy": "none",
+            },
+        }),
+    }
+}
+
+impl Panel {
+    /// Another width, in 24ths of the page.
+    pub(crate) const fn wide(mut self, width: u64) -> Self {
+        self.width = width;
+        self
+    }
+
+    /// The panel at its place.
+    pub(crate) fn placed(&self, number: usize, x: u64, y: u64) -> Value {
+        let mut body = self.body.clone();
+        body["id"] = number.into();
+        body["gridPos"] = json!({ "x": x, "y": y, "w": self.width, "h": self.height });
+        body
+    }
+
+    pub(crate) const fn width(&self) -> u64 {
+        self.width
+    }
+
+    pub(crate) const fn height(&self) -> u64 {
+        self.height
+    }
+}

@@ -1,0 +1,209 @@
+//! One route in detail.
+
+use packrat_figures::Unit;
+use serde_json::Value;
+
+use crate::dashboard::Dashboard;
+use crate::panel::{
+    Query, SELECTED, Thresholds, WINDOW, curves, figure, figure_curves, figure_stat, logs, rate, selected,
+};
+
+pub(crate) fn dashboard() -> Value {
+    let plain = |series: &str, legend: &'static str| -> Query {
+        (format!("sum(rate({}[{WINDOW}]))", selected(series)), legend)
+    };
+    let expanded = |record: &str| figure(record).expanded(WINDOW, SELECTED);
+    let lines = |event: &str| {
+        format!("{{app=\"packrat\"}} | json | event=~\"{event}\" | route=~\"$route\" | gateway=~\"$gateway\"")
+    };
+    Dashboard {
+        uid: "packrat-route",
+        title: "Packrat / Route",
+        description: "One route: goodput, last mile, repairs, cache, Resets and the log lines beside them.",
+        by_route: true,
+        has_logs: true,
+        rows: vec![
+            (
+                "Benefit",
+                vec![
+                    figure_stat("packrat:loss_hidden:ratio_rate5m", "avg", Thresholds::Above(0.8, 0.95)),
+                    figure_stat("packrat:quality:points_rate5m", "min", Thresholds::Above(98.0, 99.5)),
+                    figure_stat("packrat:goodput_gain:times_rate5m", "max", Thresholds::Above(1.0, 1.2)),
+                    figure_stat("packrat:cache_hits:ratio_rate5m", "avg", Thresholds::Above(0.8, 0.95)),
+                    figure_stat("packrat:too_late:ratio_rate5m", "max", Thresholds::Below(0.05, 0.1)),
+                    figure_stat("packrat:assisted:ratio", "avg", Thresholds::None),
+                    figure_curves("packrat:goodput:bits_rate5m", Thresholds::None),
+                    curves(
+                        "Last-mile loss, and what senders see of it",
+                        "Losses that eACKs have shown, and those of them that no repair has filled.",
+                        Unit::Ratio,
+                        &[
+                            (expanded("packrat:last_mile_loss:ratio_rate5m"), "{{route}} on the last mile"),
+                            (
+                                format!("1 - {} / 100", expanded("packrat:quality:points_rate5m")),
+                                "{{route}} that senders see",
+                            ),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Round trips",
+                        "Of the last mile as the eACKs show it; of the far segment as the first answer of the server shows it.",
+                        Unit::Seconds,
+                        &[
+                            (expanded("packrat:last_mile_round_trip:seconds"), "{{route}} last mile"),
+                            (expanded("packrat:far_round_trip:seconds"), "{{route}} far segment"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    figure_curves("packrat:quality:points_rate5m", Thresholds::None),
+                ],
+            ),
+            (
+                "Repairs",
+                vec![
+                    curves(
+                        "What became of missing datagrams",
+                        "Missing: shown by eACKs. Arrived, given up: their fate.",
+                        Unit::PerSecond,
+                        &[
+                            plain("packrat_datagrams_missing_total", "missing"),
+                            plain("packrat_repairs_arrived_total", "repaired and arrived"),
+                            (rate("packrat_repairs_given_up_total", "reason"), "given up: {{reason}}"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Transmissions of repairs",
+                        "First ones, further ones, probes of quiet tails, and early copies for thin live streams.",
+                        Unit::PerSecond,
+                        &[
+                            plain("packrat_repairs_total", "first"),
+                            plain("packrat_repair_copies_total", "copies and repetitions"),
+                            plain("packrat_tail_probes_total", "tail probes"),
+                            plain("packrat_early_copies_total", "early copies"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Repair overhead and budget",
+                        "Bytes of repairs per byte forwarded, and what is allowed.",
+                        Unit::Ratio,
+                        &[
+                            (expanded("packrat:repair_overhead:ratio_rate5m"), "{{route}} used"),
+                            (format!("max({}) / 1e6", selected("packrat_repair_budget_ppm")), "allowed"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Repairs put off by the budget",
+                        "Repairs that had to wait for the next eACK because the budget was used up.",
+                        Unit::PerSecond,
+                        &[plain("packrat_budget_refusals_total", "put off")],
+                        Thresholds::Below(1.0, 100.0),
+                    ),
+                ],
+            ),
+            (
+                "Cache",
+                vec![
+                    curves(
+                        "Bytes kept",
+                        "Bytes kept for repair, and how many may be kept.",
+                        Unit::Bytes,
+                        &[
+                            (format!("sum({})", selected("packrat_cache_bytes")), "kept"),
+                            (format!("sum({})", selected("packrat_cache_limit_bytes")), "limit"),
+                            (format!("max({})", selected("packrat_cache_high_water_bytes")), "most of one session"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Evictions and misses",
+                        "Evicted from a full cache before their fate was known; not kept at all; asked for when they were gone.",
+                        Unit::PerSecond,
+                        &[
+                            plain("packrat_evictions_full_total", "evicted"),
+                            plain("packrat_datagrams_uncached_total", "did not fit"),
+                            plain("packrat_repairs_given_up_total{reason=\"evicted\"}", "asked for in vain"),
+                        ],
+                        Thresholds::Below(1.0, 100.0),
+                    ),
+                ],
+            ),
+            (
+                "eACKs and Resets",
+                vec![
+                    curves(
+                        "eACKs by result",
+                        "Failed: a longer prefix was asked for. Stale, other epoch: a newer one said the same.",
+                        Unit::PerSecond,
+                        &[(rate("packrat_eacks_total", "result"), "{{result}}")],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Prefix bytes per eACK",
+                        "How much of a sketch clients send.",
+                        Unit::Bytes,
+                        &[(
+                            format!(
+                                "sum(rate({}[{WINDOW}])) / (sum(rate({}[{WINDOW}])) > 0)",
+                                selected("packrat_eack_prefix_bytes_total"),
+                                selected("packrat_eacks_received_total")
+                            ),
+                            "bytes",
+                        )],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Resets by reason",
+                        "How often gateway and client lost track of each other's sets; their log lines are beside.",
+                        Unit::PerSecond,
+                        &[(rate("packrat_resets_total", "side, reason"), "{{side}}: {{reason}}")],
+                        Thresholds::Below(0.01, 0.1),
+                    ),
+                    logs("Resets", "Log lines of the Resets.", &lines("reset")),
+                ],
+            ),
+            (
+                "Sessions",
+                vec![
+                    curves(
+                        "Sessions",
+                        "Clients, and those of them that are assisted.",
+                        Unit::Count,
+                        &[
+                            (format!("sum({})", selected("packrat_sessions")), "all"),
+                            (format!("sum({})", selected("packrat_sessions_assisted")), "assisted"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Handshakes by result",
+                        "What clients that asked for assistance got.",
+                        Unit::PerSecond,
+                        &[(rate("packrat_handshakes_total", "result"), "{{result}}")],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Clients that moved",
+                        "Addresses challenged, and sessions that moved to another address of their client or to another endpoint.",
+                        Unit::PerSecond,
+                        &[
+                            plain("packrat_paths_challenged_total", "challenged"),
+                            plain("packrat_paths_moved_total", "moved"),
+                            plain("packrat_sessions_moved_total", "other endpoint"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    logs(
+                        "Sessions that were refused, and servers that could not be reached",
+                        "Warnings and errors of the route.",
+                        &lines("session_refused|upstream_error|downstream_error|assistance_panic"),
+                    ),
+                ],
+            ),
+        ],
+    }
+    .json()
+}

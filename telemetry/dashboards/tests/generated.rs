@@ -1,0 +1,175 @@
+//! What is committed is what the definitions say, names only what exists, and follows the rules of a good dashboard.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use packrat_dashboards::queries::{all, names};
+use packrat_dashboards::{files, rules};
+use packrat_dataplane::metrics::{Definition, definitions, process};
+use packrat_figures::FIGURES;
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+#[test]
+fn the_committed_files_are_up_to_date() {
+    for (path, content) in files() {
+        let committed = fs::read_to_string(root().join(path)).unwrap_or_default();
+        assert!(
+            committed == content,
+            "{path} is out of date: run `cargo run -p packrat-dashboards` and commit"
+        );
+    }
+}
+
+#[test]
+fn every_query_names_only_series_that_exist() {
+    let known: BTreeSet<&str> = definitions()
+        .iter()
+        .chain(process::definitions())
+        .map(|definition| definition.name.as_ref())
+        .chain(FIGURES.iter().map(|figure| figure.record))
+        .collect();
+    for query in all().iter().filter(|query| !query.is_logs) {
+        for name in names(&query.expression) {
+            assert!(known.contains(name), "{}: {name} does not exist", query.place);
+        }
+    }
+}
+
+#[test]
+fn every_label_value_in_a_query_exists() {
+    let selectors: Vec<&Definition> =
+        definitions().iter().filter(|definition| !definition.labels.is_empty()).collect();
+    for query in all().iter().filter(|query| !query.is_logs) {
+        for label in ["reason", "result", "side"] {
+            for after in query.expression.split(&format!("{label}=\"")).skip(1) {
+                let value = after.split('"').next().unwrap();
+                assert!(
+                    selectors.iter().any(|definition| definition.labels.contains(&(label, value))),
+                    "{}: no series has {label}=\"{value}\"",
+                    query.place
+                );
+            }
+        }
+    }
+}
+
+/// All metrics that people should see are on a dashboard; the others are named here, with the reason.
+#[test]
+fn every_metric_is_shown_somewhere_or_for_a_reason_not() {
+    let not_shown = [
+        // Shown by what is made of them.
+        ("packrat_sessions_opened_total", "the number of sessions is shown"),
+        ("packrat_sessions_closed_total", "the number of sessions is shown"),
+        ("packrat_sessions_begun_total", "handshakes by result are shown"),
+        ("packrat_assist_enabled", "it is configuration"),
+        ("packrat_repair_bytes_total", "the overhead is shown"),
+    ];
+    let shown: BTreeSet<String> = all()
+        .iter()
+        .flat_map(|query| names(&query.expression).into_iter().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    for (name, _) in not_shown {
+        assert!(
+            definitions().iter().any(|definition| definition.name == name),
+            "{name} does not exist any more"
+        );
+    }
+    let missing: BTreeSet<&str> = definitions()
+        .iter()
+        .map(|definition| definition.name.as_ref())
+        .filter(|name| !shown.contains(*name) && !not_shown.iter().any(|(known, _)| known == name))
+        .collect();
+    // What only matters to who looks for a cause is in docs/METRICS.md alone.
+    assert!(missing.len() <= 24, "many metrics are on no dashboard: {missing:?}");
+}
+
+#[test]
+fn every_alert_has_a_section_in_the_runbook_and_a_test() {
+    let runbook = fs::read_to_string(root().join("docs/RUNBOOK.md")).unwrap();
+    let tests = fs::read_to_string(root().join("telemetry/dashboards/tests/alerts.yaml")).unwrap();
+    for alert in rules::ALERTS {
+        let section = runbook.split(&format!("\n## {}\n", alert.name)).nth(1);
+        let section = section.unwrap_or_else(|| panic!("docs/RUNBOOK.md has no section {}", alert.name));
+        let section = section.split("\n## ").next().unwrap();
+        for part in ["**Users notice:**", "**Look:**", "**Do:**"] {
+            assert!(section.contains(part), "{}: no {part}", alert.name);
+        }
+        assert!(
+            tests.contains(&format!("alertname: {}\n", alert.name)),
+            "alerts.yaml has no test of {}",
+            alert.name
+        );
+    }
+    // And the other way round: no section without its alert.
+    for section in runbook.split("\n## ").skip(1) {
+        let name = section.lines().next().unwrap();
+        assert!(rules::ALERTS.iter().any(|alert| alert.name == name), "no alert {name}");
+    }
+}
+
+fn dashboards() -> Vec<(String, Value)> {
+    files()
+        .into_iter()
+        .filter(|(path, _)| path.ends_with(".json"))
+        .map(|(path, content)| (path.to_owned(), serde_json::from_str(&content).unwrap()))
+        .collect()
+}
+
+/// The rules that Grafana's linter of dashboards has, where they apply here (the series have no `job` of their own to choose by).
+#[test]
+fn dashboards_follow_the_rules_of_grafanas_linter() {
+    assert_eq!(dashboards().len(), 4);
+    let mut addresses = BTreeSet::new();
+    for (path, dashboard) in dashboards() {
+        let uid = dashboard["uid"].as_str().unwrap();
+        assert!(addresses.insert(uid.to_owned()) && path.ends_with(&format!("/{uid}.json")), "{path}");
+        assert_eq!(dashboard["editable"], false, "{path}");
+        let variables = dashboard["templating"]["list"].as_array().unwrap();
+        assert_eq!(variables[0]["type"], "datasource", "{path}");
+        assert_eq!(variables[0]["label"], "Data source", "{path}");
+        for variable in variables.iter().filter(|variable| variable["type"] == "query") {
+            // Choices follow the time range.
+            assert_eq!(variable["refresh"], 2, "{path}: {}", variable["name"]);
+        }
+        let mut ids = BTreeSet::new();
+        let mut bottom = 0;
+        for panel in dashboard["panels"].as_array().unwrap() {
+            let title = panel["title"].as_str().unwrap();
+            assert!(!title.is_empty() && ids.insert(panel["id"].as_u64().unwrap()), "{path}: {title}");
+            let place = &panel["gridPos"];
+            let (x, y) = (place["x"].as_u64().unwrap(), place["y"].as_u64().unwrap());
+            assert!(x + place["w"].as_u64().unwrap() <= 24, "{path}: {title}");
+            assert!(y >= bottom || panel["type"] != "row", "{path}: {title} overlaps");
+            bottom = bottom.max(y);
+            if panel["type"] == "row" {
+                continue;
+            }
+            assert!(panel["description"].as_str().unwrap().ends_with('.'), "{path}: {title}");
+            let targets = panel["targets"].as_array().unwrap();
+            assert!(!targets.is_empty(), "{path}: {title}");
+            for target in targets {
+                let source = target["datasource"]["uid"].as_str().unwrap();
+                assert!(source == "${datasource}" || source == "${loki}", "{path}: {title}");
+                let query = target["expr"].as_str().unwrap();
+                assert!(!query.contains("RATE(") && !query.is_empty(), "{path}: {title}");
+                for window in query.split("rate(").skip(1) {
+                    let window = window.split('[').nth(1).unwrap().split(']').next().unwrap();
+                    assert_eq!(window, "$__rate_interval", "{path}: {title}");
+                }
+            }
+            if panel["type"] != "logs" {
+                assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{path}: {title}");
+                assert!(
+                    panel["fieldConfig"]["defaults"]["thresholds"]["steps"].is_array(),
+                    "{path}: {title}"
+                );
+            }
+        }
+    }
+}
