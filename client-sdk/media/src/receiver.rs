@@ -16,7 +16,7 @@
 //! that is taken from the quickest packets.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use packrat_estimate::{PathEstimate, Timestamp};
 
@@ -100,6 +100,8 @@ pub struct Receiver {
     /// Number of the first slot: the next to be released.
     next: u64,
     slots: VecDeque<Slot>,
+    /// Numbers that are missing.
+    open: BTreeSet<u64>,
     /// The highest packet number, its arrival and its sender's time.
     highest: Option<(u64, Timestamp, u64)>,
     first: Option<u64>,
@@ -125,6 +127,7 @@ impl Receiver {
             config,
             next: 0,
             slots: VecDeque::new(),
+            open: BTreeSet::new(),
             highest: None,
             first: None,
             travel: 0,
@@ -166,6 +169,7 @@ impl Receiver {
         if number > highest + LARGEST_JUMP {
             self.count(|counts| counts.restarts += 1);
             self.slots.clear();
+            self.open.clear();
             self.times.clear();
             self.begin(number, sent, now);
             self.fill(number, sent, unit, Recovery::None, now);
@@ -240,6 +244,7 @@ impl Receiver {
         // A clock that is wrong by far must not make the buffer grow without end.
         while self.slots.len() as u64 > MAXIMUM_UNITS {
             let slot = self.slots.pop_front();
+            self.open.remove(&self.next);
             self.next += 1;
             let dropped = slot.is_some_and(|slot| slot.unit.is_none());
             self.count(|counts| counts.dropped += u64::from(dropped));
@@ -250,10 +255,15 @@ impl Receiver {
         self.slots.get_mut(usize::try_from(number.checked_sub(self.next)?).ok()?)
     }
 
+    fn slot(&self, number: u64) -> Option<&Slot> {
+        self.slots.get(usize::try_from(number.checked_sub(self.next)?).ok()?)
+    }
+
     fn note_missing(&mut self, number: u64, now: Timestamp) {
         let Some(slot) = self.slot_mut(number) else { return };
         if slot.missing.is_none() {
             slot.missing = Some(now);
+            self.open.insert(number);
             self.count(|counts| counts.lost += 1);
         }
     }
@@ -276,6 +286,7 @@ impl Receiver {
         }
         slot.unit = Some(Unit { number, sent, available: now, bytes: bytes.to_vec() });
         let lost = slot.missing.is_some();
+        self.open.remove(&number);
         self.count(|counts| counts.recovered(recovery, lost));
     }
 
@@ -327,6 +338,7 @@ impl Receiver {
                 return None;
             }
             let slot = self.slots.pop_front()?;
+            self.open.remove(&self.next);
             self.next += 1;
             match slot.unit {
                 Some(unit) => {
@@ -370,7 +382,8 @@ impl Receiver {
         let round_trip = self.round_trip.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
         let spacing = self.spacing();
         let carriers = u64::from(self.config.repeats);
-        for number in self.next..=highest.saturating_sub(carriers) {
+        let numbers: Vec<u64> = self.open.range(..=highest.saturating_sub(carriers)).copied().collect();
+        for number in numbers {
             if asked.len() == MAXIMUM_ASKED {
                 break;
             }
@@ -404,7 +417,7 @@ impl Receiver {
         });
         let overdue = self.next_overdue().map(|(_, at)| at);
         let spacing = self.spacing();
-        let open = self.slots.iter().filter(|slot| slot.unit.is_none());
+        let open = self.open.iter().filter_map(|number| self.slot(*number));
         let asked = open.filter_map(|slot| match slot.asked {
             Some(asked) => Some(asked + spacing),
             None => slot.missing.map(|missing| missing + self.config.reorder),

@@ -62,18 +62,18 @@ impl GatewayBudget {
 
     /// Takes `bytes` from both budgets, or from neither. `live`: for a live stream, which may take the last of it.
     pub(crate) fn take(&self, flow: &mut FlowBudget, bytes: usize, live: bool) -> bool {
-        let (cost, reserve) = (bytes as i64, if live { 0 } else { LIVE_RESERVE });
-        let granted = flow.allows(bytes)
-            && self
-                .tokens
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tokens| {
-                    (tokens >= cost + reserve).then_some(tokens - cost)
-                })
-                .is_ok();
+        let granted = flow.allows(bytes) && self.take_shared(bytes, live);
         if granted {
             flow.spend(bytes);
         }
         granted
+    }
+
+    /// The same, without a flow's own budget.
+    pub(crate) fn take_shared(&self, bytes: usize, live: bool) -> bool {
+        let (cost, reserve) = (bytes as i64, if live { 0 } else { LIVE_RESERVE });
+        let enough = |tokens: i64| (tokens >= cost + reserve).then_some(tokens - cost);
+        self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).is_ok()
     }
 }
 

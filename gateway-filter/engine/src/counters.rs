@@ -115,3 +115,61 @@ counters! {
         loss_ppm,
     }
 }
+
+counters! {
+    /// Counters of one stream with many receivers since the last [`crate::Stream::take_counters`].
+    StreamCounters {
+        /// Packets of the stream.
+        stream_packets,
+        /// Packets that the network had duplicated before.
+        stream_duplicates,
+        /// Subscriptions begun.
+        subscriptions,
+        /// Subscriptions ended, by the subscriber or by its silence.
+        subscriptions_ended,
+        /// Subscriptions refused: no room, or too many of one source.
+        subscriptions_refused,
+        /// Datagrams dropped: not control, of no subscription, forged, replayed, malformed.
+        stream_refused,
+        /// eACKs received.
+        stream_eacks,
+        /// eACKs not looked at because the subscriber sends too many, or too many that can't be decoded.
+        stream_eacks_limited,
+        /// eACKs that could not be decoded.
+        stream_eacks_failed,
+        /// Packets that a subscriber missed, each counted once.
+        stream_missing,
+        /// Repairs sent.
+        stream_repairs,
+        /// Bytes of them.
+        stream_repair_bytes,
+        /// Repairs that were sent to all subscribers at once.
+        stream_group_repairs,
+        /// Repaired packets that arrived.
+        stream_repairs_arrived,
+        /// Missing packets given up: too late to be of use, or tried too often.
+        stream_late,
+        /// Missing packets given up: their bytes were gone.
+        stream_unrepairable,
+        /// Repairs put off because a budget was used up.
+        stream_budget_refusals,
+        /// Identifiers that a subscriber has and the stream never had.
+        stream_foreign,
+        /// Resets asked for.
+        stream_resets,
+    }
+}
+
+counters! {
+    /// Levels of one stream, now.
+    StreamGauges {
+        /// Subscribers.
+        stream_subscribers,
+        /// Bytes cached, for all subscribers together.
+        stream_cache_bytes,
+        /// Packets under repair, of all subscribers.
+        stream_outstanding,
+        /// Memory of all subscribers, without their sealed channels.
+        stream_state_bytes,
+    }
+}

@@ -19,6 +19,7 @@
 //! - `history`, `cache`: forwarding order, identifier index, ring of bytes
 //! - `repair`, `budget`: when to repair and how much
 //! - `live`: what is different for live streams
+//! - [`Stream`]: one stream, many receivers
 //!
 //! Whatever goes wrong in here, plain forwarding goes on: it never asks this crate for permission.
 #![forbid(unsafe_code)]
@@ -37,14 +38,16 @@ mod outbox;
 mod repair;
 mod session;
 mod sources;
+mod stream;
 mod tokens;
 
 pub use config::GatewayConfig;
-pub use counters::{FlowCounters, FlowGauges};
+pub use counters::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};
 pub use event::{Event, Side};
 pub use flow::{Elsewhere, Flow};
 pub use gateway::{Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Received};
 pub use outbox::Outbox;
 pub use packrat_assist_token as assist_token;
 pub use packrat_wire::handshake::public_key;
+pub use stream::{Stream, StreamConfig, StreamOutbox, Target};
 pub use tokens::{TokenCheck, TokenPolicy};

@@ -9,6 +9,7 @@ use packrat_lab::scenario::Scenario;
 use serde::Serialize;
 
 use crate::media::{Arm, MediaResult, MediaTrial};
+use crate::multicast::{MulticastArm, MulticastResult, MulticastTrial};
 use crate::stream::Stream;
 
 /// Options of the laboratory of live streams.
@@ -22,6 +23,35 @@ pub struct Options {
 enum Action {
     /// One stream, one receiver
     Media(Media),
+    /// One stream, many receivers
+    Multicast(Multicast),
+}
+
+#[derive(Debug, Args)]
+struct Multicast {
+    /// wifi, cellular, satellite, sat_long, wifi_burst, or a TOML file
+    scenario: String,
+    /// Loss of the last mile instead of the scenario's, 0 to 1
+    #[arg(long)]
+    loss: Option<f64>,
+    /// end-to-end, packrat, packrat-group; may be repeated [default: all]
+    #[arg(long)]
+    arm: Vec<MulticastArm>,
+    /// How many receivers; may be repeated [default: 16]
+    #[arg(long)]
+    receivers: Vec<usize>,
+    /// Packets per second
+    #[arg(long, default_value_t = 1000)]
+    rate: u64,
+    /// Trials of each kind, with the seeds 1, 2, 3 …
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// Seconds of stream per trial
+    #[arg(long, default_value_t = 180)]
+    seconds: u64,
+    /// One JSON object per trial instead of a table
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -55,6 +85,7 @@ struct Media {
 pub fn run(options: &Options) -> ExitCode {
     let outcome = match &options.action {
         Action::Media(media) => media.run(),
+        Action::Multicast(multicast) => multicast.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -138,6 +169,70 @@ fn table(results: &[MediaResult]) -> String {
             mean(&|result| result.early_copies as f64),
             mean(&|result| result.resets as f64),
             mean(&|result| result.cache_mean),
+        ));
+    }
+    text
+}
+
+impl Multicast {
+    fn run(&self) -> Result<(), Box<dyn std::error::Error>> {
+        let mut scenario = Scenario::load(&self.scenario)?;
+        if let Some(loss) = self.loss {
+            scenario = scenario.with_loss(loss);
+        }
+        let arms = if self.arm.is_empty() { MulticastArm::ALL.to_vec() } else { self.arm.clone() };
+        let receivers = if self.receivers.is_empty() { vec![16] } else { self.receivers.clone() };
+        let mut results = Vec::new();
+        for &receivers in &receivers {
+            for &arm in &arms {
+                for seed in 1..=self.seeds {
+                    let mut trial = MulticastTrial::new(scenario.clone(), arm, seed);
+                    trial.duration = Duration::from_secs(self.seconds);
+                    trial.receivers = receivers;
+                    trial.rate = self.rate;
+                    let result = trial.run();
+                    if self.json {
+                        print_json(&result)?;
+                    }
+                    results.push(result);
+                }
+            }
+        }
+        if !self.json {
+            io::stdout().lock().write_all(multicast_table(&results).as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// Means per kind of trial, as a table in Markdown.
+fn multicast_table(results: &[MulticastResult]) -> String {
+    let mut text = String::from(
+        "| scenario | loss | receivers | arm | requests/s each | server's retransmissions/s | dropped | repairs | to the group | eACKs/s each | decode failures | Resets | cache max | under repair each | state each |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for group in results.chunk_by(|one, other| (one.arm, one.receivers) == (other.arm, other.receivers)) {
+        let [first, ..] = group else { continue };
+        let mean = |value: &dyn Fn(&MulticastResult) -> f64| {
+            group.iter().map(value).sum::<f64>() / group.len() as f64
+        };
+        text.push_str(&format!(
+            "| {} | {:.0} % | {} | {} | {:.3} | {:.2} | {:.1} | {:.0} | {:.0} | {:.1} | {:.1} | {:.1} | {:.0} | {:.2} | {:.0} |\n",
+            first.scenario,
+            first.loss * 100.0,
+            first.receivers,
+            first.arm.name(),
+            mean(&|result| result.requests_per_second),
+            mean(&|result| result.retransmissions_per_second),
+            mean(&|result| result.dropped as f64),
+            mean(&|result| result.repairs as f64),
+            mean(&|result| result.group_repairs as f64),
+            mean(&|result| result.eacks_per_second),
+            mean(&|result| result.decode_failures as f64),
+            mean(&|result| result.resets as f64),
+            mean(&|result| result.cache_max as f64),
+            mean(&|result| result.outstanding_mean),
+            mean(&|result| result.state_mean),
         ));
     }
     text

@@ -4,15 +4,18 @@
 //! not real. The same seed gives the same result in every process.
 //!
 //! - [`media`]: one stream, one receiver, with and without help
+//! - [`multicast`]: one stream, many receivers
 //! - `packrat-live-lab` is [`command`]
 #![forbid(unsafe_code)]
 
 pub mod command;
 mod gateway;
 pub mod media;
+pub mod multicast;
 mod player;
 mod queue;
 mod stream;
 
 pub use media::{Arm, MediaResult, MediaTrial};
+pub use multicast::{MulticastArm, MulticastResult, MulticastTrial};
 pub use stream::Stream;

@@ -1,0 +1,713 @@
+//! One stream, many receivers (paper section 6.1): one cache and one sketch for all of them.
+//!
+//! ```text
+//!                      forward(): once per packet, whatever the number of subscribers
+//!   upstream --------> shared cache, head = sums of everything sent
+//!                        |
+//!   eACK of a subscriber: head - what is still under way - (its sums + base)  --decode-->  what is new since its last eACK
+//!                        |                                            |
+//!                        |        missing now: base += it, repair it  +  arrived after all: base -= it
+//!                        v
+//!   repairs: to the one who misses it, or once to all when several miss it within a round trip
+//! ```
+//!
+//! A subscriber's *base* holds the identifiers that the stream has and it has not, as far as is known: everything from before it came, what
+//! is under repair, what was given up. So an eACK only has to tell the difference to the one before. Nothing is kept per packet and
+//! subscriber but what is under repair ([`subscriber`]).
+
+mod outbox;
+mod subscriber;
+mod sums;
+
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use packrat_eack::{Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
+use packrat_estimate::Timestamp;
+use packrat_wire::control::Control;
+use packrat_wire::handshake::{Terms, respond};
+use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
+use packrat_wire::is_control;
+use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals, is_newer_epoch};
+use packrat_wire::seal::session_of;
+
+use crate::counters::{StreamCounters, StreamGauges};
+use crate::flow::Share;
+use crate::gateway::{Begin, Gateway, HandshakeOutcome, Received, refuse};
+use crate::history::{History, Pushed, SELECTIVE_ENTRIES};
+pub use outbox::{StreamOutbox, Target};
+use subscriber::{Channel, FAILED_EACK_COST, MAXIMUM_OUTSTANDING, Outstanding, Step, Subscriber};
+use sums::{SUMS, Sums};
+
+/// The sums of the stream are remembered at every so many packets.
+const CHECKPOINT: u64 = 32;
+/// How often subscribers are looked for that are silent.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Failed decodes of the longest prefix until a Reset.
+const FAILURES_BEFORE_RESET: u8 = 2;
+/// A subscription that is to replace another one must be used within.
+const PENDING_LIFETIME: Duration = Duration::from_secs(5);
+
+/// What a stream is like.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamConfig {
+    /// How its packets get their identifiers.
+    pub scheme: IdentifierScheme,
+    /// Bytes of packets that are kept for repair, for all subscribers together.
+    pub cache_bytes: usize,
+    /// Subscribers at the same time.
+    pub maximum_subscribers: usize,
+    /// A subscriber that is silent for this long is forgotten.
+    pub silence: Duration,
+    /// When so many subscribers miss the same packet within a round trip, its repair goes to the group. `None`: there is no group.
+    pub group_repairs_from: Option<u32>,
+}
+
+impl Default for StreamConfig {
+    fn default() -> Self {
+        Self {
+            scheme: IdentifierScheme::Payload,
+            cache_bytes: 64 * 1024,
+            maximum_subscribers: 10_000,
+            silence: Duration::from_secs(30),
+            group_repairs_from: None,
+        }
+    }
+}
+
+/// Subscribers that miss the same packet.
+#[derive(Debug, Clone, Copy)]
+struct Missed {
+    since: Timestamp,
+    count: u32,
+    to_group: Option<Timestamp>,
+}
+
+/// What an eACK says beyond the one before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Changes {
+    missing: Vec<Identifier>,
+    arrived: Vec<Identifier>,
+}
+
+/// One stream and its subscribers. Sending it to them is the shell's: see [`Stream::subscribers`].
+pub struct Stream {
+    gateway: Arc<Gateway>,
+    config: StreamConfig,
+    secret: [u8; 32],
+    key: IdentifierKey,
+    history: History,
+    head: Sketch,
+    /// Sums before the packet with this number, in ascending order.
+    checkpoints: VecDeque<(u64, Sums)>,
+    decoder: Decoder,
+    subscribers: HashMap<SocketAddr, Subscriber>,
+    /// Subscriptions that replace others as soon as they are used.
+    pending: HashMap<SocketAddr, Subscriber>,
+    missed: HashMap<u64, Missed>,
+    bytes: u64,
+    sweep_at: Option<Timestamp>,
+    counters: StreamCounters,
+    plaintext: Vec<u8>,
+    message: Vec<u8>,
+}
+
+impl core::fmt::Debug for Stream {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let subscribers = self.subscribers.len();
+        formatter.debug_struct("Stream").field("subscribers", &subscribers).finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    /// `secret`: 32 fresh random bytes, which every subscriber is told.
+    pub fn new(gateway: Arc<Gateway>, config: StreamConfig, secret: [u8; 32]) -> Self {
+        let terms = terms(0, config.scheme, 0, [0; 32], secret);
+        Self {
+            key: terms.identifier_key(),
+            head: Sketch::new(SketchKey::new([0, 0]), limits()),
+            history: History::new(config.cache_bytes, SELECTIVE_ENTRIES),
+            checkpoints: VecDeque::new(),
+            decoder: Decoder::new(),
+            subscribers: HashMap::new(),
+            pending: HashMap::new(),
+            missed: HashMap::new(),
+            bytes: 0,
+            sweep_at: None,
+            counters: StreamCounters::default(),
+            plaintext: Vec::new(),
+            message: Vec::new(),
+            gateway,
+            config,
+            secret,
+        }
+    }
+
+    /// Who gets a copy of every packet.
+    pub fn subscribers(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.subscribers.keys().copied()
+    }
+
+    /// A packet of the stream, before it is sent to the subscribers.
+    pub fn forward(&mut self, datagram: &[u8], now: Timestamp) {
+        if is_control(datagram) {
+            return;
+        }
+        let identifier = self.key.identify(self.config.scheme, datagram);
+        self.history.make_room(datagram.len(), |_| true);
+        let next = self.history.next();
+        match self.history.push(identifier, datagram, now) {
+            Pushed::Duplicate => self.counters.stream_duplicates += 1,
+            Pushed::Cached | Pushed::Uncached => {
+                if next.is_multiple_of(CHECKPOINT)
+                    && let Some(sums) = Sums::of(&self.head)
+                {
+                    self.checkpoints.push_back((next, sums));
+                }
+                self.head.insert(identifier);
+                self.bytes += datagram.len() as u64;
+                self.counters.stream_packets += 1;
+                let copies = self.subscribers.len().max(1) as u64;
+                self.gateway.budget.earn(datagram.len() as u64 * copies);
+            }
+        }
+        self.history.trim(|_, _| {});
+        while self.checkpoints.get(1).is_some_and(|(at, _)| *at <= self.history.first()) {
+            self.checkpoints.pop_front();
+        }
+    }
+
+    /// A datagram from somebody who is, or wants to be, a subscriber. `seed`: 32 fresh random bytes for a new subscription.
+    pub fn receive(
+        &mut self,
+        datagram: &[u8],
+        from: SocketAddr,
+        seed: impl FnOnce() -> [u8; 32],
+        now: Timestamp,
+        out: &mut StreamOutbox,
+    ) {
+        if !is_control(datagram) {
+            // Subscribers have nothing to say to the stream's sender.
+            self.counters.stream_refused += 1;
+            return;
+        }
+        match self.gateway.receive(datagram, from, now, out.for_one()) {
+            Received::Done(_) => {}
+            Received::Begin(begin) => {
+                self.begin(begin, seed(), now, out);
+            }
+            Received::ForFlow => self.control(datagram, from, now, out),
+        }
+        out.address(from);
+        self.sweep_at.get_or_insert(now + SWEEP_INTERVAL);
+    }
+
+    fn begin(&mut self, begin: Begin, seed: [u8; 32], now: Timestamp, out: &mut StreamOutbox) {
+        for known in self.subscribers.get(&begin.peer).iter().chain(&self.pending.get(&begin.peer)) {
+            if known.channel.nonce == begin.nonce {
+                out.for_one().send(|bytes| bytes.extend_from_slice(&known.channel.init_ack));
+                return;
+            }
+        }
+        let replaces = self.subscribers.contains_key(&begin.peer);
+        let full = !replaces && self.subscribers.len() >= self.config.maximum_subscribers;
+        let share = if full { None } else { Share::new(&self.gateway, begin.peer.ip(), now) };
+        let Some(share) = share else {
+            self.counters.subscriptions_refused += 1;
+            refuse(begin.nonce, HandshakeOutcome::RefusedFull, out.for_one());
+            return;
+        };
+        let (config, secret) = (&self.config, self.secret);
+        let answered = respond(seed, &self.gateway.static_key, begin.nonce, &begin.noise, |_, random| {
+            let (mut session, mut own) = ([0; 4], [0; 32]);
+            random(&mut session);
+            random(&mut own);
+            terms(u32::from_be_bytes(session), config.scheme, config.cache_bytes, own, secret)
+        });
+        let Ok((established, wishes, noise)) = answered else { return };
+        let Some(live) = wishes.live.filter(|live| live.subscribe) else {
+            // It wants something that is not here.
+            refuse(begin.nonce, HandshakeOutcome::RefusedDisabled, out.for_one());
+            return;
+        };
+        let mut init_ack = Vec::new();
+        Control::InitAck { nonce: begin.nonce, noise: &noise }.encode(&mut init_ack);
+        out.for_one().send(|bytes| bytes.extend_from_slice(&init_ack));
+        let channel = Channel {
+            sealer: established.sealer,
+            opener: established.opener,
+            init_ack,
+            nonce: begin.nonce,
+            _share: share,
+        };
+        let subscriber = Subscriber::new(channel, live, self.history.next(), self.bytes, now);
+        // Whoever repeats an old Init must not end a subscription that is in use.
+        if replaces {
+            self.pending.insert(begin.peer, subscriber);
+        } else {
+            self.counters.subscriptions += 1;
+            self.subscribers.insert(begin.peer, subscriber);
+        }
+    }
+
+    fn control(&mut self, datagram: &[u8], from: SocketAddr, now: Timestamp, out: &mut StreamOutbox) {
+        let named = session_of(datagram);
+        let is_named = |subscriber: &Subscriber| named == Some(subscriber.channel.sealer.session());
+        let mut plaintext = core::mem::take(&mut self.plaintext);
+        if self.pending.get(&from).is_some_and(is_named)
+            && let Some(mut pending) = self.pending.remove(&from)
+        {
+            if pending.channel.opener.open(datagram, &mut plaintext).is_ok() {
+                self.counters.subscriptions += 1;
+                self.subscribers.insert(from, pending);
+                // The message itself comes again.
+            } else {
+                self.counters.stream_refused += 1;
+                self.pending.insert(from, pending);
+            }
+        } else if self.subscribers.get(&from).is_some_and(is_named)
+            && let Some(mut subscriber) = self.subscribers.remove(&from)
+        {
+            match subscriber.channel.opener.open(datagram, &mut plaintext) {
+                Ok(counter) => {
+                    subscriber.channel.init_ack = Vec::new();
+                    if self.message(&mut subscriber, counter, &plaintext, from, now, out) {
+                        self.subscribers.insert(from, subscriber);
+                    }
+                }
+                Err(_) => {
+                    self.counters.stream_refused += 1;
+                    self.subscribers.insert(from, subscriber);
+                }
+            }
+        } else {
+            self.counters.stream_refused += 1;
+            self.gateway.refuse_session(datagram, out.for_one());
+        }
+        self.plaintext = plaintext;
+    }
+
+    /// A message of a subscriber; false when it goes.
+    fn message(
+        &mut self,
+        subscriber: &mut Subscriber,
+        counter: u32,
+        plaintext: &[u8],
+        from: SocketAddr,
+        now: Timestamp,
+        out: &mut StreamOutbox,
+    ) -> bool {
+        match Message::decode(plaintext) {
+            Ok(Message::Eack(eack)) => {
+                self.counters.stream_eacks += 1;
+                if subscriber.may_speak(now) {
+                    subscriber.spend_eack(1.0);
+                    self.on_eack(subscriber, counter, &eack, now, out);
+                    out.address(from);
+                    self.repair(subscriber, &eack, from, now, out);
+                } else {
+                    self.counters.stream_eacks_limited += 1;
+                }
+            }
+            Ok(Message::Reset { epoch, .. }) if is_newer_epoch(epoch, subscriber.epoch) => {
+                enter_epoch(subscriber, epoch);
+                subscriber.spend_eack(FAILED_EACK_COST);
+            }
+            Ok(Message::Goodbye { .. }) => {
+                self.counters.subscriptions_ended += 1;
+                return false;
+            }
+            _ => self.counters.stream_refused += 1,
+        }
+        true
+    }
+
+    fn on_eack(
+        &mut self,
+        subscriber: &mut Subscriber,
+        counter: u32,
+        eack: &Eack<'_>,
+        now: Timestamp,
+        out: &mut StreamOutbox,
+    ) {
+        if is_newer_epoch(eack.epoch, subscriber.epoch) {
+            enter_epoch(subscriber, eack.epoch);
+        } else if eack.epoch != subscriber.epoch || subscriber.reset_pending {
+            self.send_reset(subscriber, out);
+            return;
+        }
+        if subscriber.anchored && counter <= subscriber.newest_eack {
+            return;
+        }
+        if !subscriber.anchored {
+            self.anchor(subscriber, eack);
+        }
+        let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
+        if let Some(entry) = newest.and_then(|newest| self.history.get(newest))
+            && newest.is_some_and(|newest| newest >= subscriber.horizon)
+        {
+            subscriber.measure(now.saturating_since(entry.forwarded_at).saturating_sub(eack.newest_age));
+        }
+        self.advance(subscriber, newest, now);
+        let mut decoded = self.reconcile(subscriber, eack, now);
+        // Something behind the horizon has arrived: it was overtaken, or its sender's order is another one.
+        let beyond = decoded.as_ref().and_then(|changes| {
+            changes.arrived.iter().filter_map(|identifier| self.history.sequence_of(*identifier)).max()
+        });
+        if let Some(beyond) = beyond.filter(|beyond| *beyond >= subscriber.horizon) {
+            subscriber.horizon = beyond + 1;
+            decoded = self.reconcile(subscriber, eack, now);
+        }
+        match decoded {
+            Some(changes) => {
+                subscriber.newest_eack = counter;
+                subscriber.failures = 0;
+                self.settle(subscriber, &changes, now);
+                if eack.echo || usize::from(eack.holes) > subscriber.outstanding.len() {
+                    self.report(subscriber, counter, None, out);
+                }
+            }
+            None => self.on_failed_decode(subscriber, counter, eack, out),
+        }
+    }
+
+    /// Moves the horizon to the newest packet that the subscriber names, and to what its eACK must know by its age.
+    fn advance(&self, subscriber: &mut Subscriber, newest: Option<u64>, now: Timestamp) {
+        if let Some(newest) = newest {
+            subscriber.horizon = subscriber.horizon.max(newest + 1);
+        }
+        let Some(age) = subscriber.known_age() else { return };
+        subscriber.horizon = subscriber.horizon.max(self.history.first());
+        while self
+            .history
+            .get(subscriber.horizon)
+            .is_some_and(|entry| now.saturating_since(entry.forwarded_at) > age)
+        {
+            subscriber.horizon += 1;
+        }
+    }
+
+    /// Where the subscriber's set of this epoch begins, and its base with it.
+    fn anchor(&mut self, subscriber: &mut Subscriber, eack: &Eack<'_>) {
+        let known = |identifier: Option<Identifier>| {
+            identifier.and_then(|identifier| self.history.sequence_of(identifier))
+        };
+        let start = match known(eack.anchor) {
+            Some(anchor) => anchor + 1,
+            None if subscriber.epoch == 0 => subscriber.horizon.max(self.history.first()),
+            None => known(eack.newest).unwrap_or(self.history.next()),
+        };
+        subscriber.horizon = start;
+        subscriber.base = self.sums_before(start);
+        subscriber.outstanding.clear();
+        subscriber.anchored = true;
+    }
+
+    /// The sums of everything that was sent before packet `sequence`.
+    fn sums_before(&self, sequence: u64) -> Sums {
+        let checkpoint = self.checkpoints.iter().rev().find(|(at, _)| *at <= sequence);
+        let (from, mut sums) = checkpoint.copied().unwrap_or((0, Sums::ZERO));
+        for sequence in from..sequence {
+            if let Some(entry) = self.history.get(sequence) {
+                sums.insert(entry.identifier);
+            }
+        }
+        sums
+    }
+
+    /// What has changed by an eACK; `None` when that can't be decoded. Changes nothing.
+    ///
+    /// The prefix is as long as the holes that the subscriber knows need; what has arrived since its last eACK counts as well, so that a guess
+    /// is made: a repair that had the time to arrive has arrived.
+    fn reconcile(&mut self, subscriber: &Subscriber, eack: &Eack<'_>, now: Timestamp) -> Option<Changes> {
+        let age = subscriber.known_age().unwrap_or_default();
+        let identifiers = |is_assumed: &dyn Fn(&Outstanding) -> bool| -> Vec<Identifier> {
+            let assumed = subscriber.outstanding.iter().filter(|one| is_assumed(one));
+            assumed.filter_map(|one| Some(self.history.get(one.sequence)?.identifier)).collect()
+        };
+        let had_time =
+            |one: &Outstanding| one.transmissions() > 0 && now.saturating_since(one.sent_at()) >= age;
+        let guesses = [identifiers(&had_time), identifiers(&|_| true), Vec::new()];
+        for (index, assumed) in guesses.iter().enumerate() {
+            if guesses[..index].contains(assumed) {
+                continue;
+            }
+            if let Some((only_here, only_there)) = self.decode(subscriber, eack, assumed) {
+                let missing = only_here.iter().filter(|identifier| !assumed.contains(identifier));
+                let arrived =
+                    assumed.iter().filter(|identifier| only_here.binary_search(identifier).is_err());
+                return Some(Changes {
+                    missing: missing.copied().collect(),
+                    arrived: arrived.chain(&only_there).copied().collect(),
+                });
+            }
+        }
+        None
+    }
+
+    /// What is only here and only there by an eACK, beside what the base explains, when `assumed` has arrived.
+    fn decode(
+        &mut self,
+        subscriber: &Subscriber,
+        eack: &Eack<'_>,
+        assumed: &[Identifier],
+    ) -> Option<(Vec<Identifier>, Vec<Identifier>)> {
+        let Encoding::PowerSums { count } = eack.encoding else { return None };
+        // What is under way is in the head: it is added to the subscriber's sums.
+        let mut shift = Sums::of(&self.head)?;
+        shift.subtract(&self.sums_before(subscriber.horizon));
+        shift.add(&subscriber.base);
+        for identifier in assumed {
+            shift.remove(*identifier);
+        }
+        let theirs = shift.shift(count, eack.prefix)?;
+        let theirs = EncodedPrefix::new(eack.encoding, &theirs).ok()?;
+        let history = &self.history;
+        let recent = subscriber.horizon.saturating_sub(CHECKPOINT * 4).max(history.first());
+        let candidates = (recent..subscriber.horizon)
+            .filter_map(|sequence| history.get(sequence).map(|entry| entry.identifier));
+        let difference = self.head.decode(theirs, candidates, &mut self.decoder).ok()?;
+        Some((difference.only_here.to_vec(), difference.only_there.to_vec()))
+    }
+
+    fn settle(&mut self, subscriber: &mut Subscriber, changes: &Changes, now: Timestamp) {
+        for identifier in &changes.arrived {
+            subscriber.base.remove(*identifier);
+            let sequence = self.history.sequence_of(*identifier);
+            match sequence
+                .and_then(|sequence| subscriber.outstanding.iter().position(|one| one.sequence == sequence))
+            {
+                Some(place) => {
+                    let one = subscriber.outstanding.swap_remove(place);
+                    self.counters.stream_repairs_arrived += u64::from(one.transmissions() > 0);
+                }
+                None if sequence.is_none() => self.counters.stream_foreign += 1,
+                None => {}
+            }
+        }
+        self.counters.stream_missing += changes.missing.len() as u64;
+        for identifier in &changes.missing {
+            // From here on the base explains that it is missing.
+            subscriber.base.insert(*identifier);
+            match self.history.sequence_of(*identifier) {
+                Some(sequence) if subscriber.outstanding.len() < MAXIMUM_OUTSTANDING => {
+                    subscriber.outstanding.push(Outstanding::new(sequence, now));
+                }
+                _ => self.counters.stream_unrepairable += 1,
+            }
+        }
+        if subscriber.outstanding.is_empty() {
+            subscriber.outstanding = Vec::new();
+        }
+    }
+
+    /// Sends what the subscriber misses and is worth sending. Whatever is given up stays in the base.
+    fn repair(
+        &mut self,
+        subscriber: &mut Subscriber,
+        eack: &Eack<'_>,
+        to: SocketAddr,
+        now: Timestamp,
+        out: &mut StreamOutbox,
+    ) {
+        let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
+        let mut outstanding = core::mem::take(&mut subscriber.outstanding);
+        let next = self.history.next();
+        outstanding.retain_mut(|one| {
+            let entry = self.history.get(one.sequence).copied();
+            let bytes = self.history.bytes(one.sequence);
+            let (Some(entry), Some((first, second))) = (entry, bytes) else {
+                self.counters.stream_unrepairable += 1;
+                return false;
+            };
+            match subscriber.decide(one, newest, entry.forwarded_at, now) {
+                Step::Wait => return true,
+                Step::GiveUp => {
+                    self.counters.stream_late += 1;
+                    return false;
+                }
+                Step::Send => {}
+            }
+            let length = first.len() + second.len();
+            let target = match self.config.group_repairs_from {
+                None => Target::One(to),
+                Some(threshold) => {
+                    let round_trip = subscriber.round_trip().unwrap_or(SWEEP_INTERVAL);
+                    let missed = self.missed.entry(one.sequence).or_insert(Missed {
+                        since: now,
+                        count: 0,
+                        to_group: None,
+                    });
+                    if now.saturating_since(missed.since) > round_trip {
+                        *missed = Missed { since: now, count: 0, to_group: None };
+                    }
+                    missed.count += 1;
+                    if missed.to_group.is_some() {
+                        // On its way to everybody.
+                        one.sent(next, now);
+                        return true;
+                    }
+                    if missed.count < threshold { Target::One(to) } else { Target::Group }
+                }
+            };
+            let share = self.gateway.config.repair_budget;
+            let own = target == Target::Group || subscriber.may_repair(length, self.bytes, share);
+            if !own || !self.gateway.budget.take_shared(length, true) {
+                self.counters.stream_budget_refusals += 1;
+                return true;
+            }
+            if target == Target::Group
+                && let Some(missed) = self.missed.get_mut(&one.sequence)
+            {
+                missed.to_group = Some(now);
+                self.counters.stream_group_repairs += 1;
+            }
+            self.counters.stream_repairs += 1;
+            self.counters.stream_repair_bytes += length as u64;
+            out.send(target, |bytes| {
+                bytes.extend_from_slice(first);
+                bytes.extend_from_slice(second);
+            });
+            one.sent(next, now);
+            true
+        });
+        subscriber.outstanding = outstanding;
+    }
+
+    fn on_failed_decode(
+        &mut self,
+        subscriber: &mut Subscriber,
+        counter: u32,
+        eack: &Eack<'_>,
+        out: &mut StreamOutbox,
+    ) {
+        self.counters.stream_eacks_failed += 1;
+        subscriber.spend_eack(FAILED_EACK_COST);
+        let longer = limits().longer(eack.encoding);
+        subscriber.failures += u8::from(longer.is_none());
+        if subscriber.failures < FAILURES_BEFORE_RESET {
+            self.report(subscriber, counter, Some(longer.unwrap_or(eack.encoding)), out);
+        } else {
+            self.counters.stream_resets += 1;
+            subscriber.reset_pending = true;
+            self.send_reset(subscriber, out);
+        }
+    }
+
+    fn send_reset(&mut self, subscriber: &mut Subscriber, out: &mut StreamOutbox) {
+        if subscriber.reset_pending {
+            let epoch = subscriber.epoch.wrapping_add(1);
+            self.send(subscriber, &Message::Reset { epoch, reason: ResetReason::DecodeFailed }, out);
+        }
+    }
+
+    fn report(
+        &mut self,
+        subscriber: &mut Subscriber,
+        echo: u32,
+        wanted: Option<Encoding>,
+        out: &mut StreamOutbox,
+    ) {
+        // The first packet under repair: of those just before it one has arrived, or nothing is known of any.
+        let first = subscriber.outstanding.iter().map(|one| one.sequence).min();
+        let settled = first.unwrap_or(subscriber.horizon).checked_sub(1);
+        let report = Report {
+            epoch: subscriber.epoch,
+            echo,
+            echo_age: Duration::ZERO,
+            missing: u16::try_from(subscriber.outstanding.len()).unwrap_or(u16::MAX),
+            settled: settled.and_then(|at| self.history.get(at)).map(|entry| entry.identifier),
+            wanted,
+            round_trip: subscriber.round_trip().unwrap_or_default(),
+            loss: 0,
+            totals: Totals::default(),
+        };
+        self.send(subscriber, &Message::Report(report), out);
+    }
+
+    fn send(&mut self, subscriber: &mut Subscriber, message: &Message<'_>, out: &mut StreamOutbox) {
+        self.message.clear();
+        message.encode(&mut self.message);
+        // A used-up counter costs the message: the subscriber comes again when nobody answers.
+        let _ = out.for_one().send(|bytes| subscriber.channel.sealer.seal(&self.message, bytes));
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        self.sweep_at
+    }
+
+    /// Time has passed: subscribers that are silent are forgotten.
+    pub fn handle_timeout(&mut self, now: Timestamp, out: &mut StreamOutbox) {
+        if self.sweep_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let silence = self.config.silence;
+        let silent = |subscriber: &Subscriber| now.saturating_since(subscriber.heard) >= silence;
+        let gone: Vec<SocketAddr> = self
+            .subscribers
+            .iter()
+            .filter(|(_, subscriber)| silent(subscriber))
+            .map(|(address, _)| *address)
+            .collect();
+        for address in gone {
+            if let Some(mut subscriber) = self.subscribers.remove(&address) {
+                self.counters.subscriptions_ended += 1;
+                self.send(&mut subscriber, &Message::Goodbye { reason: GoodbyeReason::Idle }, out);
+                out.address(address);
+            }
+        }
+        self.pending.retain(|_, pending| now.saturating_since(pending.heard) < PENDING_LIFETIME);
+        let first = self.history.first();
+        self.missed.retain(|sequence, _| *sequence >= first);
+        let anybody = !self.subscribers.is_empty() || !self.pending.is_empty();
+        self.sweep_at = anybody.then_some(now + SWEEP_INTERVAL);
+    }
+
+    /// Counters since the last call.
+    pub fn take_counters(&mut self) -> StreamCounters {
+        core::mem::take(&mut self.counters)
+    }
+
+    /// Levels now. Looks at every subscriber.
+    pub fn gauges(&self) -> StreamGauges {
+        let outstanding = self.subscribers.values().map(|subscriber| subscriber.outstanding.len());
+        StreamGauges {
+            stream_subscribers: self.subscribers.len() as u64,
+            stream_cache_bytes: self.history.cache().len() as u64,
+            stream_outstanding: outstanding.sum::<usize>() as u64,
+            stream_state_bytes: self.subscribers.values().map(Subscriber::memory).sum::<usize>() as u64,
+        }
+    }
+}
+
+fn enter_epoch(subscriber: &mut Subscriber, epoch: u16) {
+    subscriber.epoch = epoch;
+    subscriber.anchored = false;
+    subscriber.reset_pending = false;
+    subscriber.failures = 0;
+    subscriber.outstanding = Vec::new();
+}
+
+fn limits() -> SketchLimits {
+    SketchLimits { coded_symbols: 0, power_sums: SUMS as u8 }
+}
+
+fn terms(
+    session: u32,
+    scheme: IdentifierScheme,
+    cache_bytes: usize,
+    secret: [u8; 32],
+    stream: [u8; 32],
+) -> Terms {
+    Terms {
+        session,
+        scheme,
+        limits: limits(),
+        cache_bytes: u32::try_from(cache_bytes).unwrap_or(u32::MAX),
+        secret,
+        stream: Some(stream),
+    }
+}

@@ -1,0 +1,131 @@
+//! Power sums as plain numbers, to shift a subscriber's set onto the stream's.
+//!
+//! The stream has one sketch of everything that was ever sent. A subscriber's set differs from it by what was sent before it came, what
+//! is still on its way, and what it will never get. None of that has to be decoded: it is added to the sums that the subscriber
+//! sends. What is then still different is missing.
+
+use packrat_eack::{Encoding, Identifier, Sketch};
+
+/// Sums that a stream and its subscribers keep (the paper's choice for multicast, table 4).
+pub(super) const SUMS: usize = 40;
+/// The field of the sums (docs/PROTOCOL.md section 9).
+const PRIME: u64 = (1 << 32) - 5;
+/// Bytes of the set's size before the sums.
+const SIZE: usize = 2;
+
+/// A set, or a difference of sets: its size and its first [`SUMS`] power sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sums {
+    sums: [u32; SUMS],
+    size: u16,
+}
+
+impl Sums {
+    pub(super) const ZERO: Self = Self { sums: [0; SUMS], size: 0 };
+
+    /// Those of a sketch; `None` when it has fewer.
+    pub(super) fn of(sketch: &Sketch) -> Option<Self> {
+        let mut bytes = Vec::with_capacity(SIZE + 4 * SUMS);
+        sketch.write_prefix(Encoding::PowerSums { count: SUMS as u8 }, &mut bytes).ok()?;
+        Some(Self::read(&bytes))
+    }
+
+    fn read(bytes: &[u8]) -> Self {
+        let mut read = Self::ZERO;
+        let Some((size, sums)) = bytes.split_first_chunk::<SIZE>() else { return read };
+        read.size = u16::from_be_bytes(*size);
+        for (sum, bytes) in read.sums.iter_mut().zip(sums.as_chunks::<4>().0) {
+            *sum = u32::from_be_bytes(*bytes);
+        }
+        read
+    }
+
+    pub(super) fn insert(&mut self, identifier: Identifier) {
+        self.size = self.size.wrapping_add(1);
+        let (x, mut power) = (u64::from(identifier.get()), 1u64);
+        for sum in &mut self.sums {
+            power = power * x % PRIME;
+            *sum = ((u64::from(*sum) + power) % PRIME) as u32;
+        }
+    }
+
+    pub(super) fn remove(&mut self, identifier: Identifier) {
+        self.size = self.size.wrapping_sub(1);
+        let (x, mut power) = (u64::from(identifier.get()), 1u64);
+        for sum in &mut self.sums {
+            power = power * x % PRIME;
+            *sum = ((u64::from(*sum) + PRIME - power) % PRIME) as u32;
+        }
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.size = self.size.wrapping_add(other.size);
+        for (sum, other) in self.sums.iter_mut().zip(&other.sums) {
+            *sum = ((u64::from(*sum) + u64::from(*other)) % PRIME) as u32;
+        }
+    }
+
+    pub(super) fn subtract(&mut self, other: &Self) {
+        self.size = self.size.wrapping_sub(other.size);
+        for (sum, other) in self.sums.iter_mut().zip(&other.sums) {
+            *sum = ((u64::from(*sum) + PRIME - u64::from(*other)) % PRIME) as u32;
+        }
+    }
+
+    /// A prefix of `count` power sums with this added to it; `None` when it is none, or longer than [`SUMS`].
+    pub(super) fn shift(&self, count: u8, prefix: &[u8]) -> Option<Vec<u8>> {
+        let (size, sums) = prefix.split_first_chunk::<SIZE>()?;
+        let (sums, rest) = sums.as_chunks::<4>();
+        if sums.len() != usize::from(count) || sums.len() > SUMS || !rest.is_empty() {
+            return None;
+        }
+        let mut shifted = Vec::with_capacity(prefix.len());
+        shifted.extend_from_slice(&u16::from_be_bytes(*size).wrapping_add(self.size).to_be_bytes());
+        for (theirs, own) in sums.iter().zip(&self.sums) {
+            let theirs = u64::from(u32::from_be_bytes(*theirs));
+            if theirs >= PRIME {
+                return None;
+            }
+            shifted.extend_from_slice(&(((theirs + u64::from(*own)) % PRIME) as u32).to_be_bytes());
+        }
+        Some(shifted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packrat_eack::{SketchKey, SketchLimits};
+
+    #[test]
+    fn they_are_those_of_a_sketch() {
+        let limits = SketchLimits { coded_symbols: 0, power_sums: SUMS as u8 };
+        let mut sketch = Sketch::new(SketchKey::new([1, 2]), limits);
+        let mut sums = Sums::ZERO;
+        let identifiers: Vec<_> = (1..50u64)
+            .map(|number| Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+            .collect();
+        for identifier in &identifiers {
+            sketch.insert(*identifier);
+            sums.insert(*identifier);
+        }
+        assert_eq!(Sums::of(&sketch), Some(sums));
+        let mut half = Sums::ZERO;
+        for identifier in &identifiers[..20] {
+            half.insert(*identifier);
+            sums.remove(*identifier);
+        }
+        let mut whole = sums;
+        whole.add(&half);
+        assert_eq!(Sums::of(&sketch), Some(whole));
+        whole.subtract(&half);
+        assert_eq!(whole, sums);
+        let mut prefix = Vec::new();
+        sketch.write_prefix(Encoding::PowerSums { count: 5 }, &mut prefix).expect("within the limits");
+        let mut back = Sums::ZERO;
+        back.subtract(&Sums::of(&sketch).expect("enough sums"));
+        assert_eq!(back.shift(5, &prefix), Some(vec![0; 22]));
+        assert_eq!(back.shift(4, &prefix), None);
+        assert_eq!(back.shift(5, &[255; 22]), None, "not below the prime");
+    }
+}

@@ -1,0 +1,375 @@
+//! One stream, many receivers: repairs for each, little memory, and nobody who spoils it for the others.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live};
+use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, StreamCounters, StreamOutbox, Target};
+use packrat_estimate::Timestamp;
+use packrat_wire::identifier::IdentifierScheme;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+const DELAY: Duration = Duration::from_millis(10);
+const TICK: Duration = Duration::from_millis(1);
+
+/// A subscriber at the other end of a lossy last mile.
+struct Member {
+    address: SocketAddr,
+    assist: Assist,
+    loss: f64,
+    received: BTreeSet<u64>,
+    /// Number of its first packet.
+    first: Option<u64>,
+    lost: u64,
+    /// Packets sent to it, the lost ones among them.
+    packets: u64,
+    duplicates: u64,
+    /// Whether it tells its client core of what it receives.
+    honest: bool,
+}
+
+struct World {
+    now: Timestamp,
+    random: ChaCha8Rng,
+    stream: Stream,
+    members: Vec<Member>,
+    down: VecDeque<(Timestamp, SocketAddr, Vec<u8>)>,
+    up: VecDeque<(Timestamp, SocketAddr, Vec<u8>)>,
+    number: u64,
+    counters: StreamCounters,
+    out: StreamOutbox,
+}
+
+fn live() -> Live {
+    Live { selective: true, subscribe: true, window: Duration::from_millis(400), tolerance: Duration::ZERO }
+}
+
+fn packet(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 240];
+    ChaCha8Rng::seed_from_u64(number).fill_bytes(&mut bytes);
+    bytes[0] = 0x80;
+    bytes[1..9].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+impl World {
+    fn new(config: StreamConfig, limits: GatewayConfig) -> Self {
+        let gateway = Gateway::new(limits, [1; 32], [2; 32]);
+        Self {
+            now: Timestamp::from_millis(1),
+            random: ChaCha8Rng::seed_from_u64(7),
+            stream: Stream::new(gateway, config, [3; 32]),
+            members: Vec::new(),
+            down: VecDeque::new(),
+            up: VecDeque::new(),
+            number: 0,
+            counters: StreamCounters::default(),
+            out: StreamOutbox::new(),
+        }
+    }
+
+    fn join(&mut self, address: SocketAddr, loss: f64) -> usize {
+        let mut seed = [0; 32];
+        self.random.fill_bytes(&mut seed);
+        let config =
+            ClientConfig { live: Some(live()), scheme: IdentifierScheme::Payload, ..ClientConfig::default() };
+        self.members.push(Member {
+            address,
+            assist: Assist::new(config, seed, self.now),
+            loss,
+            received: BTreeSet::new(),
+            first: None,
+            lost: 0,
+            packets: 0,
+            duplicates: 0,
+            honest: true,
+        });
+        self.members.len() - 1
+    }
+
+    fn chance(&mut self, probability: f64) -> bool {
+        f64::from(self.random.next_u32()) < probability * f64::from(u32::MAX)
+    }
+
+    fn deliver(&mut self, to: SocketAddr, bytes: &[u8]) {
+        let Some(index) = self.members.iter().position(|member| member.address == to) else { return };
+        self.members[index].packets += u64::from(bytes[0] == 0x80);
+        if self.chance(self.members[index].loss) {
+            self.members[index].lost += u64::from(bytes[0] == 0x80);
+        } else {
+            self.down.push_back((self.now + DELAY, to, bytes.to_vec()));
+        }
+    }
+
+    fn drain(&mut self) {
+        let sent: Vec<(Target, Vec<u8>)> =
+            self.out.datagrams().map(|(target, bytes)| (target, bytes.to_vec())).collect();
+        self.out.clear();
+        for (target, bytes) in sent {
+            match target {
+                Target::One(to) => self.deliver(to, &bytes),
+                Target::Group => {
+                    for to in self.stream.subscribers().collect::<BTreeSet<_>>() {
+                        self.deliver(to, &bytes);
+                    }
+                }
+            }
+        }
+        self.counters.add(&self.stream.take_counters());
+    }
+
+    fn receive(&mut self, from: SocketAddr, bytes: &[u8]) {
+        let mut seed = [0; 32];
+        self.random.fill_bytes(&mut seed);
+        self.stream.receive(bytes, from, || seed, self.now, &mut self.out);
+        self.drain();
+    }
+
+    /// Runs for so many milliseconds, with a packet each millisecond if the stream is on.
+    fn run(&mut self, milliseconds: u64, on: bool) {
+        for _ in 0..milliseconds {
+            self.now = self.now + TICK;
+            if on {
+                let bytes = packet(self.number);
+                self.number += 1;
+                self.stream.forward(&bytes, self.now);
+                for to in self.stream.subscribers().collect::<BTreeSet<_>>() {
+                    self.deliver(to, &bytes);
+                }
+            }
+            while self.up.front().is_some_and(|(at, ..)| *at <= self.now) {
+                let (_, from, bytes) = self.up.pop_front().unwrap();
+                self.receive(from, &bytes);
+            }
+            while self.down.front().is_some_and(|(at, ..)| *at <= self.now) {
+                let (_, to, bytes) = self.down.pop_front().unwrap();
+                let now = self.now;
+                let Some(member) = self.members.iter_mut().find(|member| member.address == to) else {
+                    continue;
+                };
+                if bytes[0] == 0x80 && !member.honest {
+                    continue;
+                }
+                if member.assist.on_datagram(&bytes, now) == Datagram::Base {
+                    let number = u64::from_be_bytes(bytes[1..9].try_into().unwrap());
+                    assert_eq!(bytes, packet(number), "a repair is not an exact copy");
+                    let first = *member.first.get_or_insert(number);
+                    member.duplicates += u64::from(!member.received.insert(number));
+                    if let Some(index) = number.checked_sub(first) {
+                        member.assist.on_packet_number(index, now);
+                    }
+                }
+            }
+            self.stream.handle_timeout(self.now, &mut self.out);
+            self.drain();
+            for index in 0..self.members.len() {
+                let (now, member) = (self.now, &mut self.members[index]);
+                member.assist.handle_timeout(now);
+                let (from, mut sent) = (member.address, Vec::new());
+                while let Some(bytes) = member.assist.poll_transmit(now) {
+                    sent.push(bytes);
+                }
+                let loss = member.loss;
+                for bytes in sent {
+                    if !self.chance(loss) {
+                        self.up.push_back((now + DELAY, from, bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Packets that a member misses of those sent from its first one until a while ago.
+    fn missing(&self, member: usize) -> usize {
+        let member = &self.members[member];
+        let Some(first) = member.first else { return usize::MAX };
+        let end = self.number.saturating_sub(200);
+        (first..end).filter(|number| !member.received.contains(number)).count()
+    }
+}
+
+fn address(number: u16) -> SocketAddr {
+    ([192, 0, 2, 1], 1000 + number).into()
+}
+
+#[test]
+fn every_subscriber_gets_its_own_repairs_from_one_cache() {
+    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    for number in 0..16 {
+        world.join(address(number), 0.1);
+    }
+    world.run(300, false);
+    world.run(3000, true);
+    let gauges = world.stream.gauges();
+    assert_eq!(gauges.stream_subscribers, 16);
+    assert!(gauges.stream_cache_bytes <= 64 * 1024);
+    let outstanding = gauges.stream_outstanding;
+    assert!(gauges.stream_state_bytes <= 16 * 256 + outstanding * 4 * 40 + 16 * 160, "{gauges:?}");
+    for member in 0..16 {
+        assert!(world.members[member].lost > 250);
+        assert!(world.missing(member) <= 3, "member {member} misses {}", world.missing(member));
+    }
+    assert_eq!((world.counters.stream_resets, world.counters.stream_foreign), (0, 0));
+    assert!(world.counters.stream_eacks_failed * 100 < world.counters.stream_eacks, "{:?}", world.counters);
+    assert_eq!(world.counters.stream_group_repairs, 0);
+}
+
+#[test]
+fn members_come_late_go_and_vanish() {
+    let config = StreamConfig { silence: Duration::from_secs(8), ..StreamConfig::default() };
+    let mut world = World::new(config, GatewayConfig::default());
+    let early = world.join(address(0), 0.05);
+    world.run(200, false);
+    world.run(1000, true);
+    let late = world.join(address(1), 0.05);
+    world.run(1000, true);
+    assert!(world.members[late].first.is_some_and(|first| first >= 1000));
+    assert!(world.missing(early) <= 1 && world.missing(late) <= 1);
+    // One says goodbye, the other one's host is switched off.
+    world.members[late].loss = 0.0;
+    let now = world.now;
+    world.members[late].assist.close(now);
+    world.run(50, true);
+    assert_eq!(world.stream.gauges().stream_subscribers, 1);
+    world.members[early].loss = 1.1;
+    world.run(9_500, true);
+    assert_eq!(world.stream.gauges().stream_subscribers, 0);
+    assert_eq!(world.counters.subscriptions_ended, 2);
+}
+
+#[test]
+fn one_repair_for_all_when_several_miss_the_same_packet() {
+    let config = StreamConfig { group_repairs_from: Some(2), ..StreamConfig::default() };
+    let mut world = World::new(config, GatewayConfig::default());
+    for number in 0..40 {
+        world.join(address(number), 0.1);
+    }
+    world.run(300, false);
+    world.run(1500, true);
+    let counters = world.counters;
+    assert!(counters.stream_group_repairs > 500, "{counters:?}");
+    // Four miss a packet in the mean: the first gets its own, the second makes it everybody's.
+    assert!(counters.stream_repairs < counters.stream_missing * 3 / 4, "{counters:?}");
+    for member in 0..40 {
+        assert!(world.missing(member) <= 3, "member {member} misses {}", world.missing(member));
+    }
+    assert_eq!(counters.stream_resets, 0);
+}
+
+#[test]
+fn a_member_that_asks_for_everything_gets_its_share_and_the_others_theirs() {
+    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    for number in 0..4 {
+        world.join(address(number), 0.1);
+    }
+    let greedy = world.join(address(9), 0.0);
+    world.run(300, false);
+    world.run(500, true);
+    let before = world.members[greedy].packets;
+    // From now on it says that it has nothing, and says so for every packet.
+    world.members[greedy].honest = false;
+    for _ in 0..400 {
+        world.run(5, true);
+        let now = world.now;
+        world.members[greedy].assist.on_overdue(u64::from(u16::MAX), now);
+    }
+    for member in 0..4 {
+        assert!(world.missing(member) <= 3, "member {member} misses {}", world.missing(member));
+    }
+    // The stream, a quarter of it, and what was saved up.
+    let sent = world.members[greedy].packets - before;
+    assert!(sent > 2200 && sent <= 2000 + 500 + 32 * 1024 / 240, "{sent} packets");
+}
+
+#[test]
+fn ten_thousand_joins_leave_room_for_others() {
+    let limits = GatewayConfig {
+        sessions_per_source: 50,
+        handshakes_per_second_per_source: 20,
+        ..GatewayConfig::default()
+    };
+    let config = StreamConfig { maximum_subscribers: 60, ..StreamConfig::default() };
+    let mut world = World::new(config, limits);
+    let member = world.join(([198, 51, 100, 1], 7).into(), 0.0);
+    world.run(100, false);
+    // One host, a handshake each from ever new ports, and from one and the same.
+    for number in 0..10_000u16 {
+        let from = if number % 2 == 0 { address(number % 30_000) } else { address(0) };
+        world.join(from, 0.0);
+        if number % 100 == 99 {
+            world.run(70, true);
+            world.members.truncate(1);
+        }
+    }
+    let gauges = world.stream.gauges();
+    assert!(gauges.stream_subscribers <= 51, "{gauges:?}");
+    assert!(world.counters.subscriptions <= 200, "{:?}", world.counters);
+    assert!(world.counters.subscriptions_refused > 0);
+    assert_eq!(world.members[member].assist.stats().state, AssistState::Established);
+    assert_eq!(world.missing(member), 0);
+}
+
+#[test]
+fn identifiers_of_another_stream_get_nothing() {
+    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let honest = world.join(address(0), 0.1);
+    let prober = world.join(address(1), 0.0);
+    world.run(300, false);
+    world.run(300, true);
+    let now = world.now;
+    for number in 0..20u64 {
+        let mut foreign = packet(1_000_000 + number);
+        foreign[0] = 0x80;
+        world.members[prober].assist.on_datagram(&foreign, now);
+        world.members[prober].assist.on_overdue(5000 + number, now);
+        world.run(20, true);
+    }
+    assert!(world.counters.stream_foreign > 0);
+    assert_eq!(world.members[prober].duplicates, 0, "it was sent something that it had");
+    assert!(world.missing(honest) <= 1);
+}
+
+#[test]
+fn a_message_from_another_address_does_nothing_to_its_owner() {
+    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let member = world.join(address(0), 0.0);
+    world.run(300, false);
+    world.run(100, true);
+    let now = world.now;
+    world.members[member].assist.on_overdue(500, now);
+    let sealed = world.members[member].assist.poll_transmit(now).unwrap();
+    let elsewhere: SocketAddr = ([203, 0, 113, 9], 9).into();
+    world.stream.receive(&sealed, elsewhere, || [0; 32], now, &mut world.out);
+    let answers: Vec<(Target, usize)> =
+        world.out.datagrams().map(|(target, bytes)| (target, bytes.len())).collect();
+    assert!(matches!(answers[..], [(Target::One(to), length)] if to == elsewhere && length <= sealed.len()));
+    // Rubbish that names the session, from the right address: dropped as well.
+    let mut bent = sealed.clone();
+    let last = bent.len() - 1;
+    bent[last] ^= 1;
+    world.out.clear();
+    world.stream.receive(&bent, address(0), || [0; 32], now, &mut world.out);
+    assert_eq!(world.out.datagrams().count(), 0);
+    assert_eq!(world.stream.gauges().stream_subscribers, 1);
+    world.members[member].loss = 0.2;
+    world.run(1000, true);
+    assert!(world.missing(member) <= 3);
+}
+
+#[test]
+fn random_datagrams_harm_nobody() {
+    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let member = world.join(address(0), 0.05);
+    world.run(200, false);
+    for _ in 0..2000 {
+        let mut bytes = vec![0; 5 + (world.random.next_u32() % 300) as usize];
+        world.random.fill_bytes(&mut bytes);
+        bytes[..4].copy_from_slice(&[packrat_wire::control::FIRST_BYTE, b'P', b'k', b'r']);
+        world.receive(address(0), &bytes);
+        world.run(1, true);
+    }
+    assert!(world.missing(member) <= 2);
+}
