@@ -1,19 +1,23 @@
 //! Scenarios: the networks on which trials are run, as TOML files.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::path::{LinkConfig, LossModel, QueueDiscipline, bandwidth_delay_product};
+use crate::path::{
+    CrossTraffic, CrossTrafficConfig, LinkConfig, LossModel, QueueDiscipline, bandwidth_delay_product,
+};
 
 /// The scenarios that come with the laboratory, by name.
-const BUILT_IN: [(&str, &str); 5] = [
+const BUILT_IN: [(&str, &str); 6] = [
     ("wifi", include_str!("../scenarios/wifi.toml")),
     ("cellular", include_str!("../scenarios/cellular.toml")),
     ("satellite", include_str!("../scenarios/satellite.toml")),
     ("sat_long", include_str!("../scenarios/sat_long.toml")),
     ("wifi_burst", include_str!("../scenarios/wifi_burst.toml")),
+    ("competing", include_str!("../scenarios/competing.toml")),
 ];
 
 /// Why there is no scenario.
@@ -47,7 +51,7 @@ pub enum ScenarioError {
 }
 
 /// Who is dropped when a segment's transmitter cannot keep up; the limit is one bandwidth-delay product of the whole path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueKind {
     /// What does not fit.
@@ -55,6 +59,29 @@ pub enum QueueKind {
     DropTail,
     /// Adaptive random early detection, as on the paper's links.
     Red,
+}
+
+impl QueueKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::DropTail, Self::Red];
+
+    /// The name in scenarios, on the command line and in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DropTail => "drop-tail",
+            Self::Red => "red",
+        }
+    }
+}
+
+impl FromStr for QueueKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            format!("there is no queue {text:?}; choose one of {}", Self::ALL.map(Self::name).join(", "))
+        })
+    }
 }
 
 /// One segment of the path, the same in both directions but for the loss.
@@ -74,6 +101,8 @@ pub struct Segment {
     /// Whether datagrams towards the server are lost as well.
     #[serde(default = "yes")]
     pub loss_upwards: bool,
+    /// Traffic of others towards the client, in the same queue.
+    pub cross_traffic: Option<CrossTrafficConfig>,
 }
 
 fn one() -> f64 {
@@ -82,6 +111,28 @@ fn one() -> f64 {
 
 fn yes() -> bool {
     true
+}
+
+/// Downloads beside the one that is measured: nobody assists them, and they go through the same links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Competition {
+    /// How many.
+    pub flows: u64,
+    /// All downloads last this long, seconds, whatever the scenario's size says.
+    pub seconds: u64,
+    /// The first seconds do not count: slow start is no sign of fairness.
+    pub settle_seconds: u64,
+}
+
+/// What a command varies when it is not told otherwise: trials are run for each combination.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Vary {
+    /// Burst lengths of the last mile.
+    pub burst: Vec<f64>,
+    /// Queues.
+    pub queue: Vec<QueueKind>,
 }
 
 /// A network, and what is downloaded over it.
@@ -102,6 +153,11 @@ pub struct Scenario {
     pub far: Segment,
     /// Between gateway and client.
     pub last_mile: Segment,
+    /// Other downloads at the same time.
+    pub competition: Option<Competition>,
+    /// Variants of this scenario.
+    #[serde(default)]
+    pub vary: Vary,
 }
 
 /// The four links of a path.
@@ -153,8 +209,9 @@ impl Scenario {
             if !(0.0..1.0).contains(&segment.loss) {
                 return Err(malformed(format!("{which}.loss is {}, not in 0 to 1", segment.loss)));
             }
-            if !(segment.burst >= 1.0 && segment.burst.is_finite()) {
-                return Err(malformed(format!("{which}.burst is {}, below 1", segment.burst)));
+            let bursts = [segment.burst].into_iter().chain(scenario.vary.burst.iter().copied());
+            if let Some(burst) = bursts.into_iter().find(|burst| !(*burst >= 1.0 && burst.is_finite())) {
+                return Err(malformed(format!("{which}.burst is {burst}, below 1")));
             }
             if !(0.01..=100_000.0).contains(&segment.rate_mbps) {
                 return Err(malformed(format!("{which}.rate_mbps is {}", segment.rate_mbps)));
@@ -162,6 +219,27 @@ impl Scenario {
             if segment.delay_ms > 10_000 {
                 return Err(malformed(format!("{which}.delay_ms is {}, above 10000", segment.delay_ms)));
             }
+            if let Some(cross) = segment.cross_traffic {
+                if !(0.01..=100_000.0).contains(&cross.rate_mbps) {
+                    return Err(malformed(format!("{which}.cross_traffic.rate_mbps is {}", cross.rate_mbps)));
+                }
+                if cross.off_ms < 0.0
+                    || (cross.off_ms > 0.0 && cross.on_ms.partial_cmp(&1.0).is_none_or(|order| order.is_lt()))
+                {
+                    let reason = format!("{which}.cross_traffic.on_ms is {}, below 1", cross.on_ms);
+                    return Err(malformed(reason));
+                }
+            }
+        }
+        if let Some(competition) = scenario.competition
+            && !(1..=16).contains(&competition.flows)
+        {
+            return Err(malformed(format!("competition.flows is {}, not in 1 to 16", competition.flows)));
+        }
+        if let Some(competition) = scenario.competition
+            && competition.seconds <= competition.settle_seconds
+        {
+            return Err(malformed("competition.settle_seconds leaves nothing of competition.seconds".into()));
         }
         Ok(Self { name: name.to_owned(), ..scenario })
     }
@@ -173,9 +251,32 @@ impl Scenario {
         self
     }
 
+    /// The same network with losses of this mean length on the last mile.
+    #[must_use]
+    pub fn with_burst(mut self, burst: f64) -> Self {
+        self.last_mile.burst = burst;
+        self
+    }
+
+    /// The same network with other queues.
+    #[must_use]
+    pub fn with_queue(mut self, queue: QueueKind) -> Self {
+        self.queue = queue;
+        self
+    }
+
     /// Round trip of the whole path without any queue.
     pub fn round_trip(&self) -> Duration {
         Duration::from_millis(2 * (self.far.delay_ms + self.last_mile.delay_ms))
+    }
+
+    /// The traffic of others on the far segment and on the last mile, whose randomness follows from `seed`.
+    pub fn cross_traffic(&self, seed: u64) -> [Option<CrossTraffic>; 2] {
+        let traffic = |segment: &Segment, which: u64| {
+            let seed = seed.wrapping_mul(2).wrapping_add(which) ^ 0x6372_6f73_7300_0000;
+            segment.cross_traffic.map(|config| CrossTraffic::new(config, seed))
+        };
+        [traffic(&self.far, 0), traffic(&self.last_mile, 1)]
     }
 
     /// The links, whose randomness follows from `seed`.
@@ -211,7 +312,8 @@ mod tests {
         for name in Scenario::names() {
             let scenario = Scenario::load(name).unwrap();
             assert_eq!(scenario.name, name);
-            assert!(scenario.last_mile.loss > 0.0 && scenario.size > 0);
+            assert!(scenario.last_mile.loss > 0.0 || scenario.competition.is_some());
+            assert!(scenario.size > 0);
         }
     }
 
@@ -237,5 +339,8 @@ mod tests {
         let said = |text: String| Scenario::parse("mine", &text).unwrap_err().to_string();
         assert!(said(wifi.replace("loss = 0.04", "loss = 4")).contains("last_mile.loss is 4"));
         assert!(said(wifi.replace("loss = 0.04", "los = 0.04")).contains("los"));
+        let competing = include_str!("../scenarios/competing.toml");
+        assert!(said(competing.replace("flows = 1", "flows = 0")).contains("competition.flows is 0"));
+        assert!(said(competing.replace("seconds = 60", "seconds = 5")).contains("settle_seconds"));
     }
 }

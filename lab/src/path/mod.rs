@@ -3,6 +3,7 @@
 //! A direction of the path is a [`Link`]: a queue in front of a transmitter of a given rate, then a medium that loses
 //! datagrams, then a propagation delay. Everything random in it follows from a seed.
 
+mod cross_traffic;
 mod lateness;
 mod link;
 mod loss;
@@ -11,6 +12,7 @@ mod release;
 mod socket_drops;
 mod udp;
 
+pub use cross_traffic::{CrossTraffic, CrossTrafficConfig};
 pub use lateness::Lateness;
 pub use link::{Link, LinkConfig, LinkCounters, Verdict};
 pub use loss::{LossModel, LossProcess};

@@ -1,11 +1,14 @@
 //! `packrat lab`.
 
 use crate::batch;
+use crate::figures::{self, FigureError, Recipe, Settings};
 use crate::sender::Sender;
-use crate::trial::{Arm, Trial, TrialResult};
+use crate::table;
+use crate::trial::{Arm, Trial};
 use clap::{Args, Subcommand};
-use packrat_lab::scenario::{Scenario, ScenarioError};
+use packrat_lab::scenario::{QueueKind, Scenario, ScenarioError};
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,21 +23,71 @@ pub struct Options {
 enum Action {
     /// Run trials and print their results
     Run(Run),
-    /// Run one trial and print everything that happened in it, one JSON object per event
-    Trace(Run),
+    /// Run one trial, print everything that happened in it, one JSON object per event, and draw it
+    Trace(Trace),
+    /// Make figures of the paper: NAME.json, NAME.csv and NAME.svg
+    Figure(Figures),
+    /// Make all figures
+    Figures(Making),
+}
+
+#[derive(Debug, Args)]
+struct Trace {
+    #[command(flatten)]
+    run: Run,
+    /// The picture's file [default: SCENARIO-SENDER-ARM-SEED.svg]
+    #[arg(long, short)]
+    output: Option<PathBuf>,
+    /// The picture begins at this second
+    #[arg(long, default_value_t = 0.0)]
+    from: f64,
+    /// The picture ends at this second [default: at the end of the download]
+    #[arg(long)]
+    to: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+struct Figures {
+    /// fig3, fig4, fig5, fig8, fig9, fig10, fig11, competing
+    #[arg(required = true)]
+    name: Vec<String>,
+    #[command(flatten)]
+    making: Making,
+}
+
+#[derive(Debug, Args)]
+struct Making {
+    /// The folder for the files
+    #[arg(long, short, default_value = "docs/figures")]
+    output: PathBuf,
+    /// Bytes of a download
+    #[arg(long, default_value_t = 10_000_000)]
+    size: u64,
+    /// Trials of each kind
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Trials at the same time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
 }
 
 #[derive(Debug, Args)]
 struct Run {
-    /// wifi, cellular, satellite, sat_long, wifi_burst, or a TOML file
+    /// wifi, cellular, satellite, sat_long, wifi_burst, competing, or a TOML file
     scenario: String,
     /// Loss of the last mile instead of the scenario's, 0 to 1; may be repeated
     #[arg(long, value_parser = share)]
     loss: Vec<f64>,
-    /// s2n-cubic, s2n-bbr; may be repeated [default: s2n-cubic]
+    /// Mean number of datagrams lost in a row, instead of the scenario's; may be repeated
+    #[arg(long, value_parser = burst)]
+    burst: Vec<f64>,
+    /// drop-tail, red: the queues instead of the scenario's; may be repeated
+    #[arg(long)]
+    queue: Vec<QueueKind>,
+    /// s2n-cubic, s2n-bbr, quinn-cubic, quinn-newreno, quinn-bbr; may be repeated [default: s2n-cubic]
     #[arg(long)]
     sender: Vec<Sender>,
-    /// end-to-end, packrat, repair-only, split, ideal; may be repeated [default: all]
+    /// end-to-end, packrat, repair-only, split, ideal; may be repeated [default: all, without ideal where flows compete]
     #[arg(long)]
     arm: Vec<Arm>,
     /// Trials of each kind, with the seeds 1, 2, 3 …
@@ -65,22 +118,45 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..1.0).contains(&share) { Ok(share) } else { Err("it must be at least 0 and below 1".to_owned()) }
 }
 
+fn burst(text: &str) -> Result<f64, String> {
+    let burst: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if burst >= 1.0 && burst.is_finite() { Ok(burst) } else { Err("it must be at least 1".to_owned()) }
+}
+
+/// What was asked for, or else what comes with the scenario, or else this one.
+fn choose<T: Clone>(asked: &[T], vary: &[T], one: T) -> Vec<T> {
+    [asked, vary].into_iter().find(|values| !values.is_empty()).map_or_else(|| vec![one], <[T]>::to_vec)
+}
+
 /// Runs the command; its exit code.
 pub fn run(options: &Options) -> ExitCode {
-    let (Action::Run(run) | Action::Trace(run)) = &options.action;
-    let trials = match run.trials() {
-        Ok(trials) => trials,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::FAILURE;
+    let outcome = match &options.action {
+        Action::Run(run) => run.trials().map(|trials| run_all(run, &trials)).map_err(FigureError::from),
+        Action::Trace(trace) => trace.draw(),
+        Action::Figure(Figures { name, making }) => {
+            let recipes: Result<Vec<_>, _> = name.iter().map(|name| figures::recipe(name)).collect();
+            recipes.and_then(|recipes| making.make(&recipes))
         }
+        Action::Figures(making) => making.make(&figures::RECIPES.iter().collect::<Vec<_>>()),
     };
-    if matches!(options.action, Action::Trace(_)) {
-        return trace(&trials);
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+impl Making {
+    fn make(&self, recipes: &[&Recipe]) -> Result<ExitCode, FigureError> {
+        let settings = Settings { size: self.size, seeds: self.seeds, jobs: self.jobs };
+        figures::make(recipes, settings, &self.output)?;
+        Ok(ExitCode::SUCCESS)
     }
+}
+
+fn run_all(run: &Run, trials: &[Trial]) -> ExitCode {
     let mut results = Vec::new();
     let mut failed = false;
-    let outcome: io::Result<()> = batch::run(&trials, run.jobs, |result| {
+    let outcome: io::Result<()> = batch::run(trials, run.jobs, |result| {
         match result {
             Ok(result) if run.json => {
                 let mut out = io::stdout().lock();
@@ -97,124 +173,83 @@ pub fn run(options: &Options) -> ExitCode {
     });
     // A reader that has gone away, like `head`, wants no more; that is no failure of the trials.
     if outcome.is_ok() && !run.json {
-        let _ = write!(io::stdout().lock(), "{}", table(&results));
+        let _ = write!(io::stdout().lock(), "{}", table::markdown(&results));
     }
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn trace(trials: &[Trial]) -> ExitCode {
-    let [trial] = trials else {
-        eprintln!(
-            "error: these are {} trials; name one arm, one sender, one loss, and --seeds 1",
-            trials.len()
-        );
-        return ExitCode::FAILURE;
-    };
-    let (result, events) = match trial.trace() {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::FAILURE;
+impl Trace {
+    fn draw(&self) -> Result<ExitCode, FigureError> {
+        let trials = self.run.trials()?;
+        let [trial] = &trials[..] else {
+            eprintln!(
+                "error: these are {} trials; name one arm, one sender, one loss, and --seeds 1",
+                trials.len()
+            );
+            return Ok(ExitCode::FAILURE);
+        };
+        let (result, events) = trial.trace()?;
+        let (from, to) = (self.from, self.to.unwrap_or(result.seconds + 1.0));
+        let name =
+            format!("{}-{}-{}-{}", result.scenario, result.sender.name(), result.arm.name(), result.seed);
+        let path = self.output.clone().unwrap_or_else(|| format!("{name}.svg").into());
+        let svg = figures::timeline(&result, &events, from..to)?;
+        std::fs::write(&path, svg).map_err(|source| FigureError::Write { path: path.clone(), source })?;
+        eprintln!("The picture is in {}.", path.display());
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        for event in events {
+            // A reader that has gone away wants no more.
+            if serde_json::to_writer(&mut out, &event).is_err() || writeln!(out).is_err() {
+                return Ok(ExitCode::SUCCESS);
+            }
         }
-    };
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    for event in events {
-        if serde_json::to_writer(&mut out, &event).is_err() || writeln!(out).is_err() {
-            return ExitCode::SUCCESS;
-        }
+        let _ = serde_json::to_writer(&mut out, &result).map(|()| writeln!(out));
+        Ok(ExitCode::SUCCESS)
     }
-    let _ = serde_json::to_writer(&mut out, &result).map(|()| writeln!(out));
-    ExitCode::SUCCESS
 }
 
 impl Run {
     fn trials(&self) -> Result<Vec<Trial>, ScenarioError> {
         let mut scenario = Scenario::load(&self.scenario)?;
         scenario.size = self.size.unwrap_or(scenario.size);
-        let losses = if self.loss.is_empty() { vec![scenario.last_mile.loss] } else { self.loss.clone() };
-        let senders = if self.sender.is_empty() { vec![Sender::S2nCubic] } else { self.sender.clone() };
-        let arms = if self.arm.is_empty() { Arm::ALL.to_vec() } else { self.arm.clone() };
+        let losses = choose(&self.loss, &[], scenario.last_mile.loss);
+        let bursts = choose(&self.burst, &scenario.vary.burst, scenario.last_mile.burst);
+        let queues = choose(&self.queue, &scenario.vary.queue, scenario.queue);
+        let senders = choose(&self.sender, &[], Sender::S2nCubic);
+        let arms = choose(
+            &self.arm,
+            if scenario.competition.is_some() { &Arm::ALL[..4] } else { &Arm::ALL },
+            Arm::Packrat,
+        );
         let mut trials = Vec::new();
-        for loss in losses {
-            for &sender in &senders {
-                for &arm in &arms {
-                    for seed in (self.first_seed..).take(self.seeds as usize) {
-                        let scenario = scenario.clone().with_loss(loss);
-                        let mut trial = Trial::new(scenario, arm, sender, seed);
-                        if let Some(hold) = self.maximum_hold {
-                            trial.client.maximum_hold = Duration::from_millis(hold);
+        for queue in queues {
+            for &burst in &bursts {
+                for &loss in &losses {
+                    let scenario = scenario.clone().with_queue(queue).with_burst(burst).with_loss(loss);
+                    for &sender in &senders {
+                        for &arm in &arms {
+                            trials.extend(self.seeds().map(|seed| self.trial(&scenario, arm, sender, seed)));
                         }
-                        if let Some(budget) = self.repair_budget {
-                            trial.gateway.repair_budget = budget;
-                        }
-                        trials.push(trial);
                     }
                 }
             }
         }
         Ok(trials)
     }
-}
 
-/// Medians per kind of trial, as a table in Markdown. The ratio is that to the ideal arm of the same sender.
-fn table(results: &[TrialResult]) -> String {
-    let mut text = String::from(
-        "| scenario | loss | sender | arm | Mbit/s | ratio | lost | declared lost | spurious | window reductions | repair bytes / lost bytes |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n",
-    );
-    let mut rest = results;
-    while let Some(first) = rest.first() {
-        let same = |result: &&TrialResult| {
-            (result.arm, result.sender) == (first.arm, first.sender) && result.loss == first.loss
-        };
-        let count = rest.iter().take_while(same).count();
-        let (group, others) = rest.split_at(count);
-        rest = others;
-        let ideal: Vec<f64> = results
-            .iter()
-            .filter(|result| result.arm == Arm::Ideal && result.sender == first.sender)
-            .map(|result| result.goodput_mbps)
-            .collect();
-        let goodput = median(group.iter().map(|result| result.goodput_mbps));
-        let ratio = if ideal.is_empty() {
-            "–".to_owned()
-        } else {
-            format!("{:.3}", goodput / median(ideal.into_iter()))
-        };
-        let counted =
-            |field: fn(&TrialResult) -> u64| median(group.iter().map(|result| field(result) as f64));
-        let repair_ratio = median(group.iter().map(|result| {
-            let mean = result.bytes_last_mile as f64 * result.loss.max(1e-9);
-            result.repair_bytes as f64 / mean
-        }));
-        text.push_str(&format!(
-            "| {} | {:.0} % | {} | {} | {goodput:.2} | {ratio} | {} | {} | {} | {} | {} |\n",
-            first.scenario,
-            first.loss * 100.0,
-            first.sender.name(),
-            first.arm.name(),
-            counted(|result| result.lost_last_mile),
-            counted(|result| result.declared_lost),
-            counted(|result| result.spurious),
-            counted(|result| result.congestion_events),
-            if first.loss > 0.0 && repair_ratio > 0.0 {
-                format!("{repair_ratio:.2}")
-            } else {
-                "–".to_owned()
-            },
-        ));
+    fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
+        (self.first_seed..).take(self.seeds as usize)
     }
-    text
-}
 
-/// The middle one, or the mean of the two in the middle; 0 of none.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        length if length % 2 == 1 => values[length / 2],
-        length => f64::midpoint(values[length / 2 - 1], values[length / 2]),
+    fn trial(&self, scenario: &Scenario, arm: Arm, sender: Sender, seed: u64) -> Trial {
+        let mut trial = Trial::new(scenario.clone(), arm, sender, seed);
+        if let Some(hold) = self.maximum_hold {
+            trial.client.maximum_hold = Duration::from_millis(hold);
+        }
+        if let Some(budget) = self.repair_budget {
+            trial.gateway.repair_budget = budget;
+        }
+        trial
     }
 }
 
@@ -223,9 +258,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
-        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
-        assert_eq!(median(std::iter::empty()), 0.0);
+    fn what_is_asked_for_comes_before_what_the_scenario_varies() {
+        assert_eq!(choose(&[1, 2], &[3], 4), [1, 2]);
+        assert_eq!(choose(&[], &[3], 4), [3]);
+        assert_eq!(choose(&[], &[], 4), [4]);
     }
 }

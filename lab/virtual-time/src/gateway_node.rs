@@ -63,6 +63,11 @@ impl GatewayNode {
         }
     }
 
+    /// Bytes cached for a client.
+    pub(crate) fn cache_bytes(&self, client: SocketAddr) -> u64 {
+        self.clients.get(&client).map_or(0, |client| client.gauges.cache_bytes)
+    }
+
     /// A control datagram came from the client of `server`.
     pub(crate) fn control(
         &mut self,

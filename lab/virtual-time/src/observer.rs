@@ -1,4 +1,4 @@
-//! What QUIC stacks say about themselves.
+//! What QUIC stacks say about themselves: s2n-quic through its events, quinn through [`crate::quinn_observer`].
 
 use s2n_quic::provider::event::{self, events};
 use serde::Serialize;
@@ -15,14 +15,12 @@ pub(crate) struct SenderFigures {
     pub(crate) declared_lost: BTreeSet<u64>,
     /// Times that it reduced its window.
     pub(crate) congestion_events: u64,
-    /// Probe timeouts in a row, the most.
-    pub(crate) pto_most: u32,
     /// Packet numbers left out on purpose.
     pub(crate) skipped: u64,
     pub(crate) window_sum: f64,
     pub(crate) window_samples: u64,
     pub(crate) window_most: u32,
-    pub(crate) round_trip: Duration,
+    largest_acknowledged: Option<u64>,
     /// When slow start ended, if it did.
     pub(crate) slow_start_ended: Option<f64>,
     /// Packets received that were too late for the receiver's window of packet numbers.
@@ -35,6 +33,22 @@ pub(crate) struct SenderFigures {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum TraceEvent {
+    /// The sender sent a 1-RTT packet.
+    Sent {
+        /// When.
+        at: f64,
+        /// Its number.
+        number: u64,
+        /// Its length.
+        bytes: usize,
+    },
+    /// The sender learned that packets up to this one have arrived; those below may be missing.
+    Acknowledged {
+        /// When.
+        at: f64,
+        /// The largest packet number acknowledged so far.
+        largest: u64,
+    },
     /// The sender looked at its path after an acknowledgement.
     Window {
         /// When.
@@ -79,6 +93,26 @@ pub enum TraceEvent {
         bytes: usize,
         /// Whether the medium lost it, or the queue dropped it.
         lost: bool,
+        /// When it comes out at the other end, if it does.
+        arrives: Option<f64>,
+        /// The packet number in it, where it is known.
+        number: Option<u64>,
+        /// Bytes in the gateway's cache afterwards, where there is one.
+        cache_bytes: Option<u64>,
+        /// Tells datagrams of the same trial apart; repairs have that of their original.
+        #[serde(skip)]
+        identity: u64,
+    },
+    /// The client waited for a packet while later ones had arrived.
+    Hole {
+        /// Since when.
+        at: f64,
+        /// The packet's number.
+        number: u64,
+        /// When it arrived, if it did.
+        until: Option<f64>,
+        /// Whether the sender never learned of the hole: it did not declare the packet lost.
+        hidden: bool,
     },
     /// The receiver dropped a packet that came too late for its window of packet numbers.
     TooOld {
@@ -105,11 +139,14 @@ impl TraceEvent {
     /// When it happened.
     pub(crate) fn at(&self) -> f64 {
         match self {
-            Self::Window { at, .. }
+            Self::Sent { at, .. }
+            | Self::Acknowledged { at, .. }
+            | Self::Window { at, .. }
             | Self::DeclaredLost { at, .. }
             | Self::Congestion { at }
             | Self::SlowStartEnded { at, .. }
             | Self::LastMile { at, .. }
+            | Self::Hole { at, .. }
             | Self::TooOld { at, .. } => *at,
         }
     }
@@ -126,6 +163,56 @@ impl Observer {
     /// `tracing`: whether to remember each event.
     pub(crate) fn new(tracing: bool) -> Self {
         Self { tracing, ..Self::default() }
+    }
+
+    /// A 1-RTT packet was sent.
+    pub(crate) fn sent(&self, at: f64, number: u64, bytes: usize) {
+        self.lock().sent += 1;
+        self.trace(|| TraceEvent::Sent { at, number, bytes });
+    }
+
+    /// A 1-RTT packet was declared lost.
+    pub(crate) fn declared_lost(&self, at: f64, number: u64) {
+        self.lock().declared_lost.insert(number);
+        self.trace(|| TraceEvent::DeclaredLost { at, number, arrived: false });
+    }
+
+    /// A packet number was left out on purpose.
+    pub(crate) fn skipped(&self) {
+        self.lock().skipped += 1;
+    }
+
+    /// The window was reduced.
+    pub(crate) fn congestion(&self, at: f64) {
+        self.lock().congestion_events += 1;
+        self.trace(|| TraceEvent::Congestion { at });
+    }
+
+    /// Slow start has ended.
+    pub(crate) fn slow_start_ended(&self, at: f64, cause: &'static str) {
+        self.trace(|| TraceEvent::SlowStartEnded { at, cause });
+        self.lock().slow_start_ended.get_or_insert(at);
+    }
+
+    /// The state of the path after an acknowledgement, bytes.
+    pub(crate) fn window(&self, at: f64, window: u32, in_flight: u32, round_trip: Duration) {
+        let round_trip_ms = round_trip.as_secs_f64() * 1e3;
+        self.trace(|| TraceEvent::Window { at, window, in_flight, round_trip_ms });
+        let mut figures = self.lock();
+        figures.window_sum += f64::from(window);
+        figures.window_samples += 1;
+        figures.window_most = figures.window_most.max(window);
+    }
+
+    /// Packets up to this number are acknowledged.
+    pub(crate) fn acknowledged(&self, at: f64, largest: u64) {
+        if self.tracing {
+            let mut figures = self.lock();
+            if figures.largest_acknowledged.is_none_or(|before| before < largest) {
+                figures.largest_acknowledged = Some(largest);
+                figures.trace.push(TraceEvent::Acknowledged { at, largest });
+            }
+        }
     }
 
     fn trace(&self, event: impl FnOnce() -> TraceEvent) {
@@ -151,11 +238,22 @@ impl event::Subscriber for Observer {
     fn on_packet_sent(
         &mut self,
         _: &mut Self::ConnectionContext,
-        _: &event::ConnectionMeta,
+        meta: &event::ConnectionMeta,
         event: &events::PacketSent,
     ) {
+        if let events::PacketHeader::OneRtt { number, .. } = event.packet_header {
+            self.sent(seconds(meta), number, event.packet_len);
+        }
+    }
+
+    fn on_ack_range_received(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::AckRangeReceived,
+    ) {
         if matches!(event.packet_header, events::PacketHeader::OneRtt { .. }) {
-            self.lock().sent += 1;
+            self.acknowledged(seconds(meta), *event.ack_range.end());
         }
     }
 
@@ -169,8 +267,7 @@ impl event::Subscriber for Observer {
         if let events::PacketHeader::OneRtt { number, .. } = event.packet_header
             && !event.is_mtu_probe
         {
-            self.lock().declared_lost.insert(number);
-            self.trace(|| TraceEvent::DeclaredLost { at: seconds(meta), number, arrived: false });
+            self.declared_lost(seconds(meta), number);
         }
     }
 
@@ -180,7 +277,7 @@ impl event::Subscriber for Observer {
         _: &event::ConnectionMeta,
         _: &events::PacketSkipped,
     ) {
-        self.lock().skipped += 1;
+        self.skipped();
     }
 
     fn on_congestion(
@@ -189,8 +286,7 @@ impl event::Subscriber for Observer {
         meta: &event::ConnectionMeta,
         _: &events::Congestion,
     ) {
-        self.trace(|| TraceEvent::Congestion { at: seconds(meta) });
-        self.lock().congestion_events += 1;
+        self.congestion(seconds(meta));
     }
 
     fn on_slow_start_exited(
@@ -199,14 +295,12 @@ impl event::Subscriber for Observer {
         meta: &event::ConnectionMeta,
         event: &events::SlowStartExited,
     ) {
-        let at = seconds(meta);
         let cause = match event.cause {
             events::SlowStartExitCause::PacketLoss { .. } => "loss",
             events::SlowStartExitCause::Rtt { .. } => "round_trip",
             _ => "threshold",
         };
-        self.trace(|| TraceEvent::SlowStartEnded { at, cause });
-        self.lock().slow_start_ended.get_or_insert(at);
+        self.slow_start_ended(seconds(meta), cause);
     }
 
     fn on_recovery_metrics(
@@ -215,18 +309,8 @@ impl event::Subscriber for Observer {
         meta: &event::ConnectionMeta,
         event: &events::RecoveryMetrics,
     ) {
-        self.trace(|| TraceEvent::Window {
-            at: seconds(meta),
-            window: event.congestion_window,
-            in_flight: event.bytes_in_flight,
-            round_trip_ms: event.latest_rtt.as_secs_f64() * 1e3,
-        });
-        let mut figures = self.lock();
-        figures.window_sum += f64::from(event.congestion_window);
-        figures.window_samples += 1;
-        figures.window_most = figures.window_most.max(event.congestion_window);
-        figures.pto_most = figures.pto_most.max(event.pto_count);
-        figures.round_trip = event.smoothed_rtt;
+        let (window, in_flight) = (event.congestion_window, event.bytes_in_flight);
+        self.window(seconds(meta), window, in_flight, event.latest_rtt);
     }
 
     fn on_duplicate_packet(

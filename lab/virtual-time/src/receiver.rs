@@ -5,7 +5,8 @@ use crate::clock::VirtualClock;
 use crate::host::VirtualHost;
 use crate::observer::Observer;
 use crate::randomness::{self, ConnectionIds, Seeded, Stream};
-use crate::sender::{limits, request};
+use crate::s2n_server::limits;
+use crate::sender::request;
 use crate::tls;
 use packrat_client::ClientConfig;
 use packrat_estimate::Timestamp;
@@ -18,12 +19,26 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// What is downloaded, and how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Order {
+    /// Bytes asked for.
+    pub(crate) size: u64,
+    /// From the request on.
+    pub(crate) limit: Duration,
+    /// Bytes that arrive earlier than this, from the beginning of virtual time on, do not count.
+    pub(crate) settled_at: Timestamp,
+}
+
 /// How a download ended.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Download {
     /// From the request to the last byte.
     pub(crate) seconds: f64,
     pub(crate) received: u64,
+    /// Of these, since everything has settled; and for how long that was.
+    pub(crate) counted: u64,
+    pub(crate) counted_seconds: f64,
     /// Why the connection ended early, if it did.
     pub(crate) failure: Option<String>,
     pub(crate) assistance: AssistanceStats,
@@ -32,6 +47,11 @@ pub(crate) struct Download {
 }
 
 impl Download {
+    /// Mbit/s of what counts.
+    pub(crate) fn goodput_mbps(&self) -> f64 {
+        if self.counted_seconds > 0.0 { self.counted as f64 * 8e-6 / self.counted_seconds } else { 0.0 }
+    }
+
     /// Whether a 1-RTT packet has arrived.
     pub(crate) fn has_received(&self, number: u64) -> bool {
         let after = self.packet_numbers.partition_point(|(first, _)| *first <= number);
@@ -82,8 +102,8 @@ impl Receiver {
         Ok(self.client.local_addr()?)
     }
 
-    /// Downloads `size` bytes from `server`; gives up after `limit`.
-    pub(crate) async fn download(mut self, server: SocketAddr, size: u64, limit: Duration) -> Download {
+    /// Downloads from `server`.
+    pub(crate) async fn download(mut self, server: SocketAddr, order: Order) -> Download {
         let secret = randomness::bytes(&mut randomness::generator(self.seed, Stream::Assist));
         let assisted = self.config.take().map(|config| (config, secret));
         // The only connection of this client: its path is free.
@@ -94,10 +114,10 @@ impl Receiver {
         let clock = self.host.clock;
         let mut download = Download::default();
         let mut begun = clock.now();
-        let result =
-            self.transfer(server, size, limit, &assistance, &mut begun, &mut download.received).await;
+        let result = self.transfer(server, order, &assistance, &mut begun, &mut download).await;
         download.failure = result.err().map(|error| error.to_string());
         download.seconds = clock.now().saturating_since(begun).as_secs_f64();
+        download.counted_seconds = clock.now().saturating_since(begun.max(order.settled_at)).as_secs_f64();
         download.assistance = assistance.stats();
         download.packet_numbers = assistance.received_packet_numbers();
         download
@@ -106,11 +126,10 @@ impl Receiver {
     async fn transfer(
         &self,
         server: SocketAddr,
-        size: u64,
-        limit: Duration,
+        order: Order,
         assistance: &Assistance,
         begun: &mut Timestamp,
-        received: &mut u64,
+        download: &mut Download,
     ) -> Result<(), Box<dyn Error>> {
         let connect = Connect::new(server).with_server_name(SERVER_NAME);
         let mut connection = self.client.connect(connect).await?;
@@ -118,10 +137,15 @@ impl Receiver {
         let mut stream = connection.open_bidirectional_stream().await?;
         let clock = self.host.clock;
         *begun = clock.now();
-        stream.send(request(size)).await?;
-        while *received < size && clock.now().saturating_since(*begun) < limit {
+        stream.send(request(order.size)).await?;
+        while download.received < order.size && clock.now().saturating_since(*begun) < order.limit {
             match stream.receive().await? {
-                Some(data) => *received += data.len() as u64,
+                Some(data) => {
+                    download.received += data.len() as u64;
+                    if clock.now() >= order.settled_at {
+                        download.counted += data.len() as u64;
+                    }
+                }
                 None => break,
             }
         }

@@ -1,14 +1,17 @@
 //! The baseline that needs the server's credentials: a gateway that ends the connection and begins another one.
 
 use crate::certificate::{Certificate, SERVER_NAME};
+use crate::clock::VirtualClock;
 use crate::observer::Observer;
 use crate::randomness::{self, ConnectionIds, Seeded, Stream};
-use crate::sender::{self, Sender, limits, request, requested};
+use crate::s2n_server::limits;
+use crate::sender::{self, Sender, request};
+use crate::server::{Server, ServerStream};
 use crate::tls;
+use s2n_quic::Client;
 use s2n_quic::client::Connect;
 use s2n_quic::provider::io::testing::{Handle, spawn};
 use s2n_quic::stream::BidirectionalStream;
-use s2n_quic::{Client, Server};
 use std::error::Error;
 use std::net::SocketAddr;
 
@@ -16,13 +19,14 @@ use std::net::SocketAddr;
 pub(crate) fn start(
     handle: &Handle,
     sender: Sender,
+    clock: VirtualClock,
     certificate: &Certificate,
     server: SocketAddr,
     seed: u64,
     observer: Observer,
 ) -> Result<(SocketAddr, SocketAddr), Box<dyn Error>> {
     let random = randomness::generator(seed, Stream::SplitServer);
-    let front = sender::start(handle, sender, certificate, random, observer)?;
+    let front = sender::start(handle, sender, clock, certificate, random, observer)?;
     let random = randomness::generator(seed, Stream::SplitClient);
     let back = Client::builder()
         .with_tls(tls::client(certificate)?)?
@@ -31,7 +35,7 @@ pub(crate) fn start(
         .with_connection_id(ConnectionIds::new(random.clone())?)?
         .with_random(Seeded(random))?
         .start()?;
-    let addresses = (front.local_addr()?, back.local_addr()?);
+    let addresses = (front.address()?, back.local_addr()?);
     spawn(accept(front, back, server));
     Ok(addresses)
 }
@@ -42,7 +46,7 @@ async fn accept(mut front: Server, back: Client, server: SocketAddr) {
         let attempt = back.connect(Connect::new(server).with_server_name(SERVER_NAME));
         spawn(async move {
             let Ok(mut behind) = attempt.await else { return };
-            while let Ok(Some(downstream)) = connection.accept_bidirectional_stream().await {
+            while let Some(downstream) = connection.accept_stream().await {
                 let Ok(upstream) = behind.open_bidirectional_stream().await else { return };
                 spawn(relay(upstream, downstream));
             }
@@ -50,15 +54,15 @@ async fn accept(mut front: Server, back: Client, server: SocketAddr) {
     }
 }
 
-async fn relay(mut upstream: BidirectionalStream, mut downstream: BidirectionalStream) {
-    let Some(size) = requested(&mut downstream).await else { return };
+async fn relay(mut upstream: BidirectionalStream, mut downstream: ServerStream) {
+    let Some(size) = downstream.requested().await else { return };
     if upstream.send(request(size)).await.is_err() {
         return;
     }
     while let Ok(Some(data)) = upstream.receive().await {
-        if downstream.send(data).await.is_err() {
+        if !downstream.send(data).await {
             return;
         }
     }
-    let _ = downstream.finish();
+    downstream.finish();
 }

@@ -6,6 +6,7 @@
 use crate::certificate::Certificate;
 use crate::randomness::{self, Stream};
 use curve25519_dalek::montgomery::MontgomeryPoint;
+use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicServerConfig};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
 use rustls::crypto::{
@@ -97,8 +98,18 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// A server's TLS.
-pub(crate) fn server(certificate: &Certificate) -> Result<Server, Error> {
+/// The TLS of an s2n-quic server.
+pub(crate) fn s2n_server(certificate: &Certificate) -> Result<Server, Error> {
+    server(certificate).map(Server::from)
+}
+
+/// The TLS of a quinn server.
+pub(crate) fn quinn_server(certificate: &Certificate) -> Result<QuicServerConfig, Error> {
+    let suite = |error: NoInitialCipherSuite| Error::General(error.to_string());
+    QuicServerConfig::try_from(server(certificate)?).map_err(suite)
+}
+
+fn server(certificate: &Certificate) -> Result<ServerConfig, Error> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .with_no_client_auth()
@@ -107,7 +118,7 @@ pub(crate) fn server(certificate: &Certificate) -> Result<Server, Error> {
             PrivatePkcs8KeyDer::from(certificate.key.clone()).into(),
         )?;
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    Ok(Server::from(config))
+    Ok(config)
 }
 
 /// A client's TLS, which trusts that server.

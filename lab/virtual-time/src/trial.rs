@@ -2,21 +2,22 @@
 
 use crate::certificate;
 use crate::clock::VirtualClock;
+use crate::flow::{Flow, FlowOutcome, FlowSetup, Simulation};
 use crate::gateway_node::{GatewayFigures, GatewayNode};
-use crate::observer::{Observer, SenderFigures, TraceEvent};
-use crate::randomness::{self, Stream};
-use crate::receiver::{Download, Receiver};
-use crate::sender::{self, Sender};
-use crate::split;
+use crate::observer::TraceEvent;
+use crate::receiver::{Download, Order};
+use crate::sender::Sender;
 use crate::tls;
-use crate::world::{PathCounters, Place, World};
+use crate::trace;
+use crate::world::{PathCounters, World};
 use packrat_client::ClientConfig;
 use packrat_engine::GatewayConfig;
-use packrat_lab::scenario::Scenario;
-use s2n_quic::provider::io::testing::{primary, spawn, test_seed};
+use packrat_estimate::Timestamp;
+use packrat_lab::path::LinkCounters;
+use packrat_lab::scenario::{QueueKind, Scenario};
+use s2n_quic::provider::io::testing::{spawn, test_seed};
 use serde::Serialize;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Virtual time after which a download is given up; what has arrived by then counts.
@@ -105,6 +106,10 @@ pub struct TrialResult {
     pub sender: Sender,
     /// Mean loss of the last mile, 0 to 1.
     pub loss: f64,
+    /// Mean number of datagrams lost in a row.
+    pub burst: f64,
+    /// The queues of all links.
+    pub queue: QueueKind,
     /// The seed.
     pub seed: u64,
     /// Mbit/s of what the application received, from its request to the last byte.
@@ -163,6 +168,56 @@ pub struct TrialResult {
     pub window: [f64; 2],
     /// When the sender left slow start, virtual seconds.
     pub slow_start_ended: Option<f64>,
+    /// What was sent into each link, by everybody.
+    pub links: LinkFigures,
+    /// How the bottleneck was shared, where there are others.
+    pub competition: Option<Fairness>,
+}
+
+/// Datagrams and bytes of UDP payload that were sent into each link, dropped and lost ones too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LinkFigures {
+    /// Server to gateway.
+    pub far_down: [u64; 2],
+    /// Gateway to server.
+    pub far_up: [u64; 2],
+    /// Gateway to client.
+    pub last_mile_down: [u64; 2],
+    /// Client to gateway.
+    pub last_mile_up: [u64; 2],
+}
+
+impl LinkFigures {
+    fn new(path: &PathCounters) -> Self {
+        let of = |counters: &LinkCounters| [counters.offered, counters.offered_bytes];
+        Self {
+            far_down: of(&path.far_down),
+            far_up: of(&path.far_up),
+            last_mile_down: of(&path.last_mile_down),
+            last_mile_up: of(&path.last_mile_up),
+        }
+    }
+}
+
+/// How a measured download and others at the same time shared the path, since everything had settled.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fairness {
+    /// Mbit/s of each of the others, whom nobody assists.
+    pub others_mbps: Vec<f64>,
+    /// Goodput of the measured download, over that of all divided by how many they are: 1 is fair.
+    pub share: f64,
+    /// Jain's index of all: 1 is fair, one over their number is that one has everything.
+    pub jain: f64,
+}
+
+impl Fairness {
+    fn new(measured: &Download, others: &[FlowOutcome]) -> Self {
+        let others_mbps: Vec<f64> = others.iter().map(|other| other.download.goodput_mbps()).collect();
+        let all: Vec<f64> = [measured.goodput_mbps()].iter().chain(&others_mbps).copied().collect();
+        let (count, sum) = (all.len() as f64, all.iter().sum::<f64>());
+        let squares: f64 = all.iter().map(|goodput| goodput * goodput).sum();
+        Self { others_mbps, share: all[0] * count / sum, jain: sum * sum / (count * squares) }
+    }
 }
 
 impl Trial {
@@ -205,79 +260,63 @@ impl Trial {
         };
         let assisted = matches!(self.arm, Arm::Packrat | Arm::RepairOnly);
         let gateway = assisted.then(|| GatewayNode::new(self.gateway.clone(), self.seed));
-        let world = World::new(&scenario.links(self.seed), gateway, tracing);
-        let observer = Observer::new(tracing);
-        // The sender that the client sees: with a split connection that is the gateway.
-        let near_observer = Observer::new(tracing);
-        let receiving_observer = Observer::new(tracing);
-        let finished: Arc<Mutex<Option<Download>>> = Arc::default();
-        let client_address = Arc::new(Mutex::new(None));
-        let (result, addresses) = (Arc::clone(&finished), Arc::clone(&client_address));
-        let (of_world, of_observer, near) = (world.clone(), observer.clone(), near_observer.clone());
-        let receiving = receiving_observer.clone();
+        let world = World::new(&scenario, self.seed, gateway, tracing);
+        let measured = Flow::new(tracing);
+        let others = scenario.competition.map_or(0, |competition| competition.flows);
+        let others: Vec<Flow> = (0..others).map(|_| Flow::new(false)).collect();
+        let (of_world, of_measured, of_others) = (world.clone(), measured.clone(), others.clone());
+        let order = self.order();
         test_seed(world.clone(), self.seed, move |handle| {
             let clock = VirtualClock::new();
             spawn(of_world.start(clock));
             tls::begin_trial(self.seed);
-            let certificate = certificate::fixed()?;
-            let random = randomness::generator(self.seed, Stream::Server);
-            let server = sender::start(handle, self.sender, &certificate, random, of_observer)?;
-            let mut remote = server.local_addr()?;
-            of_world.place(remote, Place::Server);
-            spawn(sender::serve(server));
-            if self.arm == Arm::Split {
-                let (front, back) = split::start(handle, self.sender, &certificate, remote, self.seed, near)?;
-                of_world.place(front, Place::Gateway);
-                of_world.place(back, Place::Gateway);
-                remote = front;
-            }
+            let simulation =
+                Simulation { handle, clock, world: &of_world, certificate: certificate::fixed()? };
             let config = assisted.then(|| self.client.clone());
-            let receiver = Receiver::start(handle, clock, &certificate, config, self.seed, receiving)?;
-            let address = receiver.address()?;
-            of_world.place(address, Place::Client);
-            *addresses.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
-            let size = self.scenario.size;
-            primary::spawn(async move {
-                let download = receiver.download(remote, size, LIMIT).await;
-                *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(download);
-            });
+            let setup =
+                FlowSetup { sender: self.sender, seed: self.seed, split: self.arm == Arm::Split, config };
+            let client = of_measured.start(&simulation, setup, order)?;
+            of_world.follow(client);
+            for (flow, which) in of_others.iter().zip(1..) {
+                // Nobody assists the others, and their randomness is theirs.
+                let seed = self.seed ^ (which << 48);
+                let setup = FlowSetup { sender: self.sender, seed, split: false, config: None };
+                flow.start(&simulation, setup, order)?;
+            }
             Ok(())
         })
         .map_err(|error| error.to_string())?;
-        let download = finished
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-            .ok_or("the simulation ended before the download")?;
-        let sender = if self.arm == Arm::Split { near_observer.figures() } else { observer.figures() };
-        let receiving = receiving_observer.figures();
-        let address = *client_address.lock().unwrap_or_else(PoisonError::into_inner);
-        let gateway = address.map(|address| world.gateway_figures(address)).unwrap_or_default();
-        let path = world.counters();
-        let mut result = self.result(&scenario, &download, &sender, &gateway, &path);
-        result.too_old = receiving.too_old;
-        let mut trace = sender.trace;
-        for event in &mut trace {
-            if let TraceEvent::DeclaredLost { number, arrived, .. } = event {
-                *arrived = download.has_received(*number);
-            }
-        }
-        // What the receiver says of its own packets is not asked for.
-        let late = |event: &TraceEvent| matches!(event, TraceEvent::TooOld { .. });
-        trace.extend(world.take_trace());
-        trace.extend(receiving.trace.into_iter().filter(late));
-        trace.sort_by(|one, other| one.at().total_cmp(&other.at()));
+        let outcome = measured.outcome().ok_or("the simulation ended before the download")?;
+        let others: Option<Vec<_>> = others.iter().map(Flow::outcome).collect();
+        let others = others.ok_or("the simulation ended before another download")?;
+        let path = world.counters(outcome.client);
+        let gateway = world.gateway_figures(outcome.client);
+        let result = self.result(&scenario, &outcome, &others, &gateway, &path);
+        let trace = if tracing { trace::complete(outcome, &world) } else { Vec::new() };
         Ok((result, trace))
+    }
+
+    /// What each client downloads.
+    fn order(&self) -> Order {
+        match self.scenario.competition {
+            Some(competition) => Order {
+                size: u64::MAX,
+                limit: Duration::from_secs(competition.seconds),
+                settled_at: Timestamp::from_micros(competition.settle_seconds * 1_000_000),
+            },
+            None => Order { size: self.scenario.size, limit: LIMIT, settled_at: Timestamp::ZERO },
+        }
     }
 
     fn result(
         &self,
         scenario: &Scenario,
-        download: &Download,
-        sender: &SenderFigures,
+        outcome: &FlowOutcome,
+        others: &[FlowOutcome],
         gateway: &GatewayFigures,
         path: &PathCounters,
     ) -> TrialResult {
+        let FlowOutcome { download, sender, receiving, .. } = outcome;
         let assist = &download.assistance.assist;
         let counters = &gateway.counters;
         let arrived = |number: &&u64| download.has_received(**number);
@@ -287,16 +326,14 @@ impl Trial {
             arm: self.arm,
             sender: self.sender,
             loss: scenario.last_mile.loss,
+            burst: scenario.last_mile.burst,
+            queue: scenario.queue,
             seed: self.seed,
-            goodput_mbps: if download.seconds > 0.0 {
-                download.received as f64 * 8e-6 / download.seconds
-            } else {
-                0.0
-            },
+            goodput_mbps: download.goodput_mbps(),
             seconds: download.seconds,
-            complete: download.received == self.scenario.size,
+            complete: scenario.competition.is_some() || download.received == self.scenario.size,
             failure: download.failure.clone(),
-            lost_last_mile: path.last_mile_down.lost,
+            lost_last_mile: path.client.lost,
             repaired: counters.repairs,
             repaired_late: assist.filled_late,
             spurious: sender.declared_lost.iter().filter(arrived).count() as u64,
@@ -307,19 +344,24 @@ impl Trial {
             cache_mean: gateway.cache_mean,
             cache_max: gateway.gauges.cache_high_water_bytes,
             hold_ms_mean: assist.hold_sum.as_secs_f64() * 1e3 / ended.max(1) as f64,
-            bytes_last_mile: path.last_mile_down.offered_bytes,
+            bytes_last_mile: path.client.last_mile_bytes,
             repair_bytes: counters.repair_bytes,
             declared_lost: sender.declared_lost.len() as u64,
             congestion_events: sender.congestion_events,
             skipped: sender.skipped,
-            queue_dropped: path.far_down.queue_dropped + path.last_mile_down.queue_dropped,
+            queue_dropped: match scenario.competition {
+                Some(_) => path.client.queue_dropped,
+                None => path.far_down.queue_dropped + path.last_mile_down.queue_dropped,
+            },
             expired: assist.expired,
             settled: assist.settled,
             hold_suspensions: assist.hold_suspensions,
-            too_old: 0,
+            too_old: receiving.too_old,
             unrepaired: [counters.repairs_late, counters.repairs_evicted, counters.budget_refusals],
             window: [sender.window_sum / sender.window_samples.max(1) as f64, f64::from(sender.window_most)],
             slow_start_ended: sender.slow_start_ended,
+            links: LinkFigures::new(path),
+            competition: scenario.competition.map(|_| Fairness::new(download, others)),
         }
     }
 }

@@ -11,9 +11,10 @@
 use crate::clock::VirtualClock;
 use crate::gateway_node::{GatewayFigures, GatewayNode, Originated};
 use crate::observer::{DatagramKind, TraceEvent};
+use crate::trace::{self, Departure};
 use packrat_estimate::Timestamp;
-use packrat_lab::path::{Link, LinkCounters, Verdict};
-use packrat_lab::scenario::Links;
+use packrat_lab::path::{CrossTraffic, Link, LinkCounters, Verdict};
+use packrat_lab::scenario::Scenario;
 use packrat_wire::is_control;
 use s2n_quic::provider::io::testing::network::{Buffers, Network, Packet};
 use s2n_quic_core::inet::ExplicitCongestionNotification::NotEct;
@@ -26,6 +27,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+fn seconds(at: Timestamp) -> f64 {
+    at.as_micros() as f64 * 1e-6
+}
+
 /// Where a host is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
@@ -34,11 +39,25 @@ pub(crate) enum Place {
     Client,
 }
 
-/// What the links did.
+/// What the links did, and what of it became of one client's datagrams on the way to it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PathCounters {
     pub(crate) far_down: LinkCounters,
+    pub(crate) far_up: LinkCounters,
     pub(crate) last_mile_down: LinkCounters,
+    pub(crate) last_mile_up: LinkCounters,
+    pub(crate) client: ClientCounters,
+}
+
+/// The fates of one client's datagrams.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ClientCounters {
+    /// Offered to the last mile, bytes.
+    pub(crate) last_mile_bytes: u64,
+    /// Lost by the last mile's medium.
+    pub(crate) lost: u64,
+    /// Dropped by a queue.
+    pub(crate) queue_dropped: u64,
 }
 
 /// The world of one trial, shared by the simulation's network and the task that moves datagrams.
@@ -53,13 +72,18 @@ struct State {
     far_up: Link,
     last_mile_down: Link,
     last_mile_up: Link,
+    /// Of the far segment and of the last mile, towards the client.
+    cross_traffic: [Option<CrossTraffic>; 2],
+    clients: BTreeMap<SocketAddr, ClientCounters>,
     gateway: Option<GatewayNode>,
     under_way: BinaryHeap<Reverse<UnderWay>>,
     order: u64,
     /// Wakes the task; when it will wake by itself.
     waker: Option<Waker>,
     armed: Option<Timestamp>,
-    /// Only when tracing.
+    /// Only when tracing: the client whose datagrams are followed, and what became of them.
+    traced: Option<SocketAddr>,
+    departures: Vec<Departure>,
     trace: Option<Vec<TraceEvent>>,
 }
 
@@ -91,7 +115,8 @@ impl Ord for UnderWay {
 
 impl World {
     /// A world without hosts. `gateway`: `None` when nobody on the path assists.
-    pub(crate) fn new(links: &Links, gateway: Option<GatewayNode>, tracing: bool) -> Self {
+    pub(crate) fn new(scenario: &Scenario, seed: u64, gateway: Option<GatewayNode>, tracing: bool) -> Self {
+        let links = scenario.links(seed);
         Self(Arc::new(Mutex::new(State {
             clock: None,
             buffers: None,
@@ -100,11 +125,15 @@ impl World {
             far_up: Link::new(links.far_up),
             last_mile_down: Link::new(links.last_mile_down),
             last_mile_up: Link::new(links.last_mile_up),
+            cross_traffic: scenario.cross_traffic(seed),
+            clients: BTreeMap::new(),
             gateway,
             under_way: BinaryHeap::new(),
             order: 0,
             waker: None,
             armed: None,
+            traced: None,
+            departures: Vec::new(),
             trace: tracing.then(Vec::new),
         })))
     }
@@ -124,15 +153,27 @@ impl World {
         self.lock().places.insert(address, place);
     }
 
-    /// What the links did so far.
-    pub(crate) fn counters(&self) -> PathCounters {
-        let state = self.lock();
-        PathCounters { far_down: state.far_down.counters(), last_mile_down: state.last_mile_down.counters() }
+    /// The client at this address is the one that is followed when tracing.
+    pub(crate) fn follow(&self, client: SocketAddr) {
+        self.lock().traced = Some(client);
     }
 
-    /// What has happened on the last mile, when tracing.
-    pub(crate) fn take_trace(&self) -> Vec<TraceEvent> {
-        self.lock().trace.take().unwrap_or_default()
+    /// What the links did so far, also to the datagrams of this client.
+    pub(crate) fn counters(&self, client: SocketAddr) -> PathCounters {
+        let state = self.lock();
+        PathCounters {
+            far_down: state.far_down.counters(),
+            far_up: state.far_up.counters(),
+            last_mile_down: state.last_mile_down.counters(),
+            last_mile_up: state.last_mile_up.counters(),
+            client: state.clients.get(&client).copied().unwrap_or_default(),
+        }
+    }
+
+    /// What has happened on the last mile, when tracing, and what was sent to the client, in order.
+    pub(crate) fn take_trace(&self) -> (Vec<TraceEvent>, Vec<Departure>) {
+        let mut state = self.lock();
+        (state.trace.take().unwrap_or_default(), std::mem::take(&mut state.departures))
     }
 
     /// What the gateway did for a client.
@@ -177,11 +218,19 @@ impl State {
         let from = place(SocketAddr::from(*packet.path.local_address));
         let to = place(SocketAddr::from(*packet.path.remote_address));
         let (Some(from), Some(to)) = (from, to) else { return };
+        if self.trace.is_some()
+            && to == Place::Client
+            && self.traced == Some(SocketAddr::from(*packet.path.remote_address))
+        {
+            self.departures.push(Departure::of(&packet.payload));
+        }
         self.travel(packet, from, to, false, now);
     }
 
     /// One link in the direction of `to`.
     fn travel(&mut self, mut packet: Packet, from: Place, to: Place, originated: bool, now: Timestamp) {
+        // Whoever came before goes first.
+        self.offer_cross_traffic(now);
         let (link, next) = match (from, to) {
             (Place::Server, Place::Gateway | Place::Client) => (&mut self.far_down, Place::Gateway),
             (Place::Gateway, Place::Client) => (&mut self.last_mile_down, Place::Client),
@@ -195,7 +244,20 @@ impl State {
         // The emulated path between real sockets does not carry ECN either.
         packet.ecn = NotEct;
         let verdict = link.offer(now, packet.payload.len());
+        let client = match to {
+            Place::Client => SocketAddr::from(*packet.path.remote_address),
+            _ => SocketAddr::from(*packet.path.local_address),
+        };
+        if to == Place::Client {
+            let counters = self.clients.entry(client).or_default();
+            counters.lost += u64::from(verdict == Verdict::Lost);
+            counters.queue_dropped += u64::from(verdict == Verdict::QueueDropped);
+            if next == Place::Client {
+                counters.last_mile_bytes += packet.payload.len() as u64;
+            }
+        }
         if let Some(trace) = &mut self.trace
+            && self.traced == Some(client)
             && (from == Place::Client || next == Place::Client)
         {
             let kind = match (is_control(&packet.payload), originated) {
@@ -203,12 +265,20 @@ impl State {
                 (false, true) => DatagramKind::Repair,
                 (false, false) => DatagramKind::Base,
             };
+            let arrives = match verdict {
+                Verdict::Deliver { at } => Some(seconds(at)),
+                _ => None,
+            };
             trace.push(TraceEvent::LastMile {
-                at: now.as_micros() as f64 * 1e-6,
+                at: seconds(now),
                 down: next == Place::Client,
                 kind,
                 bytes: packet.payload.len(),
-                lost: !matches!(verdict, Verdict::Deliver { .. }),
+                lost: arrives.is_none(),
+                arrives,
+                number: None,
+                cache_bytes: self.gateway.as_ref().map(|gateway| gateway.cache_bytes(client)),
+                identity: trace::identity(&packet.payload),
             });
         }
         if let Verdict::Deliver { at } = verdict {
@@ -266,6 +336,18 @@ impl State {
             }
         }
         self.travel(packet, at, destination, false, now);
+    }
+
+    /// The traffic of others until `now` goes into the links' queues; where it goes then does not matter.
+    fn offer_cross_traffic(&mut self, now: Timestamp) {
+        let links = [&mut self.far_down, &mut self.last_mile_down];
+        for (traffic, link) in self.cross_traffic.iter_mut().zip(links) {
+            let Some(traffic) = traffic else { continue };
+            while traffic.next_at() <= now {
+                let at = traffic.next_at();
+                link.offer(at, traffic.take());
+            }
+        }
     }
 
     fn next_due(&self) -> Option<Timestamp> {

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use packrat_lab::scenario::Scenario;
+use packrat_lab::scenario::{QueueKind, Scenario};
 use packrat_virtual_lab::{Arm, Sender, Trial, TrialResult, batch};
 
 /// Bytes: long enough that slow start is not all of it.
@@ -49,16 +49,94 @@ fn the_same_seed_gives_the_same_trial() {
 #[test]
 fn every_process_gives_the_same_trial() {
     let run = || {
+        let senders = Sender::ALL.iter().flat_map(|sender| ["--sender", sender.name()]);
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_packrat-lab"))
-            .args(["run", "satellite", "--arm", "packrat", "--seeds", "4", "--size", "5000000", "--json"])
+            .args(["run", "satellite", "--arm", "packrat", "--seeds", "2", "--size", "2000000", "--json"])
+            .args(senders)
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
     let once = run();
-    assert_eq!(once.lines().count(), 4);
+    assert_eq!(once.lines().count(), 2 * Sender::ALL.len());
     assert_eq!(once, run());
+}
+
+#[test]
+fn a_line_of_json_has_every_field_that_was_promised() {
+    let result = &run("wifi", None, Arm::Packrat, Sender::QuinnNewReno, 1)[0];
+    let line = serde_json::to_value(result).unwrap();
+    for field in [
+        "scenario",
+        "arm",
+        "sender",
+        "loss",
+        "seed",
+        "goodput_mbps",
+        "seconds",
+        "lost_last_mile",
+        "repaired",
+        "repaired_late",
+        "spurious",
+        "resets",
+        "decode_failures",
+        "eack_bytes",
+        "eack_packets",
+        "cache_mean",
+        "cache_max",
+        "hold_ms_mean",
+        "bytes_last_mile",
+    ] {
+        assert!(line.get(field).is_some_and(|value| !value.is_null()), "{field}: {line}");
+    }
+    assert_eq!((&line["arm"], &line["sender"]), (&"packrat".into(), &"quinn-newreno".into()));
+}
+
+#[test]
+fn loss_is_hidden_from_another_stack_as_well() {
+    for sender in [Sender::QuinnCubic, Sender::QuinnNewReno] {
+        let ratio = ratio("wifi", None, sender, Arm::Packrat, Arm::Ideal);
+        assert!(ratio > 0.9, "{}: {ratio} of the lossless link", sender.name());
+        let ratio = self::ratio("wifi", None, sender, Arm::Packrat, Arm::Split);
+        assert!(ratio > 1.5, "{}: {ratio} times the split connection", sender.name());
+    }
+}
+
+#[test]
+fn two_unassisted_downloads_share_a_congested_last_mile() {
+    for queue in QueueKind::ALL {
+        let mut scenario = Scenario::load("competing").unwrap().with_queue(queue);
+        if let Some(competition) = &mut scenario.competition {
+            competition.seconds = 30;
+        }
+        let trials: Vec<Trial> =
+            (1..=3).map(|seed| Trial::new(scenario.clone(), Arm::EndToEnd, Sender::S2nCubic, seed)).collect();
+        batch::run(&trials, 2, |result| {
+            let result = result.map_err(|error| error.to_string())?;
+            let fairness = result.competition.as_ref().unwrap();
+            assert!(fairness.jain > 0.9, "{result:?}");
+            // Both together fill the last mile of 20 Mbit/s, whose queue drops.
+            let sum = result.goodput_mbps + fairness.others_mbps[0];
+            assert!((18.0..20.0).contains(&sum) && result.queue_dropped > 0, "{result:?}");
+            Ok::<(), String>(())
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn cross_traffic_takes_its_part() {
+    let goodput = |cross: &str| {
+        let text = format!(
+            "description = \"\"\nsize = 4_000_000\n[far]\ndelay_ms = 20\nrate_mbps = 100\n[last_mile]\ndelay_ms = 5\nrate_mbps = 10\n{cross}"
+        );
+        let scenario = Scenario::parse("crossed", &text).unwrap();
+        Trial::new(scenario, Arm::EndToEnd, Sender::QuinnCubic, 1).run().unwrap().goodput_mbps
+    };
+    let (alone, crossed) = (goodput(""), goodput("cross_traffic = { rate_mbps = 5.0 }"));
+    assert!(alone > 8.0, "{alone}");
+    assert!((2.0..5.5).contains(&crossed), "{crossed}");
 }
 
 #[test]
