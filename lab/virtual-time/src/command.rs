@@ -2,6 +2,7 @@
 
 use crate::batch;
 use crate::figures::{self, FigureError, Recipe, Settings};
+use crate::observer::TraceEvent;
 use crate::sender::Sender;
 use crate::table;
 use crate::trial::{Arm, Trial};
@@ -189,7 +190,8 @@ impl Trace {
             return Ok(ExitCode::FAILURE);
         };
         let (result, events) = trial.trace()?;
-        let (from, to) = (self.from, self.to.unwrap_or(result.seconds + 1.0));
+        let end = events.last().map_or(0.0, TraceEvent::at);
+        let (from, to) = (self.from, self.to.unwrap_or(end));
         let name =
             format!("{}-{}-{}-{}", result.scenario, result.sender.name(), result.arm.name(), result.seed);
         let path = self.output.clone().unwrap_or_else(|| format!("{name}.svg").into());

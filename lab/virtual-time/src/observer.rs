@@ -17,6 +17,9 @@ pub(crate) struct SenderFigures {
     pub(crate) congestion_events: u64,
     /// Packet numbers left out on purpose.
     pub(crate) skipped: u64,
+    /// Since the path was looked at last.
+    congested: bool,
+    window_last: u32,
     pub(crate) window_sum: f64,
     pub(crate) window_samples: u64,
     pub(crate) window_most: u32,
@@ -182,10 +185,9 @@ impl Observer {
         self.lock().skipped += 1;
     }
 
-    /// The window was reduced.
-    pub(crate) fn congestion(&self, at: f64) {
-        self.lock().congestion_events += 1;
-        self.trace(|| TraceEvent::Congestion { at });
+    /// There was congestion, so the window may be smaller when the path is looked at next.
+    pub(crate) fn congestion(&self) {
+        self.lock().congested = true;
     }
 
     /// Slow start has ended.
@@ -199,6 +201,14 @@ impl Observer {
         let round_trip_ms = round_trip.as_secs_f64() * 1e3;
         self.trace(|| TraceEvent::Window { at, window, in_flight, round_trip_ms });
         let mut figures = self.lock();
+        // Congestion during recovery reduces nothing any more.
+        if std::mem::take(&mut figures.congested) && window < figures.window_last {
+            figures.congestion_events += 1;
+            if self.tracing {
+                figures.trace.push(TraceEvent::Congestion { at });
+            }
+        }
+        figures.window_last = window;
         figures.window_sum += f64::from(window);
         figures.window_samples += 1;
         figures.window_most = figures.window_most.max(window);
@@ -283,10 +293,10 @@ impl event::Subscriber for Observer {
     fn on_congestion(
         &mut self,
         _: &mut Self::ConnectionContext,
-        meta: &event::ConnectionMeta,
+        _: &event::ConnectionMeta,
         _: &events::Congestion,
     ) {
-        self.congestion(seconds(meta));
+        self.congestion();
     }
 
     fn on_slow_start_exited(

@@ -82,10 +82,9 @@ impl Controller for Observed {
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, persistent: bool, lost_bytes: u64) {
         let before = self.inner.window();
         self.inner.on_congestion_event(now, sent, persistent, lost_bytes);
+        self.observer.congestion();
         if self.inner.window() < before {
-            let at = self.runtime.seconds(now);
-            self.observer.congestion(at);
-            self.observer.slow_start_ended(at, "loss");
+            self.observer.slow_start_ended(self.runtime.seconds(now), "loss");
         }
     }
 

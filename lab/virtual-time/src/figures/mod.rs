@@ -76,11 +76,13 @@ pub(crate) struct Recipe {
     plan: fn(Settings) -> Result<Plan, FigureError>,
 }
 
+type Make = Box<dyn FnOnce(&Bench) -> Result<Figure, FigureError>>;
+
 /// What is to be done for a figure.
 pub(crate) struct Plan {
     /// How many times the work ticks.
     steps: u64,
-    make: Box<dyn FnOnce(&Bench) -> Result<Figure, FigureError>>,
+    make: Make,
 }
 
 /// Every figure.
@@ -149,8 +151,7 @@ pub(crate) fn make(recipes: &[&Recipe], settings: Settings, folder: &Path) -> Re
     for (recipe, plan) in recipes.iter().zip(plans) {
         bench.progress.set_message(recipe.name);
         let figure = (plan.make)(&bench)?;
-        let json =
-            serde_json::to_string_pretty(&figure).map_err(|error| FigureError::Draw(error.to_string()))?;
+        let json = serde_json::to_string(&figure).map_err(|error| FigureError::Draw(error.to_string()))?;
         let svg = plot::svg(&figure, recipe.columns)?;
         for (extension, text) in [("json", json + "\n"), ("csv", figure.csv()), ("svg", svg)] {
             let path = folder.join(format!("{}.{extension}", recipe.name));

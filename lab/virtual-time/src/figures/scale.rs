@@ -90,6 +90,13 @@ pub(crate) fn thousands(value: f64, digits: usize) -> String {
     }
 }
 
+/// Round values between two others, about `most` of them.
+pub(crate) fn round_values(from: f64, to: f64, most: usize) -> Vec<f64> {
+    let step = step((to - from).max(f64::MIN_POSITIVE), most);
+    let first = (from / step).ceil() as i64;
+    (first..).map(|index| index as f64 * step).take_while(|value| *value <= to).collect()
+}
+
 /// 1, 2 or 5 times a power of ten, so that there are at most `most` steps.
 fn step(span: f64, most: usize) -> f64 {
     let rough = span / most.max(1) as f64;
@@ -119,6 +126,12 @@ mod tests {
             ["0.01", "0.1", "1", "10", "100", "1000"]
         );
         assert_eq!(written(&Axis::linear("").with_ticks(&[1.0, 2.5]), &[0.0]), ["1", "2.5"]);
+    }
+
+    #[test]
+    fn round_values_lie_between() {
+        assert_eq!(round_values(0.813, 0.871, 3), [0.82, 0.84, 0.86]);
+        assert_eq!(round_values(902.0, 1390.0, 5), [1000.0, 1100.0, 1200.0, 1300.0]);
     }
 
     #[test]

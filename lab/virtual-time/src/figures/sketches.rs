@@ -178,7 +178,7 @@ pub(super) fn decode_success(_: Settings) -> Result<Plan, FigureError> {
                 })
                 .collect();
             bench.tick();
-            let multipliers = (0..=120).map(|step| 1.0 + f64::from(step) * 0.05);
+            let multipliers = (0..=60).map(|step| 1.0 + f64::from(step) * 0.1);
             let share = |multiplier: f64| {
                 let enough = needed.iter().filter(|needed| **needed <= multiplier + 1e-9).count();
                 enough as f64 / needed.len() as f64

@@ -2,7 +2,7 @@
 
 use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID, INK};
 use super::data::{Axis, Subject};
-use super::scale::Scale;
+use super::scale::{Scale, round_values};
 use crate::observer::{DatagramKind, TraceEvent};
 use crate::trial::TrialResult;
 use plotters::style::{Color, RGBColor};
@@ -137,12 +137,11 @@ pub(crate) fn svg(
         )?;
     }
     let bottom = top + STRIP;
-    let axis = Axis::linear("seconds");
-    for (value, text) in time.ticks(&axis).ticks() {
-        let x = time.pixel(value + time.from);
+    let digits = if time.to - time.from < 1.0 { 3 } else { 1 };
+    for at in round_values(time.from, time.to, 9) {
+        let x = time.pixel(at);
         canvas.line(&[(x, bottom), (x, bottom + 4)], FAINT_INK, 1)?;
-        let text = if time.from == 0.0 { text } else { format!("{:.3}", value + time.from) };
-        canvas.text((x, bottom + 15), &text, SMALL, FAINT_INK, Anchor::Middle, false)?;
+        canvas.text((x, bottom + 15), &format!("{at:.digits$}"), SMALL, FAINT_INK, Anchor::Middle, false)?;
     }
     canvas.text(((left + right) / 2, bottom + 34), "seconds", SMALL, FAINT_INK, Anchor::Middle, false)?;
     canvas.finish()?;
@@ -160,10 +159,6 @@ impl Time {
     fn pixel(&self, at: f64) -> i32 {
         let position = ((at - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
         self.left + (position * f64::from(self.right - self.left)).round() as i32
-    }
-
-    fn ticks(&self, axis: &Axis) -> Scale {
-        Scale::new(axis, [self.to - self.from].into_iter(), (self.left, self.right), 8)
     }
 }
 
@@ -193,10 +188,9 @@ fn sequence(
     for (text, color) in legend {
         canvas.disc((x, top - 14), 4, color)?;
         canvas.text((x + 9, top - 14), text, SMALL, color, Anchor::Left, true)?;
-        x += 30 + text.chars().count() as i32 * 8;
+        x += 34 + text.chars().count() as i32 * 7;
     }
-    for step in 0..=4 {
-        let number = least + span * f64::from(step) / 4.0;
+    for number in round_values(least, most, 6) {
         let y = pixel(number);
         canvas.line(&[(time.left, y), (time.right, y)], GRID, 1)?;
         canvas.text((time.left - 6, y), &format!("{number:.0}"), SMALL, FAINT_INK, Anchor::Right, false)?;
