@@ -9,7 +9,8 @@
 //!
 //! - [`Receiver`]: what is missing, whom to ask until when, when a unit is played; knows no format and no key
 //! - [`MediaReceiver`]: that, joined to [`packrat_client::Assist`] and to the packets of [`Sender`]
-//! - [`udp`]: both on a tokio socket
+//! - [`Subscription`]: a receiver of a gateway's stream in a format of its own, such as SRTP
+//! - [`udp`]: all of them on tokio sockets
 //!
 //! Another format (RTP, SRTP, SRT) needs what [`MediaReceiver`] shows: pass each datagram to `Assist::on_datagram`, its number to
 //! `Assist::on_packet_number`, and ask the sender only for what `Assist::is_awaited` does not wait for. Nothing of the format
@@ -22,6 +23,7 @@ mod seal;
 mod sender;
 mod session;
 mod statistics;
+mod subscription;
 pub mod udp;
 
 pub use packrat_client::{ClientConfig, Live};
@@ -31,3 +33,4 @@ pub use seal::MediaKey;
 pub use sender::{Sender, SenderConfig};
 pub use session::{Assistance, MediaReceiver};
 pub use statistics::{Counts, Statistics};
+pub use subscription::{Numbers, Subscription};

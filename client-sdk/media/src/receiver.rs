@@ -298,7 +298,7 @@ impl Receiver {
     }
 
     /// When a unit was sent, as far as that can be told from its neighbours.
-    fn sent_at(&self, number: u64) -> Option<u64> {
+    pub(crate) fn sent_at(&self, number: u64) -> Option<u64> {
         if let Some(sent) = self.times.get(&number) {
             return Some(*sent);
         }

@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use packrat_client::AssistStats;
+use packrat_client::{AssistStats, ClientConfig};
 use packrat_estimate::Timestamp;
 use tokio::net::UdpSocket;
 use tokio::time::{sleep_until, timeout};
@@ -15,6 +15,7 @@ use crate::seal::MediaKey;
 use crate::sender::Sender;
 use crate::session::{Assistance, MediaReceiver};
 use crate::statistics::Statistics;
+use crate::subscription::{Numbers, Subscription};
 
 /// A receiver tells its sender that it is there this often.
 const HELLO: Duration = Duration::from_secs(1);
@@ -23,14 +24,34 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// Room for the largest datagram.
 const LARGEST: usize = 65_536;
 
+/// What a socket feeds.
+#[derive(Debug)]
+enum Core {
+    Media(Box<MediaReceiver>),
+    Subscription(Box<Subscription>),
+}
+
+/// Calls a method that both have.
+macro_rules! core {
+    ($core:expr, $receiver:ident => $call:expr) => {
+        match $core {
+            Core::Media($receiver) => $call,
+            Core::Subscription($receiver) => $call,
+        }
+    };
+}
+
 /// A stream's receiver on a socket of its own.
 #[derive(Debug)]
 pub struct UdpReceiver {
     socket: UdpSocket,
-    receiver: MediaReceiver,
+    /// Where a multicast stream arrives.
+    group: Option<UdpSocket>,
+    core: Core,
     origin: Instant,
     hello_at: Timestamp,
     buffer: Vec<u8>,
+    group_buffer: Vec<u8>,
 }
 
 impl UdpReceiver {
@@ -45,15 +66,43 @@ impl UdpReceiver {
         key: MediaKey,
         assistance: Option<&Assistance>,
     ) -> io::Result<Self> {
+        let seed = seed()?;
+        let receiver = MediaReceiver::new(source, config, key, assistance, seed, Timestamp::ZERO);
+        Self::open(peer, None, Core::Media(Box::new(receiver))).await
+    }
+
+    /// Subscribes to the stream of the gateway at `gateway`; with `group`, the packets themselves come by multicast to that address.
+    ///
+    /// # Errors
+    /// No socket, or no randomness, can be had from the operating system, or the group can't be joined.
+    pub async fn subscribe(
+        gateway: SocketAddr,
+        group: Option<SocketAddr>,
+        numbers: Numbers,
+        config: ReceiverConfig,
+        client: ClientConfig,
+    ) -> io::Result<Self> {
+        let group = match group {
+            Some(group) => Some(join(group).await?),
+            None => None,
+        };
+        let subscription = Subscription::new(numbers, config, client, seed()?, Timestamp::ZERO);
+        Self::open(gateway, group, Core::Subscription(Box::new(subscription))).await
+    }
+
+    async fn open(peer: SocketAddr, group: Option<UdpSocket>, core: Core) -> io::Result<Self> {
         let local: SocketAddr = if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
         let socket = UdpSocket::bind(local).await?;
         socket.connect(peer).await?;
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(io::Error::other)?;
-        // Time begins a little before the first datagram.
-        let origin = Instant::now();
-        let receiver = MediaReceiver::new(source, config, key, assistance, seed, Timestamp::ZERO);
-        Ok(Self { socket, receiver, origin, hello_at: Timestamp::ZERO, buffer: vec![0; LARGEST] })
+        Ok(Self {
+            socket,
+            group,
+            core,
+            origin: Instant::now(),
+            hello_at: Timestamp::ZERO,
+            buffer: vec![0; LARGEST],
+            group_buffer: vec![0; LARGEST],
+        })
     }
 
     fn now(&self) -> Timestamp {
@@ -67,30 +116,37 @@ impl UdpReceiver {
     pub async fn next(&mut self) -> io::Result<Unit> {
         loop {
             let now = self.now();
-            self.receiver.handle_timeout(now);
+            core!(&mut self.core, core => core.handle_timeout(now));
             if now >= self.hello_at {
                 self.hello_at = now + HELLO;
-                if let Some(hello) = self.receiver.hello(now) {
+                if let Core::Media(receiver) = &mut self.core
+                    && let Some(hello) = receiver.hello(now)
+                {
                     self.send(&hello).await?;
                 }
             }
-            while let Some(datagram) = self.receiver.poll_transmit(now) {
+            while let Some(datagram) = core!(&mut self.core, core => core.poll_transmit(now)) {
                 self.send(&datagram).await?;
             }
-            if let Some(unit) = self.receiver.poll_unit(now) {
+            if let Some(unit) = core!(&mut self.core, core => core.poll_unit(now)) {
                 return Ok(unit);
             }
-            let due = self.receiver.next_timeout().map_or(self.hello_at, |at| at.min(self.hello_at));
+            let due = core!(&self.core, core => core.next_timeout());
+            let due = due.map_or(self.hello_at, |at| at.min(self.hello_at));
             let due = self.origin + due.saturating_since(Timestamp::ZERO);
             tokio::select! {
                 received = self.socket.recv(&mut self.buffer) => match received {
                     Ok(length) => {
                         let now = self.now();
-                        self.receiver.on_datagram(&self.buffer[..length], now);
+                        core!(&mut self.core, core => core.on_datagram(&self.buffer[..length], now));
                     }
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                     Err(error) => return Err(error),
                 },
+                received = receive(self.group.as_ref(), &mut self.group_buffer) => {
+                    let (length, now) = (received?, self.now());
+                    core!(&mut self.core, core => core.on_datagram(&self.group_buffer[..length], now));
+                }
                 () = sleep_until(due.into()) => {}
             }
         }
@@ -109,8 +165,8 @@ impl UdpReceiver {
     /// The socket fails.
     pub async fn close(mut self) -> io::Result<()> {
         let now = self.now();
-        self.receiver.close(now);
-        while let Some(datagram) = self.receiver.poll_transmit(now) {
+        core!(&mut self.core, core => core.close(now));
+        while let Some(datagram) = core!(&mut self.core, core => core.poll_transmit(now)) {
             self.send(&datagram).await?;
         }
         Ok(())
@@ -118,12 +174,45 @@ impl UdpReceiver {
 
     /// The receiver's statistics; begins a new interval.
     pub fn take_statistics(&mut self) -> Statistics {
-        self.receiver.take_statistics()
+        core!(&mut self.core, core => core.take_statistics())
     }
 
     /// What assistance did, where it was asked for.
     pub fn assistance(&self) -> Option<AssistStats> {
-        self.receiver.assistance()
+        match &self.core {
+            Core::Media(receiver) => receiver.assistance(),
+            Core::Subscription(subscription) => Some(subscription.assistance()),
+        }
+    }
+}
+
+fn seed() -> io::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(io::Error::other)?;
+    Ok(seed)
+}
+
+/// A socket that hears a multicast group.
+async fn join(group: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(group).await?;
+    match group.ip() {
+        IpAddr::V4(address) if address.is_multicast() => {
+            socket.join_multicast_v4(address, Ipv4Addr::UNSPECIFIED)?;
+        }
+        IpAddr::V6(address) if address.is_multicast() => socket.join_multicast_v6(&address, 0)?,
+        _ => {
+            let reason = format!("{group} is no multicast group");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+    }
+    Ok(socket)
+}
+
+/// The next datagram of the group, if there is one; else never.
+async fn receive(group: Option<&UdpSocket>, buffer: &mut [u8]) -> io::Result<usize> {
+    match group {
+        Some(group) => group.recv(buffer).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,14 +20,27 @@ pub(crate) struct Arguments {
     #[arg(
         long = "endpoint",
         value_name = "ADDR",
-        required_unless_present = "config",
-        conflicts_with = "config"
+        required_unless_present_any = ["config", "stream"],
+        conflicts_with_all = ["config", "stream"]
     )]
     endpoints: Vec<SocketAddr>,
 
     /// JSON file with the configuration of the route, instead of --endpoint.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "stream")]
     config: Option<PathBuf>,
+
+    /// Instead of forwarding: a live stream arrives at this address (of this host, or a multicast group, which is joined) and goes to everybody who
+    /// subscribes at the --listen address.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) stream: Option<SocketAddr>,
+
+    /// The only host that may send the stream.
+    #[arg(long, value_name = "IP", requires = "stream")]
+    pub(crate) stream_source: Option<IpAddr>,
+
+    /// Multicast group to which the stream is sent once, instead of a copy to each subscriber.
+    #[arg(long, value_name = "ADDR", requires = "stream")]
+    pub(crate) stream_group: Option<SocketAddr>,
 
     /// Threads, each with a socket of its own [default: one per processor].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -3,12 +3,16 @@
 //! ```text
 //! packrat-gateway --listen ADDR --endpoint ADDR [--endpoint ADDR...] [--workers N] [--metrics ADDR] [--drain-seconds N]
 //! packrat-gateway --listen ADDR --config FILE [--workers N] [--metrics ADDR] [--drain-seconds N]
+//! packrat-gateway --listen ADDR --stream ADDR [--stream-source IP] [--stream-group ADDR]
 //! ```
 //!
 //! `--config` names a JSON file with the configuration of one route, the same that Envoy's filter takes (see the
 //! documentation of `packrat-dataplane`). `--metrics` serves, over plain HTTP, Prometheus text at `/metrics`, a page for people at `/`, and
 //! what `packrat-admin` documents below `/packrat`. Port 0 picks a free port. Whoever reaches that port can change how the log is
 //! written: keep it on the loopback interface or behind a policy.
+//!
+//! With `--stream` the program serves one live stream to many subscribers (docs/MEDIA.md); its line `stream` once a minute, and at the
+//! end, has the counters.
 //!
 //! Log lines are JSON objects on standard output with the keys `ts`, `level` and `event` (docs/METRICS.md). The line
 //! with `"event":"ready"` has `listen` and `metrics`, the addresses in use.
@@ -19,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod stream;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -50,6 +55,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     // Before anything that takes time, so that an early signal already ends the process in order.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    if let Some(upstream) = arguments.stream {
+        return stream::run(arguments, upstream, &mut signals);
+    }
     let workers = arguments.workers();
     let config = arguments.route_config()?;
     let dataplane = std::sync::Arc::new(Dataplane::start(Options { workers }, Box::new(StandardOutput))?);

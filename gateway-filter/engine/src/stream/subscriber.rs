@@ -171,8 +171,9 @@ impl Subscriber {
         let round_trip = if self.round_trip == 0 { ASSUMED_ROUND_TRIP } else { self.round_trip };
         let spread = self.variation.saturating_mul(4);
         let patience = round_trip.saturating_mul(3).saturating_add(spread).saturating_add(PATIENCE_MARGIN);
+        // Without a window nobody knows until when a repair is of use.
         let late = self.window > 0 && now.saturating_since(forwarded) > micros(self.window);
-        let tired = now.saturating_since(one.found) > micros(patience);
+        let tired = self.window == 0 && now.saturating_since(one.found) > micros(patience);
         if late || tired || one.transmissions >= MAXIMUM_TRANSMISSIONS {
             return Step::GiveUp;
         }

@@ -1,0 +1,139 @@
+//! A subscriber to a gateway's stream whose packets are somebody else's: RTP, SRTP, or anything. Nothing of it has to be decrypted.
+
+use std::collections::VecDeque;
+
+use packrat_client::{Assist, AssistStats, ClientConfig, Datagram};
+use packrat_estimate::Timestamp;
+use packrat_wire::identifier::IdentifierScheme;
+
+use crate::receiver::{Receiver, ReceiverConfig, Unit};
+use crate::rtp::{Extender, RtpHeader};
+use crate::session::Assistance;
+use crate::statistics::Statistics;
+
+/// Packets without a number that wait to be taken.
+const MAXIMUM_UNNUMBERED: usize = 4096;
+
+/// How a subscriber knows what is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// From the RTP headers, which SRTP leaves in the clear: units come in order, each at its time.
+    Rtp,
+    /// Not at all: the gateway finds out from eACKs that are sent all the time. Units come as they arrive, repaired ones late.
+    Unknown,
+}
+
+/// A subscriber, sans-IO. A unit is a datagram as it was sent.
+#[derive(Debug)]
+pub struct Subscription {
+    numbers: Numbers,
+    assist: Assist,
+    receiver: Receiver,
+    extender: Extender,
+    /// The RTP stream that is followed: the first one that comes.
+    source: Option<u32>,
+    unnumbered: VecDeque<Unit>,
+    count: u64,
+}
+
+impl Subscription {
+    /// `config`: [`ReceiverConfig::asks`] and [`ReceiverConfig::repeats`] mean nothing here. `seed`: 32 fresh random bytes from the operating system.
+    pub fn new(
+        numbers: Numbers,
+        config: ReceiverConfig,
+        client: ClientConfig,
+        seed: [u8; 32],
+        now: Timestamp,
+    ) -> Self {
+        let config = ReceiverConfig { asks: false, repeats: false, ..config };
+        let client = ClientConfig { scheme: IdentifierScheme::Payload, ..client };
+        let assistance = Assistance {
+            subscribe: true,
+            selective: numbers == Numbers::Rtp,
+            client,
+            ..Assistance::default()
+        };
+        Self {
+            numbers,
+            assist: assistance.assist(&config, seed, now),
+            receiver: Receiver::new(config),
+            extender: Extender::default(),
+            source: None,
+            unnumbered: VecDeque::new(),
+            count: 0,
+        }
+    }
+
+    /// A datagram arrived.
+    pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) {
+        if self.assist.on_datagram(datagram, now) == Datagram::Control {
+            return;
+        }
+        let header = RtpHeader::decode(datagram).filter(|_| self.numbers == Numbers::Rtp);
+        match header.filter(|header| *self.source.get_or_insert(header.source) == header.source) {
+            Some(header) => {
+                let number = self.extender.extend(header.sequence);
+                self.extender.accept(number);
+                // The unit of the timestamps is the application's secret: what is late is placed between its neighbours.
+                let sent = self.receiver.sent_at(number).unwrap_or(now.as_micros());
+                self.receiver.on_packet(number, sent, datagram, None, now);
+                let first = self.receiver.first().unwrap_or(number);
+                if let Some(index) = number.checked_sub(first) {
+                    self.assist.on_packet_number(index, now);
+                }
+            }
+            None => {
+                let unit = Unit {
+                    number: self.count,
+                    sent: now.as_micros(),
+                    available: now,
+                    bytes: datagram.to_vec(),
+                };
+                self.count += 1;
+                self.unnumbered.push_back(unit);
+                if self.unnumbered.len() > MAXIMUM_UNNUMBERED {
+                    self.unnumbered.pop_front();
+                }
+            }
+        }
+    }
+
+    /// The next unit, when its time has come.
+    pub fn poll_unit(&mut self, now: Timestamp) -> Option<Unit> {
+        self.unnumbered.pop_front().or_else(|| self.receiver.poll_unit(now))
+    }
+
+    /// The next datagram to send to the gateway.
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        let first = self.receiver.first().unwrap_or_default();
+        while let Some(number) = self.receiver.poll_overdue(now) {
+            self.assist.on_overdue(number - first, now);
+        }
+        self.assist.poll_transmit(now)
+    }
+
+    /// When to call [`Self::handle_timeout`] and to poll again.
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        [self.assist.next_timeout(), self.receiver.next_timeout()].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.assist.handle_timeout(now);
+    }
+
+    /// The stream is not wanted any more: a last message for the gateway is in [`Self::poll_transmit`].
+    pub fn close(&mut self, now: Timestamp) {
+        self.assist.close(now);
+    }
+
+    /// The receiver's statistics, all zero without numbers; begins a new interval.
+    pub fn take_statistics(&mut self) -> Statistics {
+        self.receiver.take_statistics()
+    }
+
+    /// What assistance did.
+    pub fn assistance(&self) -> AssistStats {
+        self.assist.stats()
+    }
+}

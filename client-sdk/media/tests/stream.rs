@@ -1,0 +1,146 @@
+//! Subscribers of a real gateway on real sockets, behind a last mile that loses packets.
+#![allow(clippy::unwrap_used)]
+
+use core::time::Duration;
+use packrat_dataplane::{GatewayConfig, StreamConfig, StreamOptions, StreamServer};
+use packrat_media::rtp::RtpHeader;
+use packrat_media::udp::UdpReceiver;
+use packrat_media::{ClientConfig, Numbers, ReceiverConfig};
+use std::net::SocketAddr;
+use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
+
+const PACKETS: u16 = 300;
+
+fn local() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+fn gateway() -> StreamServer {
+    StreamServer::start(StreamOptions {
+        listen: local(),
+        upstream: local(),
+        source: Some([127, 0, 0, 1].into()),
+        group: None,
+        static_key: None,
+        limits: GatewayConfig::default(),
+        stream: StreamConfig::default(),
+    })
+    .unwrap()
+}
+
+/// One client's last mile: every seventh packet towards it is lost, unless it is a control datagram.
+async fn lossy(server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
+    let near = UdpSocket::bind(local()).await.unwrap();
+    let far = UdpSocket::bind(local()).await.unwrap();
+    let address = near.local_addr().unwrap();
+    let task = tokio::spawn(async move {
+        let (mut up, mut down, mut client, mut passed) = ([0; 2048], [0; 2048], None, 0);
+        loop {
+            tokio::select! {
+                Ok((length, from)) = near.recv_from(&mut up) => {
+                    client = Some(from);
+                    far.send_to(&up[..length], server).await.unwrap();
+                }
+                Ok((length, _)) = far.recv_from(&mut down) => {
+                    passed += u32::from(down[0] == 0x80);
+                    let lost = down[0] == 0x80 && passed % 7 == 0;
+                    if let Some(client) = client && !lost {
+                        near.send_to(&down[..length], client).await.unwrap();
+                    }
+                }
+            }
+        }
+    });
+    (address, task)
+}
+
+fn packet(number: u16) -> Vec<u8> {
+    let header = RtpHeader {
+        payload_type: 96,
+        sequence: number.wrapping_add(65_400),
+        timestamp: u32::from(number) * 90,
+        source: 5,
+    };
+    let mut bytes = Vec::new();
+    header.encode(&mut bytes);
+    bytes.extend((0..200u16).map(|at| (at * 7 + number * 13) as u8));
+    bytes
+}
+
+async fn subscribe(numbers: Numbers, gateway: SocketAddr) -> UdpReceiver {
+    let config = ReceiverConfig { latency: Duration::from_secs(2), ..ReceiverConfig::default() };
+    UdpReceiver::subscribe(gateway, None, numbers, config, ClientConfig::default()).await.unwrap()
+}
+
+/// Waits until a receiver is subscribed; it must be driven meanwhile.
+async fn wait(gateway: &StreamServer, receivers: &mut [UdpReceiver]) {
+    while gateway.figures().gauges.stream_subscribers < receivers.len() as u64 {
+        for receiver in &mut *receivers {
+            let _ = tokio::time::timeout(Duration::from_millis(20), receiver.next()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn rtp_comes_whole_in_order_and_without_a_word_to_its_sender() {
+    let gateway = gateway();
+    let (address, last_mile) = lossy(gateway.listen()).await;
+    let mut receivers = [subscribe(Numbers::Rtp, address).await];
+    wait(&gateway, &mut receivers).await;
+    let [mut receiver] = receivers;
+    let (upstream, sender) = (gateway.upstream(), UdpSocket::bind(local()).await.unwrap());
+    let sending = tokio::spawn(async move {
+        for number in 0..PACKETS {
+            sender.send_to(&packet(number), upstream).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(4)).await;
+        }
+    });
+    let number = |unit: &[u8]| (0..PACKETS).find(|number| packet(*number) == unit).unwrap();
+    let mut numbers = Vec::new();
+    while numbers.last().is_none_or(|last| *last < PACKETS - 3) {
+        numbers.push(number(&receiver.next().await.unwrap().bytes));
+    }
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    let counts = receiver.take_statistics().accumulated;
+    assert!(counts.recovered_by_gateway >= 30, "{counts:?}");
+    // A host that is busy with other things may be too late for some.
+    assert!(counts.dropped <= 5, "{counts:?}");
+    sending.await.unwrap();
+    receiver.close().await.unwrap();
+    while gateway.figures().gauges.stream_subscribers > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(gateway.figures().counters.stream_resets, 0);
+    last_mile.abort();
+}
+
+#[tokio::test]
+async fn packets_without_numbers_all_come_too() {
+    let gateway = gateway();
+    let (address, last_mile) = lossy(gateway.listen()).await;
+    let mut receivers =
+        [subscribe(Numbers::Unknown, address).await, subscribe(Numbers::Unknown, gateway.listen()).await];
+    wait(&gateway, &mut receivers).await;
+    let (upstream, sender) = (gateway.upstream(), UdpSocket::bind(local()).await.unwrap());
+    let sending = tokio::spawn(async move {
+        for number in 0..PACKETS {
+            sender.send_to(&packet(number), upstream).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(4)).await;
+        }
+    });
+    let mut missing: Vec<std::collections::BTreeSet<Vec<u8>>> =
+        (0..2).map(|_| (0..PACKETS - 8).map(packet).collect()).collect();
+    let end = std::time::Instant::now() + Duration::from_secs(20);
+    while missing.iter().any(|missing| !missing.is_empty()) && std::time::Instant::now() < end {
+        for (receiver, missing) in receivers.iter_mut().zip(&mut missing) {
+            if let Ok(unit) = tokio::time::timeout(Duration::from_millis(2), receiver.next()).await {
+                missing.remove(&unit.unwrap().bytes);
+            }
+        }
+    }
+    sending.await.unwrap();
+    last_mile.abort();
+    assert!(missing[0].len() <= 5 && missing[1].is_empty(), "{} {}", missing[0].len(), missing[1].len());
+    assert!(gateway.figures().counters.stream_repairs_arrived >= 20);
+}
