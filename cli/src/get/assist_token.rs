@@ -2,6 +2,7 @@
 
 use super::download::download;
 use super::error::GetError;
+use super::over_tcp;
 use super::request::Request;
 use packrat_assist_token::{WELL_KNOWN_PATH, from_text};
 use packrat_s2n_quic::ClientConfig;
@@ -15,6 +16,8 @@ use url::Url;
 const MAXIMUM_DOCUMENT: usize = 16 * 1024;
 /// Longest time for the transfer of the document, after the connection stands.
 const TRANSFER_TIME: Duration = Duration::from_secs(10);
+/// HTTP/3 is asked this much earlier than the others: who speaks it is asked once.
+const HEAD_START: Duration = Duration::from_millis(300);
 /// Longest hold that a token endpoint can ask for.
 const MAXIMUM_HOLD: Duration = Duration::from_secs(10);
 
@@ -40,10 +43,17 @@ impl FromStr for TokenSource {
 pub(crate) struct AssistToken {
     token: Vec<u8>,
     gateway_key: [u8; 32],
+    /// Where the gateway assists: host and UDP port.
+    endpoint: Option<(String, u16)>,
     maximum_hold: Option<Duration>,
 }
 
 impl AssistToken {
+    /// Where the gateway assists: host and UDP port.
+    pub(crate) fn endpoint(&self) -> Option<&(String, u16)> {
+        self.endpoint.as_ref()
+    }
+
     /// Uses the token, and pins the gateway's key. A hold that the user has set stays.
     pub(crate) fn apply(self, config: &mut ClientConfig, hold_is_set: bool) {
         config.token = self.token;
@@ -69,14 +79,53 @@ impl AssistToken {
 pub(crate) async fn fetch(source: &TokenSource, request: &Request) -> Result<AssistToken, GetError> {
     let token_request = token_request(source, request)?;
     let url = token_request.url.to_string();
-    let mut document = Document::default();
-    match download(&token_request, &mut document, |_| {}).await {
-        Ok(_) => parse(&document.bytes).map_err(|reason| GetError::TokenDocument { url, reason }),
+    let host = token_request.server_name();
+    match document(&token_request).await {
+        Ok(document) => parse(&document, &host).map_err(|reason| GetError::TokenDocument { url, reason }),
         Err(GetError::Write { source, .. }) => {
             Err(GetError::TokenDocument { url, reason: source.to_string() })
         }
+        Err(error @ GetError::TokenDocument { .. }) => Err(error),
         Err(error) => Err(GetError::Token { source: Box::new(error) }),
     }
+}
+
+/// The document over HTTP/3, or over HTTP/2 or 1.1 when that answers first.
+async fn document(request: &Request) -> Result<Vec<u8>, GetError> {
+    let over_quic = async {
+        let mut document = Document::default();
+        download(request, &mut document, |_| {}).await.map(|_| document.bytes)
+    };
+    let over_tcp = async {
+        tokio::time::sleep(HEAD_START).await;
+        over_tcp::get(request, MAXIMUM_DOCUMENT).await
+    };
+    tokio::pin!(over_quic, over_tcp);
+    tokio::select! {
+        biased;
+        result = &mut over_quic => match result {
+            Err(error) if !is_answer(&error) => over_tcp.await,
+            result => result,
+        },
+        result = &mut over_tcp => match result {
+            Err(error) if !is_answer(&error) => over_quic.await,
+            result => result,
+        },
+    }
+}
+
+/// Whether somebody is there who has answered, or must not be asked: another way to him would lead to the same.
+fn is_answer(error: &GetError) -> bool {
+    matches!(
+        error,
+        GetError::Status { .. }
+            | GetError::Redirect { .. }
+            | GetError::Certificate { .. }
+            | GetError::NoTrust { .. }
+            | GetError::Resolve { .. }
+            | GetError::Write { .. }
+            | GetError::TokenDocument { .. }
+    )
 }
 
 fn token_request(source: &TokenSource, request: &Request) -> Result<Request, GetError> {
@@ -127,8 +176,15 @@ struct Fields {
     version: u64,
     gateway_key: String,
     token: String,
+    udp: Option<Endpoint>,
     #[serde(default)]
     parameters: Parameters,
+}
+
+#[derive(Deserialize)]
+struct Endpoint {
+    host: Option<String>,
+    port: u16,
 }
 
 #[derive(Deserialize, Default)]
@@ -136,15 +192,25 @@ struct Parameters {
     maximum_hold_ms: Option<u64>,
 }
 
-fn parse(document: &[u8]) -> Result<AssistToken, String> {
+/// `asked`: the host that has answered.
+fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String> {
     let fields: Fields = serde_json::from_slice(document).map_err(|error| error.to_string())?;
     if fields.version != 1 {
         return Err(format!("its version is {}, and 1 is the only one known here", fields.version));
     }
     let gateway_key = gateway_key(&fields.gateway_key).map_err(|error| format!("gateway_key: {error}"))?;
     let token = from_text(&fields.token).map_err(|error| format!("token: {error}"))?;
+    let endpoint = fields.udp.map(|udp| {
+        let host = udp.host.unwrap_or_else(|| asked.to_owned());
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
+        (bare.unwrap_or(host), udp.port)
+    });
+    if endpoint.as_ref().is_some_and(|(host, port)| host.is_empty() || *port == 0) {
+        return Err("udp: expected a host that is not empty, and a port from 1 to 65535".to_owned());
+    }
     let maximum_hold = fields.parameters.maximum_hold_ms.map(Duration::from_millis);
-    Ok(AssistToken { token, gateway_key, maximum_hold: maximum_hold.map(|hold| hold.min(MAXIMUM_HOLD)) })
+    let maximum_hold = maximum_hold.map(|hold| hold.min(MAXIMUM_HOLD));
+    Ok(AssistToken { token, gateway_key, endpoint, maximum_hold })
 }
 
 /// Reads a gateway's static public key, 64 hexadecimal digits.
@@ -172,7 +238,8 @@ mod tests {
 
     #[test]
     fn a_document_sets_token_key_and_hold() {
-        let token = parse(document(r#","parameters":{"maximum_hold_ms":80,"later":1}"#).as_bytes()).unwrap();
+        let token =
+            parse(document(r#","parameters":{"maximum_hold_ms":80,"later":1}"#).as_bytes(), "asked").unwrap();
         let mut config = ClientConfig::default();
         token.clone().apply(&mut config, false);
         assert_eq!((config.token.as_slice(), config.gateway_key), (&[1, 2, 3][..], Some([10; 32])));
@@ -181,13 +248,30 @@ mod tests {
         token.apply(&mut config, true);
         assert_eq!(config.maximum_hold, ClientConfig::default().maximum_hold);
 
-        let token = parse(document(r#","parameters":{"maximum_hold_ms":0}"#).as_bytes()).unwrap();
+        let token = parse(document(r#","parameters":{"maximum_hold_ms":0}"#).as_bytes(), "asked").unwrap();
         token.apply(&mut config, false);
         assert!(!config.hold);
         let token =
-            parse(document(r#","parameters":{"maximum_hold_ms":18446744073709551615}"#).as_bytes()).unwrap();
+            parse(document(r#","parameters":{"maximum_hold_ms":18446744073709551615}"#).as_bytes(), "asked")
+                .unwrap();
         assert_eq!(token.maximum_hold, Some(MAXIMUM_HOLD));
-        assert_eq!(parse(document("").as_bytes()).unwrap().maximum_hold, None);
+        assert_eq!(parse(document("").as_bytes(), "asked").unwrap().maximum_hold, None);
+    }
+
+    #[test]
+    fn the_gateway_is_where_the_document_says() {
+        let endpoint = |udp: &str| {
+            let document = document("").replace(r#""udp":{"port":4433},"#, udp);
+            parse(document.as_bytes(), "asked").map(|token| token.endpoint)
+        };
+        let at = |host: &str, port| Ok(Some((host.to_owned(), port)));
+        assert_eq!(endpoint(r#""udp":{"port":4433},"#), at("asked", 4433));
+        assert_eq!(endpoint(r#""udp":{"port":9,"host":"edge.example","later":1},"#), at("edge.example", 9));
+        assert_eq!(endpoint(r#""udp":{"port":9,"host":"[2001:db8::1]"},"#), at("2001:db8::1", 9));
+        assert_eq!(endpoint(""), Ok(None));
+        for wrong in [r#""udp":{"port":0},"#, r#""udp":{"port":9,"host":""},"#, r#""udp":{"port":70000},"#] {
+            assert!(endpoint(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -201,7 +285,7 @@ mod tests {
             ("AQID", &"A".repeat(400), "token"),
             ("{", "<html>", "expected value"),
         ] {
-            let reason = parse(document("").replacen(from, to, 1).as_bytes()).unwrap_err();
+            let reason = parse(document("").replacen(from, to, 1).as_bytes(), "asked").unwrap_err();
             assert!(reason.contains(part), "{to}: {reason}");
         }
     }

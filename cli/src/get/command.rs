@@ -56,7 +56,8 @@ pub(crate) struct Options {
     /// Longest time an acknowledgement is withheld while a gateway repairs a loss, in milliseconds; 0 never withholds
     #[arg(long, value_name = "MS")]
     maximum_hold: Option<u64>,
-    /// Ask this HTTP/3 URL for an assist token first, and pin the gateway key that it names; auto: /.well-known/packrat of the URL's host
+    /// Ask this URL for an assist token first, pin the gateway key that it names, and download through the gateway that it names (the
+    /// certificate must still be valid for the URL's host); auto: /.well-known/packrat of the URL's host
     #[arg(long, value_name = "URL|auto", conflicts_with = "no_assist")]
     assist_token_from: Option<TokenSource>,
     /// Accept help only from the gateway with this public key (64 hexadecimal digits)
@@ -226,6 +227,9 @@ async fn use_token(source: &TokenSource, request: &mut Request, options: &Option
     let token = assist_token::fetch(source, request).await?;
     if options.gateway_key.is_some_and(|key| key != token.gateway_key()) {
         return Err(GetError::OtherGatewayKey { named: hexadecimal(&token.gateway_key()) });
+    }
+    if request.connect_to.is_none() {
+        request.connect_to = token.endpoint().cloned();
     }
     if let Some(assist) = &mut request.assist {
         token.apply(assist, options.maximum_hold.is_some());

@@ -50,7 +50,8 @@ pub(super) async fn connect(
     Err(last_error.unwrap_or(GetError::Resolve { host, reason: "it has no address".to_owned() }))
 }
 
-async fn resolve(request: &Request) -> Result<Vec<SocketAddr>, GetError> {
+/// The addresses of the target, IPv6 and IPv4 in the resolver's order.
+pub(super) async fn resolve(request: &Request) -> Result<Vec<SocketAddr>, GetError> {
     let (host, port) = request.target();
     let fault = |reason: String| GetError::Resolve { host: host.clone(), reason };
     let lookup = tokio::net::lookup_host((host.as_str(), port));

@@ -9,6 +9,7 @@ mod connect;
 mod download;
 mod error;
 mod file;
+mod over_tcp;
 mod report;
 mod request;
 mod summary;

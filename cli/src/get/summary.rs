@@ -2,7 +2,7 @@
 
 use super::download::hexadecimal;
 use super::report::Report;
-use packrat_s2n_quic::{AssistState, AssistanceStats};
+use packrat_s2n_quic::{AssistState, AssistanceStats, RefusalReason};
 use serde_json::{Value, json};
 
 /// For people, on the standard error.
@@ -32,12 +32,7 @@ fn assistance(report: &Report) -> String {
     let assist = &stats.assist;
     if assist.sessions == 0 {
         return match assist.state {
-            AssistState::Refused if report.with_token => {
-                "the gateway on the path refused (the token may be for another gateway or route)".to_owned()
-            }
-            AssistState::Refused => {
-                "the gateway on the path refused (it may ask for a token: --assist-token-from)".to_owned()
-            }
+            AssistState::Refused => refused(assist.refusal, report.with_token),
             _ if stats.control_datagrams_received > 0 && report.gateway_pinned => {
                 "the gateway on the path is not the one whose key is known; it was not trusted".to_owned()
             }
@@ -78,6 +73,20 @@ fn assistance(report: &Report) -> String {
         );
     }
     text
+}
+
+fn refused(reason: Option<RefusalReason>, with_token: bool) -> String {
+    let what_to_do = match reason {
+        Some(RefusalReason::Token) if with_token => {
+            "; the token may be for another gateway or route, or have expired"
+        }
+        Some(RefusalReason::Token) => "; --assist-token-from fetches one",
+        _ => "",
+    };
+    match reason {
+        Some(reason) => format!("the gateway on the path refused: {reason}{what_to_do}"),
+        None => "the gateway on the path refused".to_owned(),
+    }
 }
 
 fn bytes(count: u64) -> String {
@@ -123,6 +132,7 @@ fn json_assistance(stats: &AssistanceStats, report: &Report) -> Value {
     json!({
         "gateway": assist.sessions > 0,
         "state": state,
+        "refusal": assist.refusal.map(RefusalReason::name),
         "gateway_key": assist.gateway_key.map(|key| hexadecimal(&key)),
         "gateway_pinned": report.gateway_pinned,
         "with_token": report.with_token,

@@ -36,6 +36,15 @@ pub(super) fn client_tls(
     trust: &Trust,
     verdict: &Verdict,
 ) -> Result<s2n_quic::provider::tls::rustls::Client, GetError> {
+    client_config(trust, verdict, &[b"h3"]).map(s2n_quic::provider::tls::rustls::Client::from)
+}
+
+/// TLS settings with these roots, for these protocols (ALPN), best first.
+pub(super) fn client_config(
+    trust: &Trust,
+    verdict: &Verdict,
+    protocols: &[&[u8]],
+) -> Result<rustls::ClientConfig, GetError> {
     let mut roots = RootCertStore::empty();
     let mut complaints = String::new();
     if trust.system_roots {
@@ -64,8 +73,8 @@ pub(super) fn client_tls(
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"h3".to_vec()];
-    Ok(s2n_quic::provider::tls::rustls::Client::from(config))
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(config)
 }
 
 /// The ordinary verifier; it only remembers what it said.

@@ -80,6 +80,8 @@ struct Session {
     /// The echo that was asked for, when.
     echo: Option<(u32, Timestamp)>,
     last_echo: Option<Timestamp>,
+    /// When an echo is asked for unless a datagram comes before.
+    quiet_at: Option<Timestamp>,
     unanswered: u32,
     /// Somebody says that the gateway does not know this session; believed at this time, unless the gateway speaks.
     doubted_until: Option<Timestamp>,
@@ -155,6 +157,7 @@ impl Assist {
         }
         self.stats.datagrams += 1;
         self.stats.bytes += datagram.len() as u64;
+        let quiet_at = now + self.echo_wait().max(ECHO_INTERVAL);
         match &mut self.session {
             Some(session) => {
                 match session.recorder.record(datagram, now) {
@@ -164,6 +167,7 @@ impl Assist {
                     Recorded::Collision => self.stats.identifier_collisions += 1,
                 }
                 session.scheduler.on_datagram(now);
+                session.quiet_at = Some(quiet_at);
                 // The first flight has no packet numbers that would show a hole, and its loss costs the most: a timeout, or slow start.
                 if !self.knows_packet_numbers && self.stats.datagrams <= FIRST_FLIGHT {
                     session.scheduler.on_precious(now);
@@ -239,7 +243,8 @@ impl Assist {
             }
             _ => {}
         }
-        match self.discovery.on_control(&control, now) {
+        let random = &mut self.random;
+        match self.discovery.on_control(&control, now, || random.next_u32()) {
             Outcome::Dropped => self.stats.control_dropped += 1,
             Outcome::Progress => {}
             Outcome::Established(established, sample) => self.on_established(*established, sample, now),
@@ -286,6 +291,7 @@ impl Assist {
             sent: VecDeque::new(),
             echo: None,
             last_echo: None,
+            quiet_at: None,
             unanswered: 0,
             doubted_until: None,
         }));
@@ -489,7 +495,7 @@ impl Assist {
             Some(session) => {
                 let eack = session.scheduler.due(self.hold.held() > 0, self.path.round_trip());
                 let echo = session.echo.map(|(_, asked)| asked + self.echo_wait());
-                [eack, echo, session.doubted_until].into_iter().flatten().min()
+                [eack, echo, session.quiet_at, session.doubted_until].into_iter().flatten().min()
             }
         };
         [now_for_force, hole, rest].into_iter().flatten().min()
@@ -505,6 +511,14 @@ impl Assist {
             self.lose_gateway(now, Duration::ZERO);
         }
         let wait = self.echo_wait();
+        if let Some(session) = &mut self.session
+            && session.quiet_at.take_if(|at| now >= *at).is_some()
+            && session.echo.is_none()
+        {
+            // Everything may be well, or this client has another address that nobody knows yet: what told of it was lost, or the challenge.
+            session.last_echo = None;
+            session.scheduler.on_urgent(now);
+        }
         if let Some(session) = &mut self.session
             && let Some((_, asked)) = session.echo
             && now >= asked + wait
@@ -545,12 +559,19 @@ impl Assist {
     pub fn stats(&self) -> AssistStats {
         let state = match (&self.session, self.discovery.is_waiting()) {
             (Some(_), _) => AssistState::Established,
-            (None, Some(true)) => AssistState::Refused,
-            (None, Some(false)) => AssistState::NoGateway,
+            (None, Some(Some(_))) => AssistState::Refused,
+            (None, Some(None)) => AssistState::NoGateway,
             (None, None) if self.discovery.is_initiating() => AssistState::Initiating,
             (None, None) => AssistState::Discovering,
         };
-        AssistStats { state, round_trip: self.path.round_trip(), ..self.stats }
+        let refusal = self.discovery.is_waiting().flatten();
+        AssistStats { state, refusal, round_trip: self.path.round_trip(), ..self.stats }
+    }
+
+    /// Another token for the handshakes to come; where a gateway has refused for want of one, the next handshake begins at once. A session
+    /// that exists is not touched. At most [`packrat_wire::handshake::MAXIMUM_TOKEN`] bytes.
+    pub fn set_token(&mut self, token: Vec<u8>, now: Timestamp) {
+        self.discovery.set_token(token, now);
     }
 
     /// Packet numbers received so far as ascending inclusive ranges.

@@ -2,6 +2,9 @@
 //!
 //! Without a gateway the questions reach the server, which drops them: they are valid packets of no transport. So they are few: six
 //! within two seconds, and then one at a time, half a minute apart, for a client that has moved behind a gateway meanwhile.
+//!
+//! The first question brings the first Noise message along, so that a gateway that is not busy can answer with the second one. A client with
+//! a token waits for an Offer: it shows its token to nobody who has not said that he is a gateway.
 
 use core::time::Duration;
 
@@ -16,13 +19,17 @@ const FIRST_RETRY: Duration = Duration::from_millis(25);
 const TRIES: u32 = 6;
 /// Distance between attempts.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(30);
+/// First distance between attempts while a gateway has no room; doubles each time up to [`BETWEEN_ATTEMPTS`], half of it by chance.
+const FULL_RETRY: Duration = Duration::from_secs(1);
+/// Distance between attempts when a gateway asks for another token than it was shown, unless one comes sooner.
+const TOKEN_RETRY: Duration = Duration::from_secs(300);
 
 /// How an attempt stands.
 #[derive(Debug)]
 enum Step {
     Discovering,
-    Initiating { cookie_time: u32, cookie: [u8; COOKIE_LENGTH], initiator: Box<Initiator> },
-    Waiting { refused: bool },
+    Initiating { cookie_time: u32, cookie: [u8; COOKIE_LENGTH] },
+    Waiting { refused: Option<RefusalReason> },
     Done,
 }
 
@@ -33,8 +40,12 @@ pub(crate) struct Discovery {
     pinned: Option<[u8; 32]>,
     step: Step,
     nonce: u64,
-    seed: [u8; 32],
+    initiator: Initiator,
     tries: u32,
+    /// Attempts in a row that ended because there was no room.
+    full: u32,
+    /// There is a newer token than the one of this attempt.
+    has_new_token: bool,
     sent_at: Timestamp,
     next_at: Timestamp,
 }
@@ -59,15 +70,37 @@ impl Discovery {
         seed: [u8; 32],
         now: Timestamp,
     ) -> Self {
-        Self { wishes, pinned, step: Step::Discovering, nonce, seed, tries: 0, sent_at: now, next_at: now }
+        let initiator = Initiator::new(seed, nonce, wishes.clone(), pinned);
+        let step = Step::Discovering;
+        Self {
+            wishes,
+            pinned,
+            step,
+            nonce,
+            initiator,
+            tries: 0,
+            full: 0,
+            has_new_token: false,
+            sent_at: now,
+            next_at: now,
+        }
+    }
+
+    /// Another token; when one was what a gateway asked for, it is tried at once.
+    pub(crate) fn set_token(&mut self, token: Vec<u8>, now: Timestamp) {
+        self.wishes.token = token;
+        self.has_new_token = true;
+        if matches!(self.step, Step::Waiting { refused: Some(RefusalReason::Token) }) {
+            self.next_at = now;
+        }
     }
 
     pub(crate) fn is_initiating(&self) -> bool {
         matches!(self.step, Step::Initiating { .. })
     }
 
-    /// Between attempts; true inside: a gateway has refused.
-    pub(crate) fn is_waiting(&self) -> Option<bool> {
+    /// Between attempts; inside: why a gateway has refused, if one has.
+    pub(crate) fn is_waiting(&self) -> Option<Option<RefusalReason>> {
         match self.step {
             Step::Waiting { refused } => Some(refused),
             _ => None,
@@ -80,7 +113,9 @@ impl Discovery {
 
     /// Starts again, `delay` from now, with fresh randomness.
     pub(crate) fn restart(&mut self, nonce: u64, seed: [u8; 32], at: Timestamp) {
+        let full = self.full;
         *self = Self::new(self.wishes.clone(), self.pinned, nonce, seed, at);
+        self.full = full;
     }
 
     /// The question that is due, if one is. `random` gives fresh randomness for a new attempt.
@@ -92,19 +127,24 @@ impl Discovery {
         if now < self.next_at {
             return None;
         }
-        if let Step::Waiting { .. } = self.step {
+        if let Step::Waiting { refused } = self.step {
             let (nonce, seed) = random();
             self.restart(nonce, seed, now);
-            // One question only: nobody answered the last time.
-            self.tries = TRIES - 1;
+            if refused.is_none() {
+                // One question only: nobody answered the last time.
+                self.tries = TRIES - 1;
+            }
         }
         let mut datagram = Vec::new();
         match &self.step {
             Step::Discovering => {
-                Control::Discover { nonce: self.nonce, versions: &[VERSION] }.encode(&mut datagram);
+                let has_token = self.initiator.has_token();
+                let noise = if has_token { Vec::new() } else { self.initiator.message().ok()? };
+                Control::Discover { nonce: self.nonce, versions: &[VERSION], noise: &noise }
+                    .encode(&mut datagram);
             }
-            Step::Initiating { cookie_time, cookie, initiator } => {
-                let noise = initiator.message().ok()?;
+            Step::Initiating { cookie_time, cookie } => {
+                let noise = self.initiator.message().ok()?;
                 Control::Init {
                     nonce: self.nonce,
                     cookie_time: *cookie_time,
@@ -118,41 +158,57 @@ impl Discovery {
         self.sent_at = now;
         self.tries += 1;
         if self.tries > TRIES {
-            self.wait(false, now);
+            self.step = Step::Waiting { refused: None };
+            self.next_at = now + BETWEEN_ATTEMPTS;
             return None;
         }
         self.next_at = now + FIRST_RETRY * (1 << (self.tries - 1).min(10));
         Some(datagram)
     }
 
-    fn wait(&mut self, refused: bool, now: Timestamp) {
-        self.step = Step::Waiting { refused };
-        self.next_at = now + BETWEEN_ATTEMPTS;
+    /// The attempt has ended; when the next one comes depends on why. Nobody vouches for a Refusal, and gateways are configured anew: none
+    /// is for ever.
+    fn on_refusal(&mut self, reason: RefusalReason, now: Timestamp, random: impl FnOnce() -> u32) {
+        let wait = match reason {
+            RefusalReason::Token if self.has_new_token => Duration::ZERO,
+            RefusalReason::Token => TOKEN_RETRY,
+            RefusalReason::Full => {
+                let most = (FULL_RETRY * (1 << self.full.min(5))).min(BETWEEN_ATTEMPTS);
+                self.full += 1;
+                // Many may have been refused at the same moment; they shall not come back at the same moment.
+                most / 2 + (most / 2).mul_f64(f64::from(random()) / f64::from(u32::MAX))
+            }
+            _ => BETWEEN_ATTEMPTS,
+        };
+        self.step = Step::Waiting { refused: Some(reason) };
+        self.next_at = now + wait;
     }
 
-    /// A handshake datagram arrived.
-    pub(crate) fn on_control(&mut self, control: &Control<'_>, now: Timestamp) -> Outcome {
+    /// A handshake datagram arrived. `random` is asked for when many clients should not do the same at the same time.
+    pub(crate) fn on_control(
+        &mut self,
+        control: &Control<'_>,
+        now: Timestamp,
+        random: impl FnOnce() -> u32,
+    ) -> Outcome {
         let fresh = self.tries == 1;
         match (control, &self.step) {
             (Control::Offer { nonce, version, cookie_time, cookie }, Step::Discovering)
                 if *nonce == self.nonce && *version == VERSION =>
             {
-                let initiator = Initiator::new(self.seed, self.nonce, self.wishes.clone(), self.pinned);
-                self.step = Step::Initiating {
-                    cookie_time: *cookie_time,
-                    cookie: *cookie,
-                    initiator: Box::new(initiator),
-                };
+                self.step = Step::Initiating { cookie_time: *cookie_time, cookie: *cookie };
                 self.tries = 0;
                 self.next_at = now;
                 Outcome::Progress
             }
-            (Control::InitAck { nonce, noise }, Step::Initiating { initiator, .. })
+            // Also while discovering: the gateway is not busy, or the answer to an earlier question was late.
+            (Control::InitAck { nonce, noise }, Step::Discovering | Step::Initiating { .. })
                 if *nonce == self.nonce =>
             {
-                match initiator.finish(noise) {
+                match self.initiator.finish(noise) {
                     Ok(established) => {
                         self.step = Step::Done;
+                        self.full = 0;
                         let sample = fresh.then(|| now.saturating_since(self.sent_at));
                         Outcome::Established(Box::new(established), sample)
                     }
@@ -167,7 +223,7 @@ impl Discovery {
                     self.step = Step::Discovering;
                     self.next_at = now + FIRST_RETRY;
                 } else {
-                    self.wait(true, now);
+                    self.on_refusal(*reason, now, random);
                 }
                 Outcome::Progress
             }

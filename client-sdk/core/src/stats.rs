@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use packrat_wire::control::RefusalReason;
 use packrat_wire::message::Totals;
 
 /// How far assistance has come.
@@ -27,6 +28,8 @@ pub enum AssistState {
 pub struct AssistStats {
     /// How far it has come.
     pub state: AssistState,
+    /// Why a gateway will not assist; known while the state is [`AssistState::Refused`].
+    pub refusal: Option<RefusalReason>,
     /// Handshakes finished.
     pub sessions: u64,
     /// Static public key of the gateway, once it is known.

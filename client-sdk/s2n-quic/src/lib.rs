@@ -50,4 +50,4 @@ pub use attachment::Attachment;
 pub use connection::{Assistance, AssistanceStats, Connection};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, EndpointError};
 pub use host::{Host, Sleep};
-pub use packrat_client::{AssistState, AssistStats, ClientConfig};
+pub use packrat_client::{AssistState, AssistStats, ClientConfig, RefusalReason};

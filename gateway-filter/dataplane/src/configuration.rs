@@ -58,6 +58,12 @@ pub struct RouteConfig {
     /// ones are refused assistance and forwarded plainly.
     #[serde(default = "default_handshakes_per_second_per_source", deserialize_with = "small_whole_number")]
     pub handshakes_per_second_per_source: u32,
+    /// Handshakes per second below which clients save the round trip of the cookie; 0: a cookie is always demanded.
+    #[serde(
+        default = "default_handshakes_per_second_without_cookie",
+        deserialize_with = "small_whole_number"
+    )]
+    pub handshakes_per_second_without_cookie: u32,
     /// The gateway's 32-byte static private key (X25519) as 64 hexadecimal digits.
     #[serde(default)]
     pub static_key: Option<Hidden>,
@@ -168,6 +174,7 @@ impl RouteConfig {
             maximum_sessions: default_maximum_sessions(),
             sessions_per_source: default_sessions_per_source(),
             handshakes_per_second_per_source: default_handshakes_per_second_per_source(),
+            handshakes_per_second_without_cookie: default_handshakes_per_second_without_cookie(),
             static_key: None,
             static_key_file: None,
             tokens: Tokens::Off,
@@ -357,6 +364,9 @@ const fn default_sessions_per_source() -> u32 {
     4096
 }
 const fn default_handshakes_per_second_per_source() -> u32 {
+    100
+}
+const fn default_handshakes_per_second_without_cookie() -> u32 {
     100
 }
 

@@ -30,6 +30,7 @@
 //!   "maximum_sessions": 100000,
 //!   "sessions_per_source": 4096,
 //!   "handshakes_per_second_per_source": 100,
+//!   "handshakes_per_second_without_cookie": 100,
 //!   "static_key_file": "/etc/packrat/static.key",
 //!   "tokens": "off",
 //!   "token_keys_file": "/etc/packrat/token.keys"
@@ -46,6 +47,9 @@
 //!
 //! A source is an IPv4 address, or the /64 of an IPv6 address. `sessions_per_source` and `handshakes_per_second_per_source` limit
 //! assistance alone: a client beyond them is refused and forwarded plainly. `maximum_sessions` limits forwarding, too.
+//!
+//! While the handshakes of a route stay below `handshakes_per_second_without_cookie`, a client's first question is answered with a
+//! session, which it has to prove by sealing something; above, and always when that is 0, it has to echo a cookie first.
 //!
 //! Every session needs a descriptor and an ephemeral port. However large `maximum_sessions` is, all routes together get no more
 //! sessions than the process may have descriptors and the host has ephemeral ports, less 512 of each; the line

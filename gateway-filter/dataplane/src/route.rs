@@ -80,7 +80,7 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
         maximum_sessions: size(config.maximum_sessions),
         sessions_per_source: config.sessions_per_source,
         handshakes_per_second_per_source: config.handshakes_per_second_per_source,
-        idle_timeout: config.idle_timeout(),
+        handshakes_per_second_without_cookie: config.handshakes_per_second_without_cookie,
         ..GatewayConfig::default()
     }
 }

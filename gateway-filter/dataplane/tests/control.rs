@@ -56,7 +56,7 @@ fn a_discover_is_answered_without_opening_a_session() {
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let client = gateway.client();
     let mut discover = Vec::new();
-    Control::Discover { nonce: 77, versions: &[VERSION] }.encode(&mut discover);
+    Control::Discover { nonce: 77, versions: &[VERSION], noise: &[] }.encode(&mut discover);
     client.send(&discover).unwrap();
     let (answer, _) = receive(&client);
     assert!(answer.len() <= discover.len());
@@ -73,7 +73,7 @@ fn a_route_without_assistance_says_so() {
     let gateway = Gateway::start("127.0.0.1:0", plain);
     let client = gateway.client();
     let mut discover = Vec::new();
-    Control::Discover { nonce: 78, versions: &[VERSION] }.encode(&mut discover);
+    Control::Discover { nonce: 78, versions: &[VERSION], noise: &[] }.encode(&mut discover);
     client.send(&discover).unwrap();
     assert!(matches!(Control::decode(&receive(&client).0), Ok(Control::Refusal { nonce: 78, .. })));
     client.send(b"forward me").unwrap();

@@ -1,7 +1,5 @@
 //! Limits and policies.
 
-use core::time::Duration;
-
 /// Limits and policies, the same for every flow of a route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatewayConfig {
@@ -24,8 +22,9 @@ pub struct GatewayConfig {
     pub sessions_per_source: u32,
     /// Sessions that clients of one address (IPv6: of one /64) may begin per second, with bursts of as many.
     pub handshakes_per_second_per_source: u32,
-    /// A flow without datagrams for this long ends.
-    pub idle_timeout: Duration,
+    /// Handshakes per second below which a client need not echo a cookie before its session is prepared; 0: it always must. What is
+    /// prepared so gets one datagram, not longer than the client's, until the client has sealed something.
+    pub handshakes_per_second_without_cookie: u32,
 }
 
 impl Default for GatewayConfig {
@@ -40,7 +39,7 @@ impl Default for GatewayConfig {
             maximum_sessions: 100_000,
             sessions_per_source: 4096,
             handshakes_per_second_per_source: 100,
-            idle_timeout: Duration::from_secs(120),
+            handshakes_per_second_without_cookie: 100,
         }
     }
 }

@@ -23,7 +23,8 @@ use crate::session::{Ended, LIMITS, Session};
 pub struct Flow {
     gateway: Arc<Gateway>,
     assisted: Option<Assisted>,
-    /// A newer session that takes over when the client has proven that it has it: a repeated old Init can then not end a running one.
+    /// A session that begins when the client has proven that it has it: by sealing something in it. Either a newer one than the one that
+    /// assists (a repeated old Init can then not end that), or one whose client has not echoed a cookie.
     pending: Option<Assisted>,
     counters: FlowCounters,
 }
@@ -46,8 +47,11 @@ impl Flow {
         Self { gateway, assisted: None, pending: None, counters: FlowCounters::default() }
     }
 
-    /// Starts (or restarts) assistance; `seed`: 32 fresh random bytes from the operating system. The answer is in the outbox. An Init
-    /// that is repeated because its answer was lost gets the same answer and changes nothing.
+    /// Starts (or restarts) assistance; `seed`: 32 fresh random bytes from the operating system. The answer is in the outbox: one datagram,
+    /// not longer than the client's. A question that is repeated because its answer was lost gets the same answer and changes nothing.
+    ///
+    /// A client that has echoed no cookie gets nothing else before it has sealed something with the key that the answer brings. It
+    /// displaces nobody: on a path where a session is or is about to be, under way with a nonce of its own, it is sent a cookie.
     pub fn begin(
         &mut self,
         begin: Begin,
@@ -55,14 +59,25 @@ impl Flow {
         now: Timestamp,
         out: &mut Outbox,
     ) -> HandshakeOutcome {
+        self.forget_stale(now);
         for known in self.assisted.iter().chain(&self.pending) {
             if known.nonce == begin.nonce {
                 out.send(|bytes| bytes.extend_from_slice(&known.init_ack));
                 return HandshakeOutcome::Accepted;
             }
         }
-        let Some(share) = Share::new(&self.gateway, begin.peer.ip(), now) else {
-            return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out);
+        let source = begin.peer.ip();
+        let share = if begin.is_validated {
+            match Share::new(&self.gateway, source, now) {
+                Some(share) => share,
+                None => return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out),
+            }
+        } else {
+            let is_free = self.assisted.is_none() && self.pending.is_none();
+            match is_free.then(|| Share::unvalidated(&self.gateway, source, now)).flatten() {
+                Some(share) => share,
+                None => return self.gateway.offer(begin.nonce, begin.peer, now, out),
+            }
         };
         let gateway = &self.gateway;
         let answered = respond(seed, &gateway.static_key, begin.nonce, &begin.noise, |wishes, random| {
@@ -86,12 +101,29 @@ impl Flow {
         out.send(|bytes| bytes.extend_from_slice(&init_ack));
         let session = Box::new(Session::new(share, established, &wishes, now));
         let begun = Assisted { session, nonce: begin.nonce, init_ack, since: now };
-        if self.assisted.is_some() {
+        if self.assisted.is_some() || !begin.is_validated {
             self.pending = Some(begun);
         } else {
+            // What was prepared for this address without a cookie may have been for somebody else.
+            self.pending = None;
             self.assist(begun, out);
         }
-        HandshakeOutcome::Accepted
+        if begin.is_validated { HandshakeOutcome::Accepted } else { HandshakeOutcome::AcceptedWithoutCookie }
+    }
+
+    /// The session that was pending begins, unless its source has as many as it may have.
+    fn promote(&mut self, mut pending: Assisted, now: Timestamp, out: &mut Outbox) -> bool {
+        if !pending.session.validate(now) {
+            return false;
+        }
+        self.end(Side::Client, GoodbyeReason::Done, out);
+        self.assist(pending, out);
+        true
+    }
+
+    /// Forgets a pending session that nobody has used.
+    fn forget_stale(&mut self, now: Timestamp) {
+        self.pending.take_if(|pending| now >= pending.since + PENDING_LIFETIME);
     }
 
     fn assist(&mut self, begun: Assisted, out: &mut Outbox) {
@@ -108,19 +140,19 @@ impl Flow {
     /// A datagram of the base connection passes from the server to the client.
     #[inline]
     pub fn forward(&mut self, datagram: &[u8], now: Timestamp) {
-        let Some(assisted) = &mut self.assisted else { return };
         // A server's datagram that looks like control is hidden from the client's transport: repairing it would be in vain.
-        if is_control(datagram) {
+        if (self.assisted.is_none() && self.pending.is_none()) || is_control(datagram) {
             return;
         }
-        assisted.session.forward(datagram, now, &mut self.counters);
+        if let Some(assisted) = &mut self.assisted {
+            assisted.session.forward(datagram, now, &mut self.counters);
+        }
+        self.forget_stale(now);
         if let Some(pending) = &mut self.pending {
-            if now.saturating_since(pending.since) > PENDING_LIFETIME {
-                self.pending = None;
-            } else {
-                // Counted once.
-                pending.session.forward(datagram, now, &mut FlowCounters::default());
-            }
+            // Counted once.
+            let mut uncounted = FlowCounters::default();
+            let counters = if self.assisted.is_some() { &mut uncounted } else { &mut self.counters };
+            pending.session.forward(datagram, now, counters);
         }
     }
 
@@ -133,10 +165,13 @@ impl Flow {
                 self.pending = Some(pending);
                 return;
             }
-            self.end(Side::Client, GoodbyeReason::Done, out);
-            self.assist(pending, out);
-            if let Some(Ended(reason)) = ended {
-                self.end(Side::Client, reason, out);
+            match (self.promote(pending, now, out), ended) {
+                (true, Some(Ended(reason))) => self.end(Side::Client, reason, out),
+                (true, None) => {}
+                // It will ask again, and be told that there is no room.
+                (false, _) => {
+                    self.gateway.refuse_session(datagram, out);
+                }
             }
             return;
         }
@@ -165,8 +200,7 @@ impl Flow {
             let elsewhere =
                 pending.session.control_from_elsewhere(datagram, from, now, &mut self.counters, out);
             if pending.session.is_proven() {
-                self.end(Side::Client, GoodbyeReason::Done, out);
-                self.assist(pending, out);
+                self.promote(pending, now, out);
             } else {
                 self.pending = Some(pending);
             }
@@ -193,11 +227,14 @@ impl Flow {
 
     /// When [`Flow::handle_timeout`] wants to be called, if at all. Changes only by the other calls.
     pub fn next_timeout(&self) -> Option<Timestamp> {
-        self.assisted.as_ref()?.session.next_timeout()
+        let stale = self.pending.as_ref().map(|pending| pending.since + PENDING_LIFETIME);
+        let session = self.assisted.as_ref().and_then(|assisted| assisted.session.next_timeout());
+        stale.into_iter().chain(session).min()
     }
 
     /// Time has passed: tail probes, spaced copies of repairs.
     pub fn handle_timeout(&mut self, now: Timestamp, out: &mut Outbox) {
+        self.forget_stale(now);
         if let Some(assisted) = &mut self.assisted {
             assisted.session.handle_timeout(now, &mut self.counters, out);
         }
@@ -251,20 +288,40 @@ pub enum Elsewhere {
 pub(crate) struct Share {
     gateway: Arc<Gateway>,
     source: IpAddr,
+    /// The client receives at its address, and its source has been charged for the session.
+    is_validated: bool,
     cache_bytes: usize,
 }
+
+/// A session whose client has not proven its address keeps no more bytes than this: a server's first flight, not its patience.
+const UNVALIDATED_CACHE_BYTES: usize = 128 * 1024;
 
 impl Share {
     /// `None` when there is no room for another session, of this source or at all.
     pub(crate) fn new(gateway: &Arc<Gateway>, source: IpAddr, now: Timestamp) -> Option<Self> {
-        let limit = gateway.config.maximum_sessions;
-        let room = |sessions: usize| (sessions < limit).then_some(sessions + 1);
-        gateway.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        if !gateway.sources.begin(source, now) {
-            gateway.sessions.fetch_sub(1, Ordering::Relaxed);
+        let mut share = Self::below(gateway, source, gateway.config.maximum_sessions)?;
+        share.validate(now).then_some(share)
+    }
+
+    /// The same for a client that has not proven its address: who forges addresses must not use up what belongs to them, nor more
+    /// than half of the room. `None`: it has to prove it first.
+    pub(crate) fn unvalidated(gateway: &Arc<Gateway>, source: IpAddr, now: Timestamp) -> Option<Self> {
+        if !gateway.sources.may_begin(source, now) {
             return None;
         }
-        Some(Self { gateway: Arc::clone(gateway), source, cache_bytes: 0 })
+        Self::below(gateway, source, gateway.config.maximum_sessions / 2)
+    }
+
+    fn below(gateway: &Arc<Gateway>, source: IpAddr, limit: usize) -> Option<Self> {
+        let room = |sessions: usize| (sessions < limit).then_some(sessions + 1);
+        gateway.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        Some(Self { gateway: Arc::clone(gateway), source, is_validated: false, cache_bytes: 0 })
+    }
+
+    /// The client receives at its address: from now on its source is charged for the session. `false`: it may have no more.
+    pub(crate) fn validate(&mut self, now: Timestamp) -> bool {
+        self.is_validated = self.is_validated || self.gateway.sources.begin(self.source, now);
+        self.is_validated
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {
@@ -285,6 +342,9 @@ impl Share {
     /// Takes `more` bytes of memory, if all sessions together may have them.
     pub(crate) fn try_take(&mut self, more: usize) -> bool {
         let limit = self.gateway.config.cache_bytes_total;
+        if !self.is_validated && self.cache_bytes + more > UNVALIDATED_CACHE_BYTES {
+            return false;
+        }
         let within = |held: usize| held.checked_add(more).filter(|held| *held <= limit);
         let taken =
             self.gateway.cache_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok();
@@ -302,7 +362,9 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.gateway.sessions.fetch_sub(1, Ordering::Relaxed);
-        self.gateway.sources.end(self.source);
+        if self.is_validated {
+            self.gateway.sources.end(self.source);
+        }
         self.gateway.cache_bytes.fetch_sub(self.cache_bytes, Ordering::Relaxed);
     }
 }

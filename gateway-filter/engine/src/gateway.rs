@@ -11,6 +11,7 @@ use packrat_wire::cookie::CookieKey;
 use packrat_wire::handshake::wishes_in;
 
 use crate::budget::GatewayBudget;
+use crate::busyness::Busyness;
 use crate::config::GatewayConfig;
 use crate::outbox::Outbox;
 use crate::sources::Sources;
@@ -30,6 +31,7 @@ pub struct Gateway {
     pub(crate) cache_bytes: AtomicUsize,
     pub(crate) sessions: AtomicUsize,
     pub(crate) sources: Sources,
+    busyness: Busyness,
     /// Costly decodes that may be tried now, and since when they are counted up.
     costly_decodes: Mutex<(f64, Timestamp)>,
     cookies: RwLock<Cookies>,
@@ -59,7 +61,8 @@ impl core::fmt::Debug for Gateway {
 pub enum Received {
     /// Nothing more: it was answered (the answer is in the outbox) or dropped.
     Done(HandshakeOutcome),
-    /// A validated Init: find or make the flow of this client address and call [`crate::Flow::begin`].
+    /// An Init with a right cookie, or a Discover that may do without: find or make the flow of this client address and call
+    /// [`crate::Flow::begin`].
     Begin(Begin),
     /// Belongs to the flow of this client address: call [`crate::Flow::control`]; to the flow whose session it names, when that is another
     /// one: [`crate::Flow::control_from_elsewhere`]; without either: [`Gateway::refuse_session`].
@@ -94,6 +97,8 @@ pub enum HandshakeOutcome {
     Malformed,
     /// A session has begun (or an Init was repeated): the answer is in the outbox.
     Accepted,
+    /// A session was prepared for a client that has not echoed a cookie: the answer is in the outbox.
+    AcceptedWithoutCookie,
 }
 
 impl HandshakeOutcome {
@@ -112,6 +117,7 @@ impl HandshakeOutcome {
             Self::RefusedSession => "refused_session",
             Self::Malformed => "malformed",
             Self::Accepted => "accepted",
+            Self::AcceptedWithoutCookie => "accepted_without_cookie",
         }
     }
 
@@ -127,15 +133,17 @@ impl HandshakeOutcome {
             | Self::RefusedTokenExpired
             | Self::RefusedTokenForged
             | Self::RefusedTokenElsewhere => RefusalReason::Token,
-            Self::Offered | Self::Malformed | Self::Accepted => return None,
+            Self::Offered | Self::Malformed | Self::Accepted | Self::AcceptedWithoutCookie => return None,
         })
     }
 }
 
-/// A validated Init: its cookie proves that the client receives at its address, and its token (where one is asked for) was right.
+/// A client's first Noise message. Its token, where one is asked for, was right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begin {
     pub(crate) peer: SocketAddr,
+    /// Whether a cookie proves that the client receives at this address. Otherwise the first sealed message has to.
+    pub(crate) is_validated: bool,
     pub(crate) nonce: u64,
     pub(crate) noise: Vec<u8>,
 }
@@ -147,6 +155,7 @@ impl Gateway {
             budget: GatewayBudget::new(config.repair_budget),
             costly_decodes: Mutex::new((COSTLY_DECODES_PER_SECOND, Timestamp::ZERO)),
             sources: Sources::new(&config),
+            busyness: Busyness::new(config.handshakes_per_second_without_cookie),
             config,
             static_key,
             cache_bytes: AtomicUsize::new(0),
@@ -252,17 +261,19 @@ impl Gateway {
             Err(_) => return Received::Done(HandshakeOutcome::Malformed),
         };
         match control {
-            Control::Discover { nonce, versions } => Received::Done(if !self.config.assist {
-                refuse(nonce, HandshakeOutcome::RefusedDisabled, out)
-            } else if !versions.contains(&VERSION) {
-                refuse(nonce, HandshakeOutcome::RefusedVersion, out)
-            } else {
-                let (cookie_time, cookie) = self.cookies().current.make(peer, nonce, now);
-                out.send(|bytes| {
-                    Control::Offer { nonce, version: VERSION, cookie_time, cookie }.encode(bytes);
-                });
-                HandshakeOutcome::Offered
-            }),
+            Control::Discover { nonce, versions, noise } => {
+                if !self.config.assist {
+                    Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
+                } else if !versions.contains(&VERSION) {
+                    Received::Done(refuse(nonce, HandshakeOutcome::RefusedVersion, out))
+                } else if noise.is_empty() || !self.busyness.is_below_threshold(now) {
+                    Received::Done(self.offer(nonce, peer, now, out))
+                } else if let Err(refusal) = self.admit(noise, peer, now) {
+                    Received::Done(refuse(nonce, refusal.outcome(), out))
+                } else {
+                    Received::Begin(Begin { peer, is_validated: false, nonce, noise: noise.to_vec() })
+                }
+            }
             Control::Init { nonce, cookie_time, cookie, noise } => {
                 if !self.config.assist {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
@@ -271,7 +282,9 @@ impl Gateway {
                 } else if let Err(refusal) = self.admit(noise, peer, now) {
                     Received::Done(refuse(nonce, refusal.outcome(), out))
                 } else {
-                    Received::Begin(Begin { peer, nonce, noise: noise.to_vec() })
+                    // Counted; who has come so far need not do so again.
+                    self.busyness.is_below_threshold(now);
+                    Received::Begin(Begin { peer, is_validated: true, nonce, noise: noise.to_vec() })
                 }
             }
             Control::Sealed { .. } => Received::ForFlow,
@@ -279,6 +292,21 @@ impl Gateway {
                 Received::Done(HandshakeOutcome::Malformed)
             }
         }
+    }
+
+    /// Answers with a cookie: the client has to come again with it.
+    pub(crate) fn offer(
+        &self,
+        nonce: u64,
+        peer: SocketAddr,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) -> HandshakeOutcome {
+        let (cookie_time, cookie) = self.cookies().current.make(peer, nonce, now);
+        out.send(|bytes| {
+            Control::Offer { nonce, version: VERSION, cookie_time, cookie }.encode(bytes);
+        });
+        HandshakeOutcome::Offered
     }
 
     /// Tells the sender of a sealed datagram that its session does not exist (any more): this gateway may have started anew.
@@ -315,7 +343,7 @@ mod tests {
 
     fn discover(versions: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        Control::Discover { nonce: 5, versions }.encode(&mut bytes);
+        Control::Discover { nonce: 5, versions, noise: &[] }.encode(&mut bytes);
         bytes
     }
 

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod busyness;
 mod cache;
 mod config;
 mod counters;

@@ -221,6 +221,11 @@ impl Session {
         self.proven
     }
 
+    /// The client has proven its address; whether its source may have this session.
+    pub(crate) fn validate(&mut self, now: Timestamp) -> bool {
+        self.share.validate(now)
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             cache_high_water: u32::try_from(self.history.cache().high_water()).unwrap_or(u32::MAX),

@@ -47,6 +47,19 @@ impl Sources {
         }
     }
 
+    /// Whether [`Self::begin`] would succeed now; changes nothing, so that nothing can be used up in the name of a forged address.
+    pub(crate) fn may_begin(&self, address: IpAddr, now: Timestamp) -> bool {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        match table.sources.get(&source(address)) {
+            Some(source) => {
+                let limit = f64::from(self.handshakes_per_second);
+                let earned = now.saturating_since(source.refilled).as_secs_f64() * limit;
+                source.tokens + earned >= 1.0 && source.sessions < self.sessions_per_source
+            }
+            None => table.sources.len() < self.maximum_sources,
+        }
+    }
+
     /// Counts a session of this source, if it may have another one now. Every success is followed by one [`Self::end`].
     pub(crate) fn begin(&self, address: IpAddr, now: Timestamp) -> bool {
         let limit = f64::from(self.handshakes_per_second);
@@ -116,8 +129,9 @@ mod tests {
     fn one_source_has_its_limit_and_others_are_not_touched() {
         let sources = limited(3, 100);
         let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
+        assert!((0..9).all(|_| sources.may_begin(one, Timestamp::ZERO)), "asking is free");
         assert!((0..3).all(|_| sources.begin(one, Timestamp::ZERO)));
-        assert!(!sources.begin(one, Timestamp::ZERO));
+        assert!(!sources.begin(one, Timestamp::ZERO) && !sources.may_begin(one, Timestamp::ZERO));
         assert!(sources.begin(other, Timestamp::ZERO));
         sources.end(one);
         assert!(sources.begin(one, Timestamp::ZERO));

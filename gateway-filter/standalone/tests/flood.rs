@@ -61,7 +61,7 @@ fn random_datagram(random: &mut Random) -> Vec<u8> {
 fn forged_handshake(random: &mut Random) -> Vec<u8> {
     let (mut bytes, nonce) = (Vec::new(), random.next());
     if random.next().is_multiple_of(2) {
-        Control::Discover { nonce, versions: &[VERSION] }.encode(&mut bytes);
+        Control::Discover { nonce, versions: &[VERSION], noise: &[] }.encode(&mut bytes);
     } else {
         let cookie = random.bytes(16).try_into().unwrap();
         let noise = random.bytes(96);

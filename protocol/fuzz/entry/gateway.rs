@@ -100,7 +100,7 @@ impl World {
     fn begin(gateway: &std::sync::Arc<Gateway>, peer: SocketAddr) -> Self {
         let (now, mut out) = (Timestamp::from_millis(1000), Outbox::new());
         let (mut discover, mut init) = (Vec::new(), Vec::new());
-        Control::Discover { nonce: NONCE, versions: &[VERSION] }.encode(&mut discover);
+        Control::Discover { nonce: NONCE, versions: &[VERSION], noise: &[] }.encode(&mut discover);
         gateway.receive(&discover, peer, now, &mut out);
         let offer = out.datagrams().next().expect("an Offer").to_vec();
         let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else {

@@ -60,6 +60,18 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
+    /// The name in reports and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Version => "version",
+            Self::Disabled => "disabled",
+            Self::Full => "full",
+            Self::Cookie => "cookie",
+            Self::Session => "session",
+            Self::Token => "token",
+        }
+    }
+
     fn from_byte(byte: u8) -> Result<Self, DecodeError> {
         Ok(match byte {
             1 => Self::Version,
@@ -73,6 +85,19 @@ impl RefusalReason {
     }
 }
 
+impl core::fmt::Display for RefusalReason {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str(match self {
+            Self::Version => "it speaks no version of the protocol that this client speaks",
+            Self::Disabled => "it does not assist this route",
+            Self::Full => "it has no room for another session of this client",
+            Self::Cookie => "the proof of this client's address has expired",
+            Self::Session => "it does not know this session (any more)",
+            Self::Token => "it asks for an assist token, and accepts none that it was shown",
+        })
+    }
+}
+
 /// A control datagram as it travels. Sealed ones carry a [`crate::message::Message`] inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control<'a> {
@@ -82,6 +107,9 @@ pub enum Control<'a> {
         nonce: u64,
         /// Versions that the client speaks, best first.
         versions: &'a [u8],
+        /// Noise message 1 of [`VERSION`], when the client brings it along: a gateway that is not busy answers with an InitAck and saves a
+        /// round trip, every other does as without. Empty: none.
+        noise: &'a [u8],
     },
     /// Gateway: yes. Nothing was kept; the cookie lets the client prove its address.
     Offer {
@@ -154,7 +182,14 @@ impl<'a> Control<'a> {
                 }
                 let nonce = reader.u64()?;
                 let count = reader.u8()?;
-                Ok(Self::Discover { nonce, versions: reader.bytes(usize::from(count))? })
+                let versions = reader.bytes(usize::from(count))?;
+                // Only so long a question may have so long an answer. What is behind the versions of another version is padding here.
+                let may_bring_noise = version == VERSION && datagram.len() >= INIT_LENGTH;
+                let noise = match reader.u16() {
+                    Ok(length) if may_bring_noise => reader.bytes(usize::from(length))?,
+                    _ => &[],
+                };
+                Ok(Self::Discover { nonce, versions, noise })
             }
             OFFER => {
                 let message = Self::Offer {
@@ -201,11 +236,15 @@ impl<'a> Control<'a> {
             out.put_u8(VERSION << 4 | kind);
         };
         match *self {
-            Self::Discover { nonce, versions } => {
+            Self::Discover { nonce, versions, noise } => {
                 header(DISCOVER);
                 out.put_u64(nonce);
                 put_short_list(out, versions);
-                out.resize(out.len().max(start + DISCOVER_LENGTH), 0);
+                if !noise.is_empty() {
+                    put_noise(out, noise);
+                }
+                let padded = if noise.is_empty() { DISCOVER_LENGTH } else { INIT_LENGTH };
+                out.resize(out.len().max(start + padded), 0);
             }
             Self::Offer { nonce, version, cookie_time, cookie } => {
                 header(OFFER);
@@ -219,8 +258,7 @@ impl<'a> Control<'a> {
                 out.put_u64(nonce);
                 out.put_u32(cookie_time);
                 out.extend_from_slice(&cookie);
-                out.put_u16(noise.len().min(usize::from(u16::MAX)) as u16);
-                out.extend_from_slice(&noise[..noise.len().min(usize::from(u16::MAX))]);
+                put_noise(out, noise);
                 out.resize(out.len().max(start + INIT_LENGTH), 0);
             }
             Self::InitAck { nonce, noise } => {
@@ -247,6 +285,13 @@ impl<'a> Control<'a> {
 /// The nonce of a refusal of a sealed datagram.
 pub fn session_nonce(session: u32, counter: u32) -> u64 {
     u64::from(session) << 32 | u64::from(counter)
+}
+
+/// The length, then the message.
+fn put_noise(out: &mut Vec<u8>, noise: &[u8]) {
+    let noise = &noise[..noise.len().min(usize::from(u16::MAX))];
+    out.put_u16(noise.len() as u16);
+    out.extend_from_slice(noise);
 }
 
 /// A count byte, then at most 32 bytes: more versions than that would not fit a padded Discover.
@@ -279,7 +324,7 @@ mod tests {
     #[test]
     fn answers_are_never_longer_than_questions() {
         let (mut discover, mut offer, mut refusal) = (Vec::new(), Vec::new(), Vec::new());
-        Control::Discover { nonce: 1, versions: &[1] }.encode(&mut discover);
+        Control::Discover { nonce: 1, versions: &[1], noise: &[] }.encode(&mut discover);
         Control::Offer { nonce: 1, version: 1, cookie_time: 9, cookie: [7; COOKIE_LENGTH] }
             .encode(&mut offer);
         Control::Refusal { nonce: 1, reason: RefusalReason::Version, versions: &[1; 32] }
@@ -290,16 +335,33 @@ mod tests {
     #[test]
     fn unpadded_questions_are_refused() {
         let mut discover = Vec::new();
-        Control::Discover { nonce: 1, versions: &[1] }.encode(&mut discover);
+        Control::Discover { nonce: 1, versions: &[1], noise: &[] }.encode(&mut discover);
         assert_eq!(Control::decode(&discover[..DISCOVER_LENGTH - 1]), Err(DecodeError::Unpadded));
+    }
+
+    #[test]
+    fn noise_counts_only_in_a_discover_that_is_as_long_as_an_init() {
+        let (noise, mut discover) = ([7; 39], Vec::new());
+        Control::Discover { nonce: 1, versions: &[1], noise: &noise }.encode(&mut discover);
+        assert_eq!(discover.len(), INIT_LENGTH);
+        let brings = |datagram: &[u8]| matches!(Control::decode(datagram), Ok(Control::Discover { noise, .. }) if !noise.is_empty());
+        assert!(brings(&discover));
+        assert!(!brings(&discover[..INIT_LENGTH - 1]));
+        // Another version's, of which nothing is known here.
+        discover[4] = 2 << 4 | DISCOVER;
+        assert!(!brings(&discover));
+        discover[4] = VERSION << 4 | DISCOVER;
+        discover[15..17].copy_from_slice(&[1, 0]);
+        assert!(Control::decode(&discover).is_err(), "longer than the datagram");
     }
 
     #[test]
     fn a_discover_of_another_version_is_still_understood() {
         let mut discover = Vec::new();
-        Control::Discover { nonce: 77, versions: &[9, 8] }.encode(&mut discover);
+        let control = Control::Discover { nonce: 77, versions: &[9, 8], noise: &[] };
+        control.encode(&mut discover);
         discover[4] = 9 << 4 | DISCOVER;
-        assert_eq!(Control::decode(&discover), Ok(Control::Discover { nonce: 77, versions: &[9, 8] }));
+        assert_eq!(Control::decode(&discover), Ok(control));
         discover[4] = 9 << 4 | SEALED;
         assert_eq!(Control::decode(&discover), Err(DecodeError::Version(9)));
     }
@@ -320,7 +382,8 @@ mod tests {
         fn round_trip(nonce: u64, time: u32, cookie: [u8; COOKIE_LENGTH], noise in proptest::collection::vec(any::<u8>(), 0..300),
                       session: u32, counter: u32, versions in proptest::collection::vec(any::<u8>(), 0..32)) {
             for control in [
-                Control::Discover { nonce, versions: &versions },
+                Control::Discover { nonce, versions: &versions, noise: &[] },
+                Control::Discover { nonce, versions: &versions, noise: &noise },
                 Control::Offer { nonce, version: 1, cookie_time: time, cookie },
                 Control::Init { nonce, cookie_time: time, cookie, noise: &noise },
                 Control::InitAck { nonce, noise: &noise },

@@ -205,6 +205,11 @@ impl Initiator {
         Self { seed, nonce, wishes, pinned }
     }
 
+    /// Whether [`Self::message`] shows a token, in the clear.
+    pub fn has_token(&self) -> bool {
+        !self.wishes.token.is_empty()
+    }
+
     /// The Noise message to put into the Init, the same each time.
     ///
     /// # Errors

@@ -54,7 +54,9 @@ fn committed_control_datagrams_decode_to_their_fields() {
         let nonce = || u64::from_str_radix(text(vector, "nonce"), 16).expect("hex");
         let name = text(vector, "name");
         match Control::decode(&datagram).expect(name) {
-            Control::Discover { nonce: seen, versions } => {
+            Control::Discover { nonce: seen, versions, noise } => {
+                let brought = vector.get("noise").and_then(Value::as_str).unwrap_or_default();
+                assert_eq!(hex(noise), brought, "{name}");
                 assert_eq!((seen, Value::from(versions)), (nonce(), vector["versions"].clone()), "{name}");
             }
             Control::Offer { nonce: seen, version, cookie_time, cookie } => {

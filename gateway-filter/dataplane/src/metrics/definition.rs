@@ -94,6 +94,7 @@ metrics! {
     AssistancePanics Counter "assistance_panics_total" "Faults in assistance; the flow went on without it.";
     HandshakesOffered Counter "handshakes_total" {result="offered"} "Discovers that were answered with an Offer.";
     HandshakesAccepted Counter "handshakes_total" {result="accepted"} "Inits that were answered with an InitAck, repeated ones included.";
+    HandshakesAcceptedWithoutCookie Counter "handshakes_total" {result="accepted_without_cookie"} "Discovers that were answered with an InitAck: the gateway is not busy, the client proves its address afterwards.";
     HandshakesRefusedVersion Counter "handshakes_total" {result="refused_version"} "Handshakes refused: no version in common.";
     HandshakesRefusedDisabled Counter "handshakes_total" {result="refused_disabled"} "Handshakes refused: the route is not assisted.";
     HandshakesRefusedCookie Counter "handshakes_total" {result="refused_cookie"} "Handshakes refused: the cookie is not valid (any more).";
@@ -119,6 +120,7 @@ pub(crate) const fn handshake(outcome: HandshakeOutcome) -> Metric {
     match outcome {
         HandshakeOutcome::Offered => Metric::HandshakesOffered,
         HandshakeOutcome::Accepted => Metric::HandshakesAccepted,
+        HandshakeOutcome::AcceptedWithoutCookie => Metric::HandshakesAcceptedWithoutCookie,
         HandshakeOutcome::RefusedVersion => Metric::HandshakesRefusedVersion,
         HandshakeOutcome::RefusedDisabled => Metric::HandshakesRefusedDisabled,
         HandshakeOutcome::RefusedCookie => Metric::HandshakesRefusedCookie,

@@ -63,11 +63,15 @@ fn control() -> Value {
     json!([
         {
             "name": "discover", "nonce": hex64(NONCE), "versions": [1],
-            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[1] }),
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[1], noise: &[] }),
+        },
+        {
+            "name": "discover_with_noise", "nonce": hex64(NONCE), "versions": [1], "noise": hex(&noise),
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[1], noise: &noise }),
         },
         {
             "name": "discover_with_three_versions", "nonce": hex64(NONCE), "versions": [9, 2, 1],
-            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[9, 2, 1] }),
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[9, 2, 1], noise: &[] }),
         },
         {
             "name": "offer", "nonce": hex64(NONCE), "version": 1, "cookie_time": 123_456, "cookie": hex(&cookie),
