@@ -4,9 +4,9 @@ use super::download::download;
 use super::error::GetError;
 use super::over_tcp;
 use super::request::Request;
-use packrat_assist_token::{WELL_KNOWN_PATH, from_text};
+use super::token_document::{AssistToken, parse};
+use packrat_assist_token::WELL_KNOWN_PATH;
 use packrat_s2n_quic::ClientConfig;
-use serde::Deserialize;
 use std::io;
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,8 +18,6 @@ const MAXIMUM_DOCUMENT: usize = 16 * 1024;
 const TRANSFER_TIME: Duration = Duration::from_secs(10);
 /// HTTP/3 is asked this much earlier than the others: who speaks it is asked once.
 const HEAD_START: Duration = Duration::from_millis(300);
-/// Longest hold that a token endpoint can ask for.
-const MAXIMUM_HOLD: Duration = Duration::from_secs(10);
 
 /// Where to ask for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,22 +36,7 @@ impl FromStr for TokenSource {
     }
 }
 
-/// What the token endpoint has issued.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AssistToken {
-    token: Vec<u8>,
-    gateway_key: [u8; 32],
-    /// Where the gateway assists: host and UDP port.
-    endpoint: Option<(String, u16)>,
-    maximum_hold: Option<Duration>,
-}
-
 impl AssistToken {
-    /// Where the gateway assists: host and UDP port.
-    pub(crate) fn endpoint(&self) -> Option<&(String, u16)> {
-        self.endpoint.as_ref()
-    }
-
     /// Uses the token, and pins the gateway's key. A hold that the user has set stays.
     pub(crate) fn apply(self, config: &mut ClientConfig, hold_is_set: bool) {
         config.token = self.token;
@@ -65,11 +48,6 @@ impl AssistToken {
             config.hold = hold > Duration::ZERO;
         }
     }
-
-    /// The gateway's static public key.
-    pub(crate) fn gateway_key(&self) -> [u8; 32] {
-        self.gateway_key
-    }
 }
 
 /// Asks for a token, with the certificate authorities of `request`.
@@ -80,7 +58,7 @@ pub(crate) async fn fetch(source: &TokenSource, request: &Request) -> Result<Ass
     let token_request = token_request(source, request)?;
     let url = token_request.url.to_string();
     let host = token_request.server_name();
-    match document(&token_request).await {
+    match ask(&token_request).await {
         Ok(document) => parse(&document, &host).map_err(|reason| GetError::TokenDocument { url, reason }),
         Err(GetError::Write { source, .. }) => {
             Err(GetError::TokenDocument { url, reason: source.to_string() })
@@ -91,7 +69,7 @@ pub(crate) async fn fetch(source: &TokenSource, request: &Request) -> Result<Ass
 }
 
 /// The document over HTTP/3, or over HTTP/2 or 1.1 when that answers first.
-async fn document(request: &Request) -> Result<Vec<u8>, GetError> {
+async fn ask(request: &Request) -> Result<Vec<u8>, GetError> {
     let over_quic = async {
         let mut document = Document::default();
         download(request, &mut document, |_| {}).await.map(|_| document.bytes)
@@ -170,70 +148,14 @@ impl io::Write for Document {
     }
 }
 
-/// Fields that are not known here are for later versions of clients.
-#[derive(Deserialize)]
-struct Fields {
-    version: u64,
-    gateway_key: String,
-    token: String,
-    udp: Option<Endpoint>,
-    #[serde(default)]
-    parameters: Parameters,
-}
-
-#[derive(Deserialize)]
-struct Endpoint {
-    host: Option<String>,
-    port: u16,
-}
-
-#[derive(Deserialize, Default)]
-struct Parameters {
-    maximum_hold_ms: Option<u64>,
-}
-
-/// `asked`: the host that has answered.
-fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String> {
-    let fields: Fields = serde_json::from_slice(document).map_err(|error| error.to_string())?;
-    if fields.version != 1 {
-        return Err(format!("its version is {}, and 1 is the only one known here", fields.version));
-    }
-    let gateway_key = gateway_key(&fields.gateway_key).map_err(|error| format!("gateway_key: {error}"))?;
-    let token = from_text(&fields.token).map_err(|error| format!("token: {error}"))?;
-    let endpoint = fields.udp.map(|udp| {
-        let host = udp.host.unwrap_or_else(|| asked.to_owned());
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
-        (bare.unwrap_or(host), udp.port)
-    });
-    if endpoint.as_ref().is_some_and(|(host, port)| host.is_empty() || *port == 0) {
-        return Err("udp: expected a host that is not empty, and a port from 1 to 65535".to_owned());
-    }
-    let maximum_hold = fields.parameters.maximum_hold_ms.map(Duration::from_millis);
-    let maximum_hold = maximum_hold.map(|hold| hold.min(MAXIMUM_HOLD));
-    Ok(AssistToken { token, gateway_key, endpoint, maximum_hold })
-}
-
-/// Reads a gateway's static public key, 64 hexadecimal digits.
-///
-/// # Errors
-/// It is something else.
-pub(crate) fn gateway_key(text: &str) -> Result<[u8; 32], String> {
-    let wrong = || "expected the gateway's public key, 64 hexadecimal digits".to_owned();
-    let digits: Vec<_> =
-        text.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>().ok_or_else(wrong)?;
-    let bytes: Vec<_> = digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect();
-    if digits.len() % 2 == 0 { bytes.try_into().map_err(|_| wrong()) } else { Err(wrong()) }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::token_document::MAXIMUM_HOLD;
     use super::*;
 
     fn document(more: &str) -> String {
-        format!(
-            r#"{{"version":1,"udp":{{"port":4433}},"gateway_key":"{}","token":"AQID","expires":9,"later":[]{more}}}"#,
-            "0a".repeat(32)
-        )
+        let key = "0a".repeat(32);
+        format!(r#"{{"version":1,"gateway_key":"{key}","token":"AQID","expires":9,"later":[]{more}}}"#)
     }
 
     #[test]
@@ -256,38 +178,6 @@ mod tests {
                 .unwrap();
         assert_eq!(token.maximum_hold, Some(MAXIMUM_HOLD));
         assert_eq!(parse(document("").as_bytes(), "asked").unwrap().maximum_hold, None);
-    }
-
-    #[test]
-    fn the_gateway_is_where_the_document_says() {
-        let endpoint = |udp: &str| {
-            let document = document("").replace(r#""udp":{"port":4433},"#, udp);
-            parse(document.as_bytes(), "asked").map(|token| token.endpoint)
-        };
-        let at = |host: &str, port| Ok(Some((host.to_owned(), port)));
-        assert_eq!(endpoint(r#""udp":{"port":4433},"#), at("asked", 4433));
-        assert_eq!(endpoint(r#""udp":{"port":9,"host":"edge.example","later":1},"#), at("edge.example", 9));
-        assert_eq!(endpoint(r#""udp":{"port":9,"host":"[2001:db8::1]"},"#), at("2001:db8::1", 9));
-        assert_eq!(endpoint(""), Ok(None));
-        for wrong in [r#""udp":{"port":0},"#, r#""udp":{"port":9,"host":""},"#, r#""udp":{"port":70000},"#] {
-            assert!(endpoint(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn wrong_documents_are_refused_with_a_reason() {
-        for (from, to, part) in [
-            (r#""version":1"#, r#""version":2"#, "version is 2"),
-            (r#""version":1,"#, "", "version"),
-            ("0a0a", "0a", "gateway_key"),
-            ("0a0a", "xx0a", "gateway_key"),
-            ("AQID", "AQ+D", "token"),
-            ("AQID", &"A".repeat(400), "token"),
-            ("{", "<html>", "expected value"),
-        ] {
-            let reason = parse(document("").replacen(from, to, 1).as_bytes(), "asked").unwrap_err();
-            assert!(reason.contains(part), "{to}: {reason}");
-        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The command line around [`super::download`].
 
-use super::assist_token::{self, TokenSource, gateway_key};
+use super::assist_token::{self, TokenSource};
 use super::download::hexadecimal;
 use super::error::{EXIT_INTERRUPTED, EXIT_TERMINATED};
 use super::file::PartialFile;
+use super::token_document::gateway_key;
 use super::{GetError, Progress, Report, Request, download, read_certificates, summary};
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -225,11 +226,11 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
 /// Asks for a token and lets the request use it.
 async fn use_token(source: &TokenSource, request: &mut Request, options: &Options) -> Result<(), GetError> {
     let token = assist_token::fetch(source, request).await?;
-    if options.gateway_key.is_some_and(|key| key != token.gateway_key()) {
-        return Err(GetError::OtherGatewayKey { named: hexadecimal(&token.gateway_key()) });
+    if options.gateway_key.is_some_and(|key| key != token.gateway_key) {
+        return Err(GetError::OtherGatewayKey { named: hexadecimal(&token.gateway_key) });
     }
     if request.connect_to.is_none() {
-        request.connect_to = token.endpoint().cloned();
+        request.connect_to.clone_from(&token.endpoint);
     }
     if let Some(assist) = &mut request.assist {
         token.apply(assist, options.maximum_hold.is_some());

@@ -13,6 +13,7 @@ mod over_tcp;
 mod report;
 mod request;
 mod summary;
+mod token_document;
 mod trust;
 
 pub(crate) use download::download;

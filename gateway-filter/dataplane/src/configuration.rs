@@ -354,8 +354,10 @@ const fn default_repair_budget() -> f64 {
 const fn default_residual_loss_target() -> f64 {
     1e-5
 }
+/// Seconds without a datagram in either direction after which a session ends, unless a route says otherwise.
+const IDLE_TIMEOUT_SECONDS: u64 = 120;
 const fn default_idle_timeout() -> u64 {
-    120
+    IDLE_TIMEOUT_SECONDS
 }
 const fn default_maximum_sessions() -> u64 {
     100_000

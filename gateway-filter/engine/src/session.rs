@@ -432,10 +432,11 @@ impl Session {
                 self.history.release_settled();
                 // Holes that are not missing here are not worth waiting for; the client is told which.
                 let in_vain = usize::from(eack.holes) > self.missing.len();
-                let news = in_vain
-                    && self.settled().is_some_and(|settled| self.told.replace(settled) != Some(settled));
+                let settled = if in_vain || eack.echo { self.settled() } else { None };
+                let news =
+                    in_vain && settled.is_some_and(|settled| self.told.replace(settled) != Some(settled));
                 if eack.echo || news {
-                    self.report(counter, None, counters, out);
+                    self.report(counter, None, settled, counters, out);
                 }
             }
             None => self.on_failed_decode(counter, eack, now, counters, out),
@@ -764,7 +765,10 @@ impl Session {
         self.failures += u32::from(longer.is_none());
         let wanted = longer.unwrap_or(eack.encoding);
         match Some(wanted).filter(|_| self.failures < FAILURES_BEFORE_RESET) {
-            Some(wanted) => self.report(counter, Some(wanted), counters, out),
+            Some(wanted) => {
+                let settled = self.settled();
+                self.report(counter, Some(wanted), settled, counters, out);
+            }
             None => {
                 let (epoch, reason) = (self.epoch.wrapping_add(1), ResetReason::DecodeFailed);
                 counters.resets_gateway += 1;
@@ -793,7 +797,14 @@ impl Session {
         out.event(Event::Reset { session: self.name(), side: Side::Client, reason, epoch });
     }
 
-    fn report(&mut self, echo: u32, wanted: Option<Encoding>, counters: &mut FlowCounters, out: &mut Outbox) {
+    fn report(
+        &mut self,
+        echo: u32,
+        wanted: Option<Encoding>,
+        settled: Option<Identifier>,
+        counters: &mut FlowCounters,
+        out: &mut Outbox,
+    ) {
         counters.reports_sent += 1;
         let report = Report {
             epoch: self.epoch,
@@ -801,7 +812,7 @@ impl Session {
             // Reports are sent while the eACK is processed.
             echo_age: Duration::ZERO,
             missing: u16::try_from(self.missing.len()).unwrap_or(u16::MAX),
-            settled: self.settled(),
+            settled,
             wanted,
             round_trip: self.path.round_trip().unwrap_or_default(),
             loss: (self.path.loss() * 65536.0).min(65535.0) as u16,

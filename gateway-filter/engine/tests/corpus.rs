@@ -1,19 +1,22 @@
-//! The fuzz target's corpus through the same entry function, so that every test run covers it.
+//! The fuzz targets' corpora through the same entry functions, so that every test run covers them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
+#[path = "../../../protocol/fuzz/entry/corpus.rs"]
+mod corpus;
 #[path = "../../../protocol/fuzz/entry/gateway.rs"]
 mod gateway;
-
-use std::path::Path;
+#[path = "../../../protocol/fuzz/entry/meeting.rs"]
+mod meeting;
 
 #[test]
-fn every_input_of_the_corpus_is_survived() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../protocol/fuzz/corpus/gateway");
-    let mut inputs = 0;
-    for file in std::fs::read_dir(&folder).unwrap() {
-        gateway::gateway(&std::fs::read(file.unwrap().path()).unwrap());
-        inputs += 1;
-    }
-    assert!(inputs >= 3, "only {inputs} inputs in {}", folder.display());
+fn a_gateway_and_a_client_that_says_anything() {
+    let expected = ["rubbish_datagram", "goodbye", "sealed_forged", "one_lost"];
+    corpus::run("gateway", &expected, gateway::gateway);
+}
+
+#[test]
+fn a_client_and_a_gateway_over_a_hostile_path() {
+    let expected = ["empty", "first_answer_lost", "everything_twice", "bent"];
+    corpus::run("meeting", &expected, meeting::meeting);
 }

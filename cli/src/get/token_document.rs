@@ -1,0 +1,135 @@
+//! The document of a token endpoint, as bytes that somebody has sent.
+
+use packrat_assist_token::from_text;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// Longest hold that a token endpoint can ask for.
+pub(crate) const MAXIMUM_HOLD: Duration = Duration::from_secs(10);
+
+/// What the token endpoint has issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AssistToken {
+    pub(crate) token: Vec<u8>,
+    /// The gateway's static public key.
+    pub(crate) gateway_key: [u8; 32],
+    /// Where the gateway assists: host and UDP port.
+    pub(crate) endpoint: Option<(String, u16)>,
+    pub(crate) maximum_hold: Option<Duration>,
+}
+
+/// Fields that are not known here are for later versions of clients.
+#[derive(Deserialize)]
+struct Fields {
+    version: u64,
+    gateway_key: String,
+    token: String,
+    udp: Option<Endpoint>,
+    #[serde(default)]
+    parameters: Parameters,
+}
+
+#[derive(Deserialize)]
+struct Endpoint {
+    host: Option<String>,
+    port: u16,
+}
+
+#[derive(Deserialize, Default)]
+struct Parameters {
+    maximum_hold_ms: Option<u64>,
+}
+
+/// Reads a document. `asked`: the host that has answered.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub(crate) fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String> {
+    let fields: Fields = serde_json::from_slice(document).map_err(|error| error.to_string())?;
+    if fields.version != 1 {
+        return Err(format!("its version is {}, and 1 is the only one known here", fields.version));
+    }
+    let gateway_key = gateway_key(&fields.gateway_key).map_err(|error| format!("gateway_key: {error}"))?;
+    let token = from_text(&fields.token).map_err(|error| format!("token: {error}"))?;
+    let endpoint = fields.udp.map(|udp| {
+        let host = udp.host.unwrap_or_else(|| asked.to_owned());
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
+        (bare.unwrap_or(host), udp.port)
+    });
+    if endpoint.as_ref().is_some_and(|(host, port)| host.is_empty() || *port == 0) {
+        return Err("udp: expected a host that is not empty, and a port from 1 to 65535".to_owned());
+    }
+    let maximum_hold = fields.parameters.maximum_hold_ms.map(Duration::from_millis);
+    let maximum_hold = maximum_hold.map(|hold| hold.min(MAXIMUM_HOLD));
+    Ok(AssistToken { token, gateway_key, endpoint, maximum_hold })
+}
+
+/// Reads a gateway's static public key, 64 hexadecimal digits.
+///
+/// # Errors
+/// It is something else.
+pub(crate) fn gateway_key(text: &str) -> Result<[u8; 32], String> {
+    let wrong = || "expected the gateway's public key, 64 hexadecimal digits".to_owned();
+    let digits: Vec<_> =
+        text.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>().ok_or_else(wrong)?;
+    let bytes: Vec<_> = digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect();
+    if digits.len() % 2 == 0 { bytes.try_into().map_err(|_| wrong()) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+#[path = "../../../protocol/fuzz/entry/corpus.rs"]
+#[allow(clippy::expect_used)]
+mod corpus;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(more: &str) -> String {
+        format!(
+            r#"{{"version":1,"udp":{{"port":4433}},"gateway_key":"{}","token":"AQID","expires":9,"later":[]{more}}}"#,
+            "0a".repeat(32)
+        )
+    }
+
+    #[test]
+    fn the_gateway_is_where_the_document_says() {
+        let endpoint = |udp: &str| {
+            let document = document("").replace(r#""udp":{"port":4433},"#, udp);
+            parse(document.as_bytes(), "asked").map(|token| token.endpoint)
+        };
+        let at = |host: &str, port| Ok(Some((host.to_owned(), port)));
+        assert_eq!(endpoint(r#""udp":{"port":4433},"#), at("asked", 4433));
+        assert_eq!(endpoint(r#""udp":{"port":9,"host":"edge.example","later":1},"#), at("edge.example", 9));
+        assert_eq!(endpoint(r#""udp":{"port":9,"host":"[2001:db8::1]"},"#), at("2001:db8::1", 9));
+        assert_eq!(endpoint(""), Ok(None));
+        for wrong in [r#""udp":{"port":0},"#, r#""udp":{"port":9,"host":""},"#, r#""udp":{"port":70000},"#] {
+            assert!(endpoint(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn wrong_documents_are_refused_with_a_reason() {
+        for (from, to, part) in [
+            (r#""version":1"#, r#""version":2"#, "version is 2"),
+            (r#""version":1,"#, "", "version"),
+            ("0a0a", "0a", "gateway_key"),
+            ("0a0a", "xx0a", "gateway_key"),
+            ("AQID", "AQ+D", "token"),
+            ("AQID", &"A".repeat(400), "token"),
+            ("{", "<html>", "expected value"),
+        ] {
+            let reason = parse(document("").replacen(from, to, 1).as_bytes(), "asked").unwrap_err();
+            assert!(reason.contains(part), "{to}: {reason}");
+        }
+    }
+
+    #[test]
+    fn the_fuzz_targets_corpus_is_survived() {
+        corpus::run("token_document", &["empty", "document", "deep", "port_too_large"], |data| {
+            if let Ok(token) = parse(data, "asked") {
+                assert!(token.endpoint.is_none_or(|(host, port)| !host.is_empty() && port > 0));
+            }
+        });
+    }
+}
