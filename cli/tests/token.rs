@@ -14,7 +14,7 @@ use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
 use serde_json::{Value, json};
 use server::{Server, file};
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -241,10 +241,32 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     let (assist, summary) = download(&[]);
     assert!(gateway.metric("packrat_handshakes_total{result=\"refused_token_missing\"}") > 0);
     assert_eq!((&assist["gateway"], &assist["state"]), (&json!(false), &json!("refused")), "{summary}");
-    assert!(summary.contains("--assist-token-from"), "{summary}");
+    assert_eq!(assist["refusal"], "token");
+    assert!(
+        summary.contains("asks for an assist token") && summary.contains("--assist-token-from"),
+        "{summary}"
+    );
+
+    // The URL is the server's own; the document says where the gateway is. The certificate is still the server's.
+    let begun = gateway.metric("packrat_sessions_begun_total");
+    let arguments = ["--json", "-o", "file", "--assist-token-from", &endpoint];
+    let output = get(folder.path(), &server.url("/file"), &authorities, &arguments);
+    assert!(output.status.success(), "{}", errors(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["assist"]["gateway"], &report["assist"]["gateway_pinned"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(report["remote"], gateway.address.to_string());
+    assert_eq!(gateway.metric("packrat_sessions_begun_total"), begun + 1);
+    let elsewhere = server.url("/file").replace("localhost", "127.0.0.1");
+    let output = get(folder.path(), &elsewhere, &authorities, &["--assist-token-from", &endpoint]);
+    assert_eq!(output.status.code(), Some(60), "the name is not verified: {}", errors(&output));
 
     // Without a gateway on the path the token is of no use, and of no harm.
-    let output = get(folder.path(), &server.url("/file"), &authorities, &["--assist-token-from", &endpoint]);
+    let direct = server.address.to_string();
+    let arguments = ["--assist-token-from", &endpoint, "--connect-to", &direct];
+    let output = get(folder.path(), &server.url("/file"), &authorities, &arguments);
     assert!(
         output.status.success() && errors(&output).contains("no gateway on the path"),
         "{}",
@@ -276,6 +298,60 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     let output = get(folder.path(), &url, &authorities, &["--assist-token-from", &issuer.url("/other")]);
     assert_eq!(output.status.code(), Some(8), "{}", errors(&output));
     assert!(errors(&output).contains("not that of a token endpoint"), "{}", errors(&output));
+}
+
+/// A token endpoint that has no HTTP/3: a relay of its TCP port alone.
+struct TcpOnly(SocketAddr);
+
+impl TcpOnly {
+    fn before(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                let halves = [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
+                for (mut from, mut to) in halves {
+                    std::thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(std::net::Shutdown::Write);
+                    });
+                }
+            }
+        });
+        Self(address)
+    }
+}
+
+#[test]
+fn a_token_endpoint_without_http3_is_asked_over_tcp() {
+    let Some(parts) = Parts::find() else { return };
+    let server = Server::start(&["localhost"], false);
+    let gateway = Gateway::start(&server, "required");
+    let public = gateway.route.public_key().unwrap();
+    let more = json!({ "rate": { "per_minute": 1, "burst": 1 } });
+    let issuer = Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &more)));
+    let folder = tempfile::tempdir().unwrap();
+    let authorities = folder.path().join("authorities.pem");
+    let both = [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
+    fs::write(&authorities, both.concat()).unwrap();
+    let relay = TcpOnly::before(issuer.port);
+    let endpoint = |host: &str| format!("https://{host}:{}{PATH}", relay.0.port());
+    let ask = |endpoint: &str| {
+        let arguments = ["--json", "-o", "file", "--assist-token-from", endpoint];
+        get(folder.path(), &server.url("/file"), &authorities, &arguments)
+    };
+    // The name is verified here, too.
+    let output = ask(&endpoint("127.0.0.1"));
+    assert_eq!(output.status.code(), Some(60), "{}", errors(&output));
+    let output = ask(&endpoint("localhost"));
+    assert!(output.status.success(), "{}", errors(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["assist"]["gateway"], true, "{report:#}");
+    // What HTTP answers is passed on: it was the only token of this minute.
+    let output = ask(&endpoint("localhost"));
+    assert_eq!(output.status.code(), Some(22), "{}", errors(&output));
+    assert!(errors(&output).contains("429"), "{}", errors(&output));
 }
 
 #[test]

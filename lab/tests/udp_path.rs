@@ -189,3 +189,18 @@ fn a_rebinding_gives_every_client_another_port_and_closes_the_old_one() {
     assert!(client.recv(&mut buffer).is_err());
     assert_eq!(path.report().clients, 2);
 }
+
+#[test]
+#[cfg(target_os = "linux")] // elsewhere the loopback interface has one address
+fn a_client_that_roams_has_another_address() {
+    let (client, server) = (socket(), socket());
+    let path = UdpPath::start(config(&server)).unwrap();
+    let before = introduce(&client, &path, &server);
+    path.roam();
+    let after = introduce(&client, &path, &server);
+    assert_ne!(before.ip(), after.ip());
+    server.send_to(b"hello", after).unwrap();
+    let mut buffer = [0; 100];
+    let length = client.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"hello");
+}

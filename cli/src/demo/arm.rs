@@ -29,6 +29,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 const METRICS_SETTLE: Duration = Duration::from_millis(1200);
 /// No download may take longer: a stalled one would never end by itself.
 const LONGEST: Duration = Duration::from_secs(600);
+/// Longer than any demo.
+const NEVER: Duration = Duration::from_secs(86_400);
 
 /// What all arms share.
 #[derive(Debug)]
@@ -54,21 +56,22 @@ impl Stage<'_> {
         fs::create_dir_all(&work).map_err(|error| DemoError::write(&work, error))?;
         let network = match name {
             ArmName::Lossless => self.network.without_loss(),
-            ArmName::EndToEnd | ArmName::Packrat => self.network,
+            ArmName::EndToEnd | ArmName::Packrat | ArmName::PackratMoved => self.network,
         };
         let mut scene = Scene::build(self, network, &work).await?;
         let patience = match name {
             ArmName::EndToEnd => Duration::from_secs(self.options.patience),
-            ArmName::Lossless | ArmName::Packrat => LONGEST,
+            ArmName::Lossless | ArmName::Packrat | ArmName::PackratMoved => LONGEST,
         };
         let download = Download {
             server: scene.last_mile.address(),
             file: FILE,
             authority: &self.certificate.authority,
-            assist: name == ArmName::Packrat,
+            assist: name.is_assisted(),
             patience,
         };
-        let (downloaded, cache_high_water) = scene.watch(download.run(progress)).await?;
+        let move_after = self.options.rebind_after.filter(|_| name == ArmName::PackratMoved);
+        let (downloaded, cache_high_water) = scene.watch(download.run(progress), move_after).await?;
         let finished = scene.finish(network.round_trip()).await?;
         Ok(self.report(name, &downloaded, cache_high_water, &finished))
     }
@@ -99,6 +102,7 @@ impl Stage<'_> {
             spurious: lost.map(|lost| lost.count_within(&downloaded.received_packet_numbers)),
             // The client hears of the gateway's totals in reports, which may come before the last event; the metrics are
             // flushed by a timer.
+            paths_moved: metrics.get("paths_moved_total"),
             resets: metrics.sum_of("resets_").max(assist.gateway.resets.into()),
             cache_high_water_bytes: cache_high_water.max(assist.gateway.cache_high_water.into()),
             eack_bytes: assist.eack_bytes,
@@ -153,17 +157,24 @@ impl Scene {
         Ok(Self { last_mile, gateway, far, server })
     }
 
-    /// Waits for the download; meanwhile looks after the processes, and at how full the gateway's cache is.
+    /// Waits for the download, gives the client another address and port `move_after` its beginning; meanwhile looks after the processes, and at how full the gateway's cache is.
     async fn watch(
         &mut self,
         downloading: impl Future<Output = Result<Report, DemoError>>,
+        move_after: Option<Duration>,
     ) -> Result<(Report, u64), DemoError> {
         let mut downloading = std::pin::pin!(downloading);
         let mut ticks = tokio::time::interval(SAMPLE_EVERY);
         let mut high_water = 0;
+        let mut departure = std::pin::pin!(tokio::time::sleep(move_after.unwrap_or(NEVER)));
+        let mut has_moved = false;
         loop {
             tokio::select! {
                 downloaded = &mut downloading => return Ok((downloaded?, high_water)),
+                () = &mut departure, if !has_moved => {
+                    has_moved = true;
+                    self.last_mile.roam();
+                }
                 _ = ticks.tick() => {
                     self.server.check()?;
                     self.gateway.check()?;

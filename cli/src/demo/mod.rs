@@ -108,9 +108,11 @@ async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
         loss: network.loss(),
         gateway: options.gateway,
         server: options.server,
+        rebind_after_seconds: options.rebind_after.map(|after| after.as_secs_f64()),
+        moved_to_unmoved: None,
         arms: Vec::new(),
     };
-    for name in options::ArmName::ALL.into_iter().filter(|name| options.arms.contains(name)) {
+    for name in options.arms_to_run() {
         let bar = screen::progress_bar(name, payload.size);
         let arm = stage.run(name, |bytes| bar.set_position(bytes)).await;
         bar.finish_and_clear();
@@ -120,6 +122,7 @@ async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
         }
         report.arms.push(arm);
     }
+    report.compare();
     print!("{}", screen::summary(&report));
     if let Some(file) = &options.json {
         write_json(file, &report)?;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -36,8 +37,11 @@ pub(crate) struct Options {
     /// Decides the data and what the last mile loses
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// One more download, like the one with Packrat, of a client whose address and port change after so many seconds (packrat-moved)
+    #[arg(long, value_name = "SECONDS", value_parser = moment)]
+    pub(crate) rebind_after: Option<Duration>,
     /// Which downloads to run
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ArmName::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ArmName::DEFAULT)]
     pub(crate) arms: Vec<ArmName>,
     /// Write the results as JSON to this file
     #[arg(long, value_name = "FILE")]
@@ -51,6 +55,17 @@ pub(crate) struct Options {
     /// Where `make demo` installed Envoy and the web servers
     #[arg(long, value_name = "FOLDER", default_value = ".packrat")]
     pub(crate) parts: PathBuf,
+}
+
+impl Options {
+    /// The downloads, in the order in which they run.
+    pub(crate) fn arms_to_run(&self) -> Vec<ArmName> {
+        let mut arms: Vec<_> = ArmName::DEFAULT.into_iter().filter(|name| self.arms.contains(name)).collect();
+        if self.rebind_after.is_some() {
+            arms.push(ArmName::PackratMoved);
+        }
+        arms
+    }
 }
 
 /// Who runs the gateway's data plane.
@@ -113,11 +128,18 @@ pub(crate) enum ArmName {
     EndToEnd,
     /// Loss, with assistance
     Packrat,
+    /// The same, and the client's address and port change (with --rebind-after)
+    PackratMoved,
 }
 
 impl ArmName {
-    /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 3] = [Self::Lossless, Self::EndToEnd, Self::Packrat];
+    /// Those that run unless the user chooses, in this order.
+    pub(crate) const DEFAULT: [Self; 3] = [Self::Lossless, Self::EndToEnd, Self::Packrat];
+
+    /// Whether the client looks for a gateway.
+    pub(crate) fn is_assisted(self) -> bool {
+        matches!(self, Self::Packrat | Self::PackratMoved)
+    }
 }
 
 macro_rules! displayed_as_on_the_command_line {
@@ -164,6 +186,13 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=0.9).contains(&share) => Ok(share),
         _ => Err("give a share from 0 to 0.9, for example 0.04 for 4 %".to_owned()),
+    }
+}
+
+fn moment(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>().map(Duration::try_from_secs_f64) {
+        Ok(Ok(moment)) if moment <= Duration::from_secs(600) => Ok(moment),
+        _ => Err("give a number of seconds up to 600, for example 1.5".to_owned()),
     }
 }
 

@@ -17,6 +17,10 @@ pub(crate) struct DemoReport {
     pub(crate) gateway: GatewayKind,
     /// Who sent.
     pub(crate) server: ServerKind,
+    /// When the client of the download `packrat-moved` got another address, if there was one.
+    pub(crate) rebind_after_seconds: Option<f64>,
+    /// Its goodput as a share of that of the same download without a change.
+    pub(crate) moved_to_unmoved: Option<f64>,
     /// The downloads, in the order in which they ran.
     pub(crate) arms: Vec<ArmReport>,
 }
@@ -40,6 +44,8 @@ pub(crate) struct ArmReport {
     pub(crate) repairs_late: u64,
     /// Packets that the server declared lost although they arrived; `null` without a qlog of the server.
     pub(crate) spurious: Option<u64>,
+    /// Times that the gateway moved the session to another address of its client.
+    pub(crate) paths_moved: u64,
     /// Resets of the set reconciliation, of either side.
     pub(crate) resets: u64,
     /// Most bytes that the gateway's cache held.
@@ -118,9 +124,21 @@ impl From<AssistanceStats> for AssistanceReport {
     }
 }
 
+impl DemoReport {
+    /// Works out what two downloads have to be compared for.
+    pub(crate) fn compare(&mut self) {
+        let goodput = |name| self.arms.iter().find(|arm| arm.name == name).map(|arm| arm.goodput_mbps);
+        self.moved_to_unmoved = match (goodput(ArmName::PackratMoved), goodput(ArmName::Packrat)) {
+            (Some(moved), Some(unmoved)) if unmoved > 0.0 => Some(moved / unmoved),
+            _ => None,
+        };
+    }
+}
+
 impl ArmReport {
-    /// Whether the arm showed what it was to show.
+    /// Whether the arm showed what it was to show. A client that was to move must have moved before the download was over.
     pub(crate) fn succeeded(&self) -> bool {
-        self.sha256_ok && (self.complete || self.name == ArmName::EndToEnd)
+        let has_moved = self.name != ArmName::PackratMoved || self.paths_moved > 0;
+        self.sha256_ok && has_moved && (self.complete || self.name == ArmName::EndToEnd)
     }
 }

@@ -17,7 +17,7 @@ const COLUMN: usize = 14;
 pub(crate) fn progress_bar(name: ArmName, size: u64) -> ProgressBar {
     let bar = ProgressBar::new(size);
     let template =
-        "{prefix:>11} [{bar:40}] {decimal_bytes:>10}/{decimal_total_bytes} {decimal_bytes_per_sec} {elapsed}";
+        "{prefix:>13} [{bar:40}] {decimal_bytes:>10}/{decimal_total_bytes} {decimal_bytes_per_sec} {elapsed}";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
@@ -33,7 +33,7 @@ pub(crate) fn arm_line(arm: &ArmReport) -> String {
         (false, true) => format!("stopped after {:.0} s; what arrived is right", arm.seconds),
         (_, false) => "SHA256 WRONG".to_owned(),
     };
-    format!("{:>11}: {:6.2} Mbit/s in {:.1} s, {ending}", arm.name, arm.goodput_mbps, arm.seconds)
+    format!("{:>13}: {:6.2} Mbit/s in {:.1} s, {ending}", arm.name, arm.goodput_mbps, arm.seconds)
 }
 
 /// The table and the bar chart.
@@ -48,6 +48,14 @@ pub(crate) fn summary(report: &DemoReport) -> String {
     text += &table(&report.arms);
     text += "\n";
     text += &chart(&report.arms);
+    if let (Some(ratio), Some(after)) = (report.moved_to_unmoved, report.rebind_after_seconds) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "\nWith another address after {after:.1} s: {:.1} % of the goodput without",
+            ratio * 100.0
+        );
+    }
     text
 }
 
@@ -71,6 +79,7 @@ fn table(arms: &[ArmReport]) -> String {
     row("  of them too late", &|arm| arm.repairs_late.to_string());
     row("declared lost by the server", &|arm| known(arm.declared_lost));
     row("  of them spuriously", &|arm| known(arm.spurious));
+    row("moved to another address", &|arm| arm.paths_moved.to_string());
     row("Resets", &|arm| arm.resets.to_string());
     row("cache high-water mark, bytes", &|arm| arm.cache_high_water_bytes.to_string());
     row("eACK bytes", &|arm| arm.eack_bytes.to_string());
@@ -83,7 +92,7 @@ fn chart(arms: &[ArmReport]) -> String {
     for arm in arms {
         let eighths =
             if most > 0.0 { (arm.goodput_mbps / most * (BAR * 8) as f64).round() as usize } else { 0 };
-        let _ = writeln!(text, "{:>11} {} {:.2} Mbit/s", arm.name, bar(eighths), arm.goodput_mbps);
+        let _ = writeln!(text, "{:>13} {} {:.2} Mbit/s", arm.name, bar(eighths), arm.goodput_mbps);
     }
     text
 }

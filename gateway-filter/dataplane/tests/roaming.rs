@@ -129,6 +129,7 @@ fn a_session_opened_by_stray_datagrams_ends_when_their_client_turns_out_to_have_
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let (mut client, upstream) = connect(gateway.listen, &server);
+    let message = withheld_message(&mut client, &server, upstream, 0);
     move_to("127.0.0.1:0", &mut client, &gateway);
     client.socket.send(&acknowledgement(1)).unwrap();
     // Nobody claims it in time.
@@ -137,8 +138,7 @@ fn a_session_opened_by_stray_datagrams_ends_when_their_client_turns_out_to_have_
     assert_ne!(elsewhere, upstream);
     assert_eq!(gateway.metric("datagrams_waited_in_vain_total"), 1);
     assert_eq!(gateway.metric("sessions"), 2);
-    // The echo that it misses makes the client speak.
-    server.send_to(&encrypted(0), upstream).unwrap();
+    client.socket.send(&message).unwrap();
     wait_until_moved(&mut client, &gateway, 1);
     gateway.wait_for("the end of the stray session", |gateway| gateway.metric("sessions") == 1);
     client.socket.send(&acknowledgement(2)).unwrap();

@@ -9,6 +9,8 @@ mod gateway;
 #[path = "../../../protocol/fuzz/entry/meeting.rs"]
 mod meeting;
 
+use proptest::prelude::*;
+
 #[test]
 fn a_gateway_and_a_client_that_says_anything() {
     let expected = ["rubbish_datagram", "goodbye", "sealed_forged", "one_lost"];
@@ -19,4 +21,13 @@ fn a_gateway_and_a_client_that_says_anything() {
 fn a_client_and_a_gateway_over_a_hostile_path() {
     let expected = ["empty", "first_answer_lost", "everything_twice", "bent"];
     corpus::run("meeting", &expected, meeting::meeting);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn whatever_the_path_does_client_and_gateway_come_together(steps in proptest::collection::vec(any::<u8>(), 0..300)) {
+        meeting::meeting(&steps);
+    }
 }

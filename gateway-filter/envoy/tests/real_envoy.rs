@@ -9,9 +9,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use envoy::{Envoy, PATIENCE, find_envoy, free_address, listener, validates};
+use packrat_assist_token::{Claims, Key, RouteHash};
+use packrat_client::{ClientConfig, RefusalReason};
 
 /// A server that sends every datagram back, with the port that it came from in front.
 struct EchoServer {
@@ -297,4 +299,67 @@ fn a_drain_of_envoy_says_goodbye_at_once_and_forwarding_goes_on() {
     assert_eq!(ask(&plain, b"after"), port);
     envoy.wait_until("the metrics", |envoy| envoy.metric("packrat_sessions_assisted", "web") == Some(0));
     assert!(envoy.log().contains("\"event\":\"draining\""), "{}", envoy.log());
+}
+
+#[test]
+fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
+    let Some(program) = find_envoy() else { return };
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let endpoint = server.local_addr().unwrap();
+    let address = free_address("127.0.0.1");
+    let key = |id: u8| format!("{id}:{}", format!("{id:02x}").repeat(32));
+    let route = |keys: &[u8]| {
+        let keys: Vec<_> = keys.iter().map(|id| format!("\"{}\"", key(*id))).collect();
+        let tokens = format!("tokens: required, token_keys: [{}]", keys.join(", "));
+        listener(
+            "web",
+            address,
+            &format!("{{ route: web, gateway: edge, endpoints: [\"{endpoint}\"], {tokens} }}"),
+        )
+    };
+    let mut envoy = Envoy::start(&program, 2, &[route(&[2])]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let token = |id: u8, expires: u64, route: &str| {
+        let claims = Claims { expires, route: RouteHash::of(route), binding: None, nonce: 1 };
+        Key::from_text(&key(id)).unwrap().issue(&claims)
+    };
+    let config = |token: Vec<u8>| ClientConfig { token, ..ClientConfig::default() };
+    let good = token(2, now + 300, "web");
+
+    let (mut client, upstream) = assisted::connect_with(address, &server, config(good.clone()));
+    assisted::transfer(&mut client, &server, upstream, 0..200);
+    for (token, counter) in [
+        (Vec::new(), "missing"),
+        (token(2, now - 10, "web"), "expired"),
+        (token(3, now + 300, "web"), "forged"),
+        (token(2, now + 300, "video"), "elsewhere"),
+    ] {
+        let mut refused = assisted::Client::with(address, config(token));
+        assert_eq!(refused.wait_for_refusal(), RefusalReason::Token, "{counter}");
+        refused.socket.send(b"plain").unwrap();
+        let mut buffer = [0; 100];
+        let (length, from) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"plain");
+        server.send_to(b"answer", from).unwrap();
+        refused
+            .turn_until("the answer", |_, received| received.is_some_and(|datagram| datagram == b"answer"));
+        let metric = format!("packrat_handshakes_refused_token_{counter}_total");
+        envoy.wait_until(&metric, |envoy| envoy.metric(&metric, "web") > Some(0));
+    }
+    envoy.wait_until("the repairs", |envoy| envoy.metric("packrat_repairs_total", "web") >= Some(10));
+    assert_eq!(envoy.metric("packrat_sessions_begun_total", "web"), Some(1));
+
+    // Another key, then the old one is gone: the session goes on, and who comes later needs a token of the new key.
+    assert!(envoy.update(&[route(&[3, 2])]));
+    drop(assisted::connect_with(address, &server, config(good.clone())));
+    assert!(envoy.update(&[route(&[3])]));
+    let mut late = assisted::Client::with(address, config(good));
+    assert_eq!(late.wait_for_refusal(), RefusalReason::Token);
+    drop(assisted::connect_with(address, &server, config(token(3, now + 300, "web"))));
+    let before = envoy.metric("packrat_repairs_total", "web").unwrap();
+    assisted::transfer(&mut client, &server, upstream, 1000..1200);
+    envoy.wait_until("repairs after the rotation", |envoy| {
+        envoy.metric("packrat_repairs_total", "web") >= Some(before + 10)
+    });
 }

@@ -57,11 +57,16 @@ fn random_datagram(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Handshakes of clients that do not receive at their address: cookies are guessed, questions are asked in vain.
+/// Handshakes of clients that do not receive at their address: cookies are guessed, questions are asked in vain, and half of those bring a
+/// Noise message along, which makes the gateway derive keys as long as it is not busy.
 fn forged_handshake(random: &mut Random) -> Vec<u8> {
     let (mut bytes, nonce) = (Vec::new(), random.next());
-    if random.next().is_multiple_of(2) {
-        Control::Discover { nonce, versions: &[VERSION], noise: &[] }.encode(&mut bytes);
+    let kind = random.next() % 4;
+    if kind < 2 {
+        // An ephemeral key, and wishes that can be met.
+        let noise = [&random.bytes(32)[..], &[1, 191, 129, 0, 1, 0, 0, 0]].concat();
+        let noise = if kind == 0 { &[][..] } else { &noise };
+        Control::Discover { nonce, versions: &[VERSION], noise }.encode(&mut bytes);
     } else {
         let cookie = random.bytes(16).try_into().unwrap();
         let noise = random.bytes(96);

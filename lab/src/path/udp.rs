@@ -23,6 +23,8 @@ const LARGEST_DATAGRAM: usize = 65_507;
 const SOCKET_BUFFER: usize = 8 * 1024 * 1024;
 /// How often a receiving thread looks whether it should stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
+/// Hosts of 127.0.0.0/8 that clients appear from, one after the other.
+const HOSTS: u64 = 200;
 /// Clients that one path serves, those before a rebinding included; each costs a socket and a thread.
 const MOST_CLIENTS: usize = 256;
 
@@ -83,7 +85,8 @@ pub struct PathReport {
 ///
 /// Clients send to [`address`](Self::address). For each client address the path opens a socket towards the server, as a
 /// NAT does, so that the server sees one address per client. All clients share the two links. Dropping the path stops
-/// its threads and closes its sockets. [`rebind`](Self::rebind) lets the NAT forget its mappings.
+/// its threads and closes its sockets. [`rebind`](Self::rebind) lets the NAT forget its mappings, [`roam`](Self::roam) takes the clients
+/// to another network.
 pub struct UdpPath {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -103,6 +106,8 @@ struct Shared {
     stopped: AtomicBool,
     /// How often the NAT has forgotten its mappings; a client's socket belongs to one of these times.
     mappings: AtomicU64,
+    /// How often the clients have gone to another network.
+    journeys: AtomicU64,
     clients: Mutex<Clients>,
     capture: Mutex<Option<BufWriter<File>>>,
 }
@@ -134,6 +139,7 @@ impl UdpPath {
             refused: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             mappings: AtomicU64::new(0),
+            journeys: AtomicU64::new(0),
             clients: Mutex::default(),
             capture: Mutex::default(),
         });
@@ -154,6 +160,13 @@ impl UdpPath {
     /// sends to the old one is lost. What is on its way to the clients arrives.
     pub fn rebind(&self) {
         self.shared.mappings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Like [`rebind`](Self::rebind), and the clients' address is another one, too: the next of 127.0.0.1, 127.0.0.2 and so on. Where there
+    /// is only one (IPv6, other systems than Linux) the address stays.
+    pub fn roam(&self) {
+        self.shared.journeys.fetch_add(1, Ordering::Relaxed);
+        self.rebind();
     }
 
     /// Writes every datagram from the server to `file` from now on, whatever becomes of it: its length in four bytes, big end first, then
@@ -238,7 +251,9 @@ impl Shared {
         if self.clients().ports.len() >= MOST_CLIENTS {
             return Err(io::Error::other("this path serves no more clients"));
         }
-        let upstream = Arc::new(loopback_socket(self.server)?);
+        let journeys = self.journeys.load(Ordering::Relaxed);
+        let abroad = (journeys > 0).then(|| loopback_socket_of(self.server, journeys)).and_then(Result::ok);
+        let upstream = Arc::new(abroad.map_or_else(|| loopback_socket(self.server), Ok)?);
         upstream.connect(self.server)?;
         let port = upstream.local_addr()?.port();
         let (shared, socket) = (Arc::clone(self), Arc::clone(&upstream));
@@ -313,8 +328,14 @@ fn direction_report(
 
 /// A UDP socket on a free port of the loopback address of `peer`'s family, with large buffers and a receive time-out.
 fn loopback_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
+    loopback_socket_of(peer, 0)
+}
+
+/// The same on another address of the host, after so many journeys.
+fn loopback_socket_of(peer: SocketAddr, journeys: u64) -> io::Result<UdpSocket> {
+    let host = u8::try_from(journeys % HOSTS).unwrap_or_default();
     let local = match peer {
-        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1 + host), 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
     };
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use packrat_client::{Assist, AssistState, ClientConfig};
+use packrat_client::{Assist, AssistState, ClientConfig, RefusalReason};
 use packrat_estimate::Timestamp;
 
 /// Longest time that a client waits for something that has to happen.
@@ -36,12 +36,16 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(gateway: SocketAddr) -> Self {
+        Self::with(gateway, ClientConfig::default())
+    }
+
+    pub(crate) fn with(gateway: SocketAddr, config: ClientConfig) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(gateway).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         // Every client has its own randomness.
         let seed = [socket.local_addr().unwrap().port().to_le_bytes()[0]; 32];
-        let assist = Assist::new(ClientConfig::default(), seed, Timestamp::ZERO);
+        let assist = Assist::new(config, seed, Timestamp::ZERO);
         Self { socket, assist, start: Instant::now() }
     }
 
@@ -85,6 +89,19 @@ impl Client {
         self.establish();
     }
 
+    /// Takes part in the handshake until a gateway has refused; why.
+    pub(crate) fn wait_for_refusal(&mut self) -> RefusalReason {
+        let mut reason = None;
+        self.turn_until("the refusal", |client, received| {
+            if let Some(datagram) = received {
+                client.assist.on_datagram(&datagram, client.now());
+            }
+            reason = client.assist.stats().refusal;
+            reason.is_some()
+        });
+        reason.unwrap()
+    }
+
     /// Takes part until the session has ended.
     pub(crate) fn wait_for_goodbye(&mut self) {
         self.turn_until("the goodbye", |client, received| {
@@ -95,20 +112,29 @@ impl Client {
         });
     }
 
-    /// Takes part in the handshake until the session is there.
+    /// Takes part in the handshake until the gateway has heard that the session is there, and said so.
     pub(crate) fn establish(&mut self) {
         self.turn_until("the session", |client, received| {
             if let Some(datagram) = received {
                 client.assist.on_datagram(&datagram, client.now());
             }
-            client.assist.stats().state == AssistState::Established
+            client.assist.stats().state == AssistState::Established && client.assist.stats().reports > 0
         });
     }
 }
 
 /// An assisted client, and the address that the server sees it at.
 pub(crate) fn connect(gateway: SocketAddr, server: &UdpSocket) -> (Client, SocketAddr) {
-    let mut client = Client::new(gateway);
+    connect_with(gateway, server, ClientConfig::default())
+}
+
+/// The same with this configuration.
+pub(crate) fn connect_with(
+    gateway: SocketAddr,
+    server: &UdpSocket,
+    config: ClientConfig,
+) -> (Client, SocketAddr) {
+    let mut client = Client::with(gateway, config);
     client.socket.send(b"hello").unwrap();
     let mut buffer = [0; 100];
     let (length, upstream) = server.recv_from(&mut buffer).unwrap();
