@@ -29,6 +29,6 @@ mod stats;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
 pub use config::ClientConfig;
-pub use packrat_wire::handshake::Live;
 pub use packrat_wire::control::RefusalReason;
+pub use packrat_wire::handshake::Live;
 pub use stats::{AssistState, AssistStats};
