@@ -344,8 +344,14 @@ fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
         server.send_to(b"answer", from).unwrap();
         refused
             .turn_until("the answer", |_, received| received.is_some_and(|datagram| datagram == b"answer"));
-        let metric = format!("packrat_handshakes_refused_token_{counter}_total");
-        envoy.wait_until(&metric, |envoy| envoy.metric(&metric, "web") > Some(0));
+        let result = format!("result=\"refused_token_{counter}\"");
+        envoy.wait_until(&result, |envoy| {
+            envoy.get("/stats/prometheus").lines().any(|line| {
+                line.starts_with("packrat_handshakes_total{")
+                    && line.contains(&result)
+                    && !line.ends_with(" 0")
+            })
+        });
     }
     envoy.wait_until("the repairs", |envoy| envoy.metric("packrat_repairs_total", "web") >= Some(10));
     assert_eq!(envoy.metric("packrat_sessions_begun_total", "web"), Some(1));
