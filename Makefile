@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bench demo lab token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry demo-parts fuzz clean
+.PHONY: help bench demo flood lab token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry demo-parts fuzz clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -17,6 +17,10 @@ help: ## Show this list
 demo: demo-parts ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="--help" lists options)
 	@cargo build --locked --release $(DEMO_PACKAGES)
 	@cargo run --locked --quiet --release -p packrat -- demo $(ARGS)
+
+flood: demo-parts ## Downloads over a full link, alone and beside 250,000 hostile datagrams (ARGS as for the demo)
+	@cargo build --locked --release $(DEMO_PACKAGES)
+	@cargo run --locked --quiet --release -p packrat -- demo --arms packrat --flood $(ARGS)
 
 lab: ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help" lists options)
 	@cargo run --locked --quiet --release -p packrat-virtual-lab -- $(ARGS)

@@ -94,6 +94,38 @@ fn aioquic_through_the_standalone_gateway() {
     assert_all_arms(&report);
 }
 
+/// Downloads of a client that moves, and beside a flood. How fast they are is what `make demo ARGS="--rebind-after 3 --flood"` shows.
+fn disturbed(gateway: &str) {
+    let options = ["--arms", "packrat", "--rebind-after", "1", "--flood", "--size", "4MB"];
+    let report = report(&[&options[..], &["--gateway", gateway]].concat());
+    for name in ["packrat", "packrat-moved", "packrat-flooded"] {
+        let arm = arm(&report, name);
+        assert_eq!((&arm["sha256_ok"], &arm["complete"]), (&true.into(), &true.into()), "{arm:#}");
+        assert_eq!(arm["assistance"]["sessions"], 1, "{arm:#}");
+        assert_eq!(number(arm, "resets"), 0.0, "{arm:#}");
+        assert_eq!(number(arm, "paths_moved"), f64::from(name == "packrat-moved"), "{arm:#}");
+        assert_eq!(arm["last_mile"]["clients"], if name == "packrat-moved" { 2 } else { 1 }, "{arm:#}");
+        assert_eq!(arm["far"]["clients"].as_u64() > Some(1), name == "packrat-flooded", "{arm:#}");
+        assert_eq!(number(arm, "flood_datagrams") > 0.0, name == "packrat-flooded", "{arm:#}");
+    }
+    let flooded = arm(&report, "packrat-flooded");
+    assert!(number(flooded, "control_received") > number(arm(&report, "packrat"), "control_received"));
+    assert!(number(flooded, "gateway_memory_growth_bytes") < f64::from(32 << 20), "{flooded:#}");
+    assert!(number(&report, "moved_to_unmoved") > 0.0 && number(&report, "flooded_to_undisturbed") > 0.0);
+}
+
+#[test]
+#[ignore = "needs Envoy and Caddy: make test-demo"]
+fn a_client_that_moves_and_a_flood_behind_envoy() {
+    disturbed("envoy");
+}
+
+#[test]
+#[ignore = "needs Caddy: make test-demo"]
+fn a_client_that_moves_and_a_flood_behind_the_standalone_gateway() {
+    disturbed("standalone");
+}
+
 #[test]
 #[ignore = "needs Envoy and Caddy: make test-demo"]
 fn ctrl_c_leaves_no_process_behind() {

@@ -9,6 +9,7 @@ use packrat_lab::path::{PathConfig, PathReport, UdpPath};
 use super::certificate::Certificate;
 use super::client::Download;
 use super::error::DemoError;
+use super::flood::RunningFlood;
 use super::gateway::{Gateway, GatewaySetup};
 use super::metrics::Metrics;
 use super::options::{ArmName, Options};
@@ -56,12 +57,14 @@ impl Stage<'_> {
         fs::create_dir_all(&work).map_err(|error| DemoError::write(&work, error))?;
         let network = match name {
             ArmName::Lossless => self.network.without_loss(),
-            ArmName::EndToEnd | ArmName::Packrat | ArmName::PackratMoved => self.network,
+            ArmName::EndToEnd | ArmName::Packrat | ArmName::PackratMoved | ArmName::PackratFlooded => {
+                self.network
+            }
         };
         let mut scene = Scene::build(self, network, &work).await?;
         let patience = match name {
             ArmName::EndToEnd => Duration::from_secs(self.options.patience),
-            ArmName::Lossless | ArmName::Packrat | ArmName::PackratMoved => LONGEST,
+            ArmName::Lossless | ArmName::Packrat | ArmName::PackratMoved | ArmName::PackratFlooded => LONGEST,
         };
         let download = Download {
             server: scene.last_mile.address(),
@@ -71,9 +74,19 @@ impl Stage<'_> {
             patience,
         };
         let move_after = self.options.rebind_after.filter(|_| name == ArmName::PackratMoved);
-        let (downloaded, cache_high_water) = scene.watch(download.run(progress), move_after).await?;
+        let memory = scene.gateway.resident_bytes();
+        let flood = (name == ArmName::PackratFlooded)
+            .then(|| RunningFlood::start(self.payload.size, self.options.seed, scene.gateway.address));
+        let watched = scene.watch(download.run(progress), move_after).await;
+        // Stopped in any case.
+        let flood_datagrams = flood.map_or(0, RunningFlood::stop);
+        let (downloaded, cache_high_water) = watched?;
+        let grown = scene.gateway.resident_bytes().zip(memory).map(|(after, before)| after - before);
         let finished = scene.finish(network.round_trip()).await?;
-        Ok(self.report(name, &downloaded, cache_high_water, &finished))
+        let mut report = self.report(name, &downloaded, cache_high_water, &finished);
+        report.flood_datagrams = flood_datagrams;
+        report.gateway_memory_growth_bytes = grown;
+        Ok(report)
     }
 
     fn report(
@@ -103,6 +116,9 @@ impl Stage<'_> {
             // The client hears of the gateway's totals in reports, which may come before the last event; the metrics are
             // flushed by a timer.
             paths_moved: metrics.get("paths_moved_total"),
+            flood_datagrams: 0,
+            control_received: metrics.get("control_received_total"),
+            gateway_memory_growth_bytes: None,
             resets: metrics.sum_of("resets_").max(assist.gateway.resets.into()),
             cache_high_water_bytes: cache_high_water.max(assist.gateway.cache_high_water.into()),
             eack_bytes: assist.eack_bytes,

@@ -7,6 +7,7 @@ mod arm;
 mod certificate;
 mod client;
 mod error;
+mod flood;
 mod gateway;
 mod metrics;
 mod options;
@@ -110,6 +111,7 @@ async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
         server: options.server,
         rebind_after_seconds: options.rebind_after.map(|after| after.as_secs_f64()),
         moved_to_unmoved: None,
+        flooded_to_undisturbed: None,
         arms: Vec::new(),
     };
     for name in options.arms_to_run() {

@@ -40,6 +40,10 @@ pub(crate) struct Options {
     /// One more download, like the one with Packrat, of a client whose address and port change after so many seconds (packrat-moved)
     #[arg(long, value_name = "SECONDS", value_parser = moment)]
     pub(crate) rebind_after: Option<Duration>,
+    /// One more download, like the one with Packrat, while 200,000 random datagrams and 50,000 forged handshakes reach the gateway
+    /// (packrat-flooded); in proportion for downloads of another size than 25 MB
+    #[arg(long)]
+    pub(crate) flood: bool,
     /// Which downloads to run
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = ArmName::DEFAULT)]
     pub(crate) arms: Vec<ArmName>,
@@ -63,6 +67,9 @@ impl Options {
         let mut arms: Vec<_> = ArmName::DEFAULT.into_iter().filter(|name| self.arms.contains(name)).collect();
         if self.rebind_after.is_some() {
             arms.push(ArmName::PackratMoved);
+        }
+        if self.flood {
+            arms.push(ArmName::PackratFlooded);
         }
         arms
     }
@@ -130,6 +137,8 @@ pub(crate) enum ArmName {
     Packrat,
     /// The same, and the client's address and port change (with --rebind-after)
     PackratMoved,
+    /// The same, and somebody floods the gateway (with --flood)
+    PackratFlooded,
 }
 
 impl ArmName {
@@ -138,7 +147,7 @@ impl ArmName {
 
     /// Whether the client looks for a gateway.
     pub(crate) fn is_assisted(self) -> bool {
-        matches!(self, Self::Packrat | Self::PackratMoved)
+        matches!(self, Self::Packrat | Self::PackratMoved | Self::PackratFlooded)
     }
 }
 

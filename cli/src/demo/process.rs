@@ -89,6 +89,14 @@ impl Process {
         }
     }
 
+    /// Resident memory in bytes, where the system tells (Linux).
+    pub(crate) fn resident_bytes(&self) -> Option<i64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kilobytes: i64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+        Some(kilobytes * 1024)
+    }
+
     /// Asks the process to end, waits for it, and kills it when it takes too long.
     pub(crate) async fn stop(mut self) -> Option<ExitStatus> {
         self.signal(Signal::TERM);

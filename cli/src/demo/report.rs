@@ -21,6 +21,8 @@ pub(crate) struct DemoReport {
     pub(crate) rebind_after_seconds: Option<f64>,
     /// Its goodput as a share of that of the same download without a change.
     pub(crate) moved_to_unmoved: Option<f64>,
+    /// The goodput of the download `packrat-flooded` as a share of that of the same download without a flood.
+    pub(crate) flooded_to_undisturbed: Option<f64>,
     /// The downloads, in the order in which they ran.
     pub(crate) arms: Vec<ArmReport>,
 }
@@ -46,6 +48,12 @@ pub(crate) struct ArmReport {
     pub(crate) spurious: Option<u64>,
     /// Times that the gateway moved the session to another address of its client.
     pub(crate) paths_moved: u64,
+    /// Datagrams of the flood that were sent while the download lasted.
+    pub(crate) flood_datagrams: u64,
+    /// Control datagrams that the gateway has received: eACKs, and what of the flood looks like it.
+    pub(crate) control_received: u64,
+    /// Resident memory of the gateway's process after the download less that before it, bytes; `null` where nobody tells.
+    pub(crate) gateway_memory_growth_bytes: Option<i64>,
     /// Resets of the set reconciliation, of either side.
     pub(crate) resets: u64,
     /// Most bytes that the gateway's cache held.
@@ -128,10 +136,12 @@ impl DemoReport {
     /// Works out what two downloads have to be compared for.
     pub(crate) fn compare(&mut self) {
         let goodput = |name| self.arms.iter().find(|arm| arm.name == name).map(|arm| arm.goodput_mbps);
-        self.moved_to_unmoved = match (goodput(ArmName::PackratMoved), goodput(ArmName::Packrat)) {
-            (Some(moved), Some(unmoved)) if unmoved > 0.0 => Some(moved / unmoved),
+        let share = |name| match (goodput(name), goodput(ArmName::Packrat)) {
+            (Some(disturbed), Some(undisturbed)) if undisturbed > 0.0 => Some(disturbed / undisturbed),
             _ => None,
         };
+        let (moved, flooded) = (share(ArmName::PackratMoved), share(ArmName::PackratFlooded));
+        (self.moved_to_unmoved, self.flooded_to_undisturbed) = (moved, flooded);
     }
 }
 

@@ -11,13 +11,13 @@ use super::report::{ArmReport, DemoReport};
 /// Width of the longest bar.
 const BAR: usize = 50;
 const LABEL: usize = 34;
-const COLUMN: usize = 14;
+const COLUMN: usize = 16;
 
 /// A progress bar over the bytes of one download; silent when the output is not a terminal.
 pub(crate) fn progress_bar(name: ArmName, size: u64) -> ProgressBar {
     let bar = ProgressBar::new(size);
     let template =
-        "{prefix:>13} [{bar:40}] {decimal_bytes:>10}/{decimal_total_bytes} {decimal_bytes_per_sec} {elapsed}";
+        "{prefix:>15} [{bar:40}] {decimal_bytes:>10}/{decimal_total_bytes} {decimal_bytes_per_sec} {elapsed}";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
@@ -33,7 +33,7 @@ pub(crate) fn arm_line(arm: &ArmReport) -> String {
         (false, true) => format!("stopped after {:.0} s; what arrived is right", arm.seconds),
         (_, false) => "SHA256 WRONG".to_owned(),
     };
-    format!("{:>13}: {:6.2} Mbit/s in {:.1} s, {ending}", arm.name, arm.goodput_mbps, arm.seconds)
+    format!("{:>15}: {:6.2} Mbit/s in {:.1} s, {ending}", arm.name, arm.goodput_mbps, arm.seconds)
 }
 
 /// The table and the bar chart.
@@ -48,6 +48,10 @@ pub(crate) fn summary(report: &DemoReport) -> String {
     text += &table(&report.arms);
     text += "\n";
     text += &chart(&report.arms);
+    if let Some(ratio) = report.flooded_to_undisturbed {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "\nBeside the flood: {:.1} % of the goodput without", ratio * 100.0);
+    }
     if let (Some(ratio), Some(after)) = (report.moved_to_unmoved, report.rebind_after_seconds) {
         // Writing to a String cannot fail.
         let _ = writeln!(
@@ -80,6 +84,12 @@ fn table(arms: &[ArmReport]) -> String {
     row("declared lost by the server", &|arm| known(arm.declared_lost));
     row("  of them spuriously", &|arm| known(arm.spurious));
     row("moved to another address", &|arm| arm.paths_moved.to_string());
+    if arms.iter().any(|arm| arm.flood_datagrams > 0) {
+        row("datagrams of the flood", &|arm| arm.flood_datagrams.to_string());
+        row("gateway's memory grew by, KiB", &|arm| {
+            arm.gateway_memory_growth_bytes.map_or("unknown".to_owned(), |bytes| (bytes / 1024).to_string())
+        });
+    }
     row("Resets", &|arm| arm.resets.to_string());
     row("cache high-water mark, bytes", &|arm| arm.cache_high_water_bytes.to_string());
     row("eACK bytes", &|arm| arm.eack_bytes.to_string());
@@ -92,7 +102,7 @@ fn chart(arms: &[ArmReport]) -> String {
     for arm in arms {
         let eighths =
             if most > 0.0 { (arm.goodput_mbps / most * (BAR * 8) as f64).round() as usize } else { 0 };
-        let _ = writeln!(text, "{:>13} {} {:.2} Mbit/s", arm.name, bar(eighths), arm.goodput_mbps);
+        let _ = writeln!(text, "{:>15} {} {:.2} Mbit/s", arm.name, bar(eighths), arm.goodput_mbps);
     }
     text
 }

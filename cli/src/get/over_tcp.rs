@@ -30,8 +30,12 @@ pub(super) async fn get(request: &Request, most: usize) -> Result<Vec<u8>, GetEr
 async fn exchange(request: &Request, most: usize) -> Result<Vec<u8>, GetError> {
     let (remote, stream) = connect(request).await?;
     let broken = |reason: String| GetError::Transfer { bytes: 0, reason };
-    let authority = request.url.authority().to_owned();
-    let builder = http::Request::get(request.url.as_str())
+    // Who the user is at another server is nobody's business.
+    let mut url = request.url.clone();
+    let _ = url.set_username("").and_then(|()| url.set_password(None));
+    url.set_fragment(None);
+    let authority = url.authority().to_owned();
+    let builder = http::Request::get(url.as_str())
         .header(USER_AGENT, concat!("packrat/", env!("CARGO_PKG_VERSION")))
         .header(ACCEPT, "application/json");
     let with_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -46,7 +50,7 @@ async fn exchange(request: &Request, most: usize) -> Result<Vec<u8>, GetError> {
         requests.send_request(message).await
     } else {
         // HTTP/1.1 names the host beside the path (RFC 9112 section 3.2).
-        let path = &request.url[url::Position::BeforePath..url::Position::AfterQuery];
+        let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
         let builder = builder.uri(path).header(HOST, authority);
         let message = builder.body(Empty::<Bytes>::new()).map_err(|error| broken(error.to_string()))?;
         let (mut requests, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))

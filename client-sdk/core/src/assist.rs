@@ -157,7 +157,8 @@ impl Assist {
         }
         self.stats.datagrams += 1;
         self.stats.bytes += datagram.len() as u64;
-        let quiet_at = now + self.echo_wait().max(ECHO_INTERVAL);
+        // A selective client says now and then that it is there.
+        let quiet_at = (!self.is_selective()).then(|| now + self.echo_wait().max(ECHO_INTERVAL));
         match &mut self.session {
             Some(session) => {
                 match session.recorder.record(datagram, now) {
@@ -167,7 +168,7 @@ impl Assist {
                     Recorded::Collision => self.stats.identifier_collisions += 1,
                 }
                 session.scheduler.on_datagram(now);
-                session.quiet_at = Some(quiet_at);
+                session.quiet_at = quiet_at;
                 // The first flight has no packet numbers that would show a hole, and its loss costs the most: a timeout, or slow start.
                 if !self.knows_packet_numbers && self.stats.datagrams <= FIRST_FLIGHT {
                     session.scheduler.on_precious(now);

@@ -24,7 +24,7 @@ fn a_client_and_a_gateway_over_a_hostile_path() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn whatever_the_path_does_client_and_gateway_come_together(steps in proptest::collection::vec(any::<u8>(), 0..300)) {

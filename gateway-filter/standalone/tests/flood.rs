@@ -5,12 +5,12 @@
 mod client;
 mod program;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use client::{LOST_EVERY, connect, transfer};
-use packrat_wire::control::{Control, FIRST_BYTE, VERSION};
+use packrat_lab::flood::Flood;
 use program::{PATIENCE, Program, get};
 use serde_json::Value;
 
@@ -18,82 +18,11 @@ const RANDOM: usize = 200_000;
 const FORGED: usize = 50_000;
 const SOURCES: usize = 200;
 const MAXIMUM_SESSIONS: u64 = 64;
-/// Of a flood that the machine is too slow for, the rest is not sent.
-const LONGEST: Duration = Duration::from_secs(60);
+/// Most of it shall reach the gateway and not drown in its receive buffer.
+const TIME: Duration = Duration::from_secs(6);
 const DATAGRAMS: usize = 1000;
 /// Room for the sockets, buffers and log lines of the sessions that are allowed.
 const MOST_GROWTH_KILOBYTES: u64 = 32 * 1024;
-
-/// Marsaglia's xorshift: cheap and the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| (self.next() >> 40) as u8).collect()
-    }
-}
-
-/// Rubbish, two thirds of it with the first bytes of a control datagram.
-fn random_datagram(random: &mut Random) -> Vec<u8> {
-    let length = 1 + random.next() as usize % 1200;
-    let mut bytes = random.bytes(length);
-    match random.next() % 3 {
-        0 if length > 5 => bytes[..4].copy_from_slice(&[FIRST_BYTE, b'P', b'k', b'r']),
-        1 => {
-            let (session, counter) = (random.next() as u32, random.next() as u32);
-            let ciphertext = bytes;
-            bytes = Vec::new();
-            Control::Sealed { session, counter, ciphertext: &ciphertext }.encode(&mut bytes);
-        }
-        _ => {}
-    }
-    bytes
-}
-
-/// Handshakes of clients that do not receive at their address: cookies are guessed, questions are asked in vain, and half of those bring a
-/// Noise message along, which makes the gateway derive keys as long as it is not busy.
-fn forged_handshake(random: &mut Random) -> Vec<u8> {
-    let (mut bytes, nonce) = (Vec::new(), random.next());
-    let kind = random.next() % 4;
-    if kind < 2 {
-        // An ephemeral key, and wishes that can be met.
-        let noise = [&random.bytes(32)[..], &[1, 191, 129, 0, 1, 0, 0, 0]].concat();
-        let noise = if kind == 0 { &[][..] } else { &noise };
-        Control::Discover { nonce, versions: &[VERSION], noise }.encode(&mut bytes);
-    } else {
-        let cookie = random.bytes(16).try_into().unwrap();
-        let noise = random.bytes(96);
-        let cookie_time = random.next() as u32 % 100;
-        Control::Init { nonce, cookie_time, cookie, noise: &noise }.encode(&mut bytes);
-    }
-    bytes
-}
-
-/// Sends everything, unless it takes too long; how many datagrams.
-fn flood(listen: SocketAddr) -> usize {
-    let begun = Instant::now();
-    let sources: Vec<_> = (0..SOURCES).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let mut sent = 0;
-    while sent < RANDOM + FORGED && begun.elapsed() < LONGEST {
-        for _ in 0..100 {
-            let datagram =
-                if sent % 5 == 4 { forged_handshake(&mut random) } else { random_datagram(&mut random) };
-            sources[random.next() as usize % SOURCES].send_to(&datagram, listen).unwrap();
-            sent += 1;
-        }
-        // Most of it shall reach the gateway and not drown in its receive buffer.
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    sent
-}
 
 fn resident_kilobytes(program: &Program) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", program.process.id())).unwrap();
@@ -149,7 +78,8 @@ fn a_flood_leaves_the_transfer_of_another_client_and_the_memory_alone() {
     let flooded = AtomicBool::new(false);
     let (sent, disturbed) = std::thread::scope(|scope| {
         let flooding = scope.spawn(|| {
-            let sent = flood(listen);
+            let flood = Flood { random: RANDOM, forged: FORGED, sources: SOURCES, duration: TIME, seed: 1 };
+            let sent = flood.run(listen, &AtomicBool::new(false)).unwrap();
             flooded.store(true, Ordering::Relaxed);
             sent
         });

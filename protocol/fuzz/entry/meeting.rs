@@ -18,8 +18,8 @@ use packrat_estimate::Timestamp;
 use packrat_wire::control::Control;
 
 const STATIC_KEY: [u8; 32] = [3; 32];
-/// Longer than any wait of a client that was not refused for want of a token.
-const CALM: Duration = Duration::from_secs(100);
+/// Longer than any wait of a client: that after its token was bent on its way.
+const CALM: Duration = Duration::from_secs(400);
 /// Datagrams on their way that are remembered, each direction.
 const MOST_ON_THE_WAY: usize = 64;
 
@@ -127,13 +127,18 @@ impl World {
         }
     }
 
-    fn deliver_up(&mut self) {
+    /// The client says what it has to say, as its shell asks it to after everything that happens.
+    fn speak(&mut self) {
         while let Some(question) = self.client.poll_transmit(self.now) {
             self.up.push_back(question);
             if self.up.len() > MOST_ON_THE_WAY {
                 self.up.pop_front();
             }
         }
+    }
+
+    fn deliver_up(&mut self) {
+        self.speak();
         let Some(question) = self.up.pop_front() else { return };
         let mut out = Outbox::new();
         let was_assisted = self.flow.is_assisted();
@@ -177,6 +182,7 @@ impl World {
     fn deliver_down(&mut self) {
         if let Some(answer) = self.down.pop_front() {
             self.client.on_datagram(&answer, self.now);
+            self.speak();
         }
     }
 
@@ -185,6 +191,7 @@ impl World {
         if self.client.next_timeout().is_some_and(|at| at <= self.now) {
             self.client.handle_timeout(self.now);
         }
+        self.speak();
         if self.flow.next_timeout().is_some_and(|at| at <= self.now) {
             let mut out = Outbox::new();
             self.flow.handle_timeout(self.now, &mut out);
@@ -212,9 +219,7 @@ impl World {
     fn calm(&mut self) {
         let end = self.now + CALM;
         while self.now < end {
-            while let Some(question) = self.client.poll_transmit(self.now) {
-                self.up.push_back(question);
-            }
+            self.speak();
             while !self.up.is_empty() || !self.down.is_empty() {
                 self.deliver_up();
                 self.deliver_down();

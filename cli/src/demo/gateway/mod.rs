@@ -61,6 +61,11 @@ impl Gateway {
         self.process.check()
     }
 
+    /// Resident memory of its process, where the system tells (Linux).
+    pub(crate) fn resident_bytes(&self) -> Option<i64> {
+        self.process.resident_bytes()
+    }
+
     /// Ends the gateway.
     pub(crate) async fn stop(self) {
         self.process.stop().await;

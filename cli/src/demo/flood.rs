@@ -1,0 +1,60 @@
+//! The attack on the gateway beside a download.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use packrat_lab::flood::Flood;
+
+/// Of a download of [`SIZE`]; in proportion for others.
+const RANDOM: u64 = 200_000;
+const FORGED: u64 = 50_000;
+const SIZE: u64 = 25_000_000;
+/// The download takes somewhat longer at the networks' rate.
+const TIME: Duration = Duration::from_secs(9);
+const SOURCES: usize = 50;
+
+/// A flood that is under way.
+pub(crate) struct RunningFlood {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<usize>>,
+}
+
+impl RunningFlood {
+    /// Begins, for a download of `size` bytes.
+    pub(crate) fn start(size: u64, seed: u64, target: SocketAddr) -> Self {
+        let share = size as f64 / SIZE as f64;
+        let count = |number: u64| (number as f64 * share) as usize;
+        let flood = Flood {
+            random: count(RANDOM),
+            forged: count(FORGED),
+            sources: SOURCES,
+            duration: TIME.mul_f64(share),
+            seed,
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::Builder::new().name("flood".to_owned());
+        let thread = thread.spawn(move || flood.run(target, &stopped).unwrap_or_default());
+        Self { stop, thread: thread.ok() }
+    }
+
+    /// Ends; how many datagrams were sent.
+    pub(crate) fn stop(mut self) -> u64 {
+        self.join()
+    }
+
+    fn join(&mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        let sent = self.thread.take().and_then(|thread| thread.join().ok());
+        sent.unwrap_or_default() as u64
+    }
+}
+
+impl Drop for RunningFlood {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
