@@ -373,3 +373,18 @@ fn random_datagrams_harm_nobody() {
     }
     assert!(world.missing(member) <= 2);
 }
+
+#[test]
+fn nobody_subscribes_in_the_name_of_an_address_that_has_not_echoed_a_cookie() {
+    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let victim: SocketAddr = "192.0.2.99:4000".parse().unwrap();
+    let config = ClientConfig { live: Some(live()), ..ClientConfig::default() };
+    // The first question brings all that a gateway which is not busy needs for a session, but for a proof of the address.
+    let discover = Assist::new(config, [9; 32], world.now).poll_transmit(world.now).unwrap();
+    for _ in 0..10 {
+        world.stream.receive(&discover, victim, || [5; 32], world.now, &mut world.out);
+    }
+    let answered: usize = world.out.datagrams().map(|(_, bytes)| bytes.len()).sum();
+    assert!(answered > 0 && answered <= 10 * discover.len(), "{answered} bytes");
+    assert_eq!(world.stream.subscribers().count(), 0);
+}

@@ -205,6 +205,11 @@ impl Stream {
     }
 
     fn begin(&mut self, begin: Begin, seed: [u8; 32], now: Timestamp, out: &mut StreamOutbox) {
+        // A subscriber is sent the whole stream: nobody becomes one in the name of an address that has not echoed a cookie.
+        if !begin.is_validated {
+            self.gateway.offer(begin.nonce, begin.peer, now, out.for_one());
+            return;
+        }
         for known in self.subscribers.get(&begin.peer).iter().chain(&self.pending.get(&begin.peer)) {
             if known.channel.nonce == begin.nonce {
                 out.for_one().send(|bytes| bytes.extend_from_slice(&known.channel.init_ack));
