@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bench demo flood lab token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry demo-parts fuzz clean
+.PHONY: help bench demo flood lab token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-operator demo-parts fuzz clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -66,6 +66,10 @@ test-telemetry: demo-parts ## Every query of dashboards, rules and alerts agains
 	@tools/install-telemetry-parts
 	cargo build --locked $(DEMO_PACKAGES)
 	cargo test --locked -p packrat-dashboards --test live -- --ignored --test-threads 1
+
+test-operator: ## The operator with a real API server (needs a cluster: tools/test-operator says which)
+	@tools/check-toolchain cargo
+	@tools/test-operator
 
 demo-parts:
 	@tools/check-toolchain cargo cc python

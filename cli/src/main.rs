@@ -3,6 +3,7 @@
 
 mod demo;
 mod get;
+mod inject;
 
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
@@ -23,6 +24,8 @@ enum Subcommands {
     Get(get::command::Options),
     /// Show on this machine what a gateway does for a download over a lossy network
     Demo(demo::Options),
+    /// Add the gateway as a sidecar to the Pods of a Kubernetes manifest that ask for it
+    Inject(inject::Options),
     /// Try senders, networks and arms in virtual time
     #[cfg(feature = "lab")]
     Lab(packrat_virtual_lab::command::Options),
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     match command.subcommand {
         Subcommands::Get(options) => get::command::run(options),
         Subcommands::Demo(options) => demo::run(&options),
+        Subcommands::Inject(options) => inject::run(&options),
         #[cfg(feature = "lab")]
         Subcommands::Lab(options) => packrat_virtual_lab::command::run(&options),
     }

@@ -1,0 +1,230 @@
+//! The operator's own certificate authority: it secures what gateways and the API server say to the operator.
+//!
+//! Authority certificates are announced before they are used ([`crate::rotation`]), so that whoever trusts the old one has the new
+//! one already. Certificates of servers and gateways live for days and are made again long before they expire.
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::annotations::ObjectKey;
+use crate::rotation::{Rotation, Schedule};
+
+const DAY: i64 = 86_400;
+/// How long an authority's certificate is good.
+const AUTHORITY_DAYS: i64 = 730;
+/// How long the certificates that it issues are good.
+pub const LEAF_DAYS: i64 = 30;
+/// Age at which a certificate is made again.
+pub const LEAF_RENEWAL_SECONDS: i64 = 10 * DAY;
+/// Clocks may differ.
+const LEEWAY_SECONDS: i64 = 3600;
+
+const SCHEDULE: Schedule = Schedule {
+    period: 365 * DAY,
+    // Longer than Kubernetes takes to bring a changed Secret into a Pod.
+    announcement: DAY,
+    // What the old one has issued has been replaced by then.
+    overlap: LEAF_DAYS * DAY,
+};
+
+/// An authority: certificate and key.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Member {
+    name: String,
+    not_before: i64,
+    certificate: String,
+    key: String,
+}
+
+/// The authorities that are trusted, one of which issues.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Authority {
+    members: Rotation<Member>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The keys stay out of logs.
+        formatter
+            .debug_struct("Authority")
+            .field("current", &self.members.current.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A certificate with its key, in PEM.
+#[derive(Clone)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key (PKCS #8).
+    pub key: String,
+}
+
+/// Why a certificate cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// The Secret holds something else.
+    #[error(
+        "the Secret does not hold the operator's certificate authority: {0}; delete it to have a new one made"
+    )]
+    Unreadable(String),
+    /// It cannot be made.
+    #[error("a certificate cannot be made: {0}")]
+    Make(#[from] rcgen::Error),
+}
+
+impl Authority {
+    /// A new authority. `now`: seconds since 1970.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn generate(now: i64) -> Result<Self, CertificateError> {
+        Ok(Self { members: Rotation::new(Member::generate(1, now)?, now) })
+    }
+
+    /// Reads what [`Self::to_json`] has written.
+    ///
+    /// # Errors
+    /// For anything else, without repeating it.
+    pub fn from_json(text: &[u8]) -> Result<Self, CertificateError> {
+        let authority: Self = serde_json::from_slice(text).map_err(|error| {
+            CertificateError::Unreadable(format!("line {}, column {}", error.line(), error.column()))
+        })?;
+        KeyPair::from_pem(&authority.members.current.key)
+            .map_err(|error| CertificateError::Unreadable(error.to_string()))?;
+        Ok(authority)
+    }
+
+    /// For a Secret.
+    ///
+    /// # Errors
+    /// None that could happen.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+
+    /// Takes the step of the rotation that is due; whether anything has changed.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn advance(&mut self, now: i64) -> Result<bool, CertificateError> {
+        self.members.advance(now, SCHEDULE, |current| {
+            let number: u32 = current.name.rsplit(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+            Member::generate(number.wrapping_add(1), now)
+        })
+    }
+
+    /// Certificates that are to be trusted, in PEM.
+    pub fn bundle(&self) -> String {
+        self.members.accepted().map(|member| member.certificate.as_str()).collect()
+    }
+
+    /// A certificate for a server with these DNS names.
+    ///
+    /// # Errors
+    /// When a name is none.
+    pub fn issue_server(&self, names: &[String], now: i64) -> Result<Issued, CertificateError> {
+        self.members.current.issue(names, ExtendedKeyUsagePurpose::ServerAuth, now)
+    }
+
+    /// A certificate for the gateways of an EdgeGateway.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn issue_gateway(&self, gateway: &ObjectKey, now: i64) -> Result<Issued, CertificateError> {
+        self.members.current.issue(&[gateway_name(gateway)], ExtendedKeyUsagePurpose::ClientAuth, now)
+    }
+
+    /// Names the authority that issues, so that what an older one has issued can be told.
+    pub fn issuer(&self) -> &str {
+        &self.members.current.name
+    }
+}
+
+/// The DNS name in the certificate of a gateway: says whose configuration it may have. Nothing resolves it.
+pub fn gateway_name(gateway: &ObjectKey) -> String {
+    format!("{}.{}.edgegateways.packrat.dev", gateway.name, gateway.namespace)
+}
+
+impl Member {
+    fn generate(number: u32, now: i64) -> Result<Self, CertificateError> {
+        let key = KeyPair::generate()?;
+        let name = format!("packrat-operator {number}");
+        let certificate = authority_parameters(&name, now).self_signed(&key)?.pem();
+        Ok(Self { name, not_before: now, certificate, key: key.serialize_pem() })
+    }
+
+    fn issue(
+        &self,
+        names: &[String],
+        purpose: ExtendedKeyUsagePurpose,
+        now: i64,
+    ) -> Result<Issued, CertificateError> {
+        let issuer =
+            Issuer::new(authority_parameters(&self.name, self.not_before), KeyPair::from_pem(&self.key)?);
+        let mut parameters = CertificateParams::new(names)?;
+        parameters.distinguished_name.remove(DnType::CommonName);
+        parameters.distinguished_name.push(DnType::OrganizationName, "packrat");
+        parameters.not_before = date_time_ymd(1970, 1, 1) + seconds(now - LEEWAY_SECONDS);
+        parameters.not_after = date_time_ymd(1970, 1, 1) + seconds(now + LEAF_DAYS * DAY);
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.extended_key_usages = vec![purpose];
+        parameters.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = parameters.signed_by(&key, &issuer)?.pem();
+        Ok(Issued { certificate, key: key.serialize_pem() })
+    }
+}
+
+fn authority_parameters(name: &str, now: i64) -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name.remove(DnType::CommonName);
+    parameters.distinguished_name.push(DnType::CommonName, name);
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    parameters.not_before = date_time_ymd(1970, 1, 1) + seconds(now - LEEWAY_SECONDS);
+    parameters.not_after = date_time_ymd(1970, 1, 1) + seconds(now + AUTHORITY_DAYS * DAY);
+    parameters
+}
+
+fn seconds(count: i64) -> std::time::Duration {
+    std::time::Duration::from_secs(u64::try_from(count).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_authority_is_trusted_before_it_issues() {
+        let mut authority = Authority::generate(0).unwrap();
+        let first = authority.bundle();
+        assert!(!authority.advance(364 * DAY).unwrap());
+        assert!(authority.advance(365 * DAY).unwrap());
+        assert_eq!(authority.issuer(), "packrat-operator 1");
+        assert!(authority.bundle().starts_with(&first) && authority.bundle().len() > first.len());
+        assert!(authority.advance(366 * DAY).unwrap());
+        assert_eq!(authority.issuer(), "packrat-operator 2");
+        assert!(authority.bundle().ends_with(&first), "what the old one has issued is still good");
+        assert!(authority.advance((366 + LEAF_DAYS) * DAY).unwrap());
+        assert!(!authority.bundle().contains(&first));
+        let again = Authority::from_json(authority.to_json().unwrap().as_bytes()).unwrap();
+        assert_eq!(again, authority);
+    }
+
+    #[test]
+    fn what_is_no_authority_is_refused_without_being_repeated() {
+        for text in ["", "s3cret", r#"{"current":"s3cret","since":0}"#] {
+            let error = Authority::from_json(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("delete it") && !error.contains("s3cret"), "{error}");
+        }
+        assert!(!format!("{:?}", Authority::generate(0).unwrap()).contains("PRIVATE"));
+    }
+}

@@ -1,0 +1,111 @@
+//! Routes that are gone and still served for a while, so that their sessions can end.
+
+use std::collections::BTreeMap;
+
+use super::{Listener, Resolution};
+use crate::annotations::ObjectKey;
+
+/// Remembers the listeners of the last time.
+#[derive(Debug, Default)]
+pub struct Lingering {
+    seen: BTreeMap<(ObjectKey, u16), Listener>,
+    /// Until when, in seconds.
+    gone: BTreeMap<(ObjectKey, u16), (Listener, i64)>,
+}
+
+impl Lingering {
+    /// Adds to `resolution` what has vanished from it less than `seconds` of its gateway ago, unless the port is taken.
+    /// Returns when to call again.
+    pub fn extend(
+        &mut self,
+        resolution: &mut Resolution,
+        now: i64,
+        seconds: impl Fn(&ObjectKey) -> i64,
+    ) -> Option<i64> {
+        let current: BTreeMap<(ObjectKey, u16), Listener> = resolution
+            .gateways
+            .iter()
+            .flat_map(|(key, view)| {
+                view.listeners.iter().map(move |(port, listener)| ((key.clone(), *port), listener.clone()))
+            })
+            .filter(|(_, listener)| !listener.endpoints.is_empty())
+            .collect();
+        for (key, listener) in std::mem::replace(&mut self.seen, current) {
+            if !self.seen.contains_key(&key) {
+                let until = now + seconds(&key.0);
+                self.gone.insert(key, (listener, until));
+            }
+        }
+        self.gone.retain(|(gateway, port), (listener, until)| {
+            let Some(view) = resolution.gateways.get_mut(gateway) else { return false };
+            let free = match view.listeners.get(port) {
+                None => true,
+                // The Service has its port and no endpoint at the moment: what is left goes on.
+                Some(holder) => holder.service == listener.service && holder.endpoints.is_empty(),
+            };
+            let stays = free && *until > now;
+            if stays {
+                view.listeners.insert(*port, listener.clone());
+            }
+            stays
+        });
+        self.gone.values().map(|(_, until)| *until).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::GatewayView;
+
+    fn resolution(listeners: &[(u16, &str)]) -> Resolution {
+        let listeners = listeners
+            .iter()
+            .map(|(port, service)| {
+                let listener = Listener {
+                    service: ObjectKey::new("a", *service),
+                    service_port: *port,
+                    endpoints: vec!["192.0.2.1:443".parse().unwrap()],
+                    overrides: Default::default(),
+                };
+                (*port, listener)
+            })
+            .collect();
+        let view = GatewayView { listeners, ..GatewayView::default() };
+        Resolution { gateways: [(ObjectKey::new("a", "edge"), view)].into(), ..Resolution::default() }
+    }
+
+    fn ports(lingering: &mut Lingering, of: &[(u16, &str)], now: i64) -> (Vec<u16>, Option<i64>) {
+        let mut resolution = resolution(of);
+        let again = lingering.extend(&mut resolution, now, |_| 60);
+        (resolution.gateways[&ObjectKey::new("a", "edge")].listeners.keys().copied().collect(), again)
+    }
+
+    #[test]
+    fn a_route_that_is_gone_is_served_until_its_sessions_had_time_to_end() {
+        let mut lingering = Lingering::default();
+        assert_eq!(ports(&mut lingering, &[(443, "web"), (444, "dns")], 0), (vec![443, 444], None));
+        assert_eq!(ports(&mut lingering, &[(444, "dns")], 10), (vec![443, 444], Some(70)));
+        assert_eq!(ports(&mut lingering, &[(444, "dns")], 69), (vec![443, 444], Some(70)));
+        assert_eq!(ports(&mut lingering, &[(444, "dns")], 70), (vec![444], None));
+    }
+
+    #[test]
+    fn another_service_has_the_port_at_once() {
+        let mut lingering = Lingering::default();
+        ports(&mut lingering, &[(443, "web")], 0);
+        let mut taken = resolution(&[(443, "new")]);
+        assert_eq!(lingering.extend(&mut taken, 1, |_| 60), None);
+        let view = &taken.gateways[&ObjectKey::new("a", "edge")];
+        assert_eq!(view.listeners[&443].service.name, "new");
+    }
+
+    #[test]
+    fn what_comes_back_stays() {
+        let mut lingering = Lingering::default();
+        ports(&mut lingering, &[(443, "web")], 0);
+        ports(&mut lingering, &[], 1);
+        assert_eq!(ports(&mut lingering, &[(443, "web")], 2), (vec![443], None));
+        assert_eq!(ports(&mut lingering, &[(443, "web")], 100), (vec![443], None));
+    }
+}

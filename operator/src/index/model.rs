@@ -1,0 +1,190 @@
+//! What is kept of an object.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt as _;
+
+use crate::annotations::{Annotations, Carrier, ObjectKey};
+use crate::resource::{EdgeGateway, EdgeGatewaySpec, EdgeGatewayStatus};
+
+/// The label of an EndpointSlice that names its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// An EdgeGateway.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GatewayModel {
+    /// Identity of the object.
+    pub uid: String,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// The spec.
+    pub spec: EdgeGatewaySpec,
+    /// The status, as it is written.
+    pub status: EdgeGatewayStatus,
+}
+
+impl GatewayModel {
+    /// What matters of an EdgeGateway.
+    pub fn read(gateway: &EdgeGateway) -> Self {
+        Self {
+            uid: gateway.uid().unwrap_or_default(),
+            generation: gateway.metadata.generation.unwrap_or_default(),
+            deleting: gateway.metadata.deletion_timestamp.is_some(),
+            spec: gateway.spec.clone(),
+            status: gateway.status.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// A Service.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ServiceModel {
+    /// Identity of the object.
+    pub uid: String,
+    /// Seconds since 1970 at which it was made; decides about conflicts.
+    pub created: i64,
+    /// What its annotations say.
+    pub annotations: Annotations,
+    /// UDP ports.
+    pub ports: Vec<ServicePort>,
+    /// The condition of ours that is on it.
+    pub condition: Option<Condition>,
+}
+
+/// A UDP port of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Name; empty when the Service has one port only.
+    pub name: String,
+    /// Number.
+    pub port: u16,
+}
+
+impl ServiceModel {
+    /// What matters of a Service; `None` when it has nothing to do with Packrat by itself (its Namespace may still say so:
+    /// then it matters when it has UDP ports).
+    pub fn read(service: &Service) -> Option<Self> {
+        let texts = service.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let annotations = Annotations::read(Carrier::Service, texts);
+        let ports: Vec<_> = service
+            .spec
+            .iter()
+            .flat_map(|spec| spec.ports.iter().flatten())
+            .filter(|port| port.protocol.as_deref() == Some("UDP"))
+            .filter_map(|port| {
+                Some(ServicePort {
+                    name: port.name.clone().unwrap_or_default(),
+                    port: u16::try_from(port.port).ok()?,
+                })
+            })
+            .collect();
+        let condition = service
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten())
+            .find(|condition| condition.type_ == crate::status::SERVICE_CONDITION)
+            .cloned();
+        // The gateways' own Services have UDP ports, too.
+        let ours = service.labels().get("app.kubernetes.io/managed-by").map(String::as_str)
+            == Some(crate::FIELD_MANAGER);
+        if ours || (ports.is_empty() && annotations == Annotations::default() && condition.is_none()) {
+            return None;
+        }
+        Some(Self {
+            uid: service.uid().unwrap_or_default(),
+            created: service.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            annotations,
+            ports,
+            condition,
+        })
+    }
+}
+
+/// A Namespace.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NamespaceModel {
+    /// Identity of the object.
+    pub uid: String,
+    /// What its annotations say.
+    pub annotations: Annotations,
+}
+
+impl NamespaceModel {
+    /// What matters of a Namespace; `None` when it says nothing.
+    pub fn read(namespace: &Namespace) -> Option<Self> {
+        let texts = namespace.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let annotations = Annotations::read(Carrier::Namespace, texts);
+        (annotations != Annotations::default())
+            .then(|| Self { uid: namespace.uid().unwrap_or_default(), annotations })
+    }
+}
+
+/// An EndpointSlice.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SliceModel {
+    /// The Service it belongs to.
+    pub service: String,
+    /// Names and numbers of its UDP ports.
+    pub ports: Vec<ServicePort>,
+    /// Its addresses.
+    pub addresses: Vec<Address>,
+}
+
+/// An address of an EndpointSlice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Whether it is ready for new clients.
+    pub ready: bool,
+    /// Whether it answers, though it may be about to end.
+    pub serving: bool,
+}
+
+impl SliceModel {
+    /// What matters of an EndpointSlice; `None` when it is of no use: no Service, no UDP port, or host names.
+    pub fn read(slice: &EndpointSlice) -> Option<Self> {
+        let service = slice.labels().get(SERVICE_NAME)?.clone();
+        let ports: Vec<_> = slice
+            .ports
+            .iter()
+            .flatten()
+            .filter(|port| port.protocol.as_deref() == Some("UDP"))
+            .filter_map(|port| {
+                Some(ServicePort {
+                    name: port.name.clone().unwrap_or_default(),
+                    port: port.port.and_then(|port| u16::try_from(port).ok())?,
+                })
+            })
+            .collect();
+        if ports.is_empty() || slice.address_type == "FQDN" {
+            return None;
+        }
+        let addresses = slice
+            .endpoints
+            .iter()
+            .flat_map(|endpoint| {
+                // Unknown means ready, as the API says.
+                let ready =
+                    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+                let serving =
+                    endpoint.conditions.as_ref().and_then(|conditions| conditions.serving).unwrap_or(ready);
+                endpoint
+                    .addresses
+                    .iter()
+                    .filter_map(move |text| Some(Address { ip: text.parse().ok()?, ready, serving }))
+            })
+            .collect();
+        Some(Self { service, ports, addresses })
+    }
+
+    /// The key of a slice's Service.
+    pub fn service_key(&self, namespace: &str) -> ObjectKey {
+        ObjectKey::new(namespace, self.service.clone())
+    }
+}

@@ -1,0 +1,327 @@
+//! From objects to listeners.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::{Index, SliceModel};
+use crate::annotations::{
+    Annotations, DEFAULT_GATEWAY, ObjectKey, Overrides, PortChoice, PortName, Problem, Reason,
+};
+use crate::resource::NamespacesFrom;
+
+/// What follows from everything that is known.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Resolution {
+    /// Each EdgeGateway with its listeners.
+    pub gateways: BTreeMap<ObjectKey, GatewayView>,
+    /// Each Service that asks for assistance or has something wrong with it.
+    pub services: BTreeMap<ObjectKey, ServiceView>,
+    /// Namespaces with something wrong: identity of the object, and what.
+    pub namespaces: BTreeMap<String, (String, Vec<Problem>)>,
+}
+
+/// The routes of an EdgeGateway.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GatewayView {
+    /// Listeners by their UDP port.
+    pub listeners: BTreeMap<u16, Listener>,
+    /// What is wrong with Services that have chosen this gateway.
+    pub problems: BTreeSet<(ObjectKey, Problem)>,
+}
+
+/// A UDP port of a gateway.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listener {
+    /// The Service.
+    pub service: ObjectKey,
+    /// The Service's port.
+    pub service_port: u16,
+    /// Where datagrams go, sorted. Empty: the port is kept for the Service, but not listened on.
+    pub endpoints: Vec<SocketAddr>,
+    /// What the Service, or else its Namespace, overrides.
+    pub overrides: Overrides,
+}
+
+impl Listener {
+    /// The name of the route: the key of its sessions, and a label of its metrics.
+    pub fn route(&self) -> String {
+        format!("{}/{}", self.service, self.service_port)
+    }
+}
+
+/// What became of a Service.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ServiceView {
+    /// Whether assistance is asked for, on the Service or on its Namespace.
+    pub wanted: bool,
+    /// The gateway that it has.
+    pub gateway: Option<ObjectKey>,
+    /// The gateway's ports that it has.
+    pub listeners: Vec<u16>,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// The condition of ours that is on it.
+    pub condition: Option<Condition>,
+    /// Identity of the object.
+    pub uid: String,
+}
+
+/// A Service that wants a port of a gateway.
+struct Claim<'a> {
+    gateway: ObjectKey,
+    service: &'a ObjectKey,
+    created: i64,
+    listener: u16,
+    service_port: u16,
+    endpoints: Vec<SocketAddr>,
+    overrides: Overrides,
+}
+
+impl Index {
+    /// What follows from everything that is known.
+    pub fn resolve(&self) -> Resolution {
+        let mut resolution = Resolution::default();
+        for (key, gateway) in &self.gateways {
+            if !gateway.deleting {
+                resolution.gateways.insert(key.clone(), GatewayView::default());
+            }
+        }
+        for (name, namespace) in &self.namespaces {
+            if !namespace.annotations.problems.is_empty() {
+                let told = (namespace.uid.clone(), namespace.annotations.problems.clone());
+                resolution.namespaces.insert(name.clone(), told);
+            }
+        }
+        let mut slices: BTreeMap<(&str, &str), Vec<&SliceModel>> = BTreeMap::new();
+        for (key, slice) in &self.slices {
+            slices.entry((&key.namespace, &slice.service)).or_default().push(slice);
+        }
+        let mut claims = Vec::new();
+        for key in self.services.keys() {
+            let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
+            let (view, mut of_this) = self.claims(key, of_service.map_or(&[][..], Vec::as_slice));
+            claims.append(&mut of_this);
+            if view.wanted || !view.problems.is_empty() || view.condition.is_some() {
+                resolution.services.insert(key.clone(), view);
+            }
+        }
+        // The oldest Service has the port; between two of the same second the name decides.
+        claims.sort_by(|a, b| (a.created, a.service, a.listener).cmp(&(b.created, b.service, b.listener)));
+        for claim in claims {
+            resolution.grant(claim);
+        }
+        for (key, view) in &resolution.services {
+            let Some(gateway) = view.gateway.as_ref().and_then(|key| resolution.gateways.get_mut(key)) else {
+                continue;
+            };
+            gateway.problems.extend(view.problems.iter().map(|problem| (key.clone(), problem.clone())));
+        }
+        resolution
+    }
+
+    /// What a Service asks for.
+    fn claims<'a>(&'a self, key: &'a ObjectKey, slices: &[&SliceModel]) -> (ServiceView, Vec<Claim<'a>>) {
+        let nothing = Annotations::default();
+        let Some(service) = self.services.get(key) else { return Default::default() };
+        let namespace = self.namespaces.get(&key.namespace).map_or(&nothing, |model| &model.annotations);
+        let own = &service.annotations;
+        // A Namespace speaks for Services with UDP ports only.
+        let inherited = namespace.assist.unwrap_or(false) && !service.ports.is_empty();
+        let mut view = ServiceView {
+            wanted: own.assist.unwrap_or(inherited),
+            problems: own.problems.clone(),
+            condition: service.condition.clone(),
+            uid: service.uid.clone(),
+            ..ServiceView::default()
+        };
+        if !view.wanted {
+            return (view, Vec::new());
+        }
+        let mut problem = |reason, message| view.problems.push(Problem { reason, message });
+        let chosen = match own.gateway.as_ref().or(namespace.gateway.as_ref()) {
+            Some(Ok((namespace, name))) => (namespace.as_deref(), name.as_str()),
+            // The problem has been told where the annotation is; a wrong one on the Namespace is told here, too.
+            Some(Err(())) => {
+                if own.gateway.is_none() {
+                    problem(
+                        Reason::InvalidAnnotation,
+                        format!(
+                            "Namespace {} names no EdgeGateway that can be understood; correct its annotation packrat.dev/gateway",
+                            key.namespace
+                        ),
+                    );
+                }
+                return (view, Vec::new());
+            }
+            None => (None, DEFAULT_GATEWAY),
+        };
+        let candidates = match chosen.0 {
+            Some(namespace) => vec![ObjectKey::new(namespace, chosen.1)],
+            None => vec![ObjectKey::new(&key.namespace, chosen.1), ObjectKey::new(&self.home, chosen.1)],
+        };
+        let found = candidates.iter().find_map(|candidate| self.gateways.get_key_value(candidate));
+        let Some((gateway_key, gateway)) = found else {
+            let places: Vec<_> = candidates.iter().map(ToString::to_string).collect();
+            problem(
+                Reason::GatewayNotFound,
+                format!(
+                    "there is no EdgeGateway {}; make one, or name another with the annotation packrat.dev/gateway",
+                    places.join(" nor ")
+                ),
+            );
+            return (view, Vec::new());
+        };
+        if gateway.spec.routes.from == NamespacesFrom::Same && gateway_key.namespace != key.namespace {
+            problem(
+                Reason::NotAllowed,
+                format!(
+                    "EdgeGateway {gateway_key} takes Services of its own namespace only; set its spec.routes.from to All, or use one in {}",
+                    key.namespace
+                ),
+            );
+            return (view, Vec::new());
+        }
+        view.gateway = Some(gateway_key.clone());
+        let (chosen, mut problems) = choose_ports(service, slices);
+        view.problems.append(&mut problems);
+        if gateway.deleting {
+            return (view, Vec::new());
+        }
+        let overrides = own.overrides.clone().or(namespace.overrides.clone());
+        let claims = chosen
+            .into_iter()
+            .map(|(listener, service_port, endpoints)| Claim {
+                gateway: gateway_key.clone(),
+                service: key,
+                created: service.created,
+                listener,
+                service_port,
+                endpoints,
+                overrides: overrides.clone(),
+            })
+            .collect();
+        (view, claims)
+    }
+}
+
+impl Resolution {
+    fn grant(&mut self, claim: Claim<'_>) {
+        let Some(gateway) = self.gateways.get_mut(&claim.gateway) else { return };
+        let Some(view) = self.services.get_mut(claim.service) else { return };
+        if let Some(holder) = gateway.listeners.get(&claim.listener) {
+            let message = if holder.service == *claim.service {
+                format!(
+                    "port {} of EdgeGateway {} is named twice; give each port of the Service another one in packrat.dev/port",
+                    claim.listener, claim.gateway
+                )
+            } else {
+                format!(
+                    "port {} of EdgeGateway {} belongs to the older Service {}; choose another one, for example packrat.dev/port: {}:{}",
+                    claim.listener,
+                    claim.gateway,
+                    holder.service,
+                    claim.listener.wrapping_add(1).max(1024),
+                    claim.service_port
+                )
+            };
+            view.problems.push(Problem { reason: Reason::PortConflict, message });
+            return;
+        }
+        if claim.endpoints.is_empty() {
+            // The port stays free for nobody else: a Service does not lose it while its Pods restart. It is not listened on,
+            // as there is nothing to forward to.
+            let message = format!(
+                "port {} of the Service has no endpoint; check that Pods match its selector and have that port",
+                claim.service_port
+            );
+            view.problems.push(Problem { reason: Reason::NoEndpoints, message });
+        }
+        view.listeners.push(claim.listener);
+        gateway.listeners.insert(
+            claim.listener,
+            Listener {
+                service: claim.service.clone(),
+                service_port: claim.service_port,
+                endpoints: claim.endpoints,
+                overrides: claim.overrides,
+            },
+        );
+    }
+}
+
+/// Ports of a Service that are to be assisted: the gateway's port, the Service's port, the endpoints.
+type ChosenPorts = Vec<(u16, u16, Vec<SocketAddr>)>;
+
+fn choose_ports(service: &super::ServiceModel, slices: &[&SliceModel]) -> (ChosenPorts, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let all: Vec<PortChoice>;
+    let choices = match &service.annotations.ports {
+        Some(Ok(choices)) => choices,
+        Some(Err(())) => return (Vec::new(), problems),
+        None => {
+            all = service
+                .ports
+                .iter()
+                .map(|port| PortChoice { listener: None, service: PortName::Number(port.port) })
+                .collect();
+            &all
+        }
+    };
+    if choices.is_empty() {
+        problems.push(Problem {
+            reason: Reason::NoSuchPort,
+            message: "the Service has no UDP port; add one with protocol: UDP, or remove packrat.dev/assist"
+                .to_owned(),
+        });
+    }
+    let mut chosen = Vec::new();
+    for choice in choices {
+        let found = service.ports.iter().find(|port| match &choice.service {
+            PortName::Number(number) => port.port == *number,
+            PortName::Name(name) => port.name == *name,
+        });
+        let Some(port) = found else {
+            let known: Vec<_> = service
+                .ports
+                .iter()
+                .map(|port| match port.name.as_str() {
+                    "" => port.port.to_string(),
+                    name => format!("{} ({name})", port.port),
+                })
+                .collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            problems.push(Problem {
+                reason: Reason::NoSuchPort,
+                message: format!("the Service has no UDP port {}; its UDP ports: {known}", choice.service),
+            });
+            continue;
+        };
+        chosen.push((choice.listener.unwrap_or(port.port), port.port, endpoints(&port.name, slices)));
+    }
+    (chosen, problems)
+}
+
+/// Endpoints of a port: those that are ready; if there is none, those that still answer; if there is none, all, since a
+/// container that restarts keeps its address, and dropping the listener would lose the sessions.
+fn endpoints(port_name: &str, slices: &[&SliceModel]) -> Vec<SocketAddr> {
+    let mut tiers: [BTreeSet<SocketAddr>; 3] = Default::default();
+    for slice in slices {
+        let Some(port) = slice.ports.iter().find(|port| port.name == port_name) else { continue };
+        for address in &slice.addresses {
+            if address.ip.is_unspecified() || address.ip.is_multicast() {
+                continue;
+            }
+            let tier = if address.ready {
+                0
+            } else if address.serving {
+                1
+            } else {
+                2
+            };
+            tiers[tier].insert(SocketAddr::new(address.ip, port.port));
+        }
+    }
+    tiers.into_iter().find(|tier| !tier.is_empty()).unwrap_or_default().into_iter().collect()
+}

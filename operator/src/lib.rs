@@ -1,0 +1,23 @@
+//! The operator: turns annotated Services into routes of Envoy gateways at the cluster's edge.
+//!
+//! What decides is pure and tested without a cluster: [`annotations`], [`index`] (Services, EndpointSlices, Namespaces and
+//! EdgeGateways to the listeners of each gateway), [`xds`] (listeners to Envoy's resources, and the state of a delta stream),
+//! [`certificates`], [`workload`] (the objects that make a gateway run), [`status`]. [`shell`] is what touches the
+//! network: watches, server-side apply, leases, TLS.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod annotations;
+pub mod certificates;
+pub mod index;
+pub mod keys;
+pub mod resource;
+pub mod rotation;
+pub mod shell;
+pub mod status;
+pub mod workload;
+pub mod xds;
+
+/// The name under which the operator applies its fields (server-side apply), and the value of
+/// `app.kubernetes.io/managed-by` on what it creates.
+pub const FIELD_MANAGER: &str = "packrat-operator";

@@ -1,0 +1,359 @@
+//! `EdgeGateway`: a set of Envoys at the cluster's edge.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::edge_gateway_status::EdgeGatewayStatus;
+use super::pod_settings::Workload;
+
+/// A set of Envoy gateways at the cluster's edge that forward UDP to Services and repair what the last mile loses.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "packrat.dev",
+    version = "v1alpha1",
+    kind = "EdgeGateway",
+    plural = "edgegateways",
+    shortname = "egw",
+    category = "packrat",
+    namespaced,
+    status = "EdgeGatewayStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "A set of Envoy gateways at the cluster's edge that forward UDP to Services and repair what the last mile loses.",
+    validation = Rule::new("size(self.metadata.name) <= 40").message("metadata.name is longer than 40 characters, and other names are made from it; choose a shorter one"),
+    validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("metadata.name must be made of a-z, 0-9 and -, as names of Services are"),
+    printcolumn(json_path = ".spec.exposure.type", name = "Exposure", type_ = "string"),
+    printcolumn(json_path = ".status.addresses[0]", name = "Address", type_ = "string"),
+    printcolumn(json_path = ".status.attachedRoutes", name = "Routes", type_ = "integer"),
+    printcolumn(json_path = ".status.conditions[?(@.type==\"Programmed\")].status", name = "Programmed", type_ = "string"),
+    printcolumn(json_path = ".status.conditions[?(@.type==\"Ready\")].status", name = "Ready", type_ = "string"),
+    printcolumn(json_path = ".status.sessions", name = "Sessions", type_ = "integer", priority = 1),
+    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date")
+)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+        { "rule": "self.exposure.type != 'HostNetwork' || !has(self.workload.autoscaling)", "message": "spec.workload.autoscaling has no use with exposure HostNetwork: one gateway fits on a node; remove it" },
+        { "rule": "self.tokens.policy == 'Off' || has(self.tokens.tls)", "message": "spec.tokens.policy Optional and Required need spec.tokens.tls.secretName: tokens are given out over TLS; name a Secret of type kubernetes.io/tls" },
+    ]))]
+pub struct EdgeGatewaySpec {
+    /// How clients reach the gateways.
+    pub exposure: Exposure,
+    /// What runs: kind, number, placement and resources of the Pods.
+    pub workload: Workload,
+    /// The Envoy that runs.
+    pub envoy: Envoy,
+    /// Memory for datagrams that may have to be sent again. Routes can override it with packrat.dev/config.cache-bytes-per-session
+    /// and packrat.dev/config.cache-bytes-total.
+    pub cache: Cache,
+    /// How much is spent on repairs.
+    pub repair: Repair,
+    /// What the last mile is expected to need.
+    pub last_mile: LastMile,
+    /// Limits of sessions. A session is one client address and port.
+    pub sessions: Sessions,
+    /// Whether clients need a token to be assisted.
+    pub tokens: Tokens,
+    /// How a gateway ends.
+    pub drain: Drain,
+    /// Whose Services may use this gateway.
+    pub routes: RouteNamespaces,
+}
+
+/// How clients reach the gateways.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+        { "rule": "self.type == 'LoadBalancer' || !has(self.loadBalancerClass)", "message": "loadBalancerClass needs exposure type LoadBalancer; remove it or change the type" },
+        { "rule": "self.type == 'LoadBalancer' || size(self.loadBalancerSourceRanges) == 0", "message": "loadBalancerSourceRanges need exposure type LoadBalancer; remove them or change the type" },
+        { "rule": "self.type == 'NodePort' || size(self.nodePorts) == 0", "message": "nodePorts need exposure type NodePort; remove them or change the type" },
+        { "rule": "self.type in ['LoadBalancer', 'NodePort'] || self.externalTrafficPolicy == 'Local'", "message": "externalTrafficPolicy Cluster needs exposure type LoadBalancer or NodePort; remove it or change the type" },
+    ]))]
+pub struct Exposure {
+    /// LoadBalancer, NodePort or ClusterIP: a Service of that type in front of the gateways. HostNetwork: no Service, the
+    /// gateways listen on their nodes' addresses. Default: LoadBalancer.
+    #[serde(rename = "type")]
+    pub type_: ExposureType,
+    /// Local keeps the client's address; Cluster hides it behind a node's, so that all clients of a node look like one.
+    /// Default: Local.
+    pub external_traffic_policy: ExternalTrafficPolicy,
+    /// spec.loadBalancerClass of the Service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_balancer_class: Option<String>,
+    /// spec.loadBalancerSourceRanges of the Service.
+    pub load_balancer_source_ranges: Vec<String>,
+    /// Fixed ports of the nodes, by the gateway's port, for example {"443": 30443}. Other ports are chosen by Kubernetes.
+    pub node_ports: BTreeMap<String, i32>,
+    /// Annotations of the Service, as cloud providers want them.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Ways to reach the gateways.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExposureType {
+    /// A Service of type LoadBalancer.
+    #[default]
+    LoadBalancer,
+    /// A Service of type NodePort.
+    NodePort,
+    /// A Service of type ClusterIP: for clients inside the cluster, or behind something else.
+    ClusterIP,
+    /// The nodes' own network.
+    HostNetwork,
+}
+
+/// `externalTrafficPolicy` of the Service.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExternalTrafficPolicy {
+    /// To gateways on the node that the datagram has reached; the client's address stays.
+    #[default]
+    Local,
+    /// To any gateway; the client's address is lost.
+    Cluster,
+}
+
+/// The Envoy that runs.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Envoy {
+    /// Image with Envoy and Packrat's filters. Default: the one that the operator was installed with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Always, IfNotPresent or Never. Default: what Kubernetes chooses for the tag.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^(Always|IfNotPresent|Never)$"))]
+    pub image_pull_policy: Option<String>,
+    /// Names of Secrets for the registry.
+    pub image_pull_secrets: Vec<String>,
+    /// Envoy's worker threads. Default: one per processor that the container may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
+    pub workers: Option<i32>,
+    /// Envoy's log level. Default: warning; Packrat's own log is at info.
+    pub log_level: LogLevel,
+}
+
+impl Default for Envoy {
+    fn default() -> Self {
+        Self {
+            image: None,
+            image_pull_policy: None,
+            image_pull_secrets: Vec::new(),
+            workers: None,
+            log_level: LogLevel::Warning,
+        }
+    }
+}
+
+/// Envoy's log levels.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // they are Envoy's words
+pub enum LogLevel {
+    Trace,
+    Debug,
+    Info,
+    Warning,
+    Error,
+    Critical,
+    Off,
+}
+
+impl LogLevel {
+    /// As Envoy writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Critical => "critical",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Memory for datagrams that may have to be sent again.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+        { "rule": "!self.bytesPerSession.matches('^[0-9]{1,15}(Ki|Mi|Gi)?$') || !self.bytesTotal.matches('^[0-9]{1,15}(Ki|Mi|Gi)?$') || quantity(self.bytesTotal).compareTo(quantity(self.bytesPerSession)) >= 0", "message": "spec.cache.bytesTotal must be at least spec.cache.bytesPerSession" },
+    ]))]
+pub struct Cache {
+    /// Bytes per session. A bandwidth-delay product of the last mile is enough. Default: 1Mi.
+    #[schemars(extend("x-kubernetes-validations" = [
+        { "rule": "self.matches('^[1-9][0-9]{0,14}(Ki|Mi|Gi)?$')", "message": "write whole bytes or Ki, Mi or Gi, at least 1, for example 512Ki or 1Mi" },
+    ]))]
+    #[schemars(length(max = 20))]
+    pub bytes_per_session: String,
+    /// Bytes of all sessions of one route in one gateway Pod. Leave room for it in spec.workload.resources. Default: 256Mi.
+    #[schemars(extend("x-kubernetes-validations" = [
+        { "rule": "self.matches('^[1-9][0-9]{0,14}(Ki|Mi|Gi)?$')", "message": "write whole bytes or Ki, Mi or Gi, at least 1, for example 256Mi or 1Gi" },
+    ]))]
+    #[schemars(length(max = 20))]
+    pub bytes_total: String,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { bytes_per_session: "1Mi".to_owned(), bytes_total: "256Mi".to_owned() }
+    }
+}
+
+/// How much is spent on repairs.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Repair {
+    /// Repairs in percent of the forwarded bytes, 0 to 1000. Default: 25.
+    #[schemars(range(min = 0, max = 1000))]
+    pub budget_percent: i32,
+}
+
+impl Default for Repair {
+    fn default() -> Self {
+        Self { budget_percent: 25 }
+    }
+}
+
+/// What the last mile is expected to need.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LastMile {
+    /// How many of a million repaired datagrams may still be missing when they are needed. Lower targets send more copies of a
+    /// repair on bad last miles. 1 to 500000. Default: 10.
+    #[schemars(range(min = 1, max = 500_000))]
+    pub residual_loss_per_million: i32,
+}
+
+impl Default for LastMile {
+    fn default() -> Self {
+        Self { residual_loss_per_million: 10 }
+    }
+}
+
+/// Limits of sessions.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Sessions {
+    /// Sessions of one route in one gateway Pod; datagrams of further clients are dropped. Default: 100000.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub maximum: i32,
+    /// Seconds without a datagram after which a session ends. Default: 120.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub idle_timeout_seconds: i32,
+    /// Assisted sessions of one client address (IPv6: one /64) at the same time. Default: 4096.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub per_source: i32,
+    /// Assisted sessions that one client address (IPv6: one /64) may begin per second. Default: 100.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub handshakes_per_second_per_source: i32,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            maximum: 100_000,
+            idle_timeout_seconds: 120,
+            per_source: 4096,
+            handshakes_per_second_per_source: 100,
+        }
+    }
+}
+
+/// Whether clients need a token to be assisted.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+        { "rule": "self.rotationHours * 3600 > self.lifetimeSeconds", "message": "spec.tokens.rotationHours must be longer than spec.tokens.lifetimeSeconds: the previous key verifies for one rotation" },
+    ]))]
+pub struct Tokens {
+    /// Off: nobody needs one. Optional: a wrong one is refused, none is accepted. Required: only clients with one are
+    /// assisted; others are forwarded plainly. Default: Off.
+    pub policy: TokenPolicy,
+    /// Seconds for which a token is good. Default: 300.
+    #[schemars(range(min = 10, max = 86_400))]
+    pub lifetime_seconds: i32,
+    /// Hours after which the operator makes a new key; the previous one verifies for as long again. Default: 24.
+    #[schemars(range(min = 1, max = 8760))]
+    pub rotation_hours: i32,
+    /// Longest time that clients should withhold an acknowledgement, in milliseconds. Default: 120.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub maximum_hold_milliseconds: i32,
+    /// Tokens are good for the client's network only (/24 of IPv4, /56 of IPv6). Default: false.
+    pub bind_to_network: bool,
+    /// The certificate of the listener that gives tokens out (GET /.well-known/packrat, TCP, on the same port numbers as
+    /// the UDP listeners).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TokenTls>,
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self {
+            policy: TokenPolicy::Off,
+            lifetime_seconds: 300,
+            rotation_hours: 24,
+            maximum_hold_milliseconds: 120,
+            bind_to_network: false,
+            tls: None,
+        }
+    }
+}
+
+/// Whether clients need a token.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TokenPolicy {
+    /// Nobody needs one.
+    #[default]
+    Off,
+    /// A wrong one is refused, none is accepted.
+    Optional,
+    /// Only clients with one are assisted.
+    Required,
+}
+
+/// A certificate.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenTls {
+    /// Name of a Secret of type kubernetes.io/tls in the EdgeGateway's namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub secret_name: String,
+}
+
+/// How a gateway ends.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Drain {
+    /// Longest time in seconds that a gateway goes on forwarding after it was asked to end. It ends earlier when it has no
+    /// session left. Default: 60.
+    #[schemars(range(min = 0, max = 3600))]
+    pub seconds: i32,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self { seconds: 60 }
+    }
+}
+
+/// Whose Services may use a gateway.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RouteNamespaces {
+    /// Same: Services of the EdgeGateway's namespace. All: Services of every namespace. Default: Same.
+    pub from: NamespacesFrom,
+}
+
+/// Namespaces.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NamespacesFrom {
+    /// The EdgeGateway's own.
+    #[default]
+    Same,
+    /// Every one.
+    All,
+}

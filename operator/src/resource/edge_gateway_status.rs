@@ -1,0 +1,87 @@
+//! What the operator says about an `EdgeGateway`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// What the operator says about an `EdgeGateway`.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EdgeGatewayStatus {
+    /// The generation of the spec that this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// IP addresses and host names that clients reach the gateways at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// What the gateways listen on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listeners: Vec<ListenerStatus>,
+    /// Number of routes, which is that of listeners.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attached_routes: Option<i32>,
+    /// Number of gateway Pods that are ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready_gateways: Option<i32>,
+    /// Sessions of all gateways, read twice a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<i64>,
+    /// Gateways that are connected to the operator, each reported by the replica of the operator that serves it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub proxies: Vec<GatewayProxy>,
+    /// Accepted: the spec and the routes can be had. Programmed: all connected gateways have taken the configuration.
+    /// Ready: gateways run, and clients can reach them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A listener.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ListenerStatus {
+    /// UDP port of the gateway.
+    pub port: i32,
+    /// The Service that is forwarded to, namespace/name.
+    pub service: String,
+    /// The Service's port.
+    pub service_port: i32,
+    /// Number of endpoints.
+    pub endpoints: i32,
+}
+
+/// A gateway that is connected to the operator.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayProxy {
+    /// Name of the Pod.
+    pub name: String,
+    /// Name of the operator's replica that it is connected to.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub replica: String,
+    /// Envoy's reason for refusing the newest configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The schema of metav1.Condition, which k8s-openapi leaves out unless it brings the schemas of everything.
+fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+            "properties": {
+                "type": { "type": "string", "maxLength": 316 },
+                "status": { "type": "string", "enum": ["True", "False", "Unknown"] },
+                "observedGeneration": { "type": "integer", "format": "int64", "minimum": 0 },
+                "lastTransitionTime": { "type": "string", "format": "date-time" },
+                "reason": { "type": "string", "minLength": 1, "maxLength": 1024 },
+                "message": { "type": "string", "maxLength": 32768 },
+            },
+        },
+    })
+}

@@ -1,0 +1,160 @@
+//! What the Pods of a gateway look like.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What runs.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+        { "rule": "self.kind == 'Deployment' || !has(self.autoscaling)", "message": "spec.workload.autoscaling needs spec.workload.kind Deployment; remove it or change the kind" },
+        { "rule": "!has(self.autoscaling) || self.autoscaling.minimumReplicas <= self.autoscaling.maximumReplicas", "message": "spec.workload.autoscaling.minimumReplicas must not be above maximumReplicas" },
+    ]))]
+pub struct Workload {
+    /// Deployment: as many gateways as said. DaemonSet: one on each node that the node selector names. Default: Deployment.
+    pub kind: WorkloadKind,
+    /// Gateways of a Deployment; without effect for a DaemonSet and with autoscaling. Default: 2.
+    #[schemars(range(min = 0, max = 1000))]
+    pub replicas: i32,
+    /// Lets a HorizontalPodAutoscaler choose the number of gateways of a Deployment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autoscaling: Option<Autoscaling>,
+    /// Placement, resources and extras of the Pods.
+    pub pod: PodSettings,
+}
+
+impl Default for Workload {
+    fn default() -> Self {
+        Self { kind: WorkloadKind::Deployment, replicas: 2, autoscaling: None, pod: PodSettings::default() }
+    }
+}
+
+/// Kinds of workloads.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WorkloadKind {
+    /// As many gateways as said.
+    #[default]
+    Deployment,
+    /// One gateway on each selected node.
+    DaemonSet,
+}
+
+/// Limits of a HorizontalPodAutoscaler.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Autoscaling {
+    /// Fewest gateways. Default: 2.
+    #[schemars(range(min = 1, max = 1000))]
+    pub minimum_replicas: i32,
+    /// Most gateways. Default: 10.
+    #[schemars(range(min = 1, max = 1000))]
+    pub maximum_replicas: i32,
+    /// Average use of the requested processor time, in percent, that is aimed at. Default: 60.
+    #[schemars(range(min = 1, max = 100))]
+    pub target_cpu_percent: i32,
+}
+
+impl Default for Autoscaling {
+    fn default() -> Self {
+        Self { minimum_replicas: 2, maximum_replicas: 10, target_cpu_percent: 60 }
+    }
+}
+
+/// Placement, resources and extras of Pods.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSettings {
+    /// Further labels. Those of the operator win.
+    pub labels: BTreeMap<String, String>,
+    /// Further annotations. Those of the operator win.
+    pub annotations: BTreeMap<String, String>,
+    /// Labels that a node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that are tolerated.
+    pub tolerations: Vec<Toleration>,
+    /// Affinity as in a Pod. Default for a Deployment: gateways prefer different nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub affinity: Option<Value>,
+    /// Topology spread constraints as in a Pod.
+    #[schemars(schema_with = "any_objects")]
+    pub topology_spread_constraints: Vec<Value>,
+    /// Name of the PriorityClass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+    /// Resources of the gateway's container. Default: requests of 250m CPU and 128Mi memory, no limits. Set a memory limit
+    /// above spec.cache.bytesTotal times the number of routes.
+    pub resources: Resources,
+}
+
+/// A toleration, as in a Pod.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Toleration {
+    /// Key of the taint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Exists or Equal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^(Exists|Equal)$"))]
+    pub operator: Option<String>,
+    /// Value of the taint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// NoSchedule, PreferNoSchedule or NoExecute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^(NoSchedule|PreferNoSchedule|NoExecute)$"))]
+    pub effect: Option<String>,
+    /// How long a NoExecute taint is tolerated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+}
+
+/// Resources of a container.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Resources {
+    /// What is reserved.
+    #[schemars(schema_with = "quantities")]
+    pub requests: BTreeMap<String, IntOrString>,
+    /// What is the most.
+    #[schemars(schema_with = "quantities")]
+    pub limits: BTreeMap<String, IntOrString>,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        let quantity = |name: &str, value: &str| (name.to_owned(), IntOrString::String(value.to_owned()));
+        Self {
+            requests: [quantity("cpu", "250m"), quantity("memory", "128Mi")].into(),
+            limits: BTreeMap::new(),
+        }
+    }
+}
+
+fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
+}
+
+fn any_objects(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "default": [],
+        "items": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+    })
+}
+
+fn quantities(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "additionalProperties": {
+            "x-kubernetes-int-or-string": true,
+            "anyOf": [{ "type": "integer" }, { "type": "string" }],
+            "pattern": "^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$",
+        },
+    })
+}

@@ -1,0 +1,92 @@
+//! The command line of the operator. Each option can be given in the environment, too.
+
+use std::net::SocketAddr;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Turns annotated Services into routes of Envoy gateways at the cluster's edge.
+#[derive(Debug, Parser)]
+#[command(name = "packrat-operator", version)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the operator.
+    Run(Box<Options>),
+    /// Print the custom resource definitions as YAML.
+    Crds,
+}
+
+/// Options of `run`.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// Namespace of the operator.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "packrat-system")]
+    pub namespace: String,
+    /// Name of this replica; no two may have the same.
+    #[arg(long, env = "POD_NAME")]
+    pub replica: String,
+    /// Name of the operator's Service, through which gateways and the API server reach it.
+    #[arg(long, env = "PACKRAT_SERVICE_NAME", default_value = "packrat-operator")]
+    pub service_name: String,
+    /// Port of that Service for gateways.
+    #[arg(long, env = "PACKRAT_DISCOVERY_PORT", default_value_t = 18000)]
+    pub discovery_port: u16,
+    /// Host name that gateways reach the operator at [default: SERVICE.NAMESPACE.svc].
+    #[arg(long, env = "PACKRAT_DISCOVERY_HOST")]
+    pub discovery_host: Option<String>,
+    /// Image of gateways whose EdgeGateway names none.
+    #[arg(long, env = "PACKRAT_GATEWAY_IMAGE", default_value = "packrat/gateway:dev")]
+    pub gateway_image: String,
+    /// Address that gateways listen on; :: for IPv6 with IPv4.
+    #[arg(long, env = "PACKRAT_GATEWAY_LISTEN_ADDRESS", default_value = "0.0.0.0")]
+    pub gateway_listen_address: String,
+    /// Where gateways are served (gRPC, mutual TLS).
+    #[arg(long, env = "PACKRAT_DISCOVERY_LISTEN", default_value = "0.0.0.0:18000")]
+    pub discovery_listen: SocketAddr,
+    /// Where the injector is served (HTTPS).
+    #[arg(long, env = "PACKRAT_WEBHOOK_LISTEN", default_value = "0.0.0.0:9443")]
+    pub webhook_listen: SocketAddr,
+    /// Where /live, /ready and /metrics are served (HTTP).
+    #[arg(long, env = "PACKRAT_HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
+    pub health_listen: SocketAddr,
+    /// The MutatingWebhookConfiguration whose certificate authority is kept current; empty for none.
+    #[arg(long, env = "PACKRAT_WEBHOOK_CONFIGURATION", default_value = "packrat-injector")]
+    pub webhook_configuration: String,
+    /// Secret with the operator's certificate authority, in the operator's namespace.
+    #[arg(long, env = "PACKRAT_AUTHORITY_SECRET", default_value = "packrat-operator-authority")]
+    pub authority_secret: String,
+    /// Lease that elects the replica which writes.
+    #[arg(long, env = "PACKRAT_LEASE", default_value = "packrat-operator")]
+    pub lease: String,
+    /// Seconds for which an elected replica that is silent keeps the lease.
+    #[arg(long, env = "PACKRAT_LEASE_SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=300))]
+    pub lease_seconds: u64,
+    /// Log level: error, warn, info, debug or trace, also by module.
+    #[arg(long, env = "PACKRAT_LOG", default_value = "info")]
+    pub log: String,
+}
+
+impl Options {
+    /// Host name that gateways reach the operator at.
+    pub fn discovery_host(&self) -> String {
+        self.discovery_host.clone().unwrap_or_else(|| format!("{}.{}.svc", self.service_name, self.namespace))
+    }
+
+    /// Names that are in the operator's certificate.
+    pub fn server_names(&self) -> Vec<String> {
+        let service = format!("{}.{}.svc", self.service_name, self.namespace);
+        let mut names = vec![service.clone(), format!("{service}.cluster.local")];
+        if let Some(host) = &self.discovery_host
+            && !names.contains(host)
+        {
+            names.push(host.clone());
+        }
+        names
+    }
+}

@@ -1,0 +1,378 @@
+//! What the elected replica does: objects of gateways, certificates, status, Events.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, mpsc, watch};
+
+use super::authority::Identities;
+use super::events::Events;
+use super::observations::Observations;
+use super::secrets::{self, STATE};
+use super::services;
+use super::sessions::Sessions;
+use super::snapshot::{GatewaySnapshot, Snapshot, Snapshots};
+use crate::FIELD_MANAGER;
+use crate::annotations::ObjectKey;
+use crate::certificates::LEAF_RENEWAL_SECONDS;
+use crate::keys::GatewayKeys;
+use crate::resource::{EdgeGateway, EdgeGatewayStatus};
+use crate::status::{Observed, gateway_status};
+use crate::workload::{self, Kind, Platform};
+
+/// Changes within this time are looked at together.
+const GATHERING: Duration = Duration::from_millis(100);
+/// Time after which everything is looked at although nothing has happened.
+const PERIOD: Duration = Duration::from_secs(15);
+/// Time after which all objects are applied again: what nobody watches is repaired then.
+const REPAIR: Duration = Duration::from_secs(300);
+/// Time between two looks at the Secrets of a gateway.
+const SECRETS: Duration = Duration::from_secs(60);
+/// Longest time for one EdgeGateway.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// EdgeGateways at a time.
+const PARALLEL: usize = 8;
+
+/// What the controller works with.
+pub(super) struct Controller {
+    pub(super) client: Client,
+    pub(super) platform: Platform,
+    pub(super) snapshots: Arc<Snapshots>,
+    pub(super) observations: Arc<Observations>,
+    pub(super) identities: Arc<Identities>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) webhook_configuration: String,
+    pub(super) elected: watch::Receiver<bool>,
+}
+
+/// What was done for an EdgeGateway.
+#[derive(Default)]
+struct Done {
+    uid: String,
+    /// The objects that were applied, and when all of them were last.
+    objects: BTreeMap<Kind, Value>,
+    all_at: Option<Instant>,
+    removed: Vec<Kind>,
+    secrets_at: Option<Instant>,
+    /// The authorities that the certificate was made with.
+    bundle: String,
+}
+
+impl Controller {
+    /// Works for ever, while this replica is elected.
+    pub(super) async fn run(mut self, replica: String, mut owned: mpsc::UnboundedReceiver<ObjectKey>) {
+        let mut snapshots = self.snapshots.subscribe();
+        let mut observations = self.observations.subscribe();
+        let mut authority = self.identities.authority();
+        let mut events = Events::new(self.client.clone(), &replica);
+        let done: Mutex<BTreeMap<ObjectKey, Arc<Mutex<Done>>>> = Mutex::default();
+        loop {
+            let changed = tokio::select! {
+                _ = snapshots.changed() => None,
+                _ = observations.changed() => None,
+                _ = authority.changed() => None,
+                _ = self.elected.changed() => None,
+                gateway = owned.recv() => gateway,
+                () = tokio::time::sleep(PERIOD) => None,
+            };
+            tokio::time::sleep(GATHERING).await;
+            let mut drifted: Vec<ObjectKey> = changed.into_iter().collect();
+            while let Ok(gateway) = owned.try_recv() {
+                drifted.push(gateway);
+            }
+            observations.mark_unchanged();
+            authority.mark_unchanged();
+            let Some(snapshot) = snapshots.borrow_and_update().clone() else { continue };
+            if !*self.elected.borrow() {
+                // Another replica may change things: nothing that was done before counts any more.
+                done.lock().await.clear();
+                continue;
+            }
+            let all: Vec<(ObjectKey, Arc<Mutex<Done>>)> = {
+                let mut done = done.lock().await;
+                done.retain(|key, _| snapshot.gateways.contains_key(key));
+                snapshot
+                    .gateways
+                    .keys()
+                    .map(|key| (key.clone(), Arc::clone(done.entry(key.clone()).or_default())))
+                    .collect()
+            };
+            let (this, snapshot, drifted) = (&self, &snapshot, &drifted);
+            futures::stream::iter(all)
+                .for_each_concurrent(PARALLEL, |(key, done)| async move {
+                    let mut done = done.lock().await;
+                    if drifted.contains(&key) {
+                        done.all_at = None;
+                    }
+                    if let Some(gateway) = snapshot.gateways.get(&key)
+                        && tokio::time::timeout(PATIENCE, this.gateway(&key, gateway, &mut done))
+                            .await
+                            .is_err()
+                    {
+                        tracing::warn!(event = "gateway_slow", gateway = %key);
+                    }
+                })
+                .await;
+            self.others(snapshot, &mut events).await;
+        }
+    }
+
+    /// What does not belong to a gateway.
+    async fn others(&self, snapshot: &Snapshot, events: &mut Events) {
+        services::write(&self.client, snapshot).await;
+        events.tell(snapshot).await;
+        if let Err(error) = self.webhook().await {
+            tracing::warn!(event = "webhook_configuration_failed", error = %error);
+        }
+    }
+
+    /// Everything of one EdgeGateway; what goes wrong is told in its status and tried again.
+    async fn gateway(&self, key: &ObjectKey, gateway: &GatewaySnapshot, done: &mut Done) {
+        if done.uid != gateway.model.uid {
+            *done = Done { uid: gateway.model.uid.clone(), ..Done::default() };
+        }
+        let failure = match self.set_up(key, gateway, done).await {
+            Ok(()) => None,
+            Err(error) => {
+                tracing::warn!(event = "apply_failed", gateway = %key, error = %error);
+                done.all_at = None;
+                Some(error.to_string())
+            }
+        };
+        if let Err(error) = self.status(key, gateway, failure).await {
+            tracing::warn!(event = "status_failed", gateway = %key, error = %error);
+        }
+    }
+
+    async fn set_up(
+        &self,
+        key: &ObjectKey,
+        gateway: &GatewaySnapshot,
+        done: &mut Done,
+    ) -> Result<(), Failure> {
+        self.secrets(key, gateway, done).await?;
+        let objects = workload::objects(key, &gateway.model, &gateway.view, &self.platform);
+        let all = done.all_at.is_none_or(|at| at.elapsed() > REPAIR);
+        for object in &objects {
+            if !all && done.objects.get(&object.kind) == Some(&object.content) {
+                continue;
+            }
+            let name = object.content["metadata"]["name"].as_str().unwrap_or_default();
+            self.api(object.kind, &key.namespace)
+                .patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&object.content))
+                .await
+                .map_err(|source| Failure::object(object.kind, source))?;
+            done.objects.insert(object.kind, object.content.clone());
+            done.removed.retain(|kind| *kind != object.kind);
+        }
+        for kind in workload::obsolete(&objects) {
+            if !done.removed.contains(&kind) {
+                self.remove(kind, key).await.map_err(|source| Failure::object(kind, source))?;
+                done.removed.push(kind);
+                done.objects.remove(&kind);
+            }
+        }
+        if all {
+            done.all_at = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
+        let [group, version, name, plural] = kind.names();
+        let resource =
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural);
+        Api::namespaced_with(self.client.clone(), namespace, &resource)
+    }
+
+    /// Removes an object that another spec needed; somebody else's of the same name stays.
+    async fn remove(&self, kind: Kind, key: &ObjectKey) -> Result<(), kube::Error> {
+        // These are never superfluous.
+        if matches!(kind, Kind::ServiceAccount | Kind::ConfigMap | Kind::PodDisruptionBudget) {
+            return Ok(());
+        }
+        let (api, name) = (self.api(kind, &key.namespace), workload::object_name(&key.name));
+        let Some(object) = api.get_opt(&name).await? else { return Ok(()) };
+        let ours =
+            object.labels().get("app.kubernetes.io/managed-by").map(String::as_str) == Some(FIELD_MANAGER);
+        if ours {
+            api.delete(&name, &DeleteParams::background()).await?;
+        }
+        Ok(())
+    }
+
+    /// The keys and the certificate of a gateway.
+    async fn secrets(
+        &self,
+        key: &ObjectKey,
+        gateway: &GatewaySnapshot,
+        done: &mut Done,
+    ) -> Result<(), Failure> {
+        let authority = self.identities.authority().borrow().clone();
+        let bundle = authority.bundle();
+        if done.bundle == bundle && done.secrets_at.is_some_and(|at| at.elapsed() < SECRETS) {
+            return Ok(());
+        }
+        let now = Timestamp::now().as_second();
+        let api = |source| Failure::Secret(source);
+        let name = workload::keys_secret_name(&key.name);
+        let found = secrets::read(&self.client, &key.namespace, &name).await.map_err(api)?;
+        let tokens = &gateway.model.spec.tokens;
+        let (keys, version, write) = match found {
+            Some((entries, version)) => {
+                let text = entries.get(STATE).map_or(&[][..], Vec::as_slice);
+                let mut keys = GatewayKeys::from_json(text).map_err(|error| Failure::text(&error))?;
+                let advanced = keys
+                    .advance(now, i64::from(tokens.rotation_hours) * 3600, i64::from(tokens.lifetime_seconds))
+                    .map_err(|error| Failure::text(&error))?;
+                (keys, Some(version), advanced)
+            }
+            None => (GatewayKeys::generate(now).map_err(|error| Failure::text(&error))?, None, true),
+        };
+        if write {
+            let metadata = workload::metadata(&name, key, &gateway.model);
+            let state = keys.to_json().map_err(|error| Failure::text(&error))?;
+            let public = keys.public_key_text();
+            let entries = [(STATE, state.as_str()), ("public-key", public.as_str())];
+            secrets::write(&self.client, metadata, &entries, version.as_deref()).await.map_err(api)?;
+        }
+        self.snapshots.set_keys(key, keys);
+
+        let name = workload::client_secret_name(&key.name);
+        let found = secrets::read(&self.client, &key.namespace, &name).await.map_err(api)?;
+        let current = found.as_ref().is_some_and(|(entries, _)| {
+            let state: Value =
+                entries.get(STATE).and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default();
+            state["issuer"] == authority.issuer()
+                && state["gateway"] == gateway.model.uid.as_str()
+                && state["issued"].as_i64().is_some_and(|issued| now - issued < LEAF_RENEWAL_SECONDS)
+                && entries.get("ca.crt").map(Vec::as_slice) == Some(bundle.as_bytes())
+        });
+        if !current {
+            let issued = authority.issue_gateway(key, now).map_err(|error| Failure::text(&error))?;
+            let state = json!({ "issuer": authority.issuer(), "issued": now, "gateway": gateway.model.uid })
+                .to_string();
+            let entries = [
+                ("tls.crt", issued.certificate.as_str()),
+                ("tls.key", issued.key.as_str()),
+                ("ca.crt", bundle.as_str()),
+                (STATE, state.as_str()),
+            ];
+            let metadata = workload::metadata(&name, key, &gateway.model);
+            let version = found.map(|(_, version)| version);
+            secrets::write(&self.client, metadata, &entries, version.as_deref()).await.map_err(api)?;
+        }
+        done.bundle = bundle;
+        done.secrets_at = Some(Instant::now());
+        Ok(())
+    }
+
+    async fn status(
+        &self,
+        key: &ObjectKey,
+        gateway: &GatewaySnapshot,
+        failure: Option<String>,
+    ) -> Result<(), kube::Error> {
+        let model = &gateway.model;
+        let (addresses, ready, pods) = self.observations.of(key, model.spec.exposure.type_);
+        let known = self.observations.pods(key);
+        // A replica that has died has left its entries behind.
+        let (proxies, stale): (Vec<_>, Vec<_>) =
+            model.status.proxies.iter().cloned().partition(|proxy| known.contains_key(&proxy.name));
+        let api = Api::<EdgeGateway>::namespaced(self.client.clone(), &key.namespace);
+        if !stale.is_empty() {
+            let content = json!({ "status": { "proxies": proxies } });
+            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(content)).await?;
+        }
+        let observed = Observed { addresses, ready, pods, proxies, sessions: self.sessions.of(key), failure };
+        let status =
+            gateway_status(model, &gateway.view, &observed, &model.status.conditions, Timestamp::now());
+        let written = EdgeGatewayStatus { proxies: Vec::new(), ..model.status.clone() };
+        if same(&status, &written) {
+            return Ok(());
+        }
+        let content = json!({
+            "apiVersion": "packrat.dev/v1alpha1",
+            "kind": "EdgeGateway",
+            "metadata": { "name": key.name },
+            "status": status,
+        });
+        api.patch_status(&key.name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(content))
+            .await?;
+        Ok(())
+    }
+
+    /// The API server has to trust the injector's certificate.
+    async fn webhook(&self) -> Result<(), kube::Error> {
+        if self.webhook_configuration.is_empty() {
+            return Ok(());
+        }
+        let resource = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration"),
+            "mutatingwebhookconfigurations",
+        );
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
+        let Some(found) = api.get_opt(&self.webhook_configuration).await? else { return Ok(()) };
+        let bundle = {
+            use base64::Engine as _;
+            base64::engine::general_purpose::STANDARD.encode(self.identities.authority().borrow().bundle())
+        };
+        let webhooks = found.data["webhooks"].as_array().cloned().unwrap_or_default();
+        if webhooks.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == bundle.as_str()) {
+            return Ok(());
+        }
+        // All of them: what an application leaves out is taken away.
+        let webhooks: Vec<Value> = webhooks
+            .iter()
+            .map(|webhook| json!({ "name": webhook["name"], "clientConfig": { "caBundle": bundle } }))
+            .collect();
+        let content = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": { "name": self.webhook_configuration },
+            "webhooks": webhooks,
+        });
+        api.patch(
+            &self.webhook_configuration,
+            &PatchParams::apply(FIELD_MANAGER).force(),
+            &Patch::Apply(content),
+        )
+        .await?;
+        tracing::info!(event = "webhook_configuration_updated");
+        Ok(())
+    }
+}
+
+/// Whether two statuses say the same; times of the same condition are the same already.
+fn same(a: &EdgeGatewayStatus, b: &EdgeGatewayStatus) -> bool {
+    let text = |status: &EdgeGatewayStatus| serde_json::to_value(status).unwrap_or_default();
+    text(a) == text(b)
+}
+
+/// Why an EdgeGateway cannot be set up.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{kind}: {source}")]
+    Object { kind: &'static str, source: Box<kube::Error> },
+    #[error("Secret: {0}")]
+    Secret(kube::Error),
+    #[error("{0}")]
+    Text(String),
+}
+
+impl Failure {
+    fn object(kind: Kind, source: kube::Error) -> Self {
+        Self::Object { kind: kind.names()[2], source: Box::new(source) }
+    }
+
+    fn text(error: &dyn std::error::Error) -> Self {
+        Self::Text(error.to_string())
+    }
+}

@@ -1,0 +1,253 @@
+//! The discovery service that gateways are connected to: delta ADS.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::Stream;
+use hyper::body::Incoming;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::snapshot::{Snapshot, Snapshots};
+use crate::annotations::ObjectKey;
+use crate::certificates::gateway_name;
+use crate::xds::Resources;
+use crate::xds::delta::{Heard, Stream as State};
+use crate::xds::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
+
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+/// Longest reason of Envoy's that is repeated.
+const MAXIMUM_REASON_CHARACTERS: usize = 1000;
+
+/// Gateways that are connected to this replica: which EdgeGateway, which Pod, and why it has refused its newest configuration.
+#[derive(Debug, Default)]
+pub struct Connections {
+    open: Mutex<BTreeMap<(ObjectKey, String), Connection>>,
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Connection {
+    /// Of several streams of one Pod the newest counts.
+    stream: u64,
+    error: Option<String>,
+}
+
+impl Connections {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<(ObjectKey, String), Connection>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of changes.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// The connected gateways of each EdgeGateway: name of the Pod, and Envoy's reason for a refusal.
+    pub fn list(&self) -> BTreeMap<ObjectKey, Vec<(String, Option<String>)>> {
+        let mut list: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for ((gateway, name), connection) in self.open().iter() {
+            list.entry(gateway.clone()).or_default().push((name.clone(), connection.error.clone()));
+        }
+        list
+    }
+
+    fn changed(&self) {
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+/// An entry in [`Connections`] that goes when the stream ends.
+struct Registration {
+    connections: Arc<Connections>,
+    key: (ObjectKey, String),
+    stream: u64,
+}
+
+impl Registration {
+    fn new(connections: Arc<Connections>, key: (ObjectKey, String)) -> Self {
+        let stream = {
+            let mut open = connections.open();
+            let connection = open.entry(key.clone()).or_default();
+            *connection = Connection { stream: connection.stream.wrapping_add(1), error: None };
+            connection.stream
+        };
+        connections.changed();
+        Self { connections, key, stream }
+    }
+
+    fn set_error(&self, error: Option<String>) {
+        let differs = match self.connections.open().get_mut(&self.key) {
+            Some(connection) if connection.stream == self.stream && connection.error != error => {
+                connection.error = error;
+                true
+            }
+            _ => false,
+        };
+        if differs {
+            self.connections.changed();
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let removed = {
+            let mut open = self.connections.open();
+            let ours = open.get(&self.key).is_some_and(|connection| connection.stream == self.stream);
+            if ours {
+                open.remove(&self.key);
+            }
+            ours
+        };
+        if removed {
+            self.connections.changed();
+        }
+    }
+}
+
+/// The discovery service.
+#[derive(Debug, Clone)]
+pub struct Discovery {
+    snapshots: Arc<Snapshots>,
+    connections: Arc<Connections>,
+}
+
+type Responses = Pin<Box<dyn Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Send>>;
+
+impl Discovery {
+    /// Serves what `snapshots` say, and keeps `connections`.
+    pub const fn new(snapshots: Arc<Snapshots>, connections: Arc<Connections>) -> Self {
+        Self { snapshots, connections }
+    }
+
+    /// Answers a request of a gateway with this certificate.
+    pub async fn answer(
+        self,
+        request: http::Request<Incoming>,
+        certificate: Option<CertificateDer<'static>>,
+    ) -> http::Response<tonic::body::Body> {
+        if request.uri().path() != METHOD {
+            return Status::unimplemented("only delta ADS is served; set api_type: DELTA_GRPC").into_http();
+        }
+        let Some(certificate) = certificate else {
+            return Status::unauthenticated("a gateway needs a certificate").into_http();
+        };
+        let mut grpc = tonic::server::Grpc::new(ProstCodec::default());
+        grpc.streaming(Method { discovery: self, certificate }, request).await
+    }
+
+    /// Reads who is there from the first request.
+    fn identify(
+        &self,
+        node: Option<&Node>,
+        certificate: &CertificateDer<'_>,
+    ) -> Result<(ObjectKey, String), Status> {
+        let node = node.ok_or_else(|| Status::invalid_argument("the first request has no node"))?;
+        let (namespace, name) = node.cluster.split_once('/').ok_or_else(|| {
+            Status::invalid_argument("node.cluster is not the namespace/name of an EdgeGateway")
+        })?;
+        let key = ObjectKey::new(namespace, name);
+        let denied = || {
+            Status::permission_denied(format!(
+                "the certificate is not that of a gateway of EdgeGateway {}",
+                node.cluster
+            ))
+        };
+        let expected = ServerName::try_from(gateway_name(&key)).map_err(|_| denied())?;
+        webpki::EndEntityCert::try_from(certificate)
+            .and_then(|certificate| certificate.verify_is_valid_for_subject_name(&expected))
+            .map_err(|_| denied())?;
+        Ok((key, node.id.clone()))
+    }
+}
+
+struct Method {
+    discovery: Discovery,
+    certificate: CertificateDer<'static>,
+}
+
+impl tonic::server::StreamingService<DeltaDiscoveryRequest> for Method {
+    type Response = DeltaDiscoveryResponse;
+    type ResponseStream = Responses;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Responses>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<Streaming<DeltaDiscoveryRequest>>) -> Self::Future {
+        let (discovery, certificate) = (self.discovery.clone(), self.certificate.clone());
+        Box::pin(async move {
+            let (sender, receiver) = mpsc::channel(4);
+            let requests = request.into_inner();
+            tokio::spawn(async move {
+                if let Err(status) = discovery.converse(requests, &certificate, &sender).await {
+                    tracing::warn!(event = "gateway_refused", error = status.message());
+                    // Nobody may be listening any more.
+                    let _ = sender.send(Err(status)).await;
+                }
+            });
+            let responses: Responses = Box::pin(ReceiverStream::new(receiver));
+            Ok(Response::new(responses))
+        })
+    }
+}
+
+impl Discovery {
+    async fn converse(
+        &self,
+        mut requests: Streaming<DeltaDiscoveryRequest>,
+        certificate: &CertificateDer<'_>,
+        sender: &mpsc::Sender<Result<DeltaDiscoveryResponse, Status>>,
+    ) -> Result<(), Status> {
+        let Some(first) = requests.message().await? else { return Ok(()) };
+        let key = self.identify(first.node.as_ref(), certificate)?;
+        tracing::info!(event = "gateway_connected", gateway = %key.0, pod = key.1);
+        let registration = Registration::new(Arc::clone(&self.connections), key.clone());
+        let mut snapshots = self.snapshots.subscribe();
+        let mut state = State::default();
+        state.hear(&first);
+        loop {
+            let resources = resources_of(snapshots.borrow_and_update().as_deref(), &key.0);
+            // A gateway whose EdgeGateway is gone keeps what it has: it is about to be drained.
+            if let Some(resources) = resources {
+                while let Some(response) = state.next(&resources) {
+                    tracing::debug!(
+                        event = "gateway_told", gateway = %key.0, pod = key.1,
+                        changed = response.resources.len(), removed = response.removed_resources.len()
+                    );
+                    if sender.send(Ok(response)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            tokio::select! {
+                changed = snapshots.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                }
+                request = requests.message() => {
+                    let Ok(Some(request)) = request else {
+                        tracing::info!(event = "gateway_disconnected", gateway = %key.0, pod = key.1);
+                        return Ok(());
+                    };
+                    match state.hear(&request) {
+                        Heard::Accepted => registration.set_error(None),
+                        Heard::Refused(reason) => {
+                            let reason: String = reason.chars().take(MAXIMUM_REASON_CHARACTERS).collect();
+                            tracing::warn!(event = "configuration_refused", gateway = %key.0, pod = key.1, reason);
+                            registration.set_error(Some(reason));
+                        }
+                        Heard::Subscription | Heard::Nothing => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn resources_of(snapshot: Option<&Snapshot>, gateway: &ObjectKey) -> Option<Arc<Resources>> {
+    snapshot?.gateways.get(gateway)?.resources.clone()
+}

@@ -1,0 +1,87 @@
+//! Events on objects with problems: each problem once, when it begins.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+use super::snapshot::Snapshot;
+use crate::FIELD_MANAGER;
+use crate::annotations::{ObjectKey, Problem};
+
+/// Longest note of an Event.
+const MAXIMUM_NOTE_BYTES: usize = 1000;
+/// Events that are written in one go; further ones follow with the next change.
+const AT_ONCE: usize = 50;
+
+/// Writes Events.
+pub(super) struct Events {
+    recorder: Recorder,
+    /// What was told of each object: kind, key, identity.
+    told: BTreeMap<(&'static str, ObjectKey, String), Vec<Problem>>,
+}
+
+impl Events {
+    pub(super) fn new(client: Client, replica: &str) -> Self {
+        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(replica.to_owned()) };
+        Self { recorder: Recorder::new(client, reporter), told: BTreeMap::new() }
+    }
+
+    /// Tells what is new in a snapshot.
+    pub(super) async fn tell(&mut self, snapshot: &Snapshot) {
+        let mut current = BTreeMap::new();
+        for (key, service) in &snapshot.resolution.services {
+            current.insert(("Service", key.clone(), service.uid.clone()), service.problems.clone());
+        }
+        for (name, (uid, problems)) in &snapshot.resolution.namespaces {
+            current.insert(("Namespace", ObjectKey::new("", name), uid.clone()), problems.clone());
+        }
+        self.told.retain(|key, _| current.contains_key(key));
+        let mut left = AT_ONCE;
+        for (key, problems) in current {
+            let before = self.told.get(&key).cloned().unwrap_or_default();
+            let mut complete = true;
+            for problem in problems.iter().filter(|problem| !before.contains(problem)) {
+                if left == 0 {
+                    complete = false;
+                    break;
+                }
+                left -= 1;
+                self.write(&key, problem).await;
+            }
+            if complete {
+                self.told.insert(key, problems);
+            }
+        }
+    }
+
+    async fn write(&self, (kind, key, uid): &(&'static str, ObjectKey, String), problem: &Problem) {
+        let mut note = problem.message.clone();
+        if note.len() > MAXIMUM_NOTE_BYTES {
+            let mut end = MAXIMUM_NOTE_BYTES;
+            while !note.is_char_boundary(end) {
+                end -= 1;
+            }
+            note.truncate(end);
+        }
+        let event = Event {
+            type_: EventType::Warning,
+            reason: problem.reason.name().to_owned(),
+            note: Some(note),
+            action: "Resolve".to_owned(),
+            secondary: None,
+        };
+        let reference = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some((*kind).to_owned()),
+            name: Some(key.name.clone()),
+            namespace: Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            uid: Some(uid.clone()),
+            ..ObjectReference::default()
+        };
+        if let Err(error) = self.recorder.publish(&event, &reference).await {
+            tracing::warn!(event = "event_failed", kind, object = %key, error = %error);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `/live`, `/ready` and `/metrics`.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::discovery::Connections;
+use super::snapshot::Snapshots;
+
+/// What the pages are made of.
+#[derive(Clone)]
+pub(super) struct Health {
+    pub(super) snapshots: Arc<Snapshots>,
+    pub(super) connections: Arc<Connections>,
+    pub(super) elected: watch::Receiver<bool>,
+}
+
+/// Serves until the process ends.
+pub(super) async fn serve(listener: TcpListener, health: Health) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let health = health.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let answer = health.answer(&request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            // A prober that goes away is nothing to worry about.
+            let _ = auto::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+impl Health {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let (status, text) = match request.uri().path() {
+            "/live" => (StatusCode::OK, "live\n".to_owned()),
+            "/ready" if self.snapshots.is_complete() => (StatusCode::OK, "ready\n".to_owned()),
+            "/ready" => (StatusCode::SERVICE_UNAVAILABLE, "not everything has been seen yet\n".to_owned()),
+            "/metrics" => (StatusCode::OK, self.metrics()),
+            _ => (StatusCode::NOT_FOUND, "there are /live, /ready and /metrics\n".to_owned()),
+        };
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = status;
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; version=0.0.4"));
+        response
+    }
+
+    fn metrics(&self) -> String {
+        let snapshot = self.snapshots.subscribe().borrow().clone().unwrap_or_default();
+        let connections = self.connections.list();
+        let refused = connections.values().flatten().filter(|(_, error)| error.is_some()).count();
+        let routes: usize = snapshot.gateways.values().map(|gateway| gateway.view.listeners.len()).sum();
+        let problems: usize =
+            snapshot.resolution.services.values().map(|service| service.problems.len()).sum();
+        let mut text = String::new();
+        for (name, help, value) in [
+            ("elected", "Whether this replica writes.", usize::from(*self.elected.borrow())),
+            ("edge_gateways", "EdgeGateways.", snapshot.gateways.len()),
+            ("routes", "Routes of all EdgeGateways.", routes),
+            ("service_problems", "What is wrong with Services.", problems),
+            (
+                "connected_gateways",
+                "Gateways that this replica serves.",
+                connections.values().map(Vec::len).sum(),
+            ),
+            (
+                "refusing_gateways",
+                "Of those, gateways that have refused their newest configuration.",
+                refused,
+            ),
+        ] {
+            let _ = write!(
+                text,
+                "# HELP packrat_operator_{name} {help}\n# TYPE packrat_operator_{name} gauge\npackrat_operator_{name} {value}\n"
+            );
+        }
+        text
+    }
+}

@@ -1,0 +1,25 @@
+//! What touches the network: watches, server-side apply, leases, TLS, HTTP.
+
+pub mod arguments;
+mod authority;
+mod controller;
+mod discovery;
+mod events;
+mod health;
+mod injector;
+mod keys;
+mod observations;
+mod reports;
+mod run;
+mod secrets;
+mod services;
+mod sessions;
+mod snapshot;
+mod tls;
+mod watches;
+
+pub use authority::Identities;
+pub use discovery::{Connections, Discovery};
+pub use run::{RunError, run};
+pub use snapshot::{GatewaySnapshot, Snapshot, Snapshots};
+pub use tls::{ServerIdentity, TlsError, serve};

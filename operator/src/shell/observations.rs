@@ -1,0 +1,146 @@
+//! What is seen of the gateways themselves: Pods and addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::ResourceExt as _;
+use tokio::sync::watch;
+
+use crate::annotations::ObjectKey;
+use crate::resource::ExposureType;
+use crate::workload::GATEWAY_LABEL;
+
+/// A gateway's Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SeenPod {
+    pub(super) gateway: ObjectKey,
+    pub(super) ready: bool,
+    pub(super) node_address: Option<String>,
+    pub(super) pod_address: Option<String>,
+}
+
+/// Addresses of a gateway's Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct SeenService {
+    balancer: Vec<String>,
+    cluster: Vec<String>,
+}
+
+/// What is seen of all gateways.
+#[derive(Debug, Default)]
+pub(super) struct Observations {
+    seen: Mutex<Seen>,
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    pods: BTreeMap<ObjectKey, SeenPod>,
+    services: BTreeMap<ObjectKey, SeenService>,
+}
+
+fn key<K: kube::Resource>(object: &K) -> ObjectKey {
+    ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+impl Observations {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of changes.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn tell(&self, differs: bool) {
+        if differs {
+            self.changed.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+
+    pub(super) fn pod(&self, pod: &Pod, deleted: bool) {
+        let pod_key = key(pod);
+        let status = pod.status.as_ref();
+        let ready = status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten())
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+            && pod.metadata.deletion_timestamp.is_none();
+        let seen = pod.labels().get(GATEWAY_LABEL).filter(|_| !deleted).map(|gateway| SeenPod {
+            gateway: ObjectKey::new(pod_key.namespace.clone(), gateway.clone()),
+            ready,
+            node_address: status.and_then(|status| status.host_ip.clone()),
+            pod_address: status.and_then(|status| status.pod_ip.clone()),
+        });
+        let differs = {
+            let pods = &mut self.seen().pods;
+            match seen {
+                Some(seen) => pods.insert(pod_key, seen.clone()).as_ref() != Some(&seen),
+                None => pods.remove(&pod_key).is_some(),
+            }
+        };
+        self.tell(differs);
+    }
+
+    pub(super) fn retain_pods(&self, keep: impl Fn(&ObjectKey) -> bool) {
+        self.seen().pods.retain(|key, _| keep(key));
+        self.tell(true);
+    }
+
+    /// Looks at a Service; those that are not of gateways are left alone.
+    pub(super) fn service(&self, service: &Service, deleted: bool) {
+        let Some(name) = service.labels().get(GATEWAY_LABEL) else { return };
+        let gateway = ObjectKey::new(service.namespace().unwrap_or_default(), name.clone());
+        let mut seen = SeenService::default();
+        let ingress = service
+            .status
+            .iter()
+            .flat_map(|status| &status.load_balancer)
+            .flat_map(|balancer| balancer.ingress.iter().flatten());
+        for point in ingress {
+            seen.balancer.extend(point.ip.clone().or_else(|| point.hostname.clone()));
+        }
+        if let Some(spec) = &service.spec {
+            seen.cluster = spec.cluster_ips.clone().unwrap_or_default();
+            seen.cluster.retain(|address| address != "None");
+        }
+        let differs = {
+            let services = &mut self.seen().services;
+            if deleted {
+                services.remove(&gateway).is_some()
+            } else {
+                services.insert(gateway, seen.clone()).as_ref() != Some(&seen)
+            }
+        };
+        self.tell(differs);
+    }
+
+    /// Addresses that clients of a gateway can use, ready Pods, all Pods.
+    pub(super) fn of(&self, gateway: &ObjectKey, exposure: ExposureType) -> (Vec<String>, i32, i32) {
+        let seen = self.seen();
+        let pods: Vec<_> = seen.pods.values().filter(|pod| pod.gateway == *gateway).collect();
+        let nodes: BTreeSet<String> =
+            pods.iter().filter(|pod| pod.ready).filter_map(|pod| pod.node_address.clone()).collect();
+        let service = seen.services.get(gateway).cloned().unwrap_or_default();
+        let addresses = match exposure {
+            ExposureType::LoadBalancer => service.balancer,
+            ExposureType::ClusterIP => service.cluster,
+            ExposureType::NodePort if service == SeenService::default() => Vec::new(),
+            ExposureType::NodePort | ExposureType::HostNetwork => nodes.into_iter().collect(),
+        };
+        let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        (addresses, count(pods.iter().filter(|pod| pod.ready).count()), count(pods.len()))
+    }
+
+    /// Names of the Pods of a gateway, with their addresses.
+    pub(super) fn pods(&self, gateway: &ObjectKey) -> BTreeMap<String, Option<String>> {
+        let seen = self.seen();
+        seen.pods
+            .iter()
+            .filter(|(_, pod)| pod.gateway == *gateway)
+            .map(|(key, pod)| (key.name.clone(), pod.pod_address.clone().filter(|_| pod.ready)))
+            .collect()
+    }
+}

@@ -1,0 +1,81 @@
+//! What this replica knows of the gateways that are connected to it, written into the status of their EdgeGateways. Every replica
+//! owns its own entries (a field manager each), the elected one makes a condition of all of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::discovery::Connections;
+use crate::FIELD_MANAGER;
+use crate::annotations::ObjectKey;
+use crate::resource::{EdgeGateway, GatewayProxy};
+
+/// Changes within this time are written together.
+const GATHERING: Duration = Duration::from_millis(200);
+/// Time after which everything is written again, whatever has happened to it.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Writes for ever.
+pub(super) async fn run(client: Client, connections: Arc<Connections>, replica: String) {
+    let mut changed = connections.subscribe();
+    let mut written: BTreeMap<ObjectKey, Vec<GatewayProxy>> = BTreeMap::new();
+    loop {
+        let again = tokio::time::timeout(PERIOD, changed.changed()).await.is_err();
+        tokio::time::sleep(GATHERING).await;
+        changed.mark_unchanged();
+        let mut current: BTreeMap<ObjectKey, Vec<GatewayProxy>> = connections
+            .list()
+            .into_iter()
+            .map(|(gateway, pods)| {
+                let proxies = pods
+                    .into_iter()
+                    .map(|(name, error)| GatewayProxy { name, replica: replica.clone(), error })
+                    .collect();
+                (gateway, proxies)
+            })
+            .collect();
+        for gateway in written.keys() {
+            current.entry(gateway.clone()).or_default();
+        }
+        for (gateway, proxies) in current {
+            if !again && written.get(&gateway) == Some(&proxies) {
+                continue;
+            }
+            match write(&client, &gateway, &proxies, &replica).await {
+                Ok(()) if proxies.is_empty() => {
+                    written.remove(&gateway);
+                }
+                Ok(()) => {
+                    written.insert(gateway, proxies);
+                }
+                Err(kube::Error::Api(status)) if status.code == 404 => {
+                    written.remove(&gateway);
+                }
+                // Written with the next change, or when everything is.
+                Err(error) => tracing::warn!(event = "status_failed", gateway = %gateway, error = %error),
+            }
+        }
+    }
+}
+
+async fn write(
+    client: &Client,
+    gateway: &ObjectKey,
+    proxies: &[GatewayProxy],
+    replica: &str,
+) -> Result<(), kube::Error> {
+    let api = Api::<EdgeGateway>::namespaced(client.clone(), &gateway.namespace);
+    let content = json!({
+        "apiVersion": "packrat.dev/v1alpha1",
+        "kind": "EdgeGateway",
+        "metadata": { "name": gateway.name },
+        "status": { "proxies": proxies },
+    });
+    let manager = format!("{FIELD_MANAGER}-{replica}");
+    api.patch_status(&gateway.name, &PatchParams::apply(&manager).force(), &Patch::Apply(content)).await?;
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Puts everything together.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::Client;
+use kube_lease_manager::LeaseManagerBuilder;
+use packrat_inject::Sidecar;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use super::arguments::Options;
+use super::authority::{self, AuthorityError, Identities};
+use super::controller::Controller;
+use super::discovery::{Connections, Discovery};
+use super::health::{self, Health};
+use super::observations::Observations;
+use super::sessions::Sessions;
+use super::snapshot::Snapshots;
+use super::{injector, keys, reports, tls, watches};
+use crate::workload::Platform;
+
+/// Why the operator ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There is no way to the API server.
+    #[error(
+        "the API server cannot be reached: {0}; in a Pod the ServiceAccount says how, elsewhere KUBECONFIG"
+    )]
+    Client(String),
+    /// A port.
+    #[error("{address} cannot be listened on: {source}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The certificates.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// The lease.
+    #[error(
+        "the lease cannot be used: {0}; check that the operator may get, create and patch Leases in its namespace"
+    )]
+    Lease(String),
+    /// The runtime.
+    #[error("the operating system refused: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Runs the operator until SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`RunError`]: what keeps it from starting.
+pub fn run(options: Options) -> Result<(), RunError> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&options.log).unwrap_or_default();
+    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(operate(options))
+}
+
+async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, RunError> {
+    let listener = TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, source })?;
+    tracing::info!(event = "listening", address = %listener.local_addr()?, wanted = %address);
+    Ok(listener)
+}
+
+async fn operate(options: Options) -> Result<(), RunError> {
+    // Connections to the API server use it; it may have been chosen already in a test.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = Client::try_default().await.map_err(|error| RunError::Client(error.to_string()))?;
+    let snapshots = Snapshots::new(&options.namespace, &options.gateway_listen_address, watches::ESSENTIAL);
+    let observations = Arc::new(Observations::default());
+    let connections = Arc::new(Connections::default());
+    let (owned, drifted) = mpsc::unbounded_channel();
+
+    let health_listener = listen(options.health_listen).await?;
+    let (elected, is_elected) = watch::channel(false);
+    let health = Health {
+        snapshots: Arc::clone(&snapshots),
+        connections: Arc::clone(&connections),
+        elected: is_elected.clone(),
+    };
+    tokio::spawn(health::serve(health_listener, health));
+
+    let names = options.server_names();
+    let authority = authority::obtain(&client, &options.namespace, &options.authority_secret, false).await?;
+    let identities = Arc::new(Identities::new(authority, &names, Timestamp::now().as_second())?);
+    tokio::spawn(authority::keep_current(
+        Arc::clone(&identities),
+        client.clone(),
+        options.namespace.clone(),
+        options.authority_secret.clone(),
+        names,
+        is_elected.clone(),
+    ));
+
+    watches::start(&client, &snapshots, &observations, &owned);
+    let index = Arc::clone(&snapshots);
+    tokio::spawn(async move { index.run().await });
+    tokio::spawn(keys::follow(client.clone(), Arc::clone(&snapshots)));
+
+    let discovery = Discovery::new(Arc::clone(&snapshots), Arc::clone(&connections));
+    let discovery_listener = listen(options.discovery_listen).await?;
+    tokio::spawn(tls::serve(discovery_listener, identities.discovery(), move |request, certificate| {
+        discovery.clone().answer(request, certificate)
+    }));
+    let sidecar = Arc::new(Sidecar { image: options.gateway_image.clone() });
+    let webhook_listener = listen(options.webhook_listen).await?;
+    tokio::spawn(tls::serve(webhook_listener, identities.webhook(), move |request, _| {
+        injector::answer(request, Arc::clone(&sidecar))
+    }));
+    tokio::spawn(reports::run(client.clone(), Arc::clone(&connections), options.replica.clone()));
+
+    let lease = LeaseManagerBuilder::new(client.clone(), &options.lease)
+        .with_namespace(&options.namespace)
+        .with_identity(&options.replica)
+        .with_duration(options.lease_seconds)
+        .with_grace((options.lease_seconds / 3).max(1))
+        .build()
+        .await
+        .map_err(|error| RunError::Lease(error.to_string()))?;
+    let sessions = Arc::new(Sessions::default());
+    tokio::spawn(Arc::clone(&sessions).count(
+        Arc::clone(&snapshots),
+        Arc::clone(&observations),
+        is_elected.clone(),
+    ));
+    let (mut lease, lease_task) = lease.watch().await;
+    let controller = Controller {
+        client,
+        platform: Platform {
+            image: options.gateway_image.clone(),
+            discovery_host: options.discovery_host(),
+            discovery_port: options.discovery_port,
+        },
+        snapshots,
+        observations,
+        identities,
+        sessions,
+        webhook_configuration: options.webhook_configuration.clone(),
+        elected: is_elected,
+    };
+    tokio::spawn(controller.run(options.replica.clone(), drifted));
+
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            changed = lease.changed() => {
+                if changed.is_err() {
+                    return Err(RunError::Lease("its task has ended".to_owned()));
+                }
+                let is_elected = *lease.borrow_and_update();
+                tracing::info!(event = "election", elected = is_elected);
+                elected.send_replace(is_elected);
+            }
+        }
+    }
+    // Another replica need not wait for the lease to run out.
+    drop(lease);
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(5), lease_task).await;
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Secrets that hold what has to be kept: read by every replica, written by the elected one.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::FIELD_MANAGER;
+
+/// The entry of a Secret that holds the operator's own state.
+pub(super) const STATE: &str = "state.json";
+
+/// A Secret's entries and resource version; `None` when there is no such Secret.
+pub(super) async fn read(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<(BTreeMap<String, Vec<u8>>, String)>, kube::Error> {
+    let secret = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await?;
+    Ok(secret.map(|secret| {
+        let data = secret.data.unwrap_or_default().into_iter().map(|(name, bytes)| (name, bytes.0)).collect();
+        (data, secret.metadata.resource_version.unwrap_or_default())
+    }))
+}
+
+/// Applies a Secret. `version`: the one that was read, so that nothing is overwritten that another replica has written since; `None`
+/// when there was none.
+pub(super) async fn write(
+    client: &Client,
+    mut metadata: Value,
+    entries: &[(&str, &str)],
+    version: Option<&str>,
+) -> Result<(), kube::Error> {
+    let namespace = metadata["namespace"].as_str().unwrap_or_default().to_owned();
+    let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+    let api = Api::<Secret>::namespaced(client.clone(), &namespace);
+    let data: BTreeMap<_, _> = entries.iter().copied().collect();
+    if let Some(version) = version {
+        metadata["resourceVersion"] = version.into();
+    }
+    let content = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "stringData": data,
+    });
+    if version.is_none() {
+        // Apply would overwrite what another replica has just made: create refuses.
+        let secret: Secret = serde_json::from_value(content).map_err(kube::Error::SerdeError)?;
+        let parameters =
+            kube::api::PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+        api.create(&parameters, &secret).await?;
+        return Ok(());
+    }
+    api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(content)).await?;
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! The condition of Services that ask for assistance.
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::snapshot::Snapshot;
+use crate::FIELD_MANAGER;
+use crate::annotations::ObjectKey;
+use crate::index::ServiceView;
+use crate::status::{SERVICE_CONDITION, service_condition};
+
+/// Requests at a time.
+const PARALLEL: usize = 8;
+
+/// Writes the conditions that are not as they should be.
+pub(super) async fn write(client: &Client, snapshot: &Snapshot) {
+    futures::stream::iter(&snapshot.resolution.services)
+        .filter_map(|(key, view)| async move { Some((key, wanted(view)?)) })
+        .for_each_concurrent(PARALLEL, |(key, conditions)| async move {
+            match write_one(client, key, conditions).await {
+                Ok(()) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                // Tried again with the next change.
+                Err(error) => tracing::warn!(event = "status_failed", service = %key, error = %error),
+            }
+        })
+        .await;
+}
+
+/// The conditions to apply; `None` when they are there.
+fn wanted(view: &ServiceView) -> Option<Value> {
+    let Some((status, reason, message)) = service_condition(view) else {
+        return view.condition.is_some().then(|| json!([]));
+    };
+    let status = if status { "True" } else { "False" };
+    let mut since = None;
+    if let Some(before) = &view.condition {
+        if before.status == status && before.reason == reason && before.message == message {
+            return None;
+        }
+        since = (before.status == status).then(|| before.last_transition_time.0);
+    }
+    Some(json!([{
+        "type": SERVICE_CONDITION,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": format!("{:.0}", since.unwrap_or_else(Timestamp::now)),
+    }]))
+}
+
+async fn write_one(client: &Client, key: &ObjectKey, conditions: Value) -> Result<(), kube::Error> {
+    let content = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": key.name },
+        "status": { "conditions": conditions },
+    });
+    let api = Api::<Service>::namespaced(client.clone(), &key.namespace);
+    api.patch_status(&key.name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(content)).await?;
+    Ok(())
+}

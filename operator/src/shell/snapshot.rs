@@ -1,0 +1,174 @@
+//! What every part of a replica looks at: the newest result of the index, computed once per change.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::{Notify, watch};
+
+use crate::annotations::ObjectKey;
+use crate::index::{GatewayModel, GatewayView, Index, Lingering, Resolution};
+use crate::keys::GatewayKeys;
+use crate::workload::{BOOTSTRAP_DIRECTORY, TOKEN_FILTER};
+use crate::xds::{self, GatewaySettings, Resources};
+
+/// Changes that come in within this time are looked at together.
+const GATHERING: Duration = Duration::from_millis(20);
+
+/// A gateway at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GatewaySnapshot {
+    /// The EdgeGateway.
+    pub model: GatewayModel,
+    /// Its routes.
+    pub view: GatewayView,
+    /// Its listeners; `None` while its keys are not known.
+    pub resources: Option<Arc<Resources>>,
+}
+
+/// Everything at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Snapshot {
+    /// The gateways.
+    pub gateways: BTreeMap<ObjectKey, GatewaySnapshot>,
+    /// The rest of the result.
+    pub resolution: Resolution,
+}
+
+/// The index of a replica, and the newest result.
+#[derive(Debug)]
+pub struct Snapshots {
+    index: Mutex<Index>,
+    keys: Mutex<BTreeMap<ObjectKey, GatewayKeys>>,
+    lingering: Mutex<Lingering>,
+    listen_address: String,
+    /// Watches that have not seen everything yet.
+    incomplete: AtomicUsize,
+    dirty: Notify,
+    newest: watch::Sender<Option<Arc<Snapshot>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Snapshots {
+    /// An empty index. `incomplete`: watches that call [`Self::complete`] when they have seen everything; before, there is no
+    /// snapshot, and no gateway is told that it has no routes. `home`: the operator's namespace. `listen_address`: of gateways.
+    pub fn new(home: &str, listen_address: &str, incomplete: usize) -> Arc<Self> {
+        Arc::new(Self {
+            index: Mutex::new(Index::new(home)),
+            keys: Mutex::default(),
+            lingering: Mutex::default(),
+            listen_address: listen_address.to_owned(),
+            incomplete: AtomicUsize::new(incomplete),
+            dirty: Notify::new(),
+            newest: watch::Sender::new(None),
+        })
+    }
+
+    /// Changes the index; `change` says whether anything is different.
+    pub fn update(&self, change: impl FnOnce(&mut Index) -> bool) {
+        if change(&mut locked(&self.index)) {
+            self.dirty.notify_one();
+        }
+    }
+
+    /// A watch has seen everything.
+    pub fn complete(&self) {
+        self.incomplete.fetch_sub(1, Ordering::AcqRel);
+        self.dirty.notify_one();
+    }
+
+    /// Whether everything has been seen.
+    pub fn is_complete(&self) -> bool {
+        self.newest.borrow().is_some()
+    }
+
+    /// Takes or replaces the keys of a gateway.
+    pub fn set_keys(&self, gateway: &ObjectKey, keys: GatewayKeys) {
+        let before = locked(&self.keys).insert(gateway.clone(), keys.clone());
+        if before != Some(keys) {
+            self.dirty.notify_one();
+        }
+    }
+
+    /// Gateways whose keys are not known.
+    pub fn without_keys(&self) -> Vec<ObjectKey> {
+        let keys = locked(&self.keys);
+        locked(&self.index).gateways().keys().filter(|key| !keys.contains_key(key)).cloned().collect()
+    }
+
+    /// The newest snapshot, and those that come.
+    pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
+        self.newest.subscribe()
+    }
+
+    /// Makes snapshots for ever.
+    pub async fn run(&self) {
+        let mut again = None;
+        loop {
+            let wait = async {
+                match again {
+                    Some(at) => {
+                        let seconds = u64::try_from(at - Timestamp::now().as_second()).unwrap_or(0);
+                        tokio::time::sleep(Duration::from_secs(seconds.max(1))).await;
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.dirty.notified() => tokio::time::sleep(GATHERING).await,
+                () = wait => {}
+            }
+            if self.incomplete.load(Ordering::Acquire) == 0 {
+                again = self.refresh(Timestamp::now().as_second());
+            }
+        }
+    }
+
+    /// Makes a snapshot. Returns when the next one is due even if nothing changes.
+    fn refresh(&self, now: i64) -> Option<i64> {
+        let (mut resolution, models) = {
+            let index = locked(&self.index);
+            (index.resolve(), index.gateways().clone())
+        };
+        let drain = |key: &ObjectKey| models.get(key).map_or(0, |model| i64::from(model.spec.drain.seconds));
+        let again = locked(&self.lingering).extend(&mut resolution, now, drain);
+        let keys = {
+            let mut keys = locked(&self.keys);
+            keys.retain(|key, _| models.contains_key(key));
+            keys.clone()
+        };
+        let token_certificate = format!("{BOOTSTRAP_DIRECTORY}/token.json");
+        let gateways = std::mem::take(&mut resolution.gateways)
+            .into_iter()
+            .filter_map(|(key, view)| {
+                let model = models.get(&key)?.clone();
+                let resources = keys.get(&key).map(|keys| {
+                    let settings = GatewaySettings {
+                        key: &key,
+                        spec: &model.spec,
+                        keys,
+                        listen_address: &self.listen_address,
+                        token_filter: TOKEN_FILTER,
+                        token_certificate: &token_certificate,
+                    };
+                    Arc::new(xds::listeners(&settings, &view))
+                });
+                Some((key, GatewaySnapshot { model, view, resources }))
+            })
+            .collect();
+        let snapshot = Snapshot { gateways, resolution };
+        self.newest.send_if_modified(|newest| {
+            let differs = newest.as_deref() != Some(&snapshot);
+            if differs {
+                *newest = Some(Arc::new(snapshot));
+            }
+            differs
+        });
+        again
+    }
+}

@@ -1,0 +1,195 @@
+//! What is said about EdgeGateways and Services: conditions with reasons. Pure; the shell writes them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::annotations::{Problem, Reason};
+use crate::index::{GatewayModel, GatewayView, ServiceView};
+use crate::resource::{EdgeGatewayStatus, ExposureType, GatewayProxy, ListenerStatus};
+
+/// The condition on a Service that asks for assistance.
+pub const SERVICE_CONDITION: &str = "packrat.dev/Assisted";
+/// Problems that are told in one message.
+const TOLD: usize = 5;
+/// Longest message, in bytes; the API server takes 32768.
+const MAXIMUM_MESSAGE_BYTES: usize = 4096;
+
+/// What is seen of the gateways of an EdgeGateway.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Observed {
+    /// Addresses that clients can use.
+    pub addresses: Vec<String>,
+    /// Pods that are ready.
+    pub ready: i32,
+    /// All Pods.
+    pub pods: i32,
+    /// Connected gateways.
+    pub proxies: Vec<GatewayProxy>,
+    /// Sessions, if they could be counted.
+    pub sessions: Option<i64>,
+    /// Why the objects of the gateway could not be applied.
+    pub failure: Option<String>,
+}
+
+/// The status of an EdgeGateway. `previous`: for the times of the conditions, which change with their status only.
+pub fn gateway_status(
+    gateway: &GatewayModel,
+    view: &GatewayView,
+    observed: &Observed,
+    previous: &[Condition],
+    now: Timestamp,
+) -> EdgeGatewayStatus {
+    let condition = |type_: &str, status: Option<bool>, reason: &str, message: String| {
+        let status = match status {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        };
+        let before = previous.iter().find(|before| before.type_ == type_ && before.status == status);
+        Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: shortened(message),
+            observed_generation: Some(gateway.generation),
+            last_transition_time: before
+                .map_or_else(|| Time(now), |before| before.last_transition_time.clone()),
+        }
+    };
+    let accepted = match &observed.failure {
+        None => condition("Accepted", Some(true), "Accepted", "the gateways are set up".to_owned()),
+        Some(failure) => condition(
+            "Accepted",
+            Some(false),
+            "ApplyFailed",
+            format!("an object of this EdgeGateway was refused: {failure}"),
+        ),
+    };
+    let routes = if view.problems.is_empty() {
+        condition(
+            "ResolvedRoutes",
+            Some(true),
+            "Resolved",
+            "all Services that chose this gateway have their ports".to_owned(),
+        )
+    } else {
+        let mut told: Vec<String> = view
+            .problems
+            .iter()
+            .take(TOLD)
+            .map(|(service, problem)| format!("Service {service}: {}", problem.message))
+            .collect();
+        if view.problems.len() > TOLD {
+            told.push(format!("and {} more", view.problems.len() - TOLD));
+        }
+        let reason = view.problems.iter().next().map_or("RouteProblem", |(_, problem)| problem.reason.name());
+        condition("ResolvedRoutes", Some(false), reason, told.join("; "))
+    };
+    let refusals: Vec<String> = observed
+        .proxies
+        .iter()
+        .filter_map(|proxy| Some(format!("{}: {}", proxy.name, proxy.error.as_ref()?)))
+        .collect();
+    let programmed = if !refusals.is_empty() {
+        condition(
+            "Programmed",
+            Some(false),
+            "Refused",
+            format!(
+                "{} of {} gateways refused a part of the configuration and keep the former: {}",
+                refusals.len(),
+                observed.proxies.len(),
+                refusals.join("; ")
+            ),
+        )
+    } else if observed.proxies.is_empty() {
+        condition("Programmed", None, "NotConnected", "no gateway is connected to the operator".to_owned())
+    } else {
+        condition(
+            "Programmed",
+            Some(true),
+            "Programmed",
+            format!("{} gateways have the newest configuration", observed.proxies.len()),
+        )
+    };
+    let ready = if observed.ready == 0 {
+        let message = format!(
+            "none of {} gateway Pods is ready; look at them with kubectl describe pods",
+            observed.pods
+        );
+        condition("Ready", Some(false), "NoReadyGateway", message)
+    } else if view.listeners.is_empty() {
+        let message =
+            "no Service has chosen this gateway; annotate one with packrat.dev/assist: enabled".to_owned();
+        condition("Ready", Some(false), "NoRoutes", message)
+    } else if observed.addresses.is_empty() {
+        let message = match gateway.spec.exposure.type_ {
+            ExposureType::LoadBalancer => {
+                "the Service of type LoadBalancer has no address yet; without a load balancer choose spec.exposure.type NodePort or HostNetwork"
+            }
+            _ => "the gateways have no address yet",
+        };
+        condition("Ready", Some(false), "NoAddress", message.to_owned())
+    } else {
+        let message = format!("{} of {} gateways are ready", observed.ready, observed.pods);
+        condition("Ready", Some(true), "Ready", message)
+    };
+    let listeners: Vec<_> = view
+        .listeners
+        .iter()
+        .map(|(&port, listener)| ListenerStatus {
+            port: port.into(),
+            service: listener.service.to_string(),
+            service_port: listener.service_port.into(),
+            endpoints: i32::try_from(listener.endpoints.len()).unwrap_or(i32::MAX),
+        })
+        .collect();
+    EdgeGatewayStatus {
+        observed_generation: Some(gateway.generation),
+        addresses: observed.addresses.clone(),
+        attached_routes: i32::try_from(listeners.len()).ok(),
+        listeners,
+        ready_gateways: Some(observed.ready),
+        sessions: observed.sessions,
+        // Each replica of the operator writes its own.
+        proxies: Vec::new(),
+        conditions: vec![accepted, routes, programmed, ready],
+    }
+}
+
+/// The condition of a Service: status, reason, message. `None`: it has nothing to say, and an older one has to go.
+pub fn service_condition(view: &ServiceView) -> Option<(bool, &'static str, String)> {
+    let worst = view.problems.iter().map(|problem| problem.reason).min();
+    let told = |problems: &[Problem]| {
+        problems.iter().take(TOLD).map(|problem| problem.message.clone()).collect::<Vec<_>>().join("; ")
+    };
+    match (view.wanted, &view.gateway, view.listeners.is_empty()) {
+        (false, _, _) if view.problems.is_empty() => None,
+        (true, Some(gateway), false) => {
+            let ports: Vec<_> = view.listeners.iter().map(ToString::to_string).collect();
+            let route = format!("assisted by EdgeGateway {gateway} on UDP port {}", ports.join(", "));
+            Some(match worst {
+                None => (true, "Assisted", route),
+                Some(Reason::NoEndpoints) => {
+                    (false, Reason::NoEndpoints.name(), shortened(told(&view.problems)))
+                }
+                Some(reason) => {
+                    (true, reason.name(), shortened(format!("{route}; {}", told(&view.problems))))
+                }
+            })
+        }
+        _ => Some((false, worst.map_or("NotAssisted", Reason::name), shortened(told(&view.problems)))),
+    }
+}
+
+fn shortened(mut message: String) -> String {
+    if message.len() > MAXIMUM_MESSAGE_BYTES {
+        let mut end = MAXIMUM_MESSAGE_BYTES;
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push('…');
+    }
+    message
+}

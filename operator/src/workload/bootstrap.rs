@@ -1,0 +1,149 @@
+//! What an Envoy is started with: where its listeners come from, the module, the page with metrics.
+
+use serde_json::{Value, json};
+
+use super::{BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, Platform};
+use crate::annotations::ObjectKey;
+
+/// Envoy's administration interface, on the loopback interface.
+pub const ADMIN_PORT: u16 = 9901;
+/// `/stats/prometheus` and `/ready`, for whoever can reach the Pod.
+pub const METRICS_PORT: u16 = 9902;
+
+/// The bootstrap configuration of an EdgeGateway's Envoys, as JSON.
+pub fn bootstrap(key: &ObjectKey, platform: &Platform) -> Value {
+    let (listener, administration) = metrics_parts(METRICS_PORT, ADMIN_PORT);
+    let sds = |name: &str, file: &str| {
+        json!({ "name": name, "sds_config": {
+            "resource_api_version": "V3",
+            "path_config_source": { "path": format!("{BOOTSTRAP_DIRECTORY}/{file}") },
+        }})
+    };
+    let validation = json!({
+        "default_validation_context": {
+            "match_typed_subject_alt_names": [
+                { "san_type": "DNS", "matcher": { "exact": platform.discovery_host } },
+            ],
+        },
+        "validation_context_sds_secret_config": sds("authority", "authority.json"),
+    });
+    json!({
+        "admin": { "address": address("127.0.0.1", ADMIN_PORT) },
+        "node": { "metadata": { "packrat.dev/edge-gateway": key.to_string() } },
+        "layered_runtime": { "layers": [{ "name": "packrat", "static_layer": {
+            "envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix": true,
+        }}]},
+        "bootstrap_extensions": [{ "name": "packrat", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.bootstrap.dynamic_modules.v3.DynamicModuleBootstrapExtension",
+            "dynamic_module_config": { "name": "packrat_envoy", "do_not_close": true, "metrics_namespace": "packrat" },
+            "extension_name": "packrat",
+        }}],
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "DELTA_GRPC",
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": true,
+                "grpc_services": [{ "envoy_grpc": { "cluster_name": "packrat-operator" } }],
+            },
+            "lds_config": { "resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s" },
+        },
+        "static_resources": {
+            "listeners": [listener],
+            "clusters": [
+                administration,
+                {
+                    "name": "packrat-operator",
+                    "type": "STRICT_DNS",
+                    "connect_timeout": "5s",
+                    "load_assignment": assignment("packrat-operator", &platform.discovery_host, platform.discovery_port),
+                    "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                        // An operator that has vanished without a word is noticed, and another replica is asked.
+                        "explicit_http_config": { "http2_protocol_options": {
+                            "connection_keepalive": { "interval": "10s", "timeout": "5s" },
+                        }},
+                    }},
+                    "transport_socket": { "name": "envoy.transport_sockets.tls", "typed_config": {
+                        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                        "sni": platform.discovery_host,
+                        "common_tls_context": {
+                            "tls_params": { "tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3" },
+                            "alpn_protocols": ["h2"],
+                            "tls_certificate_sds_secret_configs": [sds("client", "client.json")],
+                            "combined_validation_context": validation,
+                        },
+                    }},
+                },
+            ],
+        },
+    })
+}
+
+/// The listener of the page with metrics, and the cluster that it leads to.
+pub fn metrics_parts(metrics_port: u16, admin_port: u16) -> (Value, Value) {
+    let route = |path: &str| json!({ "match": { "path": path }, "route": { "cluster": "administration" } });
+    let listener = json!({
+        "name": "metrics",
+        "address": address("0.0.0.0", metrics_port),
+        // A page that is read twice a minute needs no place on every worker.
+        "filter_chains": [{ "filters": [{
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                "stat_prefix": "metrics",
+                "route_config": { "virtual_hosts": [{ "name": "metrics", "domains": ["*"], "routes": [
+                    route("/stats/prometheus"), route("/ready"), route("/packrat"),
+                ]}]},
+                "http_filters": [{ "name": "envoy.filters.http.router", "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+                }}],
+            },
+        }]}],
+    });
+    let cluster = json!({
+        "name": "administration",
+        "type": "STATIC",
+        "load_assignment": assignment("administration", "127.0.0.1", admin_port),
+    });
+    (listener, cluster)
+}
+
+/// What tells Envoy about a certificate in a directory that a Secret is mounted at (`authority`: what to trust, instead); Envoy
+/// reads it again when the Secret changes.
+pub fn certificate_file(name: &str, directory: &str, authority: bool) -> Value {
+    let file = |file: &str| json!({ "filename": format!("{directory}/{file}") });
+    let watched = json!({ "path": directory });
+    let content = if authority {
+        json!({ "validation_context": { "trusted_ca": file("ca.crt"), "watched_directory": watched } })
+    } else {
+        json!({ "tls_certificate": {
+            "certificate_chain": file("tls.crt"), "private_key": file("tls.key"), "watched_directory": watched,
+        }})
+    };
+    let mut resource = json!({
+        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+        "name": name,
+    });
+    if let (Value::Object(resource), Value::Object(content)) = (&mut resource, content) {
+        resource.extend(content);
+    }
+    json!({ "resources": [resource] })
+}
+
+/// The files of the bootstrap ConfigMap.
+pub(super) fn files(key: &ObjectKey, platform: &Platform) -> [(&'static str, Value); 4] {
+    [
+        ("envoy.json", bootstrap(key, platform)),
+        ("client.json", certificate_file("client", CLIENT_DIRECTORY, false)),
+        ("authority.json", certificate_file("authority", CLIENT_DIRECTORY, true)),
+        ("token.json", certificate_file(crate::xds::TOKEN_CERTIFICATE, super::TOKEN_DIRECTORY, false)),
+    ]
+}
+
+fn address(host: &str, port: u16) -> Value {
+    json!({ "socket_address": { "address": host, "port_value": port } })
+}
+
+fn assignment(cluster: &str, host: &str, port: u16) -> Value {
+    json!({ "cluster_name": cluster, "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address(host, port) } }] }] })
+}

@@ -1,0 +1,225 @@
+//! All objects of an EdgeGateway.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{METRICS_PORT, Platform, bootstrap, metadata, object_name, pod, selector};
+use crate::annotations::ObjectKey;
+use crate::index::{GatewayModel, GatewayView};
+use crate::resource::{EdgeGatewaySpec, ExposureType, ExternalTrafficPolicy, TokenPolicy, WorkloadKind};
+
+/// Kinds of objects that belong to an EdgeGateway. Secrets are made elsewhere: they hold what has to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)] // they are Kubernetes' kinds
+pub enum Kind {
+    ServiceAccount,
+    ConfigMap,
+    Service,
+    Deployment,
+    DaemonSet,
+    HorizontalPodAutoscaler,
+    PodDisruptionBudget,
+    NetworkPolicy,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::ServiceAccount,
+        Self::ConfigMap,
+        Self::Service,
+        Self::Deployment,
+        Self::DaemonSet,
+        Self::HorizontalPodAutoscaler,
+        Self::PodDisruptionBudget,
+        Self::NetworkPolicy,
+    ];
+
+    /// Group, version, kind and plural.
+    pub const fn names(self) -> [&'static str; 4] {
+        match self {
+            Self::ServiceAccount => ["", "v1", "ServiceAccount", "serviceaccounts"],
+            Self::ConfigMap => ["", "v1", "ConfigMap", "configmaps"],
+            Self::Service => ["", "v1", "Service", "services"],
+            Self::Deployment => ["apps", "v1", "Deployment", "deployments"],
+            Self::DaemonSet => ["apps", "v1", "DaemonSet", "daemonsets"],
+            Self::HorizontalPodAutoscaler => {
+                ["autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"]
+            }
+            Self::PodDisruptionBudget => ["policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"],
+            Self::NetworkPolicy => ["networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"],
+        }
+    }
+}
+
+/// An object to apply.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object {
+    /// Its kind.
+    pub kind: Kind,
+    /// All fields that are ours.
+    pub content: Value,
+}
+
+/// What an EdgeGateway consists of, in the order in which it is applied.
+pub fn objects(
+    key: &ObjectKey,
+    gateway: &GatewayModel,
+    view: &GatewayView,
+    platform: &Platform,
+) -> Vec<Object> {
+    let spec = &gateway.spec;
+    let name = object_name(&key.name);
+    let object = |kind: Kind, mut content: Value| {
+        let [group, version, kind_name, _] = kind.names();
+        let api = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        content["apiVersion"] = api.into();
+        content["kind"] = kind_name.into();
+        content["metadata"] = metadata(&name, key, gateway);
+        Object { kind, content }
+    };
+    let files: BTreeMap<&str, String> = bootstrap::files(key, platform)
+        .into_iter()
+        .map(|(file, content)| (file, format!("{content:#}\n")))
+        .collect();
+    let text = files.values().map(String::as_str).collect::<String>();
+    let mut objects = vec![
+        object(Kind::ServiceAccount, json!({ "automountServiceAccountToken": false })),
+        object(Kind::ConfigMap, json!({ "data": files })),
+    ];
+    if let Some(mut service) = service(key, spec, view) {
+        let annotations = service["annotations"].take();
+        let mut service = object(Kind::Service, service);
+        service.content["metadata"]["annotations"] = annotations;
+        if let Value::Object(content) = &mut service.content {
+            content.remove("annotations");
+        }
+        objects.push(service);
+    }
+    let template = pod::template(key, spec, platform, &text);
+    let selector = json!({ "matchLabels": selector(&key.name) });
+    match spec.workload.kind {
+        WorkloadKind::Deployment => {
+            let mut workload = json!({
+                "spec": {
+                    "selector": selector,
+                    "template": template,
+                    "strategy": { "type": "RollingUpdate", "rollingUpdate": rolling(spec) },
+                },
+            });
+            // With an autoscaler the number is its.
+            if spec.workload.autoscaling.is_none() {
+                workload["spec"]["replicas"] = spec.workload.replicas.into();
+            }
+            objects.push(object(Kind::Deployment, workload));
+        }
+        WorkloadKind::DaemonSet => {
+            objects.push(object(
+                Kind::DaemonSet,
+                json!({ "spec": { "selector": selector, "template": template } }),
+            ));
+        }
+    }
+    if let (WorkloadKind::Deployment, Some(autoscaling)) = (spec.workload.kind, &spec.workload.autoscaling) {
+        let content = json!({ "spec": {
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
+            "minReplicas": autoscaling.minimum_replicas,
+            "maxReplicas": autoscaling.maximum_replicas,
+            "metrics": [{ "type": "Resource", "resource": {
+                "name": "cpu",
+                "target": { "type": "Utilization", "averageUtilization": autoscaling.target_cpu_percent },
+            }}],
+            // Whoever ends takes sessions along: slowly.
+            "behavior": { "scaleDown": { "stabilizationWindowSeconds": 600, "policies": [
+                { "type": "Pods", "value": 1, "periodSeconds": 60 },
+            ]}},
+        }});
+        objects.push(object(Kind::HorizontalPodAutoscaler, content));
+    }
+    objects.push(object(
+        Kind::PodDisruptionBudget,
+        json!({ "spec": { "maxUnavailable": 1, "selector": selector } }),
+    ));
+    if spec.exposure.type_ != ExposureType::HostNetwork {
+        objects.push(object(Kind::NetworkPolicy, network_policy(&selector, spec, view)));
+    }
+    objects
+}
+
+/// Kinds of objects that an EdgeGateway had with another spec, and that have to go.
+pub fn obsolete(objects: &[Object]) -> Vec<Kind> {
+    Kind::ALL.into_iter().filter(|kind| objects.iter().all(|object| object.kind != *kind)).collect()
+}
+
+/// On the host network a new gateway needs the port of an old one.
+fn rolling(spec: &EdgeGatewaySpec) -> Value {
+    if spec.exposure.type_ == ExposureType::HostNetwork {
+        json!({ "maxSurge": 0, "maxUnavailable": 1 })
+    } else {
+        json!({ "maxSurge": 1, "maxUnavailable": 0 })
+    }
+}
+
+/// The Service in front of the gateways; `None` on the host network, and without routes (Kubernetes takes none without ports).
+fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Option<Value> {
+    let exposure = &spec.exposure;
+    let kind = match exposure.type_ {
+        ExposureType::HostNetwork => return None,
+        ExposureType::LoadBalancer => "LoadBalancer",
+        ExposureType::NodePort => "NodePort",
+        ExposureType::ClusterIP => "ClusterIP",
+    };
+    let mut ports = Vec::new();
+    for (port, protocol) in ports_of(spec, view) {
+        let mut entry = json!({
+            "name": format!("{}-{port}", protocol.to_lowercase()), "port": port, "targetPort": port, "protocol": protocol,
+        });
+        if let Some(node_port) = exposure.node_ports.get(&port.to_string()).filter(|_| protocol == "UDP") {
+            entry["nodePort"] = (*node_port).into();
+        }
+        ports.push(entry);
+    }
+    if ports.is_empty() {
+        return None;
+    }
+    let mut content = json!({ "type": kind, "selector": selector(&key.name), "ports": ports });
+    if exposure.type_ != ExposureType::ClusterIP {
+        content["externalTrafficPolicy"] = match exposure.external_traffic_policy {
+            ExternalTrafficPolicy::Local => "Local",
+            ExternalTrafficPolicy::Cluster => "Cluster",
+        }
+        .into();
+    }
+    if let Some(class) = &exposure.load_balancer_class {
+        content["loadBalancerClass"] = class.as_str().into();
+    }
+    if !exposure.load_balancer_source_ranges.is_empty() {
+        content["loadBalancerSourceRanges"] = json!(exposure.load_balancer_source_ranges);
+    }
+    Some(json!({ "spec": content, "annotations": exposure.annotations }))
+}
+
+/// Ports that clients use, and their protocols. A port is there as long as its Service has it, also while there are no endpoints:
+/// a load balancer should not change when Pods restart.
+fn ports_of(spec: &EdgeGatewaySpec, view: &GatewayView) -> Vec<(u16, &'static str)> {
+    let mut ports = Vec::new();
+    for (&port, listener) in &view.listeners {
+        ports.push((port, "UDP"));
+        let tokens = listener.overrides.tokens.unwrap_or(spec.tokens.policy);
+        if tokens != TokenPolicy::Off && spec.tokens.tls.is_some() {
+            ports.push((port, "TCP"));
+        }
+    }
+    ports
+}
+
+/// Clients reach the routes, everybody the page with metrics, nobody anything else.
+fn network_policy(selector: &Value, spec: &EdgeGatewaySpec, view: &GatewayView) -> Value {
+    let mut ports: Vec<Value> = ports_of(spec, view)
+        .into_iter()
+        .map(|(port, protocol)| json!({ "port": port, "protocol": protocol }))
+        .collect();
+    ports.push(json!({ "port": METRICS_PORT, "protocol": "TCP" }));
+    json!({ "spec": { "podSelector": selector, "policyTypes": ["Ingress"], "ingress": [{ "ports": ports }] } })
+}

@@ -1,0 +1,197 @@
+//! The Pods of an EdgeGateway.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    ADMIN_PORT, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN, ENVOY, METRICS_PORT, MODULE_DIRECTORY,
+    Platform, TOKEN_DIRECTORY, client_secret_name, labels, object_name, selector,
+};
+use crate::annotations::ObjectKey;
+use crate::resource::{EdgeGatewaySpec, ExposureType, PodSettings, WorkloadKind};
+
+/// Time beside draining that a container has to end.
+const ENDING_SECONDS: i32 = 10;
+/// The user in the image.
+const USER: u32 = 65_532;
+
+/// Template of the Pods. `bootstrap`: the text of the configuration; Pods are replaced when it changes.
+pub(super) fn template(
+    key: &ObjectKey,
+    spec: &EdgeGatewaySpec,
+    platform: &Platform,
+    bootstrap: &str,
+) -> Value {
+    let pod = &spec.workload.pod;
+    let mut annotations = pod.annotations.clone();
+    let digest: String = Sha256::digest(bootstrap).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    annotations.insert("packrat.dev/bootstrap".to_owned(), digest);
+    annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), "envoy".to_owned());
+    let mut all_labels: BTreeMap<String, String> = pod.labels.clone();
+    all_labels.extend(labels(&key.name));
+    json!({
+        "metadata": { "labels": all_labels, "annotations": annotations },
+        "spec": pod_spec(key, spec, platform),
+    })
+}
+
+fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Value {
+    let on_host = spec.exposure.type_ == ExposureType::HostNetwork;
+    let pod = &spec.workload.pod;
+    let mut volumes = vec![
+        json!({ "name": "bootstrap", "configMap": { "name": object_name(&key.name) } }),
+        json!({ "name": "client", "secret": { "secretName": client_secret_name(&key.name), "defaultMode": 0o440 } }),
+    ];
+    if let Some(tls) = &spec.tokens.tls {
+        volumes.push(
+            json!({ "name": "token", "secret": { "secretName": tls.secret_name, "defaultMode": 0o440 } }),
+        );
+    }
+    let mut content = Map::new();
+    let mut put = |name: &str, value: Value| content.insert(name.to_owned(), value);
+    put("serviceAccountName", object_name(&key.name).into());
+    put("automountServiceAccountToken", false.into());
+    put("enableServiceLinks", false.into());
+    put("terminationGracePeriodSeconds", (spec.drain.seconds + ENDING_SECONDS).into());
+    put("containers", json!([container(key, spec, platform, on_host)]));
+    put("volumes", volumes.into());
+    if on_host {
+        put("hostNetwork", true.into());
+        put("dnsPolicy", "ClusterFirstWithHostNet".into());
+        put("securityContext", json!({ "seccompProfile": { "type": "RuntimeDefault" } }));
+    } else {
+        put(
+            "securityContext",
+            json!({
+                "runAsNonRoot": true,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "seccompProfile": { "type": "RuntimeDefault" },
+                // Port 443 without a capability.
+                "sysctls": [{ "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" }],
+            }),
+        );
+    }
+    if !spec.envoy.image_pull_secrets.is_empty() {
+        let secrets: Vec<Value> =
+            spec.envoy.image_pull_secrets.iter().map(|name| json!({ "name": name })).collect();
+        put("imagePullSecrets", secrets.into());
+    }
+    if !pod.node_selector.is_empty() {
+        put("nodeSelector", json!(pod.node_selector));
+    }
+    if !pod.tolerations.is_empty() {
+        put("tolerations", json!(pod.tolerations));
+    }
+    if !pod.topology_spread_constraints.is_empty() {
+        put("topologySpreadConstraints", json!(pod.topology_spread_constraints));
+    }
+    if let Some(name) = &pod.priority_class_name {
+        put("priorityClassName", name.as_str().into());
+    }
+    if let Some(affinity) = affinity(key, spec, pod, on_host) {
+        put("affinity", affinity);
+    }
+    Value::Object(content)
+}
+
+/// As configured; else the gateways of a Deployment prefer different nodes, and on the host network they need them.
+fn affinity(key: &ObjectKey, spec: &EdgeGatewaySpec, pod: &PodSettings, on_host: bool) -> Option<Value> {
+    if let Some(affinity) = &pod.affinity {
+        return Some(affinity.clone());
+    }
+    if spec.workload.kind == WorkloadKind::DaemonSet {
+        return None;
+    }
+    let term = json!({
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": { "matchLabels": selector(&key.name) },
+    });
+    Some(if on_host {
+        json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } })
+    } else {
+        json!({ "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+            { "weight": 100, "podAffinityTerm": term },
+        ]}})
+    })
+}
+
+fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_host: bool) -> Value {
+    let envoy = &spec.envoy;
+    let mut arguments: Vec<String> = [
+        "--config-path",
+        &format!("{BOOTSTRAP_DIRECTORY}/envoy.json"),
+        "--service-node",
+        "$(POD_NAME)",
+        "--service-cluster",
+        &key.to_string(),
+        "--drain-time-s",
+        &spec.drain.seconds.max(1).to_string(),
+        "--log-level",
+        envoy.log_level.name(),
+        "--component-log-level",
+        "dynamic_modules:info",
+    ]
+    .map(str::to_owned)
+    .into();
+    if let Some(workers) = envoy.workers {
+        arguments.extend(["--concurrency".to_owned(), workers.to_string()]);
+    }
+    let mut mounts = vec![
+        json!({ "name": "bootstrap", "mountPath": BOOTSTRAP_DIRECTORY, "readOnly": true }),
+        json!({ "name": "client", "mountPath": CLIENT_DIRECTORY, "readOnly": true }),
+    ];
+    if spec.tokens.tls.is_some() {
+        mounts.push(json!({ "name": "token", "mountPath": TOKEN_DIRECTORY, "readOnly": true }));
+    }
+    let security = if on_host {
+        // A port below 1024 of the node needs root with this one capability.
+        json!({
+            "runAsUser": 0,
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"], "add": ["NET_BIND_SERVICE"] },
+        })
+    } else {
+        json!({
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"] },
+        })
+    };
+    let probe = |period: u32, failures: u32| {
+        json!({
+            "httpGet": { "path": "/ready", "port": "metrics" },
+            "periodSeconds": period,
+            "failureThreshold": failures,
+            "timeoutSeconds": 2,
+        })
+    };
+    let mut container = json!({
+        "name": "envoy",
+        "image": envoy.image.as_deref().unwrap_or(&platform.image),
+        "command": [ENVOY],
+        "args": arguments,
+        "env": [
+            { "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } },
+            { "name": "ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "value": MODULE_DIRECTORY },
+        ],
+        "ports": [{ "name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],
+        "readinessProbe": probe(2, 2),
+        // Envoy that takes its time with a new configuration is not dead.
+        "livenessProbe": { "tcpSocket": { "port": "metrics" }, "periodSeconds": 10, "failureThreshold": 6, "timeoutSeconds": 2 },
+        "lifecycle": { "preStop": { "exec": { "command": [
+            DRAIN, "--admin", format!("127.0.0.1:{ADMIN_PORT}"), "--seconds", spec.drain.seconds.to_string(),
+        ]}}},
+        "securityContext": security,
+        "resources": spec.workload.pod.resources,
+        "volumeMounts": mounts,
+    });
+    if let Some(policy) = &envoy.image_pull_policy {
+        container["imagePullPolicy"] = policy.as_str().into();
+    }
+    container
+}

@@ -1,0 +1,225 @@
+//! The server's half of a delta discovery stream, without the stream.
+//!
+//! What Envoy has is known from what it says at the beginning (`initial_resource_versions`: after a restart of the operator
+//! nothing is sent that is there already) and from what was sent. A refused version is not sent again; a newer one is.
+
+use std::collections::BTreeMap;
+
+use super::Resources;
+use super::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, LISTENER_TYPE, Resource};
+
+/// What a request of Envoy's means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    /// It wants something; look at [`Stream::next`].
+    Subscription,
+    /// It has taken a response.
+    Accepted,
+    /// It has refused a response; Envoy's reason.
+    Refused(String),
+    /// About an older response, or a type that is not served.
+    Nothing,
+}
+
+/// State of one stream.
+#[derive(Debug, Default)]
+pub struct Stream {
+    /// Whether listeners were asked for.
+    subscribed: bool,
+    /// Whether a response is due even when nothing has changed: Envoy waits for the first one.
+    owes: bool,
+    /// Name and version of what Envoy has, or was sent.
+    sent: BTreeMap<String, String>,
+    sequence: u64,
+    /// Types that are asked for and never have anything.
+    empty_types: Vec<String>,
+    /// Whether the newest response was refused.
+    refused: bool,
+}
+
+impl Stream {
+    /// Takes a request.
+    pub fn hear(&mut self, request: &DeltaDiscoveryRequest) -> Heard {
+        if request.type_url != LISTENER_TYPE {
+            if request.response_nonce.is_empty() {
+                self.empty_types.push(request.type_url.clone());
+                return Heard::Subscription;
+            }
+            return Heard::Nothing;
+        }
+        if !self.subscribed {
+            self.subscribed = true;
+            self.owes = true;
+            self.sent = request.initial_resource_versions.clone().into_iter().collect();
+            return Heard::Subscription;
+        }
+        if request.response_nonce.is_empty() {
+            return Heard::Subscription;
+        }
+        if request.response_nonce != self.sequence.to_string() {
+            // A refusal that is overtaken by a newer response: that one's answer counts.
+            return Heard::Nothing;
+        }
+        match &request.error_detail {
+            Some(error) => {
+                self.refused = true;
+                Heard::Refused(error.message.clone())
+            }
+            None => {
+                self.refused = false;
+                Heard::Accepted
+            }
+        }
+    }
+
+    /// What is to be sent, if anything, so that Envoy has `resources`.
+    pub fn next(&mut self, resources: &Resources) -> Option<DeltaDiscoveryResponse> {
+        if let Some(type_url) = self.empty_types.pop() {
+            self.sequence += 1;
+            let nonce = format!("empty-{}", self.sequence);
+            self.sequence -= 1;
+            return Some(DeltaDiscoveryResponse { type_url, nonce, ..DeltaDiscoveryResponse::default() });
+        }
+        if !self.subscribed {
+            return None;
+        }
+        let changed: Vec<Resource> = resources
+            .iter()
+            .filter(|(name, resource)| self.sent.get(*name) != Some(&resource.version))
+            .map(|(name, resource)| Resource {
+                version: resource.version.clone(),
+                resource: Some(resource.resource.clone()),
+                name: name.clone(),
+            })
+            .collect();
+        let removed: Vec<String> =
+            self.sent.keys().filter(|name| !resources.contains_key(*name)).cloned().collect();
+        if changed.is_empty() && removed.is_empty() && !self.owes {
+            return None;
+        }
+        self.owes = false;
+        self.sequence += 1;
+        for resource in &changed {
+            self.sent.insert(resource.name.clone(), resource.version.clone());
+        }
+        for name in &removed {
+            self.sent.remove(name);
+        }
+        Some(DeltaDiscoveryResponse {
+            system_version_info: String::new(),
+            resources: changed,
+            type_url: LISTENER_TYPE.to_owned(),
+            nonce: self.sequence.to_string(),
+            removed_resources: removed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::proto::Any;
+    use crate::xds::resources::Versioned;
+    use crate::xds::wire::Status;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn resources(of: &[(&str, u8)]) -> Resources {
+        of.iter()
+            .map(|(name, content)| {
+                let resource = Any { type_url: String::new(), value: vec![*content] };
+                ((*name).to_owned(), Versioned { version: content.to_string(), resource })
+            })
+            .collect()
+    }
+
+    fn subscribe(initial: &[(&str, &str)]) -> DeltaDiscoveryRequest {
+        DeltaDiscoveryRequest {
+            type_url: LISTENER_TYPE.to_owned(),
+            initial_resource_versions: initial
+                .iter()
+                .map(|(name, version)| ((*name).to_owned(), (*version).to_owned()))
+                .collect(),
+            ..DeltaDiscoveryRequest::default()
+        }
+    }
+
+    fn answer(nonce: &str, error: Option<&str>) -> DeltaDiscoveryRequest {
+        DeltaDiscoveryRequest {
+            type_url: LISTENER_TYPE.to_owned(),
+            response_nonce: nonce.to_owned(),
+            error_detail: error.map(|message| Status { code: 13, message: message.to_owned() }),
+            ..DeltaDiscoveryRequest::default()
+        }
+    }
+
+    #[test]
+    fn a_reconnecting_envoy_is_sent_the_difference_only() {
+        let mut stream = Stream::default();
+        assert_eq!(stream.next(&resources(&[("a", 1)])), None, "nobody has asked");
+        assert_eq!(stream.hear(&subscribe(&[("a", "1"), ("b", "1"), ("c", "1")])), Heard::Subscription);
+        let response = stream.next(&resources(&[("a", 1), ("b", 2)])).unwrap();
+        assert_eq!(
+            response.resources.iter().map(|resource| resource.name.as_str()).collect::<Vec<_>>(),
+            ["b"]
+        );
+        assert_eq!(response.removed_resources, ["c"]);
+        assert_eq!(stream.next(&resources(&[("a", 1), ("b", 2)])), None);
+    }
+
+    #[test]
+    fn the_first_request_is_answered_even_with_nothing() {
+        let mut stream = Stream::default();
+        stream.hear(&subscribe(&[]));
+        assert!(stream.next(&Resources::new()).unwrap().resources.is_empty());
+        assert_eq!(stream.next(&Resources::new()), None);
+        // Other types as well, or Envoy waits for them.
+        let other = DeltaDiscoveryRequest { type_url: "clusters".to_owned(), ..subscribe(&[]) };
+        assert_eq!(stream.hear(&other), Heard::Subscription);
+        assert_eq!(stream.next(&Resources::new()).unwrap().type_url, "clusters");
+        assert_eq!(stream.next(&Resources::new()), None);
+    }
+
+    #[test]
+    fn a_refused_version_is_not_sent_again_but_a_newer_one_is() {
+        let mut stream = Stream::default();
+        stream.hear(&subscribe(&[]));
+        let response = stream.next(&resources(&[("a", 1)])).unwrap();
+        assert_eq!(stream.hear(&answer(&response.nonce, Some("no"))), Heard::Refused("no".to_owned()));
+        assert_eq!(stream.next(&resources(&[("a", 1)])), None);
+        let second = stream.next(&resources(&[("a", 2)])).unwrap();
+        assert_eq!(stream.hear(&answer(&response.nonce, Some("late"))), Heard::Nothing);
+        assert_eq!(stream.hear(&answer(&second.nonce, None)), Heard::Accepted);
+    }
+
+    proptest! {
+        /// Whatever happens in between, Envoy ends up with what the index says.
+        #[test]
+        fn envoy_ends_up_with_the_resources(
+            initial in prop::collection::hash_map("[a-e]", "[0-3]", 0..5),
+            steps in prop::collection::vec(prop::collection::btree_map("[a-e]", 0u8..4, 0..5), 1..12),
+            refuse in prop::collection::vec(any::<bool>(), 12),
+        ) {
+            let mut envoy: HashMap<String, String> = initial.clone();
+            let mut stream = Stream::default();
+            stream.hear(&DeltaDiscoveryRequest { initial_resource_versions: initial, ..subscribe(&[]) });
+            for (step, refuse) in steps.iter().zip(refuse) {
+                let wanted: Vec<_> = step.iter().map(|(name, content)| (name.as_str(), *content)).collect();
+                let wanted = resources(&wanted);
+                if let Some(response) = stream.next(&wanted) {
+                    // A refusal is of the whole response here; the real Envoy's names the listeners in question.
+                    for resource in response.resources {
+                        envoy.insert(resource.name, resource.version);
+                    }
+                    for name in response.removed_resources {
+                        envoy.remove(&name);
+                    }
+                    stream.hear(&answer(&response.nonce, refuse.then_some("no")));
+                }
+                let versions: HashMap<_, _> = wanted.iter().map(|(name, resource)| (name.clone(), resource.version.clone())).collect();
+                prop_assert_eq!(&envoy, &versions);
+                prop_assert_eq!(stream.next(&wanted), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Envoy's configuration: what it is made of, and how it reaches Envoy.
+//!
+//! Envoy asks for listeners only, by aggregated delta discovery: each listener has a version of its own, so that a listener
+//! that Envoy refuses, or a change of one, touches no other.
+
+pub mod delta;
+pub mod proto;
+mod resources;
+pub mod wire;
+
+pub use resources::{GatewaySettings, Resources, TOKEN_CERTIFICATE, Versioned, listeners};

@@ -1,0 +1,242 @@
+//! From a gateway's listeners to Envoy's resources.
+
+use std::collections::BTreeMap;
+
+use prost::Message as _;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::proto::{
+    API_V3, Address, Any, AsyncDataSource, BoolValue, CommonTlsContext, ConfigSource, DataSource,
+    DownstreamTlsContext, DynamicModuleConfig, DynamicModuleUdpListenerFilter, Filter, FilterChain,
+    HttpConnectionManager, HttpFilter, Listener, ListenerFilter, PROTOCOL_UDP, PathConfigSource,
+    PluginConfig, RouteConfiguration, Router, SdsSecretConfig, SocketAddress, StringValue, Struct,
+    TransportSocket, Typed as _, UdpListenerConfig, UdpSocketConfig, VmConfig, Wasm,
+};
+use crate::annotations::ObjectKey;
+use crate::index::{GatewayView, Listener as Route};
+use crate::keys::GatewayKeys;
+use crate::resource::{EdgeGatewaySpec, TokenPolicy, parse_size};
+
+/// The module, and the namespace of its metrics.
+const MODULE: &str = "packrat_envoy";
+const METRICS_NAMESPACE: &str = "packrat";
+
+/// Name of the certificate of the listeners that give tokens out.
+pub const TOKEN_CERTIFICATE: &str = "token";
+
+/// What the resources of a gateway depend on beside its routes.
+#[derive(Debug, Clone)]
+pub struct GatewaySettings<'a> {
+    /// The EdgeGateway.
+    pub key: &'a ObjectKey,
+    /// Its spec.
+    pub spec: &'a EdgeGatewaySpec,
+    /// Its keys; without them no listener can be made.
+    pub keys: &'a GatewayKeys,
+    /// The address to listen on: `::` with IPv4, too.
+    pub listen_address: &'a str,
+    /// Where Envoy finds the filter that gives tokens out.
+    pub token_filter: &'a str,
+    /// The file that tells Envoy about the certificate of the listener that does so (secret discovery from a file).
+    pub token_certificate: &'a str,
+}
+
+/// A resource with the version that follows from its content.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Versioned {
+    /// Hash of the content.
+    pub version: String,
+    /// The listener.
+    pub resource: Any,
+}
+
+/// Resources by name.
+pub type Resources = BTreeMap<String, Versioned>;
+
+/// The listeners of a gateway.
+pub fn listeners(settings: &GatewaySettings<'_>, view: &GatewayView) -> Resources {
+    let mut resources = Resources::new();
+    for (&port, route) in view.listeners.iter().filter(|(_, route)| !route.endpoints.is_empty()) {
+        let configuration = filter_configuration(settings, route);
+        let mut add = |listener: Listener| {
+            let resource = listener.to_any();
+            resources.insert(listener.name, Versioned { version: version(&resource.value), resource });
+        };
+        add(udp_listener(settings, port, &configuration));
+        if tokens_of(settings, route) != TokenPolicy::Off && settings.spec.tokens.tls.is_some() {
+            add(token_listener(settings, port, route));
+        }
+    }
+    resources
+}
+
+/// The same content has the same version, in every replica and after a restart: what Envoy has is not sent again.
+fn version(content: &[u8]) -> String {
+    Sha256::digest(content).iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn tokens_of(settings: &GatewaySettings<'_>, route: &Route) -> TokenPolicy {
+    route.overrides.tokens.unwrap_or(settings.spec.tokens.policy)
+}
+
+/// The configuration of a route in Packrat's filter.
+fn filter_configuration(settings: &GatewaySettings<'_>, route: &Route) -> Map<String, Value> {
+    let (spec, overrides) = (settings.spec, &route.overrides);
+    let count = |value: i32| u64::try_from(value).unwrap_or_default();
+    let small = |value: i32| u32::try_from(value).unwrap_or_default();
+    // The schema lets sizes in only; whoever has got around it has the default.
+    let per_session = parse_size(&spec.cache.bytes_per_session).unwrap_or(1 << 20);
+    let total = parse_size(&spec.cache.bytes_total).unwrap_or(256 << 20);
+    let per_session = overrides.cache_bytes_per_session.unwrap_or(per_session);
+    // Together they have to make sense, whichever of the two was overridden.
+    let total = overrides.cache_bytes_total.unwrap_or(total).max(per_session);
+    let percent = overrides.repair_budget_percent.unwrap_or(small(spec.repair.budget_percent));
+    let loss = overrides.residual_loss_per_million.unwrap_or(small(spec.last_mile.residual_loss_per_million));
+    let policy = match tokens_of(settings, route) {
+        TokenPolicy::Off => "off",
+        TokenPolicy::Optional => "optional",
+        TokenPolicy::Required => "required",
+    };
+    let mut configuration = json!({
+        "route": route.route(),
+        "gateway": settings.key.to_string(),
+        "namespace": route.service.namespace,
+        "endpoints": route.endpoints,
+        // Texts: numbers of a Struct are floating point.
+        "cache_bytes_per_session": per_session.to_string(),
+        "cache_bytes_total": total.to_string(),
+        "repair_budget": f64::from(percent) / 100.0,
+        "residual_loss_target": f64::from(loss) / 1e6,
+        "idle_timeout_seconds": overrides.idle_timeout_seconds.unwrap_or(count(spec.sessions.idle_timeout_seconds)),
+        "maximum_sessions": overrides.maximum_sessions.unwrap_or(count(spec.sessions.maximum)),
+        "sessions_per_source": overrides.sessions_per_source.unwrap_or(small(spec.sessions.per_source)),
+        "handshakes_per_second_per_source": overrides
+            .handshakes_per_second_per_source
+            .unwrap_or(small(spec.sessions.handshakes_per_second_per_source)),
+        "static_key": settings.keys.static_key_text(),
+        "tokens": policy,
+    });
+    if policy != "off" {
+        configuration["token_keys"] = settings.keys.verifying().into();
+    }
+    match configuration {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+fn address(settings: &GatewaySettings<'_>, protocol: i32, port: u16) -> Option<Address> {
+    Some(Address {
+        socket_address: Some(SocketAddress {
+            protocol,
+            address: settings.listen_address.to_owned(),
+            port_value: Some(port.into()),
+            ipv4_compat: settings.listen_address == "::",
+        }),
+    })
+}
+
+fn udp_listener(settings: &GatewaySettings<'_>, port: u16, configuration: &Map<String, Value>) -> Listener {
+    let filter = DynamicModuleUdpListenerFilter {
+        dynamic_module_config: Some(DynamicModuleConfig {
+            name: MODULE.to_owned(),
+            do_not_close: true,
+            metrics_namespace: METRICS_NAMESPACE.to_owned(),
+        }),
+        filter_name: "packrat".to_owned(),
+        filter_config: Some(Struct::from(configuration).to_any()),
+    };
+    Listener {
+        name: format!("udp-{port}"),
+        address: address(settings, PROTOCOL_UDP, port),
+        udp_listener_config: Some(UdpListenerConfig {
+            downstream_socket_config: Some(UdpSocketConfig { prefer_gro: Some(BoolValue { value: true }) }),
+        }),
+        listener_filters: vec![ListenerFilter {
+            name: "packrat".to_owned(),
+            typed_config: Some(filter.to_any()),
+        }],
+        ..Listener::default()
+    }
+}
+
+/// Gives tokens out over TLS, on the TCP port with the same number.
+fn token_listener(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Listener {
+    let tokens = &settings.spec.tokens;
+    let mut configuration = json!({
+        "route": route.route(),
+        "token_keys": settings.keys.issuing(),
+        "udp": { "port": port },
+        "gateway_key": settings.keys.public_key_text(),
+        "lifetime_seconds": tokens.lifetime_seconds,
+        "maximum_hold_ms": tokens.maximum_hold_milliseconds,
+        "other_paths": "not_found",
+    });
+    if tokens.bind_to_network {
+        configuration["bind"] = json!({});
+    }
+    let wasm = Wasm {
+        config: Some(PluginConfig {
+            name: format!("packrat_token_{port}"),
+            vm_config: Some(VmConfig {
+                vm_id: "packrat_token".to_owned(),
+                runtime: "envoy.wasm.runtime.v8".to_owned(),
+                code: Some(AsyncDataSource { local: file(settings.token_filter.to_owned()) }),
+            }),
+            configuration: Some(StringValue { value: configuration.to_string() }.to_any()),
+        }),
+    };
+    let manager = HttpConnectionManager {
+        stat_prefix: format!("token_{port}"),
+        route_config: Some(RouteConfiguration { name: "nothing".to_owned() }),
+        http_filters: vec![
+            HttpFilter { name: "packrat_token".to_owned(), typed_config: Some(wasm.to_any()) },
+            HttpFilter {
+                name: "envoy.filters.http.router".to_owned(),
+                typed_config: Some(Router {}.to_any()),
+            },
+        ],
+        use_remote_address: Some(BoolValue { value: true }),
+    };
+    let certificate = ConfigSource {
+        resource_api_version: API_V3,
+        path_config_source: Some(PathConfigSource { path: settings.token_certificate.to_owned() }),
+    };
+    let tls = DownstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            tls_certificate_sds_secret_configs: vec![SdsSecretConfig {
+                name: TOKEN_CERTIFICATE.to_owned(),
+                sds_config: Some(certificate),
+            }],
+            alpn_protocols: vec!["h2".to_owned(), "http/1.1".to_owned()],
+        }),
+    };
+    Listener {
+        name: format!("token-{port}"),
+        address: address(settings, 0, port),
+        filter_chains: vec![FilterChain {
+            filters: vec![Filter {
+                name: "envoy.filters.network.http_connection_manager".to_owned(),
+                typed_config: Some(manager.to_any()),
+            }],
+            transport_socket: Some(TransportSocket {
+                name: "envoy.transport_sockets.tls".to_owned(),
+                typed_config: Some(tls.to_any()),
+            }),
+        }],
+        stat_prefix: format!("token_{port}"),
+        ..Listener::default()
+    }
+}
+
+fn file(filename: String) -> Option<DataSource> {
+    Some(DataSource { filename: Some(filename) })
+}
+
+impl Versioned {
+    /// Bytes of the content.
+    pub fn size(&self) -> usize {
+        self.resource.encoded_len()
+    }
+}

@@ -1,0 +1,180 @@
+//! What an EdgeGateway is made of, what is said about it, and that it goes away again.
+
+use serde_json::json;
+
+use super::{Cluster, HOME, gateway, service};
+
+const OBJECTS: [&str; 6] =
+    ["ServiceAccount", "ConfigMap", "Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy"];
+
+#[test]
+fn an_edge_gateway_from_its_creation_to_its_end() {
+    let Some(cluster) = Cluster::find() else { return };
+    let namespace = "packrat-test-objects";
+    cluster.namespace(namespace, &json!({}));
+    let first = cluster.operator("first", None);
+    cluster.wait_until("the first replica to be elected", || first.is_elected());
+    let second = cluster.operator("second", None);
+    cluster.apply(gateway(namespace, "edge", &json!({ "exposure": { "type": "NodePort" } })));
+    let wanted = json!({ "packrat.dev/assist": "enabled", "packrat.dev/gateway": "edge" });
+    for object in service(namespace, "web", 443, &wanted, &["192.0.2.1".to_owned()]) {
+        cluster.apply(object);
+    }
+
+    // Everything is made, with the rules that the operator has, and belongs to the EdgeGateway.
+    let name = "packrat-gateway-edge";
+    for kind in OBJECTS {
+        cluster.wait_until(kind, || cluster.get(kind, namespace, name).is_some());
+        let object = cluster.get(kind, namespace, name).unwrap();
+        assert_eq!(object["metadata"]["ownerReferences"][0]["kind"], "EdgeGateway", "{kind}");
+        assert_eq!(object["metadata"]["labels"]["packrat.dev/edge-gateway"], "edge", "{kind}");
+    }
+    for name in ["packrat-gateway-edge-keys", "packrat-gateway-edge-client"] {
+        assert!(cluster.get("Secret", namespace, name).is_some(), "{name}");
+    }
+    cluster.wait_until("the port", || {
+        cluster.get("Service", namespace, name).unwrap()["spec"]["ports"][0]["port"] == 443
+    });
+    let pod = &cluster.get("Deployment", namespace, name).unwrap()["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"], true);
+
+    // What is said.
+    let condition = |type_| cluster.condition("EdgeGateway", namespace, "edge", type_);
+    cluster.wait_until("the conditions", || condition("Ready").is_some());
+    cluster.wait_until("the route", || {
+        cluster.get("EdgeGateway", namespace, "edge").unwrap()["status"]["attachedRoutes"] == 1
+    });
+    let told = |status: &str, reason: &str, message: &str| {
+        Some((status.to_owned(), reason.to_owned(), message.to_owned()))
+    };
+    assert_eq!(condition("Accepted"), told("True", "Accepted", "the gateways are set up"));
+    assert_eq!(
+        condition("Programmed"),
+        told("Unknown", "NotConnected", "no gateway is connected to the operator")
+    );
+    assert_eq!(condition("Ready").unwrap().1, "NoReadyGateway");
+    let status = cluster.get("EdgeGateway", namespace, "edge").unwrap();
+    assert_eq!(
+        status["status"]["listeners"],
+        json!([{ "port": 443, "service": format!("{namespace}/web"), "servicePort": 443, "endpoints": 1 }])
+    );
+    assert_eq!(status["status"]["observedGeneration"], status["metadata"]["generation"]);
+    let service_condition = || cluster.condition("Service", namespace, "web", "packrat.dev/Assisted");
+    let route = format!("assisted by EdgeGateway {namespace}/edge on UDP port 443");
+    cluster.wait_until("the Service's condition", || service_condition() == told("True", "Assisted", &route));
+
+    // A mistake: an Event and a condition, and the others go on.
+    let wrong = json!({ "packrat.dev/assist": "yes" });
+    for object in service(namespace, "wrong", 444, &wrong, &[]) {
+        cluster.apply(object);
+    }
+    let message = "packrat.dev/assist: \"yes\" is not understood; write enabled or disabled";
+    cluster.wait_until("the condition of the wrong Service", || {
+        cluster.condition("Service", namespace, "wrong", "packrat.dev/Assisted")
+            == told("False", "InvalidAnnotation", message)
+    });
+    cluster.wait_until("the Event", || {
+        let events =
+            cluster.runtime.block_on(cluster.api("Event", namespace).list(&Default::default())).unwrap();
+        events.items.iter().any(|event| {
+            event.data["note"] == message
+                && event.data["reason"] == "InvalidAnnotation"
+                && event.data["regarding"]["name"] == "wrong"
+        })
+    });
+    assert_eq!(service_condition(), told("True", "Assisted", &route));
+
+    // Our fields are repaired, those of others are left alone.
+    cluster.merge(
+        "Deployment",
+        namespace,
+        name,
+        &json!({
+            "metadata": { "annotations": { "example.org/other": "stays" } }, "spec": { "replicas": 7 },
+        }),
+    );
+    cluster.wait_until("the drift to be repaired", || {
+        cluster.get("Deployment", namespace, name).unwrap()["spec"]["replicas"] == 2
+    });
+    let repaired = cluster.get("Deployment", namespace, name).unwrap();
+    assert_eq!(repaired["metadata"]["annotations"]["example.org/other"], "stays");
+    cluster.delete("Service", namespace, name);
+    cluster.wait_until("the Service to be back", || cluster.get("Service", namespace, name).is_some());
+
+    // Another kind of workload replaces the former one.
+    cluster.apply(gateway(
+        namespace,
+        "edge",
+        &json!({ "exposure": { "type": "HostNetwork" }, "workload": { "kind": "DaemonSet" }, "drain": { "seconds": 1 } }),
+    ));
+    cluster.wait_until("the DaemonSet", || cluster.get("DaemonSet", namespace, name).is_some());
+    for kind in ["Deployment", "Service", "NetworkPolicy"] {
+        cluster.wait_until("the former objects to be gone", || cluster.get(kind, namespace, name).is_none());
+    }
+
+    // The elected replica dies, the other one goes on.
+    assert!(!second.is_elected());
+    drop(first);
+    cluster.wait_until("the second replica to be elected", || second.is_elected());
+    cluster.delete("Service", namespace, "web");
+    cluster.wait_until("the status of the second replica", || {
+        condition("Ready").is_some()
+            && cluster.get("EdgeGateway", namespace, "edge").unwrap()["status"]["listeners"]
+                .is_null_or_empty()
+    });
+    assert_eq!(cluster.get("Lease", HOME, "packrat-operator").unwrap()["spec"]["holderIdentity"], "second");
+
+    // What belongs to the EdgeGateway goes with it.
+    let keys = cluster.get("Secret", namespace, "packrat-gateway-edge-keys").unwrap();
+    assert!(keys["data"]["state.json"].is_string());
+    cluster.delete("EdgeGateway", namespace, "edge");
+    for (kind, name) in [("DaemonSet", name), ("ConfigMap", name), ("Secret", "packrat-gateway-edge-keys")] {
+        cluster.wait_until("garbage to be collected", || cluster.get(kind, namespace, name).is_none());
+    }
+    // The operator does not bring anything back, and was never refused anything.
+    assert!(!second.log().contains("forbidden"), "{}", second.log());
+    cluster.remove_namespace(namespace);
+}
+
+trait Empty {
+    fn is_null_or_empty(&self) -> bool;
+}
+
+impl Empty for serde_json::Value {
+    fn is_null_or_empty(&self) -> bool {
+        self.is_null() || self.as_array().is_some_and(Vec::is_empty)
+    }
+}
+
+#[test]
+fn one_refused_object_costs_the_others_nothing() {
+    let Some(cluster) = Cluster::find() else { return };
+    let namespace = "packrat-test-refused";
+    cluster.namespace(namespace, &json!({}));
+    let operator = cluster.operator("only", None);
+    cluster.wait_until("the election", || operator.is_elected());
+    // The schema takes any affinity, the API server does not.
+    let nonsense = json!({ "workload": { "pod": { "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [] } } } } } });
+    cluster.apply(gateway(namespace, "bad", &nonsense));
+    cluster.apply(gateway(namespace, "good", &json!({})));
+    cluster.wait_until("the good one", || {
+        cluster.get("Deployment", namespace, "packrat-gateway-good").is_some()
+    });
+    cluster.wait_until("the reason", || {
+        let condition = cluster.condition("EdgeGateway", namespace, "bad", "Accepted");
+        condition.is_some_and(|(status, reason, message)| {
+            status == "False"
+                && reason == "ApplyFailed"
+                && message.contains("Deployment")
+                && message.contains("nodeSelectorTerms")
+        })
+    });
+    // Corrected, it works.
+    cluster.apply(gateway(namespace, "bad", &json!({})));
+    cluster.wait_until("the corrected one", || {
+        cluster
+            .condition("EdgeGateway", namespace, "bad", "Accepted")
+            .is_some_and(|(status, ..)| status == "True")
+    });
+    cluster.remove_namespace(namespace);
+}

@@ -1,0 +1,102 @@
+//! The API server goes away and comes back: what has happened meanwhile is seen.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Cluster, gateway, service};
+
+/// A way to the API server that can be cut.
+struct Way {
+    address: SocketAddr,
+    open: Arc<AtomicBool>,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Way {
+    fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let way = Self {
+            address: listener.local_addr().unwrap(),
+            open: Arc::new(AtomicBool::new(true)),
+            streams: Arc::default(),
+        };
+        let (open, streams) = (Arc::clone(&way.open), Arc::clone(&way.streams));
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if !open.load(Ordering::Relaxed) {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(server) else { continue };
+                streams.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                for (mut from, mut to) in
+                    [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+                {
+                    std::thread::spawn(move || {
+                        // Ends when either side does.
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        way
+    }
+
+    fn cut(&self) {
+        self.open.store(false, Ordering::Relaxed);
+        for stream in self.streams.lock().unwrap().drain(..) {
+            // It may be gone already.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    fn mend(&self) {
+        self.open.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_happens_while_the_api_server_is_away_is_seen_afterwards() {
+    let Some(cluster) = Cluster::find() else { return };
+    let namespace = "packrat-test-outage";
+    cluster.namespace(namespace, &json!({}));
+    let way = Way::to(cluster.server());
+    let operator = cluster.operator("cut-off", Some(way.address));
+    cluster.wait_until("the election", || operator.is_elected());
+    cluster.apply(gateway(namespace, "default", &json!({})));
+    let wanted = json!({ "packrat.dev/assist": "enabled" });
+    let apply = |name: &str, port| {
+        for object in service(namespace, name, port, &wanted, &["192.0.2.1".to_owned()]) {
+            cluster.apply(object);
+        }
+    };
+    let routes = || {
+        let gateway = cluster.get("EdgeGateway", namespace, "default").unwrap();
+        let listeners = gateway["status"]["listeners"].as_array().cloned().unwrap_or_default();
+        listeners.iter().map(|listener| listener["port"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    apply("stays", 1001);
+    apply("goes", 1002);
+    cluster.wait_until("both routes", || routes() == [1001, 1002]);
+
+    way.cut();
+    cluster.delete("Service", namespace, "goes");
+    apply("comes", 1003);
+    // Long enough for the lease to be lost.
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!(routes(), [1001, 1002]);
+    way.mend();
+    // The route that has gone is served until its sessions had time to end; the Service itself knows at once.
+    cluster.wait_until("what came and what went", || {
+        routes().contains(&1003)
+            && cluster
+                .condition("Service", namespace, "comes", "packrat.dev/Assisted")
+                .is_some_and(|(status, ..)| status == "True")
+    });
+    cluster.remove_namespace(namespace);
+}

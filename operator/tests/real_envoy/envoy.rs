@@ -1,0 +1,202 @@
+//! A real Envoy, started as a gateway is, with the operator's own bootstrap configuration.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use packrat_operator::annotations::ObjectKey;
+use packrat_operator::certificates::Authority;
+use packrat_operator::workload::{self, BOOTSTRAP_DIRECTORY, Platform};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longest time that a test waits for something that has to happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The Envoy of `PACKRAT_ENVOY`, or the one that `make` has installed. `None`, with a line that says so, when there is none;
+/// with `CI=true` that is a failure.
+pub(crate) fn find_envoy() -> Option<PathBuf> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let installed = workspace.join(".packrat/venv/bin/envoy");
+    let envoy = std::env::var_os("PACKRAT_ENVOY").map_or(installed, PathBuf::from);
+    if envoy.exists() {
+        return Some(envoy);
+    }
+    let hint = format!("no Envoy at {}: set PACKRAT_ENVOY or run `make demo-parts` once", envoy.display());
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{hint}");
+    println!("SKIPPED: {hint}");
+    None
+}
+
+/// A running Envoy; killed when it is dropped.
+pub(crate) struct Envoy {
+    process: Child,
+    directory: TempDir,
+    admin: SocketAddr,
+}
+
+impl Envoy {
+    /// Starts a gateway of `key` that asks the operator at `operator`, and waits until it lives.
+    pub(crate) fn start(
+        program: &Path,
+        key: &ObjectKey,
+        authority: &Authority,
+        operator: SocketAddr,
+    ) -> Self {
+        Self::start_as(program, key, key, authority, operator)
+    }
+
+    /// The same with the certificate of `identity`.
+    pub(crate) fn start_as(
+        program: &Path,
+        key: &ObjectKey,
+        identity: &ObjectKey,
+        authority: &Authority,
+        operator: SocketAddr,
+    ) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let platform = Platform {
+            image: String::new(),
+            discovery_host: "localhost".to_owned(),
+            discovery_port: operator.port(),
+        };
+        let issued = authority.issue_gateway(identity, jiff::Timestamp::now().as_second()).unwrap();
+        for (file, content) in [
+            ("tls.crt", issued.certificate.as_str()),
+            ("tls.key", issued.key.as_str()),
+            ("ca.crt", &authority.bundle()),
+        ] {
+            fs::write(path.join(file), content).unwrap();
+        }
+        let here = path.to_str().unwrap();
+        for (file, content) in [
+            ("client.json", workload::certificate_file("client", here, false)),
+            ("authority.json", workload::certificate_file("authority", here, true)),
+        ] {
+            fs::write(path.join(file), content.to_string()).unwrap();
+        }
+        let mut bootstrap = workload::bootstrap(key, &platform);
+        bootstrap["admin"]["address"]["socket_address"]["port_value"] = 0.into();
+        // Ports of this machine are not a Pod's.
+        bootstrap["static_resources"]["listeners"][0]["address"]["socket_address"]["port_value"] = 0.into();
+        for cluster in bootstrap["static_resources"]["clusters"].as_array_mut().unwrap() {
+            cluster["dns_lookup_family"] = "V4_ONLY".into();
+        }
+        let text = bootstrap.to_string().replace(BOOTSTRAP_DIRECTORY, here);
+        fs::write(path.join("envoy.json"), text).unwrap();
+        let modules = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+        assert!(
+            modules.join("libpackrat_envoy.so").exists(),
+            "no libpackrat_envoy.so in {}: run `cargo build -p packrat-envoy`",
+            modules.display()
+        );
+        let process = Command::new(program)
+            .arg("--config-path")
+            .arg(path.join("envoy.json"))
+            .arg("--admin-address-path")
+            .arg(path.join("admin"))
+            .args(["--service-node", "edge-0", "--service-cluster", &key.to_string()])
+            .args(["--log-level", "warning", "--component-log-level", "dynamic_modules:info"])
+            .args(["--use-dynamic-base-id", "--concurrency", "2", "--drain-time-s", "20"])
+            .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", modules)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(path.join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut envoy = Self { process, directory, admin: ([127, 0, 0, 1], 0).into() };
+        let mut admin = None;
+        envoy.wait_until("Envoy's administration address", |envoy| {
+            let text = fs::read_to_string(envoy.directory.path().join("admin")).unwrap_or_default();
+            admin = text.trim().parse().ok();
+            admin.is_some()
+        });
+        envoy.admin = admin.unwrap();
+        envoy
+    }
+
+    /// The listeners that Envoy has from the operator: name, version, configuration.
+    pub(crate) fn listeners(&self) -> Vec<(String, String, Value)> {
+        let dump: Value =
+            serde_json::from_str(&self.request("GET", "/config_dump?resource=dynamic_listeners"))
+                .unwrap_or_default();
+        let mut listeners: Vec<_> = dump["configs"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|listener| listener["active_state"].is_object())
+            .map(|listener| {
+                (
+                    listener["name"].as_str().unwrap_or_default().to_owned(),
+                    listener["active_state"]["version_info"].as_str().unwrap_or_default().to_owned(),
+                    listener["active_state"]["listener"].clone(),
+                )
+            })
+            .collect();
+        listeners.sort_by(|a, b| a.0.cmp(&b.0));
+        listeners
+    }
+
+    /// A request to the administration interface.
+    pub(crate) fn request(&self, method: &str, path: &str) -> String {
+        let Ok(mut stream) = TcpStream::connect(self.admin) else { return String::new() };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        let mut answer = String::new();
+        if stream.write_all(request.as_bytes()).is_err() || stream.read_to_string(&mut answer).is_err() {
+            return String::new();
+        }
+        let Some((head, body)) = answer.split_once("\r\n\r\n") else { return String::new() };
+        if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+            without_chunks(body)
+        } else {
+            body.to_owned()
+        }
+    }
+
+    /// What Envoy has written.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn wait_until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
+        let start = Instant::now();
+        while !condition(self) {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "waited in vain for {what}; Envoy's log:\n{}\nits connection:\n{}",
+                self.log(),
+                self.request("GET", "/stats?usedonly&filter=packrat-operator|lds|sds"),
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A body without the lengths of its chunks (RFC 9112, section 7.1).
+fn without_chunks(mut rest: &str) -> String {
+    let mut body = String::new();
+    while let Some((length, after)) = rest.split_once("\r\n")
+        && let Ok(length) = usize::from_str_radix(length, 16)
+        && let Some(chunk) = after.get(..length)
+        && length > 0
+    {
+        body.push_str(chunk);
+        rest = after.get(length + 2..).unwrap_or_default();
+    }
+    body
+}

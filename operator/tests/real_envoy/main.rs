@@ -1,0 +1,225 @@
+//! The discovery service with a real Envoy: what Envoy has is what the index says. Needs `PACKRAT_ENVOY` or `.packrat/venv/bin/envoy`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail anywhere")]
+
+#[path = "../../../gateway-filter/dataplane/tests/client/mod.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod assisted;
+mod envoy;
+mod operator;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use envoy::{Envoy, PATIENCE, find_envoy};
+use operator::{Cluster, Replica};
+use packrat_operator::resource::{TokenPolicy, TokenTls};
+use serde_json::{Value, json};
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn free_port() -> u16 {
+    socket().local_addr().unwrap().port()
+}
+
+/// Envoy has exactly what the index says, `count` listeners, and nobody has refused anything.
+fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value> {
+    envoy.wait_until("Envoy to have what the index says", |envoy| {
+        let wanted: Vec<_> =
+            replica.resources().into_iter().map(|(name, resource)| (name, resource.version)).collect();
+        let has: Vec<_> = envoy.listeners().into_iter().map(|(name, version, _)| (name, version)).collect();
+        wanted == has && has.len() == count
+    });
+    assert_eq!(replica.refusals(), [""; 0]);
+    envoy.listeners().into_iter().map(|(_, _, listener)| listener).collect()
+}
+
+/// One datagram to the server and one back; the gateway's address as the server sees it. Retried, as a listener may just be coming.
+fn exchange(client: &UdpSocket, server: &UdpSocket) -> SocketAddr {
+    let start = Instant::now();
+    let mut buffer = [0; 2048];
+    server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    loop {
+        // The listener may not be there yet: then the system refuses.
+        let _ = client.send(b"question");
+        if let Ok((length, gateway)) = server.recv_from(&mut buffer) {
+            assert_eq!(&buffer[..length], b"question");
+            server.send_to(b"answer", gateway).unwrap();
+            let length = client.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], b"answer");
+            return gateway;
+        }
+        assert!(start.elapsed() < PATIENCE, "no datagram has reached the server");
+    }
+}
+
+#[test]
+fn envoy_forwards_with_assistance_what_the_index_says() {
+    let Some(program) = find_envoy() else { return };
+    let cluster = Cluster::new();
+    let replica = Replica::start(&cluster);
+    let (server, port) = (socket(), free_port());
+    let server_address = server.local_addr().unwrap();
+    replica.service("web", port, &[server_address], &[("packrat.dev/config.idle-timeout-seconds", "77")]);
+    replica.complete();
+    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
+
+    let listeners = agree(&envoy, &replica, 1);
+    let listener = &listeners[0];
+    assert_eq!(listener["address"]["socket_address"]["port_value"], port);
+    assert_eq!(listener["udp_listener_config"]["downstream_socket_config"]["prefer_gro"], true);
+    let filter = &listener["listener_filters"][0]["typed_config"];
+    assert_eq!(
+        filter["dynamic_module_config"],
+        json!({ "name": "packrat_envoy", "do_not_close": true, "metrics_namespace": "packrat" })
+    );
+    let configuration = &filter["filter_config"]["value"];
+    assert_eq!(configuration["route"], format!("app/web/{port}"));
+    assert_eq!(configuration["gateway"], "app/default");
+    assert_eq!(configuration["endpoints"], json!([server_address.to_string()]));
+    assert_eq!(configuration["idle_timeout_seconds"], 77.0);
+    assert_eq!(configuration["cache_bytes_total"], "268435456");
+
+    // With assistance: what the last mile loses is repaired.
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut client, upstream) = assisted::connect(([127, 0, 0, 1], port).into(), &server);
+    assisted::transfer(&mut client, &server, upstream, 0..400);
+    let status: Value = serde_json::from_str(&envoy.request("GET", "/packrat")).unwrap();
+    let route = &status["routes"][0];
+    assert_eq!(route["public_key"], cluster.keys.public_key_text());
+    assert!(route["metrics"]["packrat_repairs_total"].as_u64() > Some(0), "{status:#}");
+}
+
+#[test]
+fn sessions_survive_every_change_and_a_restart_of_the_operator() {
+    let Some(program) = find_envoy() else { return };
+    let cluster = Cluster::new();
+    let replica = Replica::start(&cluster);
+    let (server, other) = (socket(), socket());
+    let (server_address, other_address) = (server.local_addr().unwrap(), other.local_addr().unwrap());
+    let (port, other_port) = (free_port(), free_port());
+    replica.service("web", port, &[server_address], &[]);
+    replica.complete();
+    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
+    agree(&envoy, &replica, 1);
+    let client = socket();
+    client.connect(("127.0.0.1", port)).unwrap();
+    let source = exchange(&client, &server);
+
+    // Another Service comes.
+    replica.service("other", other_port, &[other_address], &[]);
+    agree(&envoy, &replica, 2);
+    let second = socket();
+    second.connect(("127.0.0.1", other_port)).unwrap();
+    exchange(&second, &other);
+    assert_eq!(exchange(&client, &server), source);
+
+    // Its own listener changes.
+    let before = replica.resources()[&format!("udp-{port}")].version.clone();
+    replica.service("web", port, &[server_address], &[("packrat.dev/config.repair-budget-percent", "50")]);
+    envoy.wait_until("a new version", |_| replica.resources()[&format!("udp-{port}")].version != before);
+    agree(&envoy, &replica, 2);
+    assert_eq!(exchange(&client, &server), source);
+
+    // A change of endpoints that leaves its own alone, and how long it takes.
+    let far: Vec<SocketAddr> = vec![server_address];
+    replica.service("other", other_port, &far, &[]);
+    let start = Instant::now();
+    envoy.wait_until("the new endpoint in Envoy", |envoy| {
+        envoy.listeners().iter().any(|(name, _, listener)| {
+            *name == format!("udp-{other_port}") && listener.to_string().contains(&server_address.to_string())
+        })
+    });
+    println!("a change of endpoints has reached Envoy after {:?}", start.elapsed());
+    agree(&envoy, &replica, 2);
+
+    // The operator restarts, and does not know everything at first: nothing may be taken away.
+    let versions = envoy.request("GET", "/stats?filter=listener_manager.listener_(added|modified|removed)");
+    drop(replica);
+    assert_eq!(exchange(&client, &server), source, "without an operator");
+    let replica = Replica::start(&cluster);
+    envoy.wait_until("Envoy to connect again", |_| replica.connected() == 1);
+    assert_eq!(envoy.listeners().len(), 2);
+    replica.service("web", port, &[server_address], &[("packrat.dev/config.repair-budget-percent", "50")]);
+    replica.service("other", other_port, &far, &[]);
+    replica.complete();
+    envoy.wait_until("a snapshot", |_| replica.resources().len() == 2);
+    agree(&envoy, &replica, 2);
+    assert_eq!(exchange(&client, &server), source);
+    let again = envoy.request("GET", "/stats?filter=listener_manager.listener_(added|modified|removed)");
+    assert_eq!(versions, again, "Envoy was sent what it had");
+
+    // The Service goes: its listener is served for a while, then it is gone; the other one stays.
+    replica.gateway(|model| model.spec.drain.seconds = 2);
+    replica.service("other", other_port, &[], &[]);
+    envoy.wait_until("the listener to be gone", |envoy| envoy.listeners().len() == 1);
+    agree(&envoy, &replica, 1);
+    assert_eq!(exchange(&client, &server), source);
+}
+
+#[test]
+fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
+    let Some(program) = find_envoy() else { return };
+    let cluster = Cluster::new();
+    let replica = Replica::start(&cluster);
+    let (server, port, taken) = (socket(), free_port(), free_port());
+    let server_address = server.local_addr().unwrap();
+    replica.service("web", port, &[server_address], &[]);
+    replica.complete();
+    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
+    agree(&envoy, &replica, 1);
+    let client = socket();
+    client.connect(("127.0.0.1", port)).unwrap();
+    exchange(&client, &server);
+
+    // A certificate that does not exist: the listener of the tokens is refused, the routes are not.
+    replica.gateway(|model| {
+        model.spec.tokens.policy = TokenPolicy::Optional;
+        model.spec.tokens.tls = Some(TokenTls { secret_name: "nowhere".to_owned() });
+    });
+    replica.service("second", taken, &[server_address], &[]);
+    envoy.wait_until("a refusal", |_| !replica.refusals().is_empty());
+    let refusals = replica.refusals();
+    assert!(refusals[0].contains(&format!("token-{port}")), "{refusals:?}");
+    envoy.wait_until("the routes", |envoy| {
+        let names: Vec<_> = envoy.listeners().into_iter().map(|(name, _, _)| name).collect();
+        names.contains(&format!("udp-{port}")) && names.contains(&format!("udp-{taken}"))
+    });
+    exchange(&client, &server);
+
+    // What is right again is taken, and the refusal is forgotten.
+    replica.gateway(|_| {});
+    envoy.wait_until("Envoy to be content", |_| replica.refusals().is_empty());
+    agree(&envoy, &replica, 2);
+    exchange(&client, &server);
+}
+
+#[test]
+fn a_gateway_gets_its_own_configuration_only() {
+    let Some(program) = find_envoy() else { return };
+    let cluster = Cluster::new();
+    let replica = Replica::start(&cluster);
+    let server = socket();
+    replica.service("web", free_port(), &[server.local_addr().unwrap()], &[]);
+    replica.complete();
+    // The certificate is that of another EdgeGateway.
+    let mut stranger = Cluster::new();
+    stranger.gateway.name = "stranger".to_owned();
+    let envoy =
+        Envoy::start_as(&program, &cluster.gateway, &stranger.gateway, &cluster.authority, cluster.address);
+    envoy.wait_until("Envoy to be turned away and to try again", |envoy| {
+        let tried = envoy.request("GET", "/stats?filter=cluster.packrat-operator.upstream_rq_total");
+        tried.trim().rsplit(' ').next().and_then(|count| count.parse::<u32>().ok()) >= Some(2)
+    });
+    assert!(envoy.listeners().is_empty());
+    assert_eq!(replica.connected(), 0);
+    // One of another authority does not even get that far.
+    let envoy = Envoy::start(&program, &cluster.gateway, &stranger.authority, cluster.address);
+    envoy.wait_until("the failed handshake", |envoy| {
+        envoy.request("GET", "/stats?filter=cluster.packrat-operator.ssl.connection_error|cluster.packrat-operator.ssl.fail_verify").lines().any(|line| !line.ends_with(": 0"))
+    });
+    assert_eq!(replica.connected(), 0);
+}

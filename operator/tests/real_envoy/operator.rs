@@ -1,0 +1,157 @@
+//! The operator without Kubernetes: its index, its discovery service.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use packrat_operator::annotations::ObjectKey;
+use packrat_operator::certificates::Authority;
+use packrat_operator::index::{Address, GatewayModel, ServiceModel, ServicePort, SliceModel};
+use packrat_operator::keys::GatewayKeys;
+use packrat_operator::shell::{Connections, Discovery, Identities, Snapshots, serve};
+use packrat_operator::xds::Resources;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+/// What outlives a restart: Secrets and objects of the cluster.
+pub(crate) struct Cluster {
+    pub(crate) authority: Authority,
+    pub(crate) keys: GatewayKeys,
+    pub(crate) gateway: ObjectKey,
+    pub(crate) address: SocketAddr,
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        let now = jiff::Timestamp::now().as_second();
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        Self {
+            authority: Authority::generate(now).unwrap(),
+            keys: GatewayKeys::generate(now).unwrap(),
+            gateway: ObjectKey::new("app", "default"),
+            address,
+        }
+    }
+}
+
+/// A replica of the operator.
+pub(crate) struct Replica {
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) connections: Arc<Connections>,
+    runtime: Option<Runtime>,
+    gateway: ObjectKey,
+}
+
+impl Replica {
+    pub(crate) fn start(cluster: &Cluster) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let snapshots = Snapshots::new("packrat-system", "127.0.0.1", 1);
+        let connections = Arc::new(Connections::default());
+        let now = jiff::Timestamp::now().as_second();
+        let identities = Identities::new(cluster.authority.clone(), &["localhost".to_owned()], now).unwrap();
+        let discovery = Discovery::new(Arc::clone(&snapshots), Arc::clone(&connections));
+        let address = cluster.address;
+        let index = Arc::clone(&snapshots);
+        runtime.spawn(async move { index.run().await });
+        runtime.block_on(async {
+            // The port of the predecessor may take a moment to be free.
+            let mut tries = 0;
+            let listener = loop {
+                match TcpListener::bind(address).await {
+                    Ok(listener) => break listener,
+                    Err(error) if tries == 100 => panic!("{address}: {error}"),
+                    Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+                }
+                tries += 1;
+            };
+            let configuration = identities.discovery();
+            tokio::spawn(async move {
+                // Its senders have to live as long as the server.
+                let _identities = identities;
+                serve(listener, configuration, move |request, certificate| {
+                    discovery.clone().answer(request, certificate)
+                })
+                .await;
+            });
+        });
+        snapshots.update(|index| index.set_gateway(cluster.gateway.clone(), Some(GatewayModel::default())));
+        snapshots.set_keys(&cluster.gateway, cluster.keys.clone());
+        Self { snapshots, connections, runtime: Some(runtime), gateway: cluster.gateway.clone() }
+    }
+
+    /// From now on everything has been seen.
+    pub(crate) fn complete(&self) {
+        self.snapshots.complete();
+    }
+
+    /// A Service that asks for assistance on `port`, forwarded to `endpoints`. None: the Service is gone.
+    pub(crate) fn service(
+        &self,
+        name: &str,
+        port: u16,
+        endpoints: &[SocketAddr],
+        annotations: &[(&str, &str)],
+    ) {
+        let key = ObjectKey::new("app", name);
+        let annotations = packrat_operator::annotations::Annotations::read(
+            packrat_operator::annotations::Carrier::Service,
+            annotations.iter().copied().chain([("packrat.dev/assist", "enabled")]),
+        );
+        let service = ServiceModel {
+            uid: name.to_owned(),
+            annotations,
+            ports: vec![ServicePort { name: "quic".to_owned(), port }],
+            ..ServiceModel::default()
+        };
+        let slices = endpoints.iter().enumerate().map(|(number, endpoint)| {
+            let slice = SliceModel {
+                service: name.to_owned(),
+                ports: vec![ServicePort { name: "quic".to_owned(), port: endpoint.port() }],
+                addresses: vec![Address { ip: endpoint.ip(), ready: true, serving: true }],
+            };
+            (ObjectKey::new("app", format!("{name}-{number}")), slice)
+        });
+        self.snapshots.update(|index| {
+            let prefix = format!("{name}-");
+            index.retain_slices(|key| !key.name.starts_with(&prefix));
+            for (key, slice) in slices {
+                index.set_slice(key, Some(slice));
+            }
+            index.set_service(key, (!endpoints.is_empty()).then_some(service));
+            true
+        });
+    }
+
+    /// Changes the EdgeGateway.
+    pub(crate) fn gateway(&self, change: impl FnOnce(&mut GatewayModel)) {
+        let mut model = GatewayModel::default();
+        change(&mut model);
+        self.snapshots.update(|index| index.set_gateway(self.gateway.clone(), Some(model)));
+    }
+
+    /// What the index says that the gateways should have.
+    pub(crate) fn resources(&self) -> Resources {
+        let snapshot = self.snapshots.subscribe().borrow().clone();
+        let gateways = snapshot.map(|snapshot| snapshot.gateways.clone()).unwrap_or_default();
+        let resources = gateways.get(&self.gateway).and_then(|gateway| gateway.resources.clone());
+        resources.map(|resources| resources.as_ref().clone()).unwrap_or_default()
+    }
+
+    /// Why connected gateways have refused their configuration.
+    pub(crate) fn refusals(&self) -> Vec<String> {
+        self.connections.list().into_values().flatten().filter_map(|(_, error)| error).collect()
+    }
+
+    /// Number of connected gateways.
+    pub(crate) fn connected(&self) -> usize {
+        self.connections.list().into_values().flatten().count()
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
