@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bench demo flood lab token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-operator demo-parts fuzz clean
+.PHONY: help bench demo flood lab token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-operator demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -31,7 +31,7 @@ bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/be
 	@cargo build --locked --release -p packrat-bench -p packrat-envoy -p packrat-gateway
 	@cargo run --locked --quiet --release -p packrat-bench -- $(ARGS)
 
-test: test-documentation test-dependencies test-token test-rust test-demo test-telemetry ## Everything that must pass before a change goes in
+test: test-documentation test-dependencies test-chart test-token test-rust test-demo test-telemetry ## Everything that must pass before a change goes in
 
 token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat-token.wasm)
 	@tools/check-toolchain cargo
@@ -70,6 +70,24 @@ test-telemetry: demo-parts ## Every query of dashboards, rules and alerts agains
 test-operator: ## The operator with a real API server (needs a cluster: tools/test-operator says which)
 	@tools/check-toolchain cargo
 	@tools/test-operator
+
+test-chart: ## The Helm chart: lint, schemas, renders as in git, README
+	@tools/check-chart
+
+chart: ## Write the chart's renders and README anew
+	@tools/check-chart --write
+
+chart-schemas: ## Write the schemas anew that the chart's renders are checked against
+	@tools/fetch-chart-schemas
+
+images: ## Build the container images, with Docker or as archives (ARGS="--dev", ARGS="--archive")
+	@tools/build-images $(ARGS)
+
+e2e: ## Tests on a real cluster, with clients behind a lossy last mile (ARGS="--smoke", ARGS="--only TEXT")
+	@tools/e2e $(ARGS)
+
+soak: ## Random faults on a real cluster for 20 minutes, then a look for leaks (ARGS="--seed 7")
+	@tools/e2e --soak 20 $(ARGS)
 
 demo-parts:
 	@tools/check-toolchain cargo cc python

@@ -131,6 +131,13 @@ impl Link {
         }
     }
 
+    /// Another loss on the medium from now on.
+    pub fn set_loss(&mut self, loss: LossModel, seed: u64) {
+        self.config.loss = loss;
+        self.config.seed = seed;
+        self.loss = LossProcess::new(loss, seed);
+    }
+
     /// What the link did so far.
     pub fn counters(&self) -> LinkCounters {
         self.counters

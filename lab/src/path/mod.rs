@@ -17,4 +17,5 @@ pub use lateness::Lateness;
 pub use link::{Link, LinkConfig, LinkCounters, Verdict};
 pub use loss::{LossModel, LossProcess};
 pub use queue::{QueueDiscipline, bandwidth_delay_product};
+pub use release::{Direction, InFlight};
 pub use udp::{DirectionReport, PathConfig, PathError, PathReport, UdpPath};

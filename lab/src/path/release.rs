@@ -8,21 +8,25 @@ use packrat_estimate::Timestamp;
 
 use super::lateness::{Lateness, LatenessHistogram};
 use super::link::{Link, LinkConfig, LinkCounters, Verdict};
+use super::loss::LossModel;
 
 /// Datagrams that are taken out at once when many are due.
 const BATCH: usize = 64;
 
 /// A datagram on its way.
-pub(crate) struct InFlight<D> {
+#[derive(Debug)]
+pub struct InFlight<D> {
     due: Timestamp,
-    pub(crate) payload: Vec<u8>,
-    pub(crate) destination: D,
+    /// Its bytes.
+    pub payload: Vec<u8>,
+    /// Where it is to be sent, as it was offered.
+    pub destination: D,
 }
 
 /// One direction of a running path: the link model, and the datagrams that are on their way through it.
 ///
 /// Receiving threads [`offer`](Self::offer), one thread [`release`](Self::release)s.
-pub(crate) struct Direction<D> {
+pub struct Direction<D> {
     origin: Instant,
     state: Mutex<State<D>>,
     arrival: Condvar,
@@ -36,7 +40,8 @@ struct State<D> {
 }
 
 impl<D> Direction<D> {
-    pub(crate) fn new(config: LinkConfig, origin: Instant) -> Arc<Self> {
+    /// An idle direction; `origin` is the link's time 0.
+    pub fn new(config: LinkConfig, origin: Instant) -> Arc<Self> {
         Arc::new(Self {
             origin,
             state: Mutex::new(State {
@@ -50,7 +55,7 @@ impl<D> Direction<D> {
     }
 
     /// Takes in a datagram that arrived just now.
-    pub(crate) fn offer(&self, payload: &[u8], destination: D) {
+    pub fn offer(&self, payload: &[u8], destination: D) {
         let mut state = self.lock();
         // The clock is read under the lock: several receiving threads share a link, whose time must not run backwards.
         let verdict = state.link.offer(self.now(), payload.len());
@@ -66,19 +71,26 @@ impl<D> Direction<D> {
     }
 
     /// Hands each datagram to `send` when it is due, until [`stop`](Self::stop).
-    pub(crate) fn release(&self, mut send: impl FnMut(InFlight<D>)) {
+    pub fn release(&self, mut send: impl FnMut(InFlight<D>)) {
         let mut batch = Vec::with_capacity(BATCH);
         while self.wait_for_due(&mut batch) {
             batch.drain(..).for_each(&mut send);
         }
     }
 
-    pub(crate) fn stop(&self) {
+    /// Ends [`release`](Self::release); what is on its way is dropped.
+    pub fn stop(&self) {
         self.lock().stopped = true;
         self.arrival.notify_all();
     }
 
-    pub(crate) fn counters(&self) -> (LinkCounters, Lateness, usize) {
+    /// Another loss on the medium from now on; everything else stays as it is.
+    pub fn set_loss(&self, loss: LossModel, seed: u64) {
+        self.lock().link.set_loss(loss, seed);
+    }
+
+    /// What the link did so far, how late datagrams were released, and how many are on their way.
+    pub fn counters(&self) -> (LinkCounters, Lateness, usize) {
         let state = self.lock();
         (state.link.counters(), state.lateness.summary(), state.in_flight.len())
     }

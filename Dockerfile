@@ -1,0 +1,59 @@
+# Packrat's images: operator, gateway (Envoy with Packrat's filters) and tools (the packrat command). `make images` builds all three.
+#
+#   docker build --target gateway --tag packrat/gateway:dev .
+#
+# The finished images hold the programs, the shared libraries that they need, and nothing else: no shell, no package manager. Where
+# nothing can be pulled, name images that are there: --build-arg BUILDER=… (a Debian or Ubuntu) and --build-arg BASE=….
+ARG BUILDER=debian:bookworm
+ARG BASE=scratch
+
+FROM ${BUILDER} AS build
+ENV DEBIAN_FRONTEND=noninteractive PATH=/root/.cargo/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
+RUN apt-get update -q \
+ && apt-get install -q -y --no-install-recommends binutils build-essential ca-certificates cmake curl python3 python3-venv
+# (Debian 12 has no rustup)
+RUN command -v rustup || curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain none
+WORKDIR /src
+COPY . .
+ARG PROFILE=release
+RUN tools/install-demo-parts --only-python \
+ && tools/build-token-filter \
+ && cargo build --locked --profile "$PROFILE" -p packrat -p packrat-envoy -p packrat-operator -p packrat-drain \
+ && for name in operator gateway tools; do tools/image-root "$name" "$PROFILE" "/images/$name"; done
+
+FROM ${BASE} AS operator
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="packrat-operator" \
+      org.opencontainers.image.description="Turns annotated Services into routes of Envoy gateways" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /images/operator /
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/packrat-operator"]
+
+FROM ${BASE} AS gateway
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="packrat-gateway" \
+      org.opencontainers.image.description="Envoy with Packrat's filters" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /images/gateway /
+ENV ENVOY_DYNAMIC_MODULES_SEARCH_PATH=/usr/lib/packrat
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/envoy"]
+
+FROM ${BASE} AS tools
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="packrat-tools" \
+      org.opencontainers.image.description="The packrat command" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /images/tools /
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/packrat"]

@@ -1,0 +1,84 @@
+//! What is claimed, in the order in which it is tried.
+
+mod exposure;
+mod first_download;
+mod quick_start;
+mod weather;
+
+pub(crate) use weather::{process_of, send_garbage};
+
+use crate::command::Outcome;
+use crate::suite::Suite;
+
+/// A claim: what must be so, and the trial that shows it.
+pub(crate) struct Claim {
+    /// In words, with hyphens.
+    pub(crate) name: &'static str,
+    /// Whether it is part of the short run (`--smoke`).
+    pub(crate) smoke: bool,
+    /// Whether the claims behind it need what it sets up.
+    pub(crate) prepares: bool,
+    /// Tries it; the text says what was measured.
+    pub(crate) run: fn(&mut Suite) -> Outcome<String>,
+}
+
+type Trial = fn(&mut Suite) -> Outcome<String>;
+
+const fn preparation(name: &'static str, run: Trial) -> Claim {
+    Claim { name, smoke: true, prepares: true, run }
+}
+
+const fn smoke(name: &'static str, run: Trial) -> Claim {
+    Claim { name, smoke: true, prepares: false, run }
+}
+
+const fn full(name: &'static str, run: Trial) -> Claim {
+    Claim { name, smoke: false, prepares: false, run }
+}
+
+/// All claims.
+pub(crate) const CLAIMS: &[Claim] = &[
+    preparation("install", first_download::install),
+    smoke("helm-test", first_download::helm_test),
+    preparation("annotate", first_download::annotate),
+    smoke("assisted-download", first_download::assisted),
+    smoke("five-times-end-to-end", first_download::five_times),
+    smoke("control-datagrams-reach-no-server", first_download::control_stays),
+    full("hundred-clients-at-once", first_download::hundred_clients),
+    full("plain-client", first_download::plain_client),
+    full("load-balancer-local", exposure::load_balancer),
+    full("host-network", exposure::host_network),
+    full("sidecar", exposure::sidecar),
+    full("tokens-required", exposure::tokens),
+    full("last-mile-blackhole-5s", weather::blackhole),
+    full("last-mile-30-percent-in-bursts-10s", weather::bursts),
+    full("client-port-changes", weather::port_changes),
+    full("client-address-changes", weather::address_changes),
+    full("gateway-process-killed", weather::gateway_killed),
+    full("gateway-pod-deleted", weather::gateway_deleted),
+    full("node-lost-and-returned", weather::node_lost),
+    full("gateways-rolled-behind-load-balancer", exposure::rolled),
+    full("operator-killed", weather::operator_killed),
+    full("chart-upgraded", weather::chart_upgraded),
+    full("server-pods-rolled", weather::servers_rolled),
+    full("envoy-reconfigured-100-times", weather::reconfigured),
+    full("cache-cut-to-a-tenth", weather::cache_cut),
+    full("api-server-gone-60s", weather::api_server_gone),
+    full("garbage-10000-per-second", weather::garbage),
+    smoke("unannotate", first_download::unannotate),
+    smoke("uninstall", first_download::uninstall),
+    full("quick-start", quick_start::as_written),
+];
+
+/// Faults that leave the gateway's process alone, for the soak.
+pub(crate) const FAULTS: &[Claim] = &[
+    full("last-mile-blackhole-5s", weather::blackhole),
+    full("last-mile-30-percent-in-bursts-10s", weather::bursts),
+    full("client-port-changes", weather::port_changes),
+    full("client-address-changes", weather::address_changes),
+    full("operator-killed", weather::operator_killed),
+    full("server-pods-rolled", weather::servers_rolled),
+    full("envoy-reconfigured-100-times", weather::reconfigured),
+    full("cache-cut-to-a-tenth", weather::cache_cut),
+    full("garbage-10000-per-second", weather::garbage),
+];

@@ -1,0 +1,166 @@
+//! From an empty cluster to an assisted download and back.
+
+use std::time::Duration;
+
+use crate::command::{Failure, Outcome, until};
+use crate::suite::{GATEWAY, LARGE, NODE_PORT, RELEASE, SHOP, SMALL, SMALLEST, Suite};
+
+/// How many times faster than end to end a download with assistance has to be, at a loss of 4 %.
+const FACTOR: f64 = 5.0;
+
+/// `helm install`: the operator becomes ready.
+pub(super) fn install(suite: &mut Suite) -> Outcome<String> {
+    suite.install_chart(&[])?;
+    let pods = suite.get(RELEASE[0], &["pods"])?;
+    Ok(format!("{} Pods", pods["items"].as_array().map_or(0, Vec::len)))
+}
+
+/// `helm test` succeeds.
+pub(super) fn helm_test(suite: &mut Suite) -> Outcome<String> {
+    let [namespace, name] = RELEASE;
+    let output = suite.cluster.helm().output(["test", name, "-n", namespace, "--timeout", "120s"])?;
+    let succeeded =
+        output.lines().filter(|line| line.contains("Phase:") && line.contains("Succeeded")).count();
+    if succeeded == 0 { Err(Failure(output)) } else { Ok(format!("{succeeded} succeeded")) }
+}
+
+/// An EdgeGateway and an annotation: a gateway runs and forwards to the Service.
+pub(super) fn annotate(suite: &mut Suite) -> Outcome<String> {
+    suite.apply(&suite.manifest("gateway-nodeport.yaml")?, Some(SHOP))?;
+    suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, "packrat.dev/assist=enabled"])?;
+    suite.gateway_is(GATEWAY, "Programmed")?;
+    suite.gateway_is(GATEWAY, "Ready")?;
+    let selector = format!("packrat.dev/edge-gateway={GATEWAY}");
+    for kind in ["networkpolicies", "poddisruptionbudgets"] {
+        let found = suite.get(SHOP, &[kind, "-l", &selector])?;
+        if found["items"].as_array().is_none_or(Vec::is_empty) {
+            return Err(Failure(format!("the gateway has no {kind}")));
+        }
+    }
+    suite.node_port(GATEWAY, NODE_PORT)
+}
+
+/// The first download through the gateway is repaired and intact.
+pub(super) fn assisted(suite: &mut Suite) -> Outcome<String> {
+    let to = suite.node_port(GATEWAY, NODE_PORT)?;
+    let request = suite.request(LARGE, &to);
+    let transfer = suite.download(&request)?;
+    transfer.expect(&suite.checksum(LARGE)?)?;
+    match transfer.repaired() {
+        Some(repaired) if repaired > 0 => Ok(format!(
+            "{:.1} Mbit/s, {repaired} datagrams repaired, longest stall {} ms",
+            transfer.goodput(),
+            transfer.stall.as_millis()
+        )),
+        _ => Err(Failure(format!("no assistance: {}", transfer.assistance()))),
+    }
+}
+
+/// The same path without assistance is at least [`FACTOR`] times slower.
+pub(super) fn five_times(suite: &mut Suite) -> Outcome<String> {
+    let to = suite.node_port(GATEWAY, NODE_PORT)?;
+    let mut request = suite.request(SMALL, &to);
+    let assisted = suite.download(&request)?;
+    assisted.expect(&suite.checksum(SMALL)?)?;
+    request.options.push("--no-assist".to_owned());
+    // What has arrived until then is enough for the comparison.
+    request.limit = assisted.time.mul_f64(FACTOR * 2.0).max(Duration::from_secs(20));
+    let alone = suite.download(&request)?;
+    let factor = assisted.goodput() / alone.goodput();
+    let text = format!("{:.2} and {:.2} Mbit/s: {factor:.1} times", assisted.goodput(), alone.goodput());
+    if factor < FACTOR { Err(Failure(text)) } else { Ok(text) }
+}
+
+/// A hundred clients download at the same time, all of them with assistance.
+pub(super) fn hundred_clients(suite: &mut Suite) -> Outcome<String> {
+    let to = suite.node_port(GATEWAY, NODE_PORT)?;
+    let mut request = suite.request(SMALLEST, &to);
+    request.limit = Duration::from_secs(400);
+    let downloads: Vec<_> = (0..100).map(|_| suite.start_download(&request)).collect::<Outcome<_>>()?;
+    let checksum = suite.checksum(SMALLEST)?;
+    let (mut assisted, mut repaired, mut longest) = (0, 0, Duration::ZERO);
+    for download in downloads {
+        let transfer = download.finish()?;
+        transfer.expect(&checksum)?;
+        assisted += usize::from(transfer.repaired().is_some());
+        repaired += transfer.repaired().unwrap_or(0);
+        longest = longest.max(transfer.time);
+    }
+    if assisted < 100 {
+        return Err(Failure(format!("only {assisted} of 100 were assisted")));
+    }
+    Ok(format!("100 times 1 MB in {:.0} s, {repaired} datagrams repaired", longest.as_secs_f64()))
+}
+
+/// A client that knows nothing of Packrat gets the same bytes.
+pub(super) fn plain_client(suite: &mut Suite) -> Outcome<String> {
+    let to = suite.node_port(GATEWAY, NODE_PORT)?;
+    let mut request = suite.request(SMALL, &to);
+    request.options.push("--no-assist".to_owned());
+    suite.last_mile.set_loss(0.0, 1.0)?;
+    let transfer = suite.download(&request);
+    suite.last_mile.set_loss(crate::suite::LOSS, 1.0)?;
+    let transfer = transfer?;
+    transfer.expect(&suite.checksum(SMALL)?)?;
+    Ok(format!("{:.1} Mbit/s without loss", transfer.goodput()))
+}
+
+/// The gateway keeps control datagrams to itself: none of all those of the last mile has reached the far segment.
+pub(super) fn control_stays(suite: &mut Suite) -> Outcome<String> {
+    let (last_mile, far) = (suite.last_mile.control_datagrams()?, suite.far.control_datagrams()?);
+    if last_mile == 0 || far > 0 {
+        return Err(Failure(format!("{last_mile} on the last mile, {far} on the far segment")));
+    }
+    Ok(format!("{last_mile} on the last mile, none on the far segment"))
+}
+
+/// Without the annotation the gateway forwards nothing any more.
+pub(super) fn unannotate(suite: &mut Suite) -> Outcome<String> {
+    let to = suite.node_port(GATEWAY, NODE_PORT)?;
+    suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, "packrat.dev/assist-"])?;
+    until(Duration::from_secs(60), "no route attached", || {
+        let gateway = suite.get(SHOP, &["edgegateway", GATEWAY])?;
+        match gateway["status"]["attachedRoutes"].as_i64() {
+            None | Some(0) => Ok(()),
+            Some(routes) => Err(Failure(format!("{routes} routes are attached"))),
+        }
+    })?;
+    let mut request = suite.request(SMALL, &to);
+    request.limit = Duration::from_secs(5);
+    let transfer = suite.download(&request)?;
+    if transfer.bytes > 0 {
+        return Err(Failure(format!("{} bytes arrived through a gateway without routes", transfer.bytes)));
+    }
+    Ok("no route, nothing forwarded".to_owned())
+}
+
+/// Deleting the EdgeGateway and `helm uninstall` leave nothing behind.
+pub(super) fn uninstall(suite: &mut Suite) -> Outcome<String> {
+    suite.kubectl.output(["delete", "edgegateway", "--all", "-n", SHOP, "--timeout=120s"])?;
+    until(Duration::from_secs(90), "the gateway's objects are gone", || {
+        let kinds =
+            "pods,deployments,daemonsets,services,configmaps,secrets,poddisruptionbudgets,networkpolicies";
+        let left = suite.kubectl.output([
+            "get",
+            kinds,
+            "-n",
+            SHOP,
+            "-l",
+            "packrat.dev/edge-gateway",
+            "-o",
+            "name",
+        ])?;
+        if left.trim().is_empty() { Ok(()) } else { Err(Failure(left.replace('\n', " "))) }
+    })?;
+    let [namespace, name] = RELEASE;
+    suite.cluster.helm().output(["uninstall", name, "-n", namespace, "--wait", "--timeout", "120s"])?;
+    until(Duration::from_secs(60), "the release's objects are gone", || {
+        let kinds =
+            "clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations";
+        let left =
+            suite.kubectl.output(["get", kinds, "-l", "app.kubernetes.io/instance=packrat", "-o", "name"])?;
+        if left.trim().is_empty() { Ok(()) } else { Err(Failure(left.replace('\n', " "))) }
+    })?;
+    // The Service is what it was.
+    suite.kubectl.output(["get", "service", "web", "-n", SHOP]).map(|_| "nothing is left".to_owned())
+}

@@ -1,0 +1,254 @@
+//! Faults, each with a download in flight that has to finish with the right bytes.
+
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::command::{Failure, Outcome, until};
+use crate::download::{Download, Transfer};
+use crate::suite::{GATEWAY, LARGE, LOSS, NODE_PORT, RELEASE, SHOP, Suite};
+
+/// How much has arrived when the fault comes.
+const BEFORE: u64 = 5_000_000;
+
+/// A download that is under way when `fault` comes; it has to finish, intact.
+fn during(suite: &mut Suite, fault: impl FnOnce(&mut Suite, &str) -> Outcome<String>) -> Outcome<String> {
+    let to = suite.node_port(GATEWAY, NODE_PORT)?;
+    suite.last_gateway.clone_from(&to);
+    let mut download = suite.start_download(&suite.request(LARGE, &to))?;
+    download.wait_for(BEFORE)?;
+    let said = fault(suite, &to);
+    let transfer = finish(suite, download);
+    // The fault's own failure is the more telling one.
+    let said = said?;
+    report(&transfer?, &said)
+}
+
+fn finish(suite: &Suite, download: Download) -> Outcome<Transfer> {
+    let transfer = download.finish()?;
+    transfer.expect(&suite.checksum(LARGE)?)?;
+    Ok(transfer)
+}
+
+fn report(transfer: &Transfer, said: &str) -> Outcome<String> {
+    let repaired =
+        transfer.repaired().ok_or_else(|| Failure(format!("no assistance: {}", transfer.assistance())))?;
+    let separator = if said.is_empty() { "" } else { "; " };
+    Ok(format!(
+        "stalled {} ms, {:.1} Mbit/s, {repaired} datagrams repaired{separator}{said}",
+        transfer.stall.as_millis(),
+        transfer.goodput(),
+    ))
+}
+
+/// Nothing passes the last mile for five seconds.
+pub(super) fn blackhole(suite: &mut Suite) -> Outcome<String> {
+    during(suite, |suite, _| {
+        suite.last_mile.set_loss(1.0, 1.0)?;
+        thread::sleep(Duration::from_secs(5));
+        suite.last_mile.set_loss(LOSS, 1.0)?;
+        Ok(String::new())
+    })
+}
+
+/// The last mile loses 30 % in bursts for ten seconds.
+pub(super) fn bursts(suite: &mut Suite) -> Outcome<String> {
+    during(suite, |suite, _| {
+        suite.last_mile.set_loss(0.3, 8.0)?;
+        thread::sleep(Duration::from_secs(10));
+        suite.last_mile.set_loss(LOSS, 1.0)?;
+        Ok(String::new())
+    })
+}
+
+/// The client's NAT gives it another port.
+pub(super) fn port_changes(suite: &mut Suite) -> Outcome<String> {
+    during(suite, |suite, _| suite.last_mile.rebind(None).map(|()| String::new()))
+}
+
+/// The client's NAT gives it another address.
+pub(super) fn address_changes(suite: &mut Suite) -> Outcome<String> {
+    let address = suite.second_client_address();
+    let outcome = during(suite, |suite, _| suite.last_mile.rebind(address).map(|()| String::new()));
+    suite.last_mile.rebind(None)?;
+    outcome
+}
+
+/// Process number, on the machine, of what runs in a Pod.
+pub(crate) fn process_of(suite: &Suite, pod: &str, node: &str, program: &str) -> Outcome<String> {
+    let uid = suite.get(SHOP, &["pod", pod])?["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    // The name of its control group has the Pod's identifier in it, with systemd's punctuation or without.
+    let other = uid.replace('-', "_");
+    let script = format!(
+        "for p in $(pgrep -x {program}); do grep -q -e 'pod{uid}' -e 'pod{other}' /proc/$p/cgroup && echo $p && exit 0; done; exit 1"
+    );
+    Ok(suite.cluster.inside(node).output(["sh", "-c", &script])?.trim().to_owned())
+}
+
+/// The gateway's process dies (SIGKILL); its container is started again in the same Pod.
+pub(super) fn gateway_killed(suite: &mut Suite) -> Outcome<String> {
+    let (pod, node) = suite.gateway_pod(GATEWAY)?;
+    during(suite, |suite, _| {
+        let process = process_of(suite, &pod, &node, "envoy")?;
+        suite.cluster.inside(&node).output(["kill", "-9", &process])?;
+        Ok(String::new())
+    })
+}
+
+/// The gateway's Pod is deleted: it drains, and its successor on the same node takes over.
+pub(super) fn gateway_deleted(suite: &mut Suite) -> Outcome<String> {
+    let (pod, _) = suite.gateway_pod(GATEWAY)?;
+    let outcome = during(suite, |suite, _| {
+        suite.kubectl.output(["delete", "pod", &pod, "-n", SHOP, "--wait=false"])?;
+        Ok(String::new())
+    })?;
+    let selector = format!("--field-selector=reason=FailedPreStopHook,involvedObject.name={pod}");
+    let undrained = suite.get(SHOP, &["events", &selector])?;
+    match undrained["items"].as_array().and_then(|events| events.first()) {
+        Some(event) => Err(Failure(format!("the gateway did not drain: {}", event["message"]))),
+        None => Ok(outcome),
+    }
+}
+
+/// The gateway's node loses its power for a moment.
+pub(super) fn node_lost(suite: &mut Suite) -> Outcome<String> {
+    let (_, node) = suite.gateway_pod(GATEWAY)?;
+    let outcome = during(suite, |suite, _| {
+        for on in [false, true] {
+            match suite.cluster.power(&node, on) {
+                Some(done) => done?,
+                None => return Ok("not tried: the power of this cluster's nodes cannot be cut".to_owned()),
+            }
+        }
+        Ok(String::new())
+    });
+    suite.gateway_node(GATEWAY)?;
+    outcome
+}
+
+/// The operator's Pod is deleted without notice.
+pub(super) fn operator_killed(suite: &mut Suite) -> Outcome<String> {
+    let outcome = during(suite, |suite, _| {
+        let arguments = ["delete", "pod", "-n", RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
+        suite.kubectl.output(arguments.into_iter().chain(["--grace-period=0", "--force"]))?;
+        Ok(String::new())
+    });
+    let deployment = format!("deployment/{}-operator", RELEASE[1]);
+    suite.rolled_out(&deployment, RELEASE[0])?;
+    outcome
+}
+
+/// The chart is upgraded: other settings, two operators instead of one.
+pub(super) fn chart_upgraded(suite: &mut Suite) -> Outcome<String> {
+    let outcome = during(suite, |suite, _| {
+        suite.install_chart(&["replicas=2", "podAnnotations.e2e=upgraded"])?;
+        Ok("one operator, then two others".to_owned())
+    });
+    suite.install_chart(&[])?;
+    outcome
+}
+
+/// A server's Pod that does not serve this download is replaced; then more and fewer of them.
+pub(super) fn servers_rolled(suite: &mut Suite) -> Outcome<String> {
+    let outcome = during(suite, |suite, _| {
+        for replicas in ["--replicas=4", "--replicas=6"] {
+            suite.kubectl.output(["scale", "deployment/web", "-n", SHOP, replicas])?;
+            suite.rolled_out("deployment/web", SHOP)?;
+        }
+        Ok("2 to 6 servers".to_owned())
+    });
+    suite.kubectl.output(["scale", "deployment/web", "-n", SHOP, "--replicas=2"])?;
+    suite.rolled_out("deployment/web", SHOP)?;
+    outcome
+}
+
+/// Envoy gets another configuration a hundred times.
+pub(super) fn reconfigured(suite: &mut Suite) -> Outcome<String> {
+    let annotation = "packrat.dev/config.repair-budget-percent";
+    let outcome = during(suite, |suite, _| {
+        for time in 0..100 {
+            let setting = format!("{annotation}={}", 25 + time % 2);
+            suite.kubectl.output(["annotate", "--overwrite", "service", "web", "-n", SHOP, &setting])?;
+        }
+        Ok("100 changes".to_owned())
+    });
+    suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, &format!("{annotation}-")])?;
+    outcome
+}
+
+/// The cache of a session is cut to a tenth.
+pub(super) fn cache_cut(suite: &mut Suite) -> Outcome<String> {
+    let annotation = "packrat.dev/config.cache-bytes-per-session";
+    let outcome = during(suite, |suite, _| {
+        let setting = format!("{annotation}=100Ki");
+        suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, &setting])?;
+        Ok("1Mi to 100Ki".to_owned())
+    });
+    suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, &format!("{annotation}-")])?;
+    outcome
+}
+
+/// The API server answers nobody for a minute: a download in flight and a new one both finish.
+pub(super) fn api_server_gone(suite: &mut Suite) -> Outcome<String> {
+    let control_plane = suite.cluster.inside(suite.cluster.control_plane());
+    let signal = |name: &str| {
+        let script = format!("kill -{name} $(pgrep -f '^[^ ]*kube-apiserver')");
+        control_plane.output(["sh", "-c", &script]).map(drop)
+    };
+    let started = Instant::now();
+    let outcome = during(suite, |_, _| signal("STOP").map(|()| String::new()));
+    let second = suite.download(&suite.request(LARGE, &suite.last_gateway));
+    thread::sleep(Duration::from_secs(60).saturating_sub(started.elapsed()));
+    signal("CONT")?;
+    until(Duration::from_secs(60), "the API server answers", || suite.kubectl.output(["get", "nodes"]))?;
+    let second = second?;
+    second.expect(&suite.checksum(LARGE)?)?;
+    Ok(format!("{}; a new one meanwhile: {:.1} Mbit/s", outcome?, second.goodput()))
+}
+
+/// 10,000 datagrams of garbage per second reach the gateway's port for five seconds.
+pub(super) fn garbage(suite: &mut Suite) -> Outcome<String> {
+    during(suite, |suite, to| {
+        let own = std::env::current_exe()?.to_string_lossy().into_owned();
+        let (pod, node) = suite.gateway_pod(GATEWAY)?;
+        let before = restarts(suite, &pod)?;
+        // From inside the cluster's network: the last mile would be full of it.
+        let said = suite.cluster.node(&node).output([own.as_str(), "garbage", to, "10000", "5"])?;
+        until(Duration::from_secs(10), "the gateway is ready", || suite.gateway_pod(GATEWAY))?;
+        if restarts(suite, &pod)? != before {
+            return Err(Failure::new("the gateway was restarted"));
+        }
+        Ok(format!("{} sent", said.trim()))
+    })
+}
+
+fn restarts(suite: &Suite, pod: &str) -> Outcome<i64> {
+    let pod = suite.get(SHOP, &["pod", pod])?;
+    Ok(pod["status"]["containerStatuses"][0]["restartCount"].as_i64().unwrap_or(0))
+}
+
+/// Sends random datagrams of all lengths for some seconds; returns how many.
+pub(crate) fn send_garbage(to: &str, per_second: u32, seconds: u64) -> Outcome<u64> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect(to)?;
+    let (started, mut sent, mut state) = (Instant::now(), 0_u64, 0x9e37_79b9_7f4a_7c15_u64);
+    let mut datagram = [0; 1200];
+    while started.elapsed() < Duration::from_secs(seconds) {
+        let due = (started.elapsed().as_secs_f64() * f64::from(per_second)) as u64;
+        while sent < due {
+            for chunk in datagram.chunks_exact_mut(8) {
+                // xorshift64: any bytes will do.
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                chunk.copy_from_slice(&state.to_le_bytes());
+            }
+            let length = 1 + (state % 1200) as usize;
+            // A refused datagram is one that has arrived.
+            let _ = socket.send(&datagram[..length]);
+            sent += 1;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(sent)
+}

@@ -1,0 +1,92 @@
+//! The cluster that is tested, and the client outside it.
+
+mod kind;
+mod processes;
+
+use std::path::{Path, PathBuf};
+
+use crate::command::{Outcome, Prefix};
+use crate::impairment::Place;
+
+pub(crate) use kind::Kind;
+pub(crate) use processes::Processes;
+
+/// UDP port of the servers' Pods.
+pub(crate) const ORIGIN_PORT: u16 = 8443;
+
+/// A cluster of three nodes, with a router between it and a client outside.
+pub(crate) trait Cluster {
+    /// Starts it.
+    fn up(&self) -> Outcome;
+    /// Removes it.
+    fn down(&self) -> Outcome;
+    /// Puts image archives into all nodes.
+    fn load(&self, archives: &[PathBuf]) -> Outcome;
+    /// Kubernetes' command.
+    fn kubectl(&self) -> Prefix;
+    /// Helm's command.
+    fn helm(&self) -> Prefix;
+    /// Commands of the client outside.
+    fn client(&self) -> Prefix;
+    /// Commands in the network namespace of the router before the client.
+    fn router(&self) -> Prefix;
+    /// Commands of this machine in the network of a node.
+    fn node(&self, name: &str) -> Prefix;
+    /// Commands among the processes of a node.
+    fn inside(&self, name: &str) -> Prefix;
+    /// The node of the control plane.
+    fn control_plane(&self) -> &str;
+    /// The node of the servers; the far segment lies before it.
+    fn origin_node(&self) -> &str;
+    /// The nodes where gateways run.
+    fn edge_nodes(&self) -> [&str; 2];
+    /// A node's address.
+    fn node_address(&self, name: &str) -> Outcome<String>;
+    /// The client's network: its first three octets. The client is .100, and may be called .101.
+    fn outside(&self) -> &str;
+    /// The network of the Pods of the node of the servers.
+    fn origin_pods(&self) -> Outcome<String>;
+    /// Gives a LoadBalancer Service an address, and the client's router the ways to it; `None` where there is nobody who does that.
+    fn balance(&self, service: &str) -> Option<Outcome<String>>;
+    /// Cuts a node's power, or switches it on again; `None` where that cannot be done.
+    fn power(&self, node: &str, on: bool) -> Option<Outcome>;
+
+    /// Between the client and the nodes.
+    fn last_mile(&self) -> Place {
+        Place {
+            inside: self.router(),
+            device: "lastmile",
+            selectors: vec!["iif cli".to_owned(), "iif lan".to_owned()],
+            clients: format!("{}.0/24", self.outside()),
+        }
+    }
+
+    /// Between the node of the servers and everything else: what their Pods send and receive by UDP.
+    fn far_segment(&self) -> Outcome<Place> {
+        let pods = self.origin_pods()?;
+        Ok(Place {
+            inside: self.node(self.origin_node()),
+            device: "far",
+            selectors: vec![
+                format!("to {pods} iif eth0 ipproto udp dport {ORIGIN_PORT}"),
+                format!("from {pods} ipproto udp sport {ORIGIN_PORT}"),
+            ],
+            clients: pods,
+        })
+    }
+
+    /// The client's address.
+    fn client_address(&self) -> String {
+        format!("{}.100", self.outside())
+    }
+
+    /// Another address that the client's router may call it by.
+    fn second_client_address(&self) -> String {
+        format!("{}.101", self.outside())
+    }
+}
+
+/// A path as an argument.
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

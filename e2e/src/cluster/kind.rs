@@ -1,0 +1,182 @@
+//! A stock kind cluster, and a client outside in network namespaces beside it.
+
+use std::path::PathBuf;
+
+use super::{Cluster, text};
+use crate::command::{Failure, Outcome, Prefix};
+
+/// Prefix of the network namespaces of client and router.
+const NAMESPACES: &str = "packrat-e2e";
+/// Where the cluster's description is, in the project's folder.
+const DESCRIPTION: &str = "e2e/kind.yaml";
+/// First three octets of the client's network.
+const OUTSIDE: &str = "10.99.1";
+
+/// kind, Docker and this machine's network namespaces; needs root.
+#[derive(Debug, Clone)]
+pub(crate) struct Kind {
+    name: String,
+    project: PathBuf,
+    kubeconfig: PathBuf,
+    nodes: [String; 3],
+    /// Whether the cluster was there before, and stays.
+    existing: bool,
+}
+
+impl Kind {
+    /// The cluster of that name if there is one (of three nodes), else one whose description is in the project's folder.
+    pub(crate) fn new(name: &str, project: PathBuf, kubeconfig: PathBuf) -> Self {
+        let clusters = Prefix::new(["kind", "get", "clusters"]).output::<&str>([]).unwrap_or_default();
+        let existing = clusters.lines().any(|line| line == name);
+        let nodes = ["control-plane", "worker", "worker2"].map(|role| format!("{name}-{role}"));
+        Self { name: name.to_owned(), project, kubeconfig, nodes, existing }
+    }
+
+    fn docker(&self, arguments: &[&str]) -> Outcome<String> {
+        Ok(Prefix::new(["docker"]).output(arguments)?.trim().to_owned())
+    }
+
+    fn disconnect_client(&self) {
+        for namespace in ["cli", "rt"] {
+            // It may not be there.
+            let _ = Prefix::new(["ip", "netns", "del"]).output([format!("{NAMESPACES}-{namespace}")]);
+        }
+    }
+
+    /// Two namespaces: the client, and the router between it and the bridge of kind's containers.
+    fn connect_client(&self) -> Outcome {
+        let network = self.docker(&["network", "inspect", "kind", "--format", "{{.Id}}"])?;
+        let bridge = format!("br-{}", network.get(..12).unwrap_or(&network));
+        let node = self.node_address(&self.nodes[0])?;
+        // Far away from the addresses that Docker gives out.
+        let octets: Vec<&str> = node.split('.').collect();
+        let [a, b, ..] = octets.as_slice() else {
+            return Err(Failure(format!("a node without an IPv4 address: {node}")));
+        };
+        let router = format!("{a}.{b}.255.254");
+        let script = format!(
+            "set -e
+            ip netns add {NAMESPACES}-rt; ip netns add {NAMESPACES}-cli
+            ip link add pk-e2e type veth peer name lan netns {NAMESPACES}-rt
+            ip link set pk-e2e master {bridge} up
+            ip -n {NAMESPACES}-rt link add cli type veth peer name eth0 netns {NAMESPACES}-cli
+            ip -n {NAMESPACES}-rt addr add {router}/16 dev lan; ip -n {NAMESPACES}-rt addr add {OUTSIDE}.1/24 dev cli
+            ip -n {NAMESPACES}-cli addr add {OUTSIDE}.100/24 dev eth0
+            for i in lo lan cli; do ip -n {NAMESPACES}-rt link set $i up; done
+            for i in lo eth0; do ip -n {NAMESPACES}-cli link set $i up; done
+            ip -n {NAMESPACES}-cli route add default via {OUTSIDE}.1
+            nsenter --net=/run/netns/{NAMESPACES}-rt sh -c 'cd /proc/sys/net/ipv4; echo 1 >ip_forward; for f in conf/*/rp_filter; do echo 0 >$f; done'"
+        );
+        Prefix::new(["sh", "-c"]).output([script])?;
+        for node in &self.nodes {
+            self.docker(&[
+                "exec",
+                &node,
+                "ip",
+                "route",
+                "replace",
+                &format!("{OUTSIDE}.0/24"),
+                "via",
+                &router,
+            ])?;
+        }
+        Ok(())
+    }
+}
+
+impl Cluster for Kind {
+    fn up(&self) -> Outcome {
+        let (description, kubeconfig) = (text(&self.project.join(DESCRIPTION)), text(&self.kubeconfig));
+        if self.existing {
+            Prefix::new(["kind", "export", "kubeconfig", "--name", &self.name])
+                .output(["--kubeconfig", &kubeconfig])?;
+        } else {
+            Prefix::new(["kind", "create", "cluster", "--name", &self.name, "--wait", "180s"]).output([
+                "--config",
+                &description,
+                "--kubeconfig",
+                &kubeconfig,
+            ])?;
+        }
+        // Gateways run on the node of the control plane, too; where it is not kept free for that, there is nothing to remove.
+        let taint = "node-role.kubernetes.io/control-plane-";
+        let _ = self.kubectl().output(["taint", "node", &self.nodes[0], taint]);
+        self.disconnect_client();
+        self.connect_client()
+    }
+
+    fn down(&self) -> Outcome {
+        self.disconnect_client();
+        if self.existing {
+            return Ok(());
+        }
+        Prefix::new(["kind", "delete", "cluster", "--name", &self.name]).output::<&str>([]).map(drop)
+    }
+
+    fn load(&self, archives: &[PathBuf]) -> Outcome {
+        for archive in archives {
+            Prefix::new(["kind", "load", "image-archive", "--name", &self.name]).output([text(archive)])?;
+        }
+        Ok(())
+    }
+
+    fn kubectl(&self) -> Prefix {
+        Prefix::new(["kubectl".to_owned(), format!("--kubeconfig={}", text(&self.kubeconfig))])
+    }
+
+    fn helm(&self) -> Prefix {
+        Prefix::new(["helm".to_owned(), format!("--kubeconfig={}", text(&self.kubeconfig))])
+    }
+
+    fn client(&self) -> Prefix {
+        Prefix::new(["nsenter".to_owned(), format!("--net=/run/netns/{NAMESPACES}-cli")])
+    }
+
+    fn router(&self) -> Prefix {
+        Prefix::new(["nsenter".to_owned(), format!("--net=/run/netns/{NAMESPACES}-rt")])
+    }
+
+    fn node(&self, name: &str) -> Prefix {
+        let script = format!(
+            "exec nsenter --net=$(docker inspect --format '{{{{.NetworkSettings.SandboxKey}}}}' {name}) -- \"$@\""
+        );
+        Prefix::new(["sh".to_owned(), "-c".to_owned(), script, "node".to_owned()])
+    }
+
+    fn inside(&self, name: &str) -> Prefix {
+        Prefix::new(["docker", "exec", name])
+    }
+
+    fn control_plane(&self) -> &str {
+        &self.nodes[0]
+    }
+
+    fn origin_node(&self) -> &str {
+        &self.nodes[1]
+    }
+
+    fn edge_nodes(&self) -> [&str; 2] {
+        [&self.nodes[0], &self.nodes[2]]
+    }
+
+    fn node_address(&self, name: &str) -> Outcome<String> {
+        let format = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
+        self.docker(&["inspect", "--format", format, name])
+    }
+
+    fn outside(&self) -> &str {
+        OUTSIDE
+    }
+
+    fn origin_pods(&self) -> Outcome<String> {
+        self.kubectl().output(["get", "node", self.origin_node(), "--output", "jsonpath={.spec.podCIDR}"])
+    }
+
+    fn balance(&self, _: &str) -> Option<Outcome<String>> {
+        None
+    }
+
+    fn power(&self, node: &str, on: bool) -> Option<Outcome> {
+        Some(self.docker(&[if on { "start" } else { "kill" }, node]).map(drop))
+    }
+}

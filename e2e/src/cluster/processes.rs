@@ -1,0 +1,108 @@
+//! Nodes as processes in network namespaces of this machine, made by a program outside of this project.
+
+use std::path::{Path, PathBuf};
+
+use super::{Cluster, text};
+use crate::command::{Outcome, Prefix};
+
+/// An address for the LoadBalancer Service, in a network that nobody else has.
+const BALANCER: &str = "250.1";
+
+/// The program, and the networks that it was told to use.
+#[derive(Debug, Clone)]
+pub(crate) struct Processes {
+    tool: Prefix,
+    /// First three octets of the nodes' network.
+    nodes: String,
+    /// First three octets of the client's network.
+    outside: String,
+    /// First two octets of the Pods' network.
+    pods: String,
+}
+
+impl Processes {
+    /// The cluster of this program.
+    pub(crate) fn new(tool: &Path) -> Self {
+        let network = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+        Self {
+            tool: Prefix::new([text(tool)]),
+            nodes: network("CLUSTER_LAN", "10.99.0"),
+            outside: network("CLUSTER_OUTSIDE", "10.99.1"),
+            pods: network("CLUSTER_PODS", "10.244"),
+        }
+    }
+}
+
+impl Cluster for Processes {
+    fn up(&self) -> Outcome {
+        self.tool.output(["up", "--nodes", "3", "--with-router"]).map(drop)
+    }
+
+    fn down(&self) -> Outcome {
+        self.tool.output(["down"]).map(drop)
+    }
+
+    fn load(&self, archives: &[PathBuf]) -> Outcome {
+        let words = archives.iter().map(|path| text(path));
+        self.tool.output(std::iter::once("load".to_owned()).chain(words)).map(drop)
+    }
+
+    fn kubectl(&self) -> Prefix {
+        self.tool.then(["kubectl"])
+    }
+
+    fn helm(&self) -> Prefix {
+        self.tool.then(["helm"])
+    }
+
+    fn client(&self) -> Prefix {
+        self.tool.then(["client"])
+    }
+
+    fn router(&self) -> Prefix {
+        self.tool.then(["router"])
+    }
+
+    fn node(&self, name: &str) -> Prefix {
+        self.tool.then(["exec", name])
+    }
+
+    fn inside(&self, name: &str) -> Prefix {
+        self.node(name)
+    }
+
+    fn control_plane(&self) -> &str {
+        "n1"
+    }
+
+    fn origin_node(&self) -> &str {
+        "n2"
+    }
+
+    fn edge_nodes(&self) -> [&str; 2] {
+        ["n1", "n3"]
+    }
+
+    fn node_address(&self, name: &str) -> Outcome<String> {
+        Ok(format!("{}.1{}", self.nodes, name.trim_start_matches('n')))
+    }
+
+    fn outside(&self) -> &str {
+        &self.outside
+    }
+
+    fn origin_pods(&self) -> Outcome<String> {
+        Ok(format!("{}.2.0/24", self.pods))
+    }
+
+    fn balance(&self, service: &str) -> Option<Outcome<String>> {
+        let (network, _) = self.nodes.rsplit_once('.')?;
+        let address = format!("{network}.{BALANCER}");
+        Some(self.tool.output(["lb", service, &address]).map(|_| address))
+    }
+
+    fn power(&self, node: &str, on: bool) -> Option<Outcome> {
+        let command = if on { "node-up" } else { "node-down" };
+        Some(self.tool.output([command, node.trim_start_matches('n')]).map(drop))
+    }
+}

@@ -1,0 +1,182 @@
+//! A download by a client outside, as the client sees it: bytes, checksum, and how long nothing came.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use crate::command::{Background, Failure, Outcome, Prefix, last_lines};
+
+/// Longest time until a connection stands.
+const CONNECT_SECONDS: u64 = 20;
+
+/// What is downloaded, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    /// `https://name/path`.
+    pub(crate) url: String,
+    /// Where to connect to: `address:port`.
+    pub(crate) connect_to: String,
+    /// Further options of `packrat get`.
+    pub(crate) options: Vec<String>,
+    /// Longest time for all of it.
+    pub(crate) limit: Duration,
+}
+
+/// What came of a download.
+#[derive(Debug, Clone)]
+pub(crate) struct Transfer {
+    /// Bytes that arrived.
+    pub(crate) bytes: u64,
+    /// SHA-256 of them, in hexadecimal.
+    pub(crate) sha256: String,
+    /// From the start of the command to its end.
+    pub(crate) time: Duration,
+    /// Longest time between the arrival of two parts.
+    pub(crate) stall: Duration,
+    /// Whether `packrat get` was content.
+    pub(crate) success: bool,
+    /// What `packrat get` said.
+    pub(crate) summary: String,
+}
+
+impl Transfer {
+    /// Bytes per second of the whole command, in Mbit/s.
+    pub(crate) fn goodput(&self) -> f64 {
+        self.bytes as f64 * 8e-6 / self.time.as_secs_f64()
+    }
+
+    /// Datagrams that the gateway repaired; `None` when there was no assistance.
+    pub(crate) fn repaired(&self) -> Option<u64> {
+        let (_, rest) = self.summary.split_once("the gateway repaired ")?;
+        rest.split_whitespace().next()?.parse().ok()
+    }
+
+    /// The summary's line about assistance.
+    pub(crate) fn assistance(&self) -> &str {
+        self.summary.lines().find_map(|line| line.strip_prefix("assistance: ")).unwrap_or("not reported")
+    }
+
+    /// Fails unless everything arrived as it is.
+    pub(crate) fn expect(&self, sha256: &str) -> Outcome {
+        if !self.success {
+            return Err(Failure(format!(
+                "the download failed after {} bytes in {:.1} s: {}",
+                self.bytes,
+                self.time.as_secs_f64(),
+                last_lines(&self.summary)
+            )));
+        }
+        if self.sha256 != sha256 {
+            return Err(Failure(format!("sha256 {} instead of {sha256}, {} bytes", self.sha256, self.bytes)));
+        }
+        Ok(())
+    }
+}
+
+/// A download that is under way.
+pub(crate) struct Download {
+    program: Background,
+    arrived: Arc<AtomicU64>,
+    /// Returns bytes, checksum and the longest stall.
+    reader: JoinHandle<(u64, String, Duration)>,
+    complaints: JoinHandle<String>,
+    started: Instant,
+}
+
+impl Download {
+    /// Starts `packrat get` as the client outside.
+    ///
+    /// # Errors
+    /// When the command cannot be started.
+    pub(crate) fn start(
+        client: &Prefix,
+        packrat: &Path,
+        authority: &Path,
+        request: &Request,
+    ) -> Outcome<Self> {
+        let limit = request.limit.as_secs().to_string();
+        let mut child = client
+            .then([packrat.to_string_lossy().into_owned()])
+            .command(["get", "-o", "-", "--connect-to", &request.connect_to, "--max-time", &limit])
+            .args([
+                "--connect-timeout",
+                &request.limit.as_secs().min(CONNECT_SECONDS).to_string(),
+                "--cacert",
+            ])
+            .arg(authority)
+            .args(&request.options)
+            .arg(&request.url)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (Some(mut body), Some(mut standard_error)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(Failure::new("packrat get has no pipes"));
+        };
+        let arrived = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&arrived);
+        let reader = thread::spawn(move || {
+            let mut digest = Sha256::new();
+            let mut buffer = vec![0; 64 * 1024];
+            let (mut bytes, mut stall, mut last) = (0, Duration::ZERO, None);
+            while let Ok(length @ 1..) = body.read(&mut buffer) {
+                let now = Instant::now();
+                // The time before the first byte is the handshake's.
+                stall = last.map_or(stall, |last| stall.max(now - last));
+                last = Some(now);
+                digest.update(&buffer[..length]);
+                bytes += length as u64;
+                counter.store(bytes, Ordering::Relaxed);
+            }
+            (bytes, hexadecimal(&digest.finalize()), stall)
+        });
+        let complaints = thread::spawn(move || {
+            let mut text = String::new();
+            let _ = standard_error.read_to_string(&mut text);
+            text
+        });
+        Ok(Self { program: Background(child), arrived, reader, complaints, started: Instant::now() })
+    }
+
+    /// Waits until this much has arrived.
+    ///
+    /// # Errors
+    /// When the download ends before.
+    pub(crate) fn wait_for(&mut self, bytes: u64) -> Outcome {
+        while self.arrived.load(Ordering::Relaxed) < bytes {
+            if let Some(status) = self.program.0.try_wait()? {
+                return Err(Failure(format!(
+                    "the download ended early ({status}), after {} bytes",
+                    self.arrived.load(Ordering::Relaxed)
+                )));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn ended(&mut self) -> Outcome<bool> {
+        Ok(self.program.0.try_wait()?.is_some())
+    }
+
+    /// Waits for the end.
+    pub(crate) fn finish(mut self) -> Outcome<Transfer> {
+        let status = self.program.0.wait()?;
+        let time = self.started.elapsed();
+        let broken = |_| Failure::new("a thread that read the download broke");
+        let (bytes, sha256, stall) = self.reader.join().map_err(broken)?;
+        let summary = self.complaints.join().map_err(broken)?;
+        Ok(Transfer { bytes, sha256, time, stall, success: status.success(), summary })
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,275 @@
+//! What all claims share: the product installed on a cluster, servers in it, a client outside, and the path between them.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::certificate::Certificate;
+use crate::cluster::Cluster;
+use crate::command::{Failure, Outcome, Prefix, until};
+use crate::download::{Download, Request, Transfer, hexadecimal};
+use crate::impairment::{Impairment, Segment};
+
+/// Host name of the servers.
+pub(crate) const HOST: &str = "shop.example";
+/// Namespace of the servers.
+pub(crate) const SHOP: &str = "shop";
+/// The EdgeGateway of the shop: the one that is meant when an annotation names none.
+pub(crate) const GATEWAY: &str = "default";
+/// Namespace and name of the Helm release.
+pub(crate) const RELEASE: [&str; 2] = ["packrat-system", "packrat"];
+/// The file for many clients at once.
+pub(crate) const SMALLEST: &str = "1mb.bin";
+/// The file for comparisons.
+pub(crate) const SMALL: &str = "4mb.bin";
+/// The file for downloads that shall last a while.
+pub(crate) const LARGE: &str = "25mb.bin";
+/// Loss of the last mile.
+pub(crate) const LOSS: f64 = 0.04;
+/// Between gateway and servers: the setting of the demo.
+const FAR: Segment = Segment { delay: 30, rate: 20, loss: 0.0 };
+/// Between client and cluster.
+const LAST_MILE: Segment = Segment { delay: 2, rate: 50, loss: LOSS };
+/// Node port of the gateway's port 443, as `manifests/gateway-nodeport.yaml` says.
+pub(crate) const NODE_PORT: u16 = 30443;
+
+/// Where things are on this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    /// The project's folder.
+    pub(crate) project: PathBuf,
+    /// Image archives.
+    pub(crate) images: PathBuf,
+    /// The `packrat` command.
+    pub(crate) packrat: PathBuf,
+    /// Where the servers' files are, as they are in their image.
+    pub(crate) files: PathBuf,
+}
+
+/// Everything that is set up once.
+pub(crate) struct Suite {
+    pub(crate) cluster: Rc<dyn Cluster>,
+    pub(crate) places: Places,
+    pub(crate) kubectl: Prefix,
+    pub(crate) last_mile: Impairment,
+    /// Where the last download under a fault went: that can be used while nobody can be asked.
+    pub(crate) last_gateway: String,
+    pub(crate) far: Impairment,
+    certificate: Certificate,
+    folder: TempDir,
+}
+
+impl Suite {
+    /// Loads the images, puts the path in, starts the servers. Packrat itself is installed by a claim.
+    ///
+    /// # Errors
+    /// When any of it does not come up.
+    pub(crate) fn start(cluster: Rc<dyn Cluster>, places: Places) -> Outcome<Self> {
+        let archives = ["operator", "gateway", "tools", "origin"];
+        cluster.load(&archives.map(|name| places.images.join(format!("{name}.tar"))))?;
+        let kubectl = cluster.kubectl();
+        kubectl.output(["label", "node", cluster.origin_node(), "packrat.dev/e2e=origin", "--overwrite"])?;
+        for node in cluster.edge_nodes() {
+            kubectl.output(["label", "node", node, "packrat.dev/e2e=edge", "--overwrite"])?;
+        }
+        // The first gateway stays there, so that its address does, too.
+        kubectl.output([
+            "label",
+            "node",
+            cluster.edge_nodes()[1],
+            "packrat.dev/e2e-first=true",
+            "--overwrite",
+        ])?;
+        let certificate = Certificate::create(HOST)?;
+        let folder = tempfile::tempdir()?;
+        fs::write(folder.path().join("authority.pem"), &certificate.authority)?;
+        let far = Impairment::start(cluster.far_segment()?, FAR, 1)?;
+        let last_mile = Impairment::start(cluster.last_mile(), LAST_MILE, 2)?;
+        let suite = Self {
+            cluster,
+            places,
+            kubectl,
+            last_mile,
+            last_gateway: String::new(),
+            far,
+            certificate,
+            folder,
+        };
+        suite.start_servers()?;
+        Ok(suite)
+    }
+
+    fn start_servers(&self) -> Outcome {
+        self.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {SHOP}}}}}"), None)?;
+        self.tls_secret("web-tls", SHOP)?;
+        self.apply(&self.manifest("origin.yaml")?, Some(SHOP))?;
+        self.rolled_out("deployment/web", SHOP)
+    }
+
+    /// Creates a Secret with the certificate of [`HOST`].
+    pub(crate) fn tls_secret(&self, name: &str, namespace: &str) -> Outcome {
+        let secret = serde_json::json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": { "name": name },
+            "stringData": { "tls.crt": self.certificate.chain, "tls.key": self.certificate.key },
+        });
+        self.apply(&secret.to_string(), Some(namespace))
+    }
+
+    /// The text of a manifest of the suite.
+    pub(crate) fn manifest(&self, name: &str) -> Outcome<String> {
+        let path = self.places.project.join("e2e/manifests").join(name);
+        fs::read_to_string(&path).map_err(|error| Failure(format!("{}: {error}", path.display())))
+    }
+
+    /// `kubectl apply`.
+    pub(crate) fn apply(&self, manifest: &str, namespace: Option<&str>) -> Outcome {
+        let mut arguments = vec!["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        arguments.extend(namespace.iter().flat_map(|namespace| ["-n", namespace]));
+        // A webhook may answer a moment later than its Pod is ready.
+        until(Duration::from_secs(20), "apply", || self.kubectl.feed(&arguments, manifest)).map(drop)
+    }
+
+    /// Waits until a workload has as many ready Pods as it wants.
+    pub(crate) fn rolled_out(&self, workload: &str, namespace: &str) -> Outcome {
+        self.kubectl.output(["rollout", "status", workload, "-n", namespace, "--timeout=120s"]).map(drop)
+    }
+
+    /// `kubectl get … -o json`.
+    pub(crate) fn get(&self, namespace: &str, arguments: &[&str]) -> Outcome<Value> {
+        let words = ["get", "-n", namespace, "-o", "json"].into_iter().chain(arguments.iter().copied());
+        Ok(serde_json::from_str(&self.kubectl.output(words)?)?)
+    }
+
+    /// Installs or upgrades the chart as a user does.
+    pub(crate) fn install_chart(&self, settings: &[&str]) -> Outcome {
+        let [namespace, name] = RELEASE;
+        let chart = self.places.project.join("charts/packrat").to_string_lossy().into_owned();
+        let mut arguments = vec!["upgrade", "--install", name, &chart, "-n", namespace, "--create-namespace"];
+        arguments.extend(["--wait", "--timeout", "180s"]);
+        arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+        self.cluster.helm().output(arguments).map(drop)
+    }
+
+    /// Waits until a condition of an EdgeGateway of the shop is True.
+    pub(crate) fn gateway_is(&self, name: &str, condition: &str) -> Outcome {
+        let condition = format!("--for=condition={condition}");
+        let name = format!("edgegateway/{name}");
+        self.kubectl.output(["wait", &condition, &name, "-n", SHOP, "--timeout=120s"]).map(drop)
+    }
+
+    /// `address:port` of the gateway's node port on a node where the gateway runs.
+    pub(crate) fn node_port(&self, gateway: &str, port: u16) -> Outcome<String> {
+        let node = self.gateway_node(gateway)?;
+        Ok(format!("{}:{port}", self.cluster.node_address(&node)?))
+    }
+
+    /// The node of a ready Pod of a gateway.
+    pub(crate) fn gateway_node(&self, gateway: &str) -> Outcome<String> {
+        until(Duration::from_secs(60), "a ready gateway Pod", || {
+            let (_, node) = self.gateway_pod(gateway)?;
+            Ok(node)
+        })
+    }
+
+    /// Name and node of a ready Pod of a gateway.
+    pub(crate) fn gateway_pod(&self, gateway: &str) -> Outcome<(String, String)> {
+        let selector = format!("packrat.dev/edge-gateway={gateway}");
+        let pods = self.get(SHOP, &["pods", "-l", &selector])?;
+        let ready = |pod: &&Value| {
+            pod["metadata"]["deletionTimestamp"].is_null()
+                && pod["status"]["conditions"].as_array().is_some_and(|conditions| {
+                    conditions
+                        .iter()
+                        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+                })
+        };
+        let pod = pods["items"].as_array().and_then(|pods| pods.iter().find(ready));
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+        let name = text(pod.map(|pod| &pod["metadata"]["name"]));
+        let node = text(pod.map(|pod| &pod["spec"]["nodeName"]));
+        name.zip(node).ok_or_else(|| Failure(format!("no Pod of the gateway {gateway} is ready")))
+    }
+
+    /// Name of the Service in front of a gateway.
+    pub(crate) fn service_of(&self, gateway: &str) -> Outcome<String> {
+        let selector = format!("packrat.dev/edge-gateway={gateway}");
+        until(Duration::from_secs(60), "the gateway's Service", || {
+            let services = self.get(SHOP, &["services", "-l", &selector])?;
+            let name = services["items"][0]["metadata"]["name"].as_str();
+            name.map(str::to_owned).ok_or_else(|| Failure(format!("the gateway {gateway} has no Service")))
+        })
+    }
+
+    /// A request for a file of the servers by way of this address.
+    pub(crate) fn request(&self, file: &str, connect_to: &str) -> Request {
+        Request {
+            url: format!("https://{HOST}/{file}"),
+            connect_to: connect_to.to_owned(),
+            options: Vec::new(),
+            limit: Duration::from_secs(180),
+        }
+    }
+
+    /// Starts a download as the client outside.
+    pub(crate) fn start_download(&self, request: &Request) -> Outcome<Download> {
+        let authority = self.folder.path().join("authority.pem");
+        Download::start(&self.cluster.client(), &self.places.packrat, &authority, request)
+    }
+
+    /// Downloads as the client outside.
+    pub(crate) fn download(&self, request: &Request) -> Outcome<Transfer> {
+        self.start_download(request)?.finish()
+    }
+
+    /// The checksum that a file of the servers has.
+    pub(crate) fn checksum(&self, file: &str) -> Outcome<String> {
+        let content = fs::read(self.places.files.join(file))?;
+        Ok(hexadecimal(&Sha256::digest(content)))
+    }
+
+    /// The client's other address.
+    pub(crate) fn second_client_address(&self) -> Option<Ipv4Addr> {
+        self.cluster.second_client_address().parse().ok()
+    }
+
+    /// Writes what helps to understand a failure into a folder.
+    pub(crate) fn collect(&self, folder: &Path) -> Outcome {
+        fs::create_dir_all(folder)?;
+        let everything = [
+            ("pods.txt", vec!["get", "pods", "-A", "-o", "wide"]),
+            ("events.txt", vec!["get", "events", "-A", "--sort-by=.lastTimestamp"]),
+            ("gateways.yaml", vec!["get", "edgegateways,services,endpointslices", "-n", SHOP, "-o", "yaml"]),
+            (
+                "operator.log",
+                vec![
+                    "logs",
+                    "-n",
+                    RELEASE[0],
+                    "-l",
+                    "app.kubernetes.io/name=packrat",
+                    "--tail=2000",
+                    "--prefix",
+                ],
+            ),
+            (
+                "gateway.log",
+                vec!["logs", "-n", SHOP, "-l", "packrat.dev/edge-gateway", "--tail=2000", "--prefix"],
+            ),
+            (
+                "gateway-previous.log",
+                vec!["logs", "-n", SHOP, "-l", "packrat.dev/edge-gateway", "--tail=500", "--prefix", "-p"],
+            ),
+        ];
+        for (name, arguments) in everything {
+            let text = self.kubectl.output(&arguments).unwrap_or_else(|error| error.to_string());
+            fs::write(folder.join(name), text)?;
+        }
+        Ok(())
+    }
+}
