@@ -71,7 +71,7 @@ impl Kind {
         for node in &self.nodes {
             self.docker(&[
                 "exec",
-                &node,
+                node,
                 "ip",
                 "route",
                 "replace",

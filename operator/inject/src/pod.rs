@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::{CONTAINER, INJECT, envoy};
@@ -86,6 +86,7 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
     let mut forwards = Vec::new();
     for container in containers.iter_mut() {
         let container_name = container["name"].as_str().unwrap_or_default().to_owned();
+        let first = forwards.len();
         for port in container["ports"].as_array_mut().into_iter().flatten() {
             let (Some(target), Some(host)) = (number(port, "containerPort"), number(port, "hostPort")) else {
                 continue;
@@ -101,6 +102,12 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
                 port.remove("hostPort");
                 port.remove("hostIP");
             }
+        }
+        // The kubelet publishes the host ports of ordinary containers only, not those of a restartable init container. All containers
+        // of a Pod have one network, so that it does not matter which of them names the port.
+        let published = forwards[first..].iter().map(Forward::published);
+        if let Some(ports) = container["ports"].as_array_mut() {
+            ports.extend(published);
         }
     }
     if forwards.is_empty() {
@@ -124,6 +131,17 @@ pub(crate) struct Forward {
     pub(crate) container: String,
 }
 
+impl Forward {
+    /// The port that leads from the node to the sidecar.
+    fn published(&self) -> Value {
+        let mut port = json!({ "containerPort": self.listen, "hostPort": self.host, "protocol": "UDP" });
+        if let Some(ip) = &self.host_ip {
+            port["hostIP"] = ip.as_str().into();
+        }
+        port
+    }
+}
+
 fn ports(container: &Value) -> impl Iterator<Item = &Value> {
     container["ports"].as_array().into_iter().flatten()
 }
@@ -135,16 +153,7 @@ fn number(port: &Value, field: &str) -> Option<u16> {
 fn container(sidecar: &Sidecar, gateway: &str, namespace: &str, forwards: &[Forward]) -> Value {
     let ports: Vec<Value> = forwards
         .iter()
-        .map(|forward| {
-            let mut port = Map::new();
-            port.insert("containerPort".to_owned(), forward.listen.into());
-            port.insert("hostPort".to_owned(), forward.host.into());
-            port.insert("protocol".to_owned(), "UDP".into());
-            if let Some(ip) = &forward.host_ip {
-                port.insert("hostIP".to_owned(), ip.as_str().into());
-            }
-            Value::Object(port)
-        })
+        .map(|forward| json!({ "containerPort": forward.listen, "protocol": "UDP" }))
         .chain([
             json!({ "name": "packrat-metrics", "containerPort": envoy::METRICS_PORT, "protocol": "TCP" }),
         ])
@@ -210,13 +219,12 @@ mod tests {
         let mut injected = pod("sidecar");
         assert_eq!(inject_pod(&mut injected, &sidecar()), Ok(Outcome::Injected(vec![7000])));
         let container = &injected["spec"]["initContainers"][0];
-        assert_eq!(
-            container["ports"][0],
-            json!({ "containerPort": 15101, "hostPort": 7000, "protocol": "UDP" })
-        );
+        assert_eq!(container["ports"][0], json!({ "containerPort": 15101, "protocol": "UDP" }));
         let ports = &injected["spec"]["containers"][0]["ports"];
         assert_eq!(ports[0], json!({ "containerPort": 7777, "protocol": "UDP" }));
         assert_eq!(ports[2]["hostPort"], 8080, "TCP stays where it is");
+        // An ordinary container names the port, or else nobody would publish it.
+        assert_eq!(ports[3], json!({ "containerPort": 15101, "hostPort": 7000, "protocol": "UDP" }));
         let configuration: Value = serde_json::from_str(container["args"][1].as_str().unwrap()).unwrap();
         let listener = &configuration["static_resources"]["listeners"][0];
         assert_eq!(listener["address"]["socket_address"]["port_value"], 15101);
