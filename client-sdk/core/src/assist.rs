@@ -37,13 +37,17 @@ const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(120);
 /// So many unanswered echoes in a row, without a repair meanwhile, mean that holes are not waited for any more...
 const ECHOES_UNTIL_NO_HOLD: u32 = 4;
 /// ...and so many that the gateway is gone.
-const ECHOES_UNTIL_GONE: u32 = 10;
+const ECHOES_UNTIL_GONE: u32 = 24;
+/// After so many a long burst of loss is over when the gateway speaks again: the sender has not heard anything meanwhile either.
+const ECHOES_OF_A_BURST: u32 = 3;
 /// A session is given up for lost no sooner than this after it was doubted.
 const MINIMUM_DOUBT: Duration = Duration::from_millis(20);
 /// A new attempt after a gateway has gone comes after this.
 const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 /// Datagrams that are each reported at once until packet numbers are known.
 const FIRST_FLIGHT: u64 = 32;
+/// An expected packet number that is further above all others is not believed before it is decrypted.
+const MAXIMUM_JUMP: u64 = 1024;
 /// eACKs whose time of sending is remembered.
 const REMEMBERED_EACKS: usize = 128;
 
@@ -179,11 +183,45 @@ impl Assist {
         Datagram::Base
     }
 
-    /// The transport decrypted a 1-RTT packet of the datagram that was passed in last: its packet number.
+    /// The header of the datagram that was passed in last says that it carries a 1-RTT packet of this number; the packet is not
+    /// authenticated yet. For shells that know the header protection key (RFC 9001, section 5.4): what is missing is then known before
+    /// the transport sees anything, so that the shell can keep back what [`Self::deliverable`] says. A number far above all others is not
+    /// believed before it is decrypted.
+    pub fn on_expected_packet_number(&mut self, packet_number: u64, now: Timestamp) {
+        let highest = self.hold.highest_arrived().map_or(0, |highest| highest + 1);
+        if packet_number < highest.saturating_add(MAXIMUM_JUMP) {
+            self.on_arrival(packet_number, now);
+        }
+    }
+
+    /// The highest packet number that a transport may be given which drops what is more than `window` packet numbers behind the newest:
+    /// with anything higher, the repair that is waited for would be of no use any more.
+    pub fn deliverable(&self, window: u64) -> u64 {
+        match self.hold.first_held() {
+            Some(first) if self.stats.sessions > 0 && !self.closed => first.saturating_add(window),
+            _ => u64::MAX,
+        }
+    }
+
+    /// The packet number next to which a truncated one is to be found (RFC 9000, appendix A.3): the peer has not heard of anything above.
+    pub fn packet_number_reference(&self) -> Option<u64> {
+        let below_hole = self.hold.first_held().map(|first| first.checked_sub(1));
+        below_hole.unwrap_or_else(|| self.hold.highest_arrived())
+    }
+
+    /// The transport decrypted a 1-RTT packet: its packet number. Unless it was expected, it was in the datagram that was passed in last.
     pub fn on_packet_number(&mut self, packet_number: u64, now: Timestamp) {
+        if !self.hold.has_arrived(packet_number) {
+            self.on_arrival(packet_number, now);
+        }
+        self.hold.on_decrypted(packet_number);
+    }
+
+    /// The datagram that was passed in last carries a packet of this number.
+    fn on_arrival(&mut self, packet_number: u64, now: Timestamp) {
         self.knows_packet_numbers = true;
         let active = self.is_holding();
-        let arrival = self.hold.on_packet_number(packet_number, active, now, &mut self.stats);
+        let arrival = self.hold.on_arrival(packet_number, active, now, &mut self.stats);
         if let Some(session) = &mut self.session {
             session.recorder.join(packet_number);
             if arrival.newest {
@@ -305,7 +343,9 @@ impl Assist {
             None => false,
         };
         if opened && let Some(session) = &mut self.session {
-            session.unanswered = 0;
+            if core::mem::take(&mut session.unanswered) >= ECHOES_OF_A_BURST {
+                self.hold.repeat_ack();
+            }
             session.doubted_until = None;
         }
         match Message::decode(&plaintext) {
@@ -427,7 +467,7 @@ impl Assist {
             return None;
         }
         let overdue =
-            self.hold.received().last().map_or(0, |last| self.overdue_below.saturating_sub(last + 1));
+            self.hold.highest_arrived().map_or(0, |last| self.overdue_below.saturating_sub(last + 1));
         let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED };
         let expected = self.hold.expected_missing(&self.path, now) + overdue + unexplained;
         let expected = usize::try_from(expected).unwrap_or(usize::MAX);
@@ -479,9 +519,11 @@ impl Assist {
     }
 
     fn echo_wait(&self) -> Duration {
-        self.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP)
+        let once = self.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP)
             + self.path.round_trip_variation() * 4
-            + ECHO_MARGIN
+            + ECHO_MARGIN;
+        // Silence may be a long burst of loss: what is asked ever more seldom is still answered when it is over.
+        once * (1 + self.session.as_ref().map_or(0, |session| session.unanswered) / ECHOES_UNTIL_NO_HOLD)
     }
 
     /// When [`Self::handle_timeout`] wants to be called. Changes only by the other calls.

@@ -25,7 +25,7 @@ pub struct ClientConfig {
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
-            maximum_hold: Duration::from_millis(250),
+            maximum_hold: Duration::from_millis(1000),
             hold: true,
             gateway_key: None,
             scheme: IdentifierScheme::Trailer,

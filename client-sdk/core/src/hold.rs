@@ -14,6 +14,7 @@
 //! when holes never fill.
 
 mod holes;
+mod steady;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use crate::ack_frame;
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 use holes::{Hole, Holes, State};
+use steady::Steady;
 
 /// A timer that is later than this means that this host did not run: what has arrived meanwhile must be looked at first.
 const STALL: Duration = Duration::from_millis(4);
@@ -34,7 +36,7 @@ const MAXIMUM_RANGES: usize = 24;
 /// Ranges of received packet numbers that are remembered: the oldest go first on a connection that never heals.
 const MAXIMUM_REMEMBERED_RANGES: usize = 8192;
 /// Holes are forgotten after this time: nobody will fill them.
-const FORGET_AFTER: Duration = Duration::from_secs(1);
+const FORGET_AFTER: Duration = Duration::from_secs(2);
 /// Holes that are remembered: when there are more, the oldest are forgotten, and with that revealed.
 const MAXIMUM_HOLES: usize = 4096;
 /// Arrival times kept for the ACK Delay.
@@ -51,6 +53,9 @@ const LONGEST_SUSPENSION: Duration = Duration::from_secs(32);
 #[derive(Debug)]
 pub(crate) struct Hold {
     maximum: Duration,
+    /// Numbers of packets that are here, decrypted or not: what is missing among them is a hole.
+    arrived: RangeSet,
+    /// Numbers of packets that the transport has decrypted: only those may be acknowledged.
     received: RangeSet,
     holes: Holes,
     arrivals: BTreeMap<u64, Timestamp>,
@@ -62,7 +67,10 @@ pub(crate) struct Hold {
     /// Largest packet number ever revealed.
     revealed: Option<u64>,
     force_ack: bool,
+    /// The next forced ACK is to be sent even if it reveals nothing new.
+    repeat: bool,
     keys: KeyPhases,
+    steady: Steady,
 }
 
 /// Which packets came under which keys (RFC 9001 section 6).
@@ -114,6 +122,7 @@ impl Hold {
     pub(crate) fn new(maximum: Duration) -> Self {
         Self {
             maximum,
+            arrived: RangeSet::default(),
             received: RangeSet::default(),
             holes: Holes::default(),
             arrivals: BTreeMap::new(),
@@ -123,7 +132,9 @@ impl Hold {
             suspension: FIRST_SUSPENSION,
             revealed: None,
             force_ack: false,
+            repeat: false,
             keys: KeyPhases::default(),
+            steady: Steady::default(),
         }
     }
 
@@ -136,25 +147,51 @@ impl Hold {
         self.keys.current = phase;
     }
 
-    /// A packet was decrypted. `active`: whether holes are worth waiting for.
-    pub(crate) fn on_packet_number(
+    /// A packet was decrypted: it may be acknowledged.
+    pub(crate) fn on_decrypted(&mut self, number: u64) {
+        let highest = self.received.last().is_none_or(|highest| number > highest);
+        if self.received.insert(number) {
+            self.received.limit(MAXIMUM_REMEMBERED_RANGES);
+            self.keys.on_packet_number(number, highest);
+        }
+    }
+
+    /// Whether a packet with this number is here already.
+    pub(crate) fn has_arrived(&self, number: u64) -> bool {
+        self.arrived.contains(number)
+    }
+
+    /// The highest number that has arrived.
+    pub(crate) fn highest_arrived(&self) -> Option<u64> {
+        self.arrived.last()
+    }
+
+    /// The lowest packet number that is waited for.
+    pub(crate) fn first_held(&self) -> Option<u64> {
+        self.holes.first_held()
+    }
+
+    /// A packet is here. `active`: whether holes are worth waiting for.
+    pub(crate) fn on_arrival(
         &mut self,
         number: u64,
         active: bool,
         now: Timestamp,
         stats: &mut AssistStats,
     ) -> Arrival {
-        let highest = self.received.last();
-        if !self.received.insert(number) {
+        let highest = self.arrived.last();
+        if !self.arrived.insert(number) {
             return Arrival::default();
         }
-        self.received.limit(MAXIMUM_REMEMBERED_RANGES);
+        self.arrived.limit(MAXIMUM_REMEMBERED_RANGES);
         self.arrivals.insert(number, now);
         while self.arrivals.len() > ARRIVALS {
             self.arrivals.pop_first();
         }
         let newest = highest.is_none_or(|highest| number > highest);
-        self.keys.on_packet_number(number, newest);
+        if newest && active {
+            self.steady.on_newest(number, now);
+        }
         if !newest {
             return Arrival { filled_hole: self.fill(number, now, stats), ..Arrival::default() };
         }
@@ -183,6 +220,7 @@ impl Hold {
         if hole.state == State::Held {
             stats.filled_in_time += 1;
             stats.hold_sum += now.saturating_since(hole.opened);
+            self.steady.on_filled(now.saturating_since(hole.opened), now);
             self.judge(1, 0, now, stats);
         } else {
             stats.filled_late += 1;
@@ -224,6 +262,7 @@ impl Hold {
     /// forced ACK.
     pub(crate) fn expire(&mut self, path: &PathEstimate, now: Timestamp, stats: &mut AssistStats) {
         let hold = path.patience(self.maximum);
+        self.force_ack |= self.steady.pass(path.round_trip().unwrap_or_default(), now);
         let mut expired = 0u64;
         while let Some((start, hole)) = self.holes.oldest_held().filter(|(_, hole)| now >= hole.opened + hold)
         {
@@ -248,6 +287,7 @@ impl Hold {
 
     /// Nothing is waited for any more (no gateway, or it went silent).
     pub(crate) fn give_up(&mut self) {
+        self.steady.give_up();
         while let Some((start, hole)) = self.holes.oldest_held() {
             self.holes.replace(start, Hole { state: State::Expired, ..hole });
             self.force_ack = true;
@@ -281,12 +321,20 @@ impl Hold {
 
     /// When the next hole expires.
     pub(crate) fn next_timeout(&self, path: &PathEstimate) -> Option<Timestamp> {
-        self.holes.oldest_held().map(|(_, hole)| hole.opened + path.patience(self.maximum))
+        let hole = self.holes.oldest_held().map(|(_, hole)| hole.opened + path.patience(self.maximum));
+        [hole, self.steady.next_timeout()].into_iter().flatten().min()
     }
 
     /// Whether the transport must be made to send an ACK; asks once.
     pub(crate) fn take_force_ack(&mut self) -> bool {
-        core::mem::take(&mut self.force_ack) && self.limit() > self.revealed.unwrap_or(0)
+        let repeat = core::mem::take(&mut self.repeat);
+        core::mem::take(&mut self.force_ack) && (repeat || self.limit() > self.revealed.unwrap_or(0))
+    }
+
+    /// What was revealed may not have reached the sender: it is to be told again.
+    pub(crate) fn repeat_ack(&mut self) {
+        self.force_ack = true;
+        self.repeat = true;
     }
 
     pub(crate) fn wants_force_ack(&self) -> bool {
@@ -299,6 +347,7 @@ impl Hold {
             .first_held()
             .map_or(u64::MAX, |start| start.saturating_sub(1))
             .min(self.keys.limit())
+            .min(self.steady.limit())
             .min(self.received.last().unwrap_or(0))
     }
 
@@ -381,7 +430,8 @@ mod tests {
 
         fn receive(&mut self, numbers: impl IntoIterator<Item = u64>) {
             for number in numbers {
-                self.hold.on_packet_number(number, true, self.now, &mut self.stats);
+                self.hold.on_arrival(number, true, self.now, &mut self.stats);
+                self.hold.on_decrypted(number);
             }
         }
 
@@ -536,7 +586,8 @@ mod tests {
         assert_eq!((client.acknowledged(), client.hold.held()), (Some(5), 0));
         assert_eq!(client.hold.next_timeout(&client.path), None);
         // As after a Goodbye: nothing is waited for, and the frames are still written from the record.
-        client.hold.on_packet_number(9, false, client.now, &mut client.stats);
+        client.hold.on_arrival(9, false, client.now, &mut client.stats);
+        client.hold.on_decrypted(9);
         let mut frames = Vec::new();
         ack_frame::write(&[(9, 9)], 0, None, &mut frames);
         frames.resize(64, 0);

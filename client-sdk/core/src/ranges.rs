@@ -34,6 +34,11 @@ impl RangeSet {
         }
     }
 
+    /// Whether the number is in it.
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        self.0.range(..=number).next_back().is_some_and(|(_, end)| *end >= number)
+    }
+
     /// Highest number.
     pub(crate) fn last(&self) -> Option<u64> {
         self.0.last_key_value().map(|(_, end)| *end)
@@ -64,6 +69,7 @@ mod tests {
                 prop_assert_eq!(ranges.insert(number), model.insert(number));
             }
             prop_assert_eq!(ranges.last(), model.last().copied());
+            prop_assert!((0..60).all(|number| ranges.contains(number) == model.contains(&number)));
             let flat: Vec<u64> = ranges.ascending().flat_map(|(start, end)| start..=end).collect();
             prop_assert_eq!(&flat, &model.iter().copied().collect::<Vec<_>>());
             let cut: BTreeSet<u64> = ranges.descending_to(limit).flat_map(|(start, end)| start..=end).collect();

@@ -7,28 +7,56 @@ use crate::guard::Core;
 use crate::host::Host;
 use crate::interceptor::{Interceptor, Paths};
 use crate::path::AssistedPath;
+use crate::release::ReleasingProvider;
+use crate::tls::{KeyOf, NewKeys, SharingProvider};
 use packrat_client::{Assist, ClientConfig};
 use s2n_quic::provider::event::Subscriber;
 use s2n_quic::provider::packet_interceptor::PacketInterceptor;
+use s2n_quic::provider::{io, tls};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Assistance for the connections of one s2n-quic client, which the caller builds: with any I/O provider, and with
-/// [`Self::interceptor`] and [`Self::subscriber`] as its packet interceptor and event subscriber.
+/// Assistance for the connections of one s2n-quic client, which the caller builds: with any I/O and TLS providers that went
+/// through [`Self::io`] and [`Self::tls`], and with [`Self::interceptor`] and [`Self::subscriber`] as its packet interceptor and event
+/// subscriber.
 ///
 /// [`crate::Endpoint`] is this on the operating system's sockets; a simulation does the same in virtual time.
 #[derive(Debug, Clone)]
 pub struct Attachment {
     host: Arc<dyn Host>,
     paths: Arc<Paths>,
+    keys: NewKeys,
     events: ConnectionEvents,
 }
 
 impl Attachment {
     /// For a client that runs on `host`.
     pub fn new(host: Arc<dyn Host>) -> Self {
-        Self { host, paths: Arc::new(Paths::default()), events: ConnectionEvents::default() }
+        Self {
+            host,
+            paths: Arc::new(Paths::default()),
+            keys: NewKeys::default(),
+            events: ConnectionEvents::default(),
+        }
+    }
+
+    /// The I/O provider for the client's builder: `provider`, between which and s2n-quic assistance consumes its own datagrams and keeps
+    /// others back until s2n-quic can use them.
+    pub fn io<P: io::Provider>(
+        &self,
+        provider: P,
+    ) -> impl io::Provider<PathHandle = P::PathHandle, Error = P::Error> + use<P> {
+        ReleasingProvider { provider, paths: Arc::clone(&self.paths), keys: self.keys.clone() }
+    }
+
+    /// The TLS provider for the same client's builder: `provider`, of whose connections assistance may read the packet numbers.
+    pub fn tls<P>(&self, provider: P) -> impl tls::Provider<Error = P::Error> + use<P>
+    where
+        P: tls::Provider,
+        KeyOf<P>: 'static,
+    {
+        SharingProvider { provider, keys: self.keys.clone() }
     }
 
     /// The packet interceptor for the client's builder; exactly one client uses it.
@@ -61,7 +89,8 @@ impl Attachment {
         remote: SocketAddr,
         core: Option<Box<dyn Core>>,
     ) -> Option<(Assistance, impl Future<Output = ()> + Send + use<>)> {
-        let path = Arc::new(AssistedPath::new(remote, Arc::clone(&self.host), core));
+        let path =
+            Arc::new(AssistedPath::new(remote, Arc::clone(&self.host), core, self.paths.waker.clone()));
         if !self.paths.insert(&path) {
             return None;
         }

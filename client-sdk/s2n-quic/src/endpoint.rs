@@ -4,6 +4,7 @@ use crate::attachment::Attachment;
 use crate::connection::Connection;
 use crate::guard::Core;
 use crate::host::{Host, OperatingSystem};
+use crate::tls::KeyOf as HeaderKeyOf;
 use crate::{refusal, socket};
 use packrat_client::{Assist, ClientConfig};
 use rustls_pki_types::ServerName;
@@ -148,6 +149,7 @@ impl Endpoint {
     pub fn bind<T>(local: SocketAddr, tls: T, config: EndpointConfig) -> Result<Self, EndpointError>
     where
         T: tls::Provider,
+        HeaderKeyOf<T>: 'static,
     {
         let of_socket = |source| EndpointError::Socket { local, source };
         let socket = socket::bind(local).map_err(of_socket)?;
@@ -160,9 +162,9 @@ impl Endpoint {
         let attachment = Attachment::new(Arc::clone(&host) as Arc<dyn Host>);
         let start = |reason: String| EndpointError::Start { reason };
         let client = s2n_quic::Client::builder()
-            .with_tls(tls)
+            .with_tls(attachment.tls(tls))
             .map_err(|error| start(error.to_string()))?
-            .with_io(io)
+            .with_io(attachment.io(io))
             .map_err(|error| start(error.to_string()))?
             .with_limits(limits(&config)?)
             .map_err(|error| start(error.to_string()))?

@@ -12,6 +12,16 @@ pub(crate) trait Core: Send {
     fn on_key_phase(&mut self, _phase: bool) {}
     /// See [`Assist::on_packet_number`].
     fn on_packet_number(&mut self, packet_number: u64, now: Timestamp);
+    /// See [`Assist::on_expected_packet_number`].
+    fn on_expected_packet_number(&mut self, _packet_number: u64, _now: Timestamp) {}
+    /// See [`Assist::packet_number_reference`].
+    fn packet_number_reference(&self) -> Option<u64> {
+        None
+    }
+    /// See [`Assist::deliverable`].
+    fn deliverable(&self, _window: u64) -> u64 {
+        u64::MAX
+    }
     /// See [`Assist::rewrite_frames`].
     fn rewrite_frames(
         &mut self,
@@ -41,6 +51,15 @@ impl Core for Assist {
     }
     fn on_packet_number(&mut self, packet_number: u64, now: Timestamp) {
         Assist::on_packet_number(self, packet_number, now);
+    }
+    fn on_expected_packet_number(&mut self, packet_number: u64, now: Timestamp) {
+        Assist::on_expected_packet_number(self, packet_number, now);
+    }
+    fn packet_number_reference(&self) -> Option<u64> {
+        Assist::packet_number_reference(self)
+    }
+    fn deliverable(&self, window: u64) -> u64 {
+        Assist::deliverable(self, window)
     }
     fn rewrite_frames(
         &mut self,

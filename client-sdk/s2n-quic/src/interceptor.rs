@@ -2,7 +2,6 @@
 
 use crate::connection_events::{ConnectionEvent, ConnectionEvents};
 use crate::path::AssistedPath;
-use packrat_client::Datagram;
 use s2n_codec::{DecoderBufferMut, Encoder, encoder::scatter};
 use s2n_quic::provider::packet_interceptor::PacketInterceptor;
 use s2n_quic_core::event::api::{SocketAddress, Subject};
@@ -10,11 +9,34 @@ use s2n_quic_core::packet::interceptor::{self, Packet};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+
+/// Wakes s2n-quic's endpoint task.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EndpointWaker(Arc<Mutex<Option<Waker>>>);
+
+impl EndpointWaker {
+    /// The endpoint waits.
+    pub(crate) fn set(&self, waker: &Waker) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    /// Something that was kept back may be passed on.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake_by_ref();
+        }
+    }
+}
 
 /// The paths of an endpoint by remote address; the interceptor reads it, connections enter and leave it.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     by_remote: Mutex<HashMap<SocketAddr, Arc<AssistedPath>>>,
+    pub(crate) waker: EndpointWaker,
 }
 
 impl Paths {
@@ -33,7 +55,7 @@ impl Paths {
         self.by_remote.lock().unwrap_or_else(PoisonError::into_inner).remove(&remote);
     }
 
-    fn get(&self, remote: SocketAddr) -> Option<Arc<AssistedPath>> {
+    pub(crate) fn get(&self, remote: SocketAddr) -> Option<Arc<AssistedPath>> {
         self.by_remote.lock().unwrap_or_else(PoisonError::into_inner).get(&remote).cloned()
     }
 }
@@ -53,11 +75,6 @@ pub(crate) struct Interceptor {
 impl Interceptor {
     pub(crate) fn new(paths: Arc<Paths>, events: ConnectionEvents) -> Self {
         Self { paths, current: None, by_connection: HashMap::new(), events, events_seen: 0 }
-    }
-
-    fn datagram_received(&mut self, remote: SocketAddr, datagram: &[u8]) -> Datagram {
-        self.current = self.paths.get(remote);
-        self.current.as_ref().map_or(Datagram::Base, |path| path.on_datagram(datagram))
     }
 
     /// Tells the paths which key phase s2n-quic uses now, before each packet received and each packet rewritten, and lets go of those
@@ -114,13 +131,8 @@ impl PacketInterceptor for Interceptor {
         datagram: &interceptor::Datagram<'_>,
         payload: DecoderBufferMut<'a>,
     ) -> DecoderBufferMut<'a> {
-        let Some(remote) = remote_address(&datagram.remote_address) else { return payload };
-        let bytes = payload.into_less_safe_slice();
-        match self.datagram_received(remote, bytes) {
-            Datagram::Base => DecoderBufferMut::new(bytes),
-            // Nothing to decode: s2n-quic counts one dropped datagram and looks no further.
-            Datagram::Control => DecoderBufferMut::new(&mut bytes[..0]),
-        }
+        self.current = remote_address(&datagram.remote_address).and_then(|remote| self.paths.get(remote));
+        payload
     }
 
     fn intercept_rx_payload<'a>(
@@ -154,48 +166,5 @@ impl PacketInterceptor for Interceptor {
             buffer.set_position(0);
             buffer.write_slice(&frames);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::{Host, OperatingSystem};
-    use packrat_client::{Assist, ClientConfig};
-    use s2n_quic_core::event::{IntoEvent, builder};
-    use s2n_quic_core::time::{Clock as _, NoopClock};
-    use std::net::{Ipv4Addr, UdpSocket};
-
-    const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
-
-    /// What s2n-quic gets to see of a datagram from `remote` when the connection to [`SERVER`] is assisted.
-    fn seen_by_s2n_quic(remote: SocketAddr, mut datagram: Vec<u8>) -> Vec<u8> {
-        let host = Arc::new(OperatingSystem::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()));
-        let core = Assist::new(ClientConfig::default(), [7; 32], host.now());
-        let paths = Arc::new(Paths::default());
-        assert!(paths.insert(&Arc::new(AssistedPath::new(SERVER, host, Some(Box::new(core))))));
-        let mut interceptor = Interceptor::new(paths, ConnectionEvents::default());
-        let remote: s2n_quic_core::inet::SocketAddress = remote.into();
-        let information = interceptor::Datagram {
-            remote_address: (&remote).into_event(),
-            local_address: (&remote).into_event(),
-            timestamp: NoopClock.get_time(),
-        };
-        let subject = builder::Subject::Endpoint {}.into_event();
-        let payload = DecoderBufferMut::new(&mut datagram);
-        interceptor.intercept_rx_datagram(&subject, &information, payload).into_less_safe_slice().to_vec()
-    }
-
-    #[test]
-    fn control_datagrams_are_hidden_and_everything_else_is_passed_on_unchanged() {
-        let mut control = vec![packrat_wire::control::FIRST_BYTE];
-        control.extend_from_slice(&packrat_wire::control::MAGIC);
-        control.extend_from_slice(&[1; 60]);
-        assert_eq!(seen_by_s2n_quic(SERVER, control.clone()), b"");
-        let short_header = vec![0x41; 1200];
-        assert_eq!(seen_by_s2n_quic(SERVER, short_header.clone()), short_header);
-        // From elsewhere nothing is taken out; s2n-quic drops it by itself.
-        let elsewhere = SocketAddr::new(SERVER.ip(), 10);
-        assert_eq!(seen_by_s2n_quic(elsewhere, control.clone()), control);
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::acknowledgements;
 use crate::guard::{Core, Guarded};
+use crate::header_protection::{PacketNumbers, SharedOpener};
 use crate::host::Host;
+use crate::interceptor::EndpointWaker;
 use crate::received::ReceivedPacketNumbers;
 use packrat_client::{AssistStats, Datagram};
 use packrat_estimate::Timestamp;
@@ -20,12 +22,28 @@ const ACK_FRAME_ROOM: usize = 64;
 /// decrypts a datagram right after it was passed in. Reported earlier, the newest datagram would be lacking from its own report.
 const DECRYPTION_TIME: Duration = Duration::from_micros(500);
 
+/// s2n-quic drops a packet that is further behind the newest one than this (its window of 128 and the newest itself).
+const RECEIVE_WINDOW: u64 = 128;
+
+/// What becomes of a datagram that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It was Packrat's: consumed.
+    Control,
+    /// s2n-quic may see it at once.
+    Pass,
+    /// s2n-quic must not see it before [`AssistedPath::deliverable`] has reached its packet number.
+    Withhold(u64),
+}
+
 /// One assisted base connection. Shared by the interceptor (which runs inside s2n-quic's endpoint), the driver task and
 /// the application's handle.
 #[derive(Debug)]
 pub(crate) struct AssistedPath {
     remote: SocketAddr,
     host: Arc<dyn Host>,
+    /// s2n-quic's endpoint, which keeps datagrams back.
+    endpoint: EndpointWaker,
     state: Mutex<State>,
     /// Wakes the driver when its timer is too late.
     pub(crate) wake: Notify,
@@ -35,6 +53,9 @@ pub(crate) struct AssistedPath {
 struct State {
     core: Guarded,
     received: ReceivedPacketNumbers,
+    numbers: PacketNumbers,
+    /// The lowest packet number that is kept back from s2n-quic.
+    withheld: Option<u64>,
     /// s2n-quic's internal identifier of the connection, once one of its packets was decrypted.
     connection: Option<u64>,
     /// The next packet must carry an ACK frame.
@@ -72,10 +93,17 @@ pub(crate) struct Step {
 
 impl AssistedPath {
     /// A path without traffic so far; `core` is `None` when the application wants no assistance.
-    pub(crate) fn new(remote: SocketAddr, host: Arc<dyn Host>, core: Option<Box<dyn Core>>) -> Self {
+    pub(crate) fn new(
+        remote: SocketAddr,
+        host: Arc<dyn Host>,
+        core: Option<Box<dyn Core>>,
+        endpoint: EndpointWaker,
+    ) -> Self {
         let state = State {
             core: Guarded::new(core),
             received: ReceivedPacketNumbers::default(),
+            numbers: PacketNumbers::default(),
+            withheld: None,
             connection: None,
             force_ack: false,
             unopened: None,
@@ -83,7 +111,7 @@ impl AssistedPath {
             closed: false,
             counters: ShellCounters::default(),
         };
-        Self { remote, host, state: Mutex::new(state), wake: Notify::new() }
+        Self { remote, host, endpoint, state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// No code of ours panics while it holds the lock (the core is guarded), so a poisoned lock is still consistent.
@@ -106,26 +134,56 @@ impl AssistedPath {
         self.lock().closed
     }
 
-    /// A UDP payload has arrived from the remote address. [`Datagram::Control`]: hide it from the transport.
-    pub(crate) fn on_datagram(&self, datagram: &[u8]) -> Datagram {
+    /// A UDP payload has arrived from the remote address.
+    pub(crate) fn arrive(&self, datagram: &[u8]) -> Arrival {
         let now = self.host.now();
         let state = &mut *self.lock();
         let kind =
             state.core.call("on_datagram", |core| core.on_datagram(datagram, now)).unwrap_or(Datagram::Base);
-        match kind {
-            Datagram::Base => {
-                state.counters.base_received += 1;
-                if state.core.is_active() {
-                    state.unopened.get_or_insert(now);
-                    self.wake_in_time(state);
-                }
-            }
-            Datagram::Control => {
-                state.counters.control_received += 1;
-                self.settle(state, now);
-            }
+        if kind == Datagram::Control {
+            state.counters.control_received += 1;
+            self.settle(state, now);
+            return Arrival::Control;
         }
-        kind
+        state.counters.base_received += 1;
+        if !state.core.is_active() {
+            return Arrival::Pass;
+        }
+        let reference =
+            state.core.call("packet_number_reference", |core| core.packet_number_reference()).flatten();
+        let Some(number) = state.numbers.read(datagram, reference) else {
+            state.unopened.get_or_insert(now);
+            self.wake_in_time(state);
+            return Arrival::Pass;
+        };
+        state.core.call("on_expected_packet_number", |core| core.on_expected_packet_number(number, now));
+        self.settle(state, now);
+        if number > deliverable(state) { Arrival::Withhold(number) } else { Arrival::Pass }
+    }
+
+    /// The highest packet number that s2n-quic may see now.
+    pub(crate) fn deliverable(&self) -> u64 {
+        deliverable(&mut self.lock())
+    }
+
+    /// A datagram that was kept back goes to s2n-quic.
+    pub(crate) fn hand_over(&self, number: u64) {
+        self.lock().numbers.hand_over(number);
+    }
+
+    /// The lowest packet number that is kept back from s2n-quic now.
+    pub(crate) fn set_withheld(&self, number: Option<u64>) {
+        self.lock().withheld = number;
+    }
+
+    /// Whether the header protection key is not known yet.
+    pub(crate) fn wants_opener(&self) -> bool {
+        !self.lock().numbers.has_opener()
+    }
+
+    /// The header protection key of this connection.
+    pub(crate) fn set_opener(&self, opener: SharedOpener) {
+        self.lock().numbers.set_opener(opener);
     }
 
     /// s2n-quic decrypted a packet of connection `connection` out of the last datagram. The first connection that does so
@@ -144,6 +202,9 @@ impl AssistedPath {
         let now = self.host.now();
         let state = &mut *self.lock();
         state.received.insert(number);
+        if !state.numbers.confirm(number) {
+            tracing::debug!(number, "a packet number was read wrongly; numbers are not read any more");
+        }
         state.core.call("on_packet_number", |core| core.on_packet_number(number, now));
         self.settle(state, now);
     }
@@ -211,6 +272,7 @@ impl AssistedPath {
             state.unopened = None;
             self.transmit(state, now);
         }
+        self.release(state);
         state.force_ack |= force_ack;
         state.counters.acks_forced += u64::from(force_ack);
         // What was not sent now is asked for again.
@@ -225,6 +287,16 @@ impl AssistedPath {
         state.unopened = None;
         self.transmit(state, now);
         self.wake_in_time(state);
+        self.release(state);
+    }
+
+    /// Wakes s2n-quic's endpoint when something that is kept back may pass.
+    fn release(&self, state: &mut State) {
+        if state.withheld.is_some_and(|number| number <= deliverable(state)) {
+            // Once: the endpoint says anew what it keeps back.
+            state.withheld = None;
+            self.endpoint.wake();
+        }
     }
 
     fn wake_in_time(&self, state: &mut State) {
@@ -264,6 +336,7 @@ impl AssistedPath {
             // Nobody asks for repairs from now on, so that nothing must be withheld any more either.
             state.core.retire();
             state.closed = true;
+            self.release(state);
             self.wake.notify_one();
         }
     }
@@ -284,6 +357,11 @@ impl AssistedPath {
     pub(crate) fn received_packet_numbers(&self) -> Vec<(u64, u64)> {
         self.lock().received.ranges()
     }
+}
+
+/// The highest packet number that s2n-quic may see.
+fn deliverable(state: &mut State) -> u64 {
+    state.core.call("deliverable", |core| core.deliverable(RECEIVE_WINDOW)).unwrap_or(u64::MAX)
 }
 
 /// When the driver must call at the latest.

@@ -68,7 +68,8 @@ fn path_and_address(core: Option<Scripted>) -> (AssistedPath, UdpSocket, SocketA
     let core = core.map(|core| Box::new(core) as Box<dyn Core>);
     let address = socket.local_addr().unwrap();
     let host = Arc::new(OperatingSystem::new(socket));
-    (AssistedPath::new(gateway.local_addr().unwrap(), host, core), gateway, address)
+    let path = AssistedPath::new(gateway.local_addr().unwrap(), host, core, EndpointWaker::default());
+    (path, gateway, address)
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn with_a_report_that_is_due() -> Scripted {
 #[test]
 fn a_packet_of_the_handshake_is_reported_at_once() {
     let (path, gateway) = path(Some(with_a_report_that_is_due()));
-    assert_eq!(path.on_datagram(&[0xc0, 1, 2]), Datagram::Base);
+    assert_eq!(path.arrive(&[0xc0, 1, 2]), Arrival::Pass);
     assert_eq!(arrived(&gateway), [] as [Vec<u8>; 0]);
     path.on_handshake_packet();
     assert_eq!(arrived(&gateway), [b"report"]);
@@ -175,7 +176,7 @@ fn a_datagram_is_reported_together_with_its_packet_number() {
     let (path, gateway) = path(Some(Scripted::default()));
     path.on_packet_number(1);
     path.lock().core = Guarded::new(Some(Box::new(with_a_report_that_is_due())));
-    assert_eq!(path.on_datagram(&[0xc0, 1, 2]), Datagram::Base);
+    assert_eq!(path.arrive(&[0xc0, 1, 2]), Arrival::Pass);
     // s2n-quic is about to decrypt it: neither the driver nor a packet in front of the 1-RTT packet makes the report leave.
     let soon = path.host().now() + Duration::from_secs(3600);
     path.lock().unopened = Some(soon);
@@ -190,7 +191,7 @@ fn a_datagram_is_reported_together_with_its_packet_number() {
 #[tokio::test]
 async fn a_datagram_that_the_transport_drops_is_reported_by_the_driver() {
     let (path, gateway) = path(Some(with_a_report_that_is_due()));
-    assert_eq!(path.on_datagram(&[0x41, 1, 2]), Datagram::Base);
+    assert_eq!(path.arrive(&[0x41, 1, 2]), Arrival::Pass);
     tokio::time::timeout(Duration::from_secs(5), path.wake.notified()).await.unwrap();
     let due = path.lock().armed.unwrap();
     assert_eq!(Some(due), path.lock().unopened.map(|arrived| arrived + DECRYPTION_TIME));
@@ -232,7 +233,7 @@ fn what_was_withheld_is_acknowledged_after_the_core_has_gone() {
 #[test]
 fn without_a_core_the_path_only_records() {
     let (path, _gateway) = path(None);
-    assert_eq!(path.on_datagram(&[CONTROL, 1, 2]), Datagram::Base);
+    assert_eq!(path.arrive(&[CONTROL, 1, 2]), Arrival::Pass);
     path.on_packet_number(4);
     assert_eq!(path.received_packet_numbers(), [(4, 4)]);
     assert_eq!(path.rewrite(&[1], 10), None);

@@ -38,7 +38,7 @@ pub struct RouteConfig {
     /// Bytes that all sessions of the route together may keep for repair.
     #[serde(default = "default_cache_total", deserialize_with = "whole_number")]
     pub cache_bytes_total: u64,
-    /// Repairs as a share of the forwarded bytes (0.25 = 25 %).
+    /// Repairs as a share of the forwarded bytes (0.25 = 25 %); up to twice that where the measured loss needs it.
     #[serde(default = "default_repair_budget", deserialize_with = "fraction")]
     pub repair_budget: f64,
     /// Probability that a repaired datagram may still be missing when it is needed.

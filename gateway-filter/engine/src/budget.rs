@@ -1,30 +1,53 @@
 //! How many bytes of repairs may be sent: a token bucket fed by what is forwarded (design section 5).
+//!
+//! Repairs are lost like everything else: at a loss of *p* they take *p* / (1 - *p*) of the forwarded bytes even if each is sent only when it is
+//! needed. Where that is more than the configured share, the share rises with the measured loss, to twice what is configured at most.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// What a flow may spend before it has forwarded much: enough for the loss of a whole first flight.
 const FLOW_BURST: f64 = 64.0 * 1024.0;
+/// What a flow may have saved up: a long burst of loss takes everything that is under way.
+const FLOW_SAVINGS: f64 = 512.0 * 1024.0;
 /// The same for all flows of a gateway together.
 const GATEWAY_BURST: i64 = 4 << 20;
 /// What of it downloads leave to live streams, whose repairs can't wait.
 const LIVE_RESERVE: i64 = GATEWAY_BURST / 4;
 
+/// What the share is more than the loss makes necessary: loss varies, and some repairs are sent in copies.
+const MARGIN: f64 = 1.25;
+/// The share rises to this many times what is configured, at most.
+const MAXIMUM_RISE: f64 = 2.0;
+
 /// Bytes of repairs that one flow may still send.
 #[derive(Debug)]
 pub(crate) struct FlowBudget {
+    configured: f64,
     share: f64,
     tokens: f64,
 }
 
 impl FlowBudget {
     pub(crate) fn new(share: f64) -> Self {
-        Self { share, tokens: FLOW_BURST }
+        Self { configured: share, share, tokens: FLOW_BURST }
+    }
+
+    /// This share of the datagrams is lost, as the client's eACKs show. A client that lies about it gains repairs of its own datagrams,
+    /// within the maximum.
+    pub(crate) fn follow(&mut self, loss: f64) {
+        let needed = MARGIN * loss / (1.0 - loss.min(0.99));
+        self.share = needed.clamp(self.configured, self.configured * MAXIMUM_RISE);
+    }
+
+    /// The share of the forwarded bytes that repairs may take now.
+    pub(crate) fn share(&self) -> f64 {
+        self.share
     }
 
     /// `bytes` were forwarded.
     #[inline]
     pub(crate) fn earn(&mut self, bytes: usize) {
-        self.tokens = (self.tokens + bytes as f64 * self.share).min(FLOW_BURST);
+        self.tokens = (self.tokens + bytes as f64 * self.share).min(FLOW_SAVINGS);
     }
 
     /// Whether copies may be sent, too: what is left beyond half belongs to first transmissions.
@@ -44,17 +67,17 @@ impl FlowBudget {
 /// Bytes of repairs that all flows together may still send. Flows report what they forwarded at each eACK, not at each datagram.
 #[derive(Debug)]
 pub(crate) struct GatewayBudget {
-    share: f64,
     tokens: AtomicI64,
 }
 
 impl GatewayBudget {
-    pub(crate) fn new(share: f64) -> Self {
-        Self { share, tokens: AtomicI64::new(GATEWAY_BURST) }
+    pub(crate) fn new() -> Self {
+        Self { tokens: AtomicI64::new(GATEWAY_BURST) }
     }
 
-    pub(crate) fn earn(&self, bytes: u64) {
-        let earned = (bytes as f64 * self.share) as i64;
+    /// A flow whose repairs may take this share has forwarded `bytes`.
+    pub(crate) fn earn(&self, bytes: u64, share: f64) {
+        let earned = (bytes as f64 * share) as i64;
         let _ = self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tokens| {
             Some(tokens.saturating_add(earned).min(GATEWAY_BURST))
         });
@@ -83,24 +106,34 @@ mod tests {
 
     #[test]
     fn repairs_stay_below_their_share() {
-        let gateway = GatewayBudget::new(0.25);
-        let mut flow = FlowBudget::new(0.25);
-        let (mut forwarded, mut repaired) = (0usize, 0usize);
-        for _ in 0..10_000 {
-            forwarded += 1200;
-            flow.earn(1200);
-            gateway.earn(1200);
-            while gateway.take(&mut flow, 1200, false) {
-                repaired += 1200;
+        for (loss, share) in [(0.0, 0.25), (0.15, 0.25), (0.24, 0.395), (0.5, 0.5), (1.0, 0.5)] {
+            let gateway = GatewayBudget::new();
+            let mut flow = FlowBudget::new(0.25);
+            flow.follow(loss);
+            let (mut forwarded, mut repaired) = (0usize, 0usize);
+            for _ in 0..10_000 {
+                forwarded += 1200;
+                flow.earn(1200);
+                gateway.earn(1200, flow.share());
+                while gateway.take(&mut flow, 1200, false) {
+                    repaired += 1200;
+                }
             }
+            let allowed = forwarded as f64 * share + FLOW_BURST;
+            assert!(repaired as f64 <= allowed && repaired as f64 > 0.9 * allowed, "{repaired} of {allowed}");
         }
-        let allowed = forwarded as f64 * 0.25 + FLOW_BURST;
-        assert!(repaired as f64 <= allowed && repaired as f64 > 0.9 * allowed, "{repaired} of {allowed}");
+    }
+
+    #[test]
+    fn who_configures_none_gets_none() {
+        let mut flow = FlowBudget::new(0.0);
+        flow.follow(0.5);
+        assert_eq!(flow.share(), 0.0);
     }
 
     #[test]
     fn downloads_leave_something_to_live_streams() {
-        let gateway = GatewayBudget::new(0.0);
+        let gateway = GatewayBudget::new();
         let drain = |live| {
             let mut taken = 0usize;
             while gateway.take(&mut FlowBudget::new(0.0), 1000, live) {
@@ -114,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_refusal_takes_nothing() {
-        let gateway = GatewayBudget::new(0.0);
+        let gateway = GatewayBudget::new();
         let mut flow = FlowBudget::new(0.0);
         assert!(!gateway.take(&mut flow, 1 << 20, false));
         assert!(gateway.take(&mut flow, 60_000, false));

@@ -71,6 +71,8 @@ counters! {
         repair_bytes,
         /// Repaired datagrams that eACKs showed to have arrived.
         repairs_arrived,
+        /// Missing datagrams given up: a queue stands on the last mile, and the sender must see what it loses.
+        losses_shown,
         /// Missing datagrams given up: too late to be of use.
         repairs_late,
         /// Missing datagrams given up: their bytes were gone.

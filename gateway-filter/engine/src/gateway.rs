@@ -152,7 +152,7 @@ impl Gateway {
     /// `static_key`: the 32-byte X25519 private key that clients may pin; `secret`: 32 random bytes for cookies.
     pub fn new(config: GatewayConfig, static_key: [u8; 32], secret: [u8; 32]) -> Arc<Self> {
         Arc::new(Self {
-            budget: GatewayBudget::new(config.repair_budget),
+            budget: GatewayBudget::new(),
             costly_decodes: Mutex::new((COSTLY_DECODES_PER_SECOND, Timestamp::ZERO)),
             sources: Sources::new(&config),
             busyness: Busyness::new(config.handshakes_per_second_without_cookie),

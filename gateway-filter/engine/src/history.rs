@@ -43,6 +43,8 @@ pub(crate) struct Entry {
     pub(crate) in_sketch: bool,
     /// When it was forwarded first.
     pub(crate) forwarded_at: Timestamp,
+    /// Whether it was sent again: when it arrives, nobody knows which transmission it was.
+    pub(crate) resent: bool,
     span: Option<Span>,
 }
 
@@ -109,6 +111,7 @@ impl History {
             fate: Fate::Unknown,
             in_sketch: false,
             forwarded_at: now,
+            resent: false,
             span,
         });
         if span.is_some() { Pushed::Cached } else { Pushed::Uncached }

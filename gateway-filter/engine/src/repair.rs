@@ -2,7 +2,8 @@
 //!
 //! A datagram is missing when something sent after it has arrived. It is repaired at once. The repair itself is known to be lost when
 //! something sent after the *repair* has arrived and the datagram is still missing (the paper's re-queueing at the tail, section 4,
-//! without moving anything), or when clearly more than a round trip has passed.
+//! without moving anything), or when clearly more than a round trip has passed. What was sent after it may be a new datagram or another
+//! repair: a sender that waits for acknowledgements, which are withheld, sends nothing new just when it matters.
 
 use core::time::Duration;
 
@@ -12,10 +13,10 @@ use packrat_estimate::{PathEstimate, Timestamp};
 const MAXIMUM_TRANSMISSIONS: u32 = 12;
 /// Copies of one repair at once.
 const MAXIMUM_COPIES: u32 = 3;
-/// s2n-quic and quinn drop what is this many packet numbers behind the newest one (their windows of 128 and the newest itself).
-const RECEIVE_WINDOW: u64 = 129;
-/// Datagrams that pass until the loss of the repair is noticed, beside those of the round trip.
-const WINDOW_MARGIN: u64 = 8;
+/// When so many datagrams were forwarded since a lost one, a second round of repairs keeps many more waiting...
+const CROWD: u64 = 60;
+/// ...so that it should be necessary for this share of the losses only.
+const CROWD_TARGET: f64 = 2e-2;
 /// Round trip assumed before one was measured.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(60);
 /// How long after the loss a client that does not hold back acknowledgements can still use a repair.
@@ -31,6 +32,9 @@ pub(crate) struct Repair {
     transmissions: u32,
     /// Sequence number of the next datagram to be forwarded when the repair was last sent.
     mark: u64,
+    /// Numbers of the first and the last transmission among all repairs of the session; 0: none.
+    first_transmission: u64,
+    last_transmission: u64,
 }
 
 /// What to do about a missing datagram now.
@@ -46,17 +50,36 @@ pub(crate) enum Decision {
 
 impl Repair {
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { found_at: now, last_sent_at: now, transmissions: 0, mark: 0 }
+        Self {
+            found_at: now,
+            last_sent_at: now,
+            transmissions: 0,
+            mark: 0,
+            first_transmission: 0,
+            last_transmission: 0,
+        }
+    }
+
+    /// The number of its first transmission among all repairs of the session; 0: there was none.
+    pub(crate) fn first_transmission(&self) -> u64 {
+        self.first_transmission
+    }
+
+    /// Whether the loss has been found just now.
+    pub(crate) fn is_new(&self, now: Timestamp) -> bool {
+        self.found_at == now && self.transmissions == 0
     }
 
     pub(crate) fn transmissions(&self) -> u32 {
         self.transmissions
     }
 
-    /// Decides on an eACK that showed it missing, whose newest datagram has sequence number `newest`.
+    /// Decides on an eACK that showed it missing, whose newest datagram has sequence number `newest`. A repair whose number is
+    /// `arrived_transmission` or higher is known to have arrived.
     pub(crate) fn decide(
         &self,
         newest: Option<u64>,
+        arrived_transmission: u64,
         path: &PathEstimate,
         maximum_hold: Duration,
         now: Timestamp,
@@ -71,14 +94,20 @@ impl Repair {
         let since = now.saturating_since(self.last_sent_at);
         // The floor guards against a last mile that reorders.
         let floor = path.minimum_round_trip().unwrap_or(ASSUMED_ROUND_TRIP) * 9 / 10;
-        let overtaken = newest.is_some_and(|newest| newest >= self.mark) && since >= floor;
+        let passed =
+            newest.is_some_and(|newest| newest >= self.mark) || arrived_transmission > self.last_transmission;
+        let overtaken = passed && since >= floor;
         let overdue = since >= round_trip + path.round_trip_variation() * 4 + EACK_INTERVAL;
         if overtaken || overdue { Decision::Send } else { Decision::Wait }
     }
 
     /// It was sent (again).
-    pub(crate) fn sent(&mut self, next_sequence: u64, now: Timestamp) {
+    pub(crate) fn sent(&mut self, next_sequence: u64, transmission: u64, now: Timestamp) {
         self.transmissions += 1;
+        if self.first_transmission == 0 {
+            self.first_transmission = transmission;
+        }
+        self.last_transmission = transmission;
         self.last_sent_at = now;
         self.mark = next_sequence;
     }
@@ -94,8 +123,8 @@ fn patience(path: &PathEstimate, maximum_hold: Duration) -> Duration {
 /// `target`. What is needed is spread over the round trips that are left, the last one taking the rest: copies that are sent early
 /// cost bytes for every loss, those that are sent late only for the few losses that got so far.
 ///
-/// `behind`: how many datagrams were forwarded since this one. A repair arrives about as far behind the newest datagram, a second one
-/// twice as far; what is further behind than the receiver's window is dropped, so that the first round is then the last one.
+/// `behind`: how many datagrams were forwarded since this one. Where they are many, nearly every moment has an open hole, and the sender
+/// waits with every hole that takes a second round: then the first one is made sure of.
 pub(crate) fn copies(
     repair: &Repair,
     path: &PathEstimate,
@@ -108,9 +137,14 @@ pub(crate) fn copies(
     let needed = (target.ln() / loss.ln()).ceil() as u32;
     let round = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP) + EACK_INTERVAL;
     let left = patience(path, maximum_hold).saturating_sub(now.saturating_since(repair.found_at));
-    let second_chance = behind.saturating_mul(2).saturating_add(WINDOW_MARGIN) < RECEIVE_WINDOW;
-    let rounds = if second_chance { ((left.as_secs_f64() / round.as_secs_f64()) as u32).max(1) } else { 1 };
-    let copies = needed.saturating_sub(repair.transmissions) / rounds;
+    let rounds = ((left.as_secs_f64() / round.as_secs_f64()) as u32).max(1);
+    let copies = if behind > CROWD && rounds > 1 && repair.transmissions == 0 {
+        (CROWD_TARGET.max(target).ln() / loss.ln()).ceil() as u32
+    } else if behind > CROWD {
+        needed.saturating_sub(repair.transmissions)
+    } else {
+        needed.saturating_sub(repair.transmissions) / rounds
+    };
     let spacing = (round / 8).clamp(Duration::from_millis(1), Duration::from_millis(8));
     (copies.clamp(1, MAXIMUM_COPIES), spacing)
 }
@@ -135,14 +169,32 @@ mod tests {
         let path = path(Duration::from_millis(4), 0.04);
         let start = Timestamp::from_millis(1000);
         let mut repair = Repair::new(start);
-        assert_eq!(repair.decide(Some(7), &path, HOLD, start), Decision::Send);
-        repair.sent(20, start);
+        assert_eq!(repair.decide(Some(7), 0, &path, HOLD, start), Decision::Send);
+        repair.sent(20, 3, start);
         let at = |millis| start + Duration::from_millis(millis);
-        assert_eq!(repair.decide(Some(19), &path, HOLD, at(4)), Decision::Wait, "nothing later has arrived");
-        assert_eq!(repair.decide(Some(25), &path, HOLD, at(1)), Decision::Wait, "faster than any round trip");
-        assert_eq!(repair.decide(Some(20), &path, HOLD, at(4)), Decision::Send);
-        assert_eq!(repair.decide(Some(19), &path, HOLD, at(16)), Decision::Send, "overdue on a quiet flow");
-        assert_eq!(repair.decide(Some(20), &path, HOLD, at(200)), Decision::GiveUp);
+        assert_eq!(
+            repair.decide(Some(19), 0, &path, HOLD, at(4)),
+            Decision::Wait,
+            "nothing later has arrived"
+        );
+        assert_eq!(
+            repair.decide(Some(25), 0, &path, HOLD, at(1)),
+            Decision::Wait,
+            "faster than any round trip"
+        );
+        assert_eq!(repair.decide(Some(20), 0, &path, HOLD, at(4)), Decision::Send);
+        assert_eq!(
+            repair.decide(Some(19), 3, &path, HOLD, at(4)),
+            Decision::Wait,
+            "no later repair has arrived"
+        );
+        assert_eq!(repair.decide(Some(19), 4, &path, HOLD, at(4)), Decision::Send);
+        assert_eq!(
+            repair.decide(Some(19), 0, &path, HOLD, at(16)),
+            Decision::Send,
+            "overdue on a quiet flow"
+        );
+        assert_eq!(repair.decide(Some(20), 0, &path, HOLD, at(200)), Decision::GiveUp);
     }
 
     #[test]
@@ -151,9 +203,12 @@ mod tests {
         let start = Timestamp::from_millis(1000);
         let mut repair = Repair::new(start);
         for _ in 0..MAXIMUM_TRANSMISSIONS {
-            repair.sent(0, start);
+            repair.sent(0, 1, start);
         }
-        assert_eq!(repair.decide(Some(9), &path, HOLD, start + Duration::from_millis(10)), Decision::GiveUp);
+        assert_eq!(
+            repair.decide(Some(9), 0, &path, HOLD, start + Duration::from_millis(10)),
+            Decision::GiveUp
+        );
     }
 
     #[test]
@@ -165,7 +220,7 @@ mod tests {
         assert_eq!(copies(&repair, &wifi, hold, 1e-5, 10, start).0, 1);
         let satellite = path(Duration::from_millis(60), 0.10);
         assert!(copies(&repair, &satellite, hold, 1e-5, 10, start).0 < MAXIMUM_COPIES);
-        repair.sent(0, start);
+        repair.sent(0, 1, start);
         let later = start + Duration::from_millis(150);
         assert_eq!(copies(&repair, &satellite, hold, 1e-5, 10, later).0, MAXIMUM_COPIES);
         // No second chance: everything at once.
@@ -174,13 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn a_second_repair_that_the_receiver_would_drop_is_not_counted_on() {
+    fn where_many_would_wait_for_a_second_round_the_first_is_made_sure_of() {
         let start = Timestamp::from_millis(1000);
-        let hold = Duration::from_millis(250);
-        let satellite = path(Duration::from_millis(60), 0.10);
-        let at = |behind| copies(&Repair::new(start), &satellite, hold, 1e-5, behind, start).0;
-        assert!(at(50) < MAXIMUM_COPIES);
-        assert_eq!(at(61), MAXIMUM_COPIES);
-        assert_eq!(at(u64::MAX), MAXIMUM_COPIES);
+        let hold = Duration::from_secs(1);
+        let at = |transmissions, loss, behind| {
+            let satellite = path(Duration::from_millis(60), loss);
+            let mut repair = Repair::new(start);
+            (0..transmissions).for_each(|number| repair.sent(0, number + 1, start));
+            copies(&repair, &satellite, hold, 1e-5, behind, start).0
+        };
+        assert_eq!([at(0, 0.01, CROWD + 1), at(0, 0.1, CROWD + 1), at(0, 0.2, u64::MAX)], [1, 2, 3]);
+        // The second round takes the rest at once.
+        assert_eq!([at(2, 0.1, CROWD), at(2, 0.1, CROWD + 1)], [1, 3]);
     }
 }

@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use packrat_eack::{
     Decoder, EncodedPrefix, Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchLimits,
 };
-use packrat_estimate::{PathEstimate, Timestamp};
+use packrat_estimate::{PathEstimate, Queueing, Timestamp};
 use packrat_wire::handshake::{Established, Terms, Wishes};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals, is_newer_epoch};
@@ -50,8 +50,10 @@ pub(crate) const LIMITS: SketchLimits =
 const FAILURES_BEFORE_RESET: u32 = 2;
 /// A Reset is repeated at most this often.
 const RESET_INTERVAL: Duration = Duration::from_millis(10);
+/// Losses that come with a queue that makes datagrams wait for this long are not repaired: they are the sender's to see.
+const STANDING_QUEUE: Duration = Duration::from_millis(10);
 /// Tail probes of one silence.
-const MAXIMUM_PROBES: u32 = 4;
+const MAXIMUM_PROBES: u32 = 12;
 /// The first tail probe comes no sooner than this after the last datagram.
 const MINIMUM_PROBE_DELAY: Duration = Duration::from_millis(25);
 /// eACKs per second and in a burst. A client sends one per millisecond for new holes at most, and one for every 16 datagrams.
@@ -63,6 +65,8 @@ const EACK_START: f64 = 1_000.0;
 const EPOCH_COST: f64 = 50.0;
 /// An eACK that can't be decoded keeps the gateway as busy as this many that can.
 const FAILED_EACK_COST: f64 = 400.0;
+/// Later ones come this long after each other, or as long as the first one took.
+const LONGEST_PROBE_DELAY: Duration = Duration::from_millis(200);
 /// A challenge is no longer than this, and never longer than what it answers.
 const CHALLENGE_LENGTH: usize = OVERHEAD + 9;
 /// Challenges of the same address keep this distance, and are answered within the lifetime.
@@ -121,6 +125,10 @@ pub(crate) struct Session {
     pending_reset: Option<(u16, ResetReason, Timestamp)>,
 
     missing: BTreeMap<u64, Repair>,
+    /// Repairs are numbered in the order of sending.
+    transmissions: u64,
+    /// One of this number, or a later one, has arrived.
+    arrived_transmission: u64,
     /// Spaced copies of repairs that are still to be sent, by time.
     copies: VecDeque<(Timestamp, u64)>,
     budget: FlowBudget,
@@ -128,6 +136,7 @@ pub(crate) struct Session {
     unearned: usize,
     forwarded_since_eack: u64,
     path: PathEstimate,
+    queueing: Queueing,
     /// Sequence number of the newest datagram whose round trip was measured.
     measured: Option<u64>,
 
@@ -192,11 +201,14 @@ impl Session {
             told: None,
             pending_reset: None,
             missing: BTreeMap::new(),
+            transmissions: 0,
+            arrived_transmission: 0,
             copies: VecDeque::new(),
             budget: FlowBudget::new(share.gateway().config.repair_budget),
             unearned: 0,
             forwarded_since_eack: 0,
             path: PathEstimate::new(),
+            queueing: Queueing::new(),
             measured: None,
             last_forward: now,
             probes: 0,
@@ -359,6 +371,7 @@ impl Session {
                 counters.paths_moved += 1;
                 // Another path, another round trip; what is known of its loss is the best guess.
                 self.path.forget_round_trip();
+                self.queueing = Queueing::new();
                 self.measured = None;
                 out.event(Event::SessionMoved { session: self.name() });
                 Elsewhere::Moved
@@ -413,7 +426,8 @@ impl Session {
             counters.eacks_stale += 1;
             return;
         }
-        self.share.gateway().budget.earn(core::mem::take(&mut self.forwarded_since_eack));
+        let forwarded = core::mem::take(&mut self.forwarded_since_eack);
+        self.share.gateway().budget.earn(forwarded, self.budget.share());
         if !self.anchored {
             self.begin_epoch(eack);
         }
@@ -514,11 +528,15 @@ impl Session {
     }
 
     fn measure(&mut self, newest: u64, age: Duration, now: Timestamp) {
-        if self.measured.is_some_and(|measured| newest <= measured) || self.missing.contains_key(&newest) {
+        if self.measured.is_some_and(|measured| newest <= measured) {
             return;
         }
-        if let Some(entry) = self.history.get(newest) {
-            self.path.on_round_trip(now.saturating_since(entry.forwarded_at).saturating_sub(age));
+        if let Some(entry) = self.history.get(newest)
+            && !entry.resent
+        {
+            let sample = now.saturating_since(entry.forwarded_at).saturating_sub(age);
+            self.path.on_round_trip(sample);
+            self.queueing.on_round_trip(sample, now);
             self.measured = Some(newest);
         }
     }
@@ -625,11 +643,12 @@ impl Session {
         self.only_here = only_here;
         still_missing.sort_unstable();
 
-        let Self { missing, history, .. } = self;
+        let Self { missing, history, arrived_transmission, .. } = self;
         missing.retain(|sequence, repair| {
             let keep = still_missing.binary_search(sequence).is_ok();
             if !keep {
                 counters.repairs_arrived += u64::from(repair.transmissions() > 0);
+                *arrived_transmission = (*arrived_transmission).max(repair.first_transmission());
                 if let Some(entry) = history.get_mut(*sequence) {
                     entry.fate = Fate::Received;
                 }
@@ -646,6 +665,7 @@ impl Session {
         counters.datagrams_missing += newly_missing;
         let covered = self.horizon - self.considered;
         self.path.on_fate(covered, newly_missing.min(covered));
+        self.budget.follow(self.path.loss());
         self.considered = self.horizon;
     }
 
@@ -671,9 +691,16 @@ impl Session {
             return;
         }
         let target = self.share.gateway().config.residual_loss_target;
+        let congested = self.live.is_none() && self.queueing.standing(now) >= STANDING_QUEUE;
         let sequences: Vec<u64> = self.missing.keys().copied().collect();
         for sequence in sequences {
             let Some(repair) = self.missing.get(&sequence) else { continue };
+            // Lost in a queue that stands, most likely: its sender must know, or it takes what belongs to others.
+            if congested && repair.is_new(now) {
+                counters.losses_shown += 1;
+                self.give_up(sequence);
+                continue;
+            }
             if self.history.cached_length(sequence).is_none() {
                 counters.repairs_evicted += 1;
                 self.give_up(sequence);
@@ -683,7 +710,8 @@ impl Session {
                 (Some(live), Some(entry)) => live.is_late(entry.forwarded_at, now),
                 _ => false,
             };
-            let decision = repair.decide(newest, &self.path, self.maximum_hold, now);
+            let decision =
+                repair.decide(newest, self.arrived_transmission, &self.path, self.maximum_hold, now);
             match if late { Decision::GiveUp } else { decision } {
                 Decision::Wait => {}
                 Decision::GiveUp => {
@@ -726,6 +754,10 @@ impl Session {
         });
         counters.repair_bytes += length as u64;
         self.totals.repair_transmissions += 1;
+        if let Some(entry) = self.history.get_mut(sequence) {
+            entry.resent = true;
+        }
+        self.transmissions += 1;
         let next = self.history.next();
         if let Some(repair) = self.missing.get_mut(&sequence) {
             if repair.transmissions() == 0 {
@@ -734,7 +766,7 @@ impl Session {
             } else {
                 counters.repair_copies += 1;
             }
-            repair.sent(next, now);
+            repair.sent(next, self.transmissions, now);
         }
         true
     }
@@ -834,7 +866,8 @@ impl Session {
 
     fn probe_delay(&self) -> Duration {
         let round_trip = self.path.round_trip().unwrap_or(MINIMUM_PROBE_DELAY);
-        (round_trip * 2 + self.path.round_trip_variation() * 4).max(MINIMUM_PROBE_DELAY) * (1 << self.probes)
+        let first = (round_trip * 2 + self.path.round_trip_variation() * 4).max(MINIMUM_PROBE_DELAY);
+        (first * (1 << self.probes.min(8))).min(first.max(LONGEST_PROBE_DELAY))
     }
 
     /// When the next tail probe is due.

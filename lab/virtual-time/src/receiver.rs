@@ -86,8 +86,8 @@ impl Receiver {
         });
         let random = randomness::generator(seed, Stream::Client);
         let client = Client::builder()
-            .with_tls(tls::client(certificate)?)?
-            .with_io(io.build()?)?
+            .with_tls(attachment.tls(tls::client(certificate)?))?
+            .with_io(attachment.io(io.build()?))?
             .with_event((observer, attachment.subscriber()))?
             .with_limits(limits()?)?
             .with_connection_id(ConnectionIds::new(random.clone())?)?

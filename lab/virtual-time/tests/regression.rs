@@ -152,22 +152,36 @@ fn the_first_packets_of_a_connection_are_repaired_as_well() {
 
 #[test]
 fn loss_on_a_wireless_lan_is_hidden_from_cubic() {
-    for loss in [0.04, 0.1] {
+    for (loss, bound) in [(0.04, 0.95), (0.1, 0.95), (0.24, 0.8)] {
         let ratio = ratio("wifi", Some(loss), Sender::S2nCubic, Arm::Packrat, Arm::Ideal);
-        assert!(ratio > 0.95, "{ratio} of the lossless link at {loss}");
+        assert!(ratio > bound, "{ratio} of the lossless link at {loss}");
     }
 }
 
 #[test]
 fn loss_on_a_cellular_last_mile_is_hidden_from_cubic() {
     let ratio = ratio("cellular", None, Sender::S2nCubic, Arm::Packrat, Arm::Ideal);
-    assert!(ratio > 0.85, "{ratio} of the lossless link");
+    assert!(ratio > 0.88, "{ratio} of the lossless link");
+}
+
+#[test]
+fn loss_on_a_satellite_last_mile_is_hidden_from_cubic() {
+    for loss in [0.04, 0.1] {
+        let ratio = ratio("satellite", Some(loss), Sender::S2nCubic, Arm::Packrat, Arm::Ideal);
+        assert!(ratio > 0.78, "{ratio} of the lossless link at {loss}");
+    }
+}
+
+#[test]
+fn bursts_of_loss_are_hidden_from_cubic() {
+    let ratio = ratio("wifi_burst", None, Sender::S2nCubic, Arm::Packrat, Arm::Ideal);
+    assert!(ratio > 0.65, "{ratio} of the lossless link");
 }
 
 #[test]
 fn a_satellite_download_is_many_times_as_fast_as_end_to_end() {
     let ratio = ratio("satellite", None, Sender::S2nCubic, Arm::Packrat, Arm::EndToEnd);
-    assert!(ratio > 8.0, "{ratio} times end to end");
+    assert!(ratio > 40.0, "{ratio} times end to end");
 }
 
 #[test]
@@ -193,15 +207,18 @@ fn bbr_gains_where_it_suffers_and_loses_nowhere() {
     assert!(wifi > 1.5, "{wifi} times end to end on WiFi");
     for scenario in ["cellular", "satellite"] {
         let ratio = ratio(scenario, None, Sender::S2nBbr, Arm::Packrat, Arm::EndToEnd);
-        assert!(ratio > 4.0, "{scenario}: {ratio} times end to end");
+        assert!(ratio > 4.5, "{scenario}: {ratio} times end to end");
     }
 }
 
 #[test]
 fn without_loss_assistance_costs_next_to_nothing() {
-    for (scenario, sender) in
-        [("wifi", Sender::S2nCubic), ("cellular", Sender::S2nCubic), ("wifi", Sender::S2nBbr)]
-    {
+    for (scenario, sender) in [
+        ("wifi", Sender::S2nCubic),
+        ("cellular", Sender::S2nCubic),
+        ("satellite", Sender::S2nCubic),
+        ("wifi", Sender::S2nBbr),
+    ] {
         let ratio = ratio(scenario, Some(0.0), sender, Arm::Packrat, Arm::EndToEnd);
         assert!(ratio > 0.96, "{scenario} {}: {ratio} of end to end", sender.name());
     }

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod path;
+mod queueing;
 mod timestamp;
 
 pub use path::PathEstimate;
+pub use queueing::Queueing;
 pub use timestamp::Timestamp;

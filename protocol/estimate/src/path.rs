@@ -5,6 +5,8 @@ use core::time::Duration;
 /// Number of datagrams over which the loss rate is remembered: old evidence fades with this horizon.
 const LOSS_HORIZON: f64 = 1024.0;
 
+/// How long a repair is worth waiting for as long as no round trip was measured.
+const UNMEASURED_PATIENCE: Duration = Duration::from_millis(250);
 /// What is waited for a repair beside round trips.
 const PATIENCE_MARGIN: Duration = Duration::from_millis(30);
 
@@ -76,7 +78,7 @@ impl PathEstimate {
     /// add; at most `maximum`. The client withholds acknowledgements for this long, the gateway plans its repairs within it.
     pub fn patience(&self, maximum: Duration) -> Duration {
         match self.smoothed {
-            None => maximum,
+            None => UNMEASURED_PATIENCE.min(maximum),
             Some(smoothed) => (smoothed * 3 + self.variation * 4 + PATIENCE_MARGIN).min(maximum),
         }
     }
@@ -109,6 +111,7 @@ mod tests {
         let maximum = Duration::from_millis(100);
         let mut path = PathEstimate::new();
         assert_eq!(path.patience(maximum), maximum);
+        assert_eq!(path.patience(Duration::from_secs(9)), UNMEASURED_PATIENCE);
         for _ in 0..100 {
             path.on_round_trip(Duration::from_millis(4));
         }

@@ -163,6 +163,7 @@ fn renamed(field: &str) -> Option<Renamed> {
         "sealed_forged" => Some(("packrat_sealed_dropped_total", &[("reason", "forged")])),
         "sealed_malformed" => Some(("packrat_sealed_dropped_total", &[("reason", "malformed")])),
         "repairs_late" => Some(("packrat_repairs_given_up_total", &[("reason", "late")])),
+        "losses_shown" => Some(("packrat_repairs_given_up_total", &[("reason", "queue")])),
         "repairs_evicted" => Some(("packrat_repairs_given_up_total", &[("reason", "evicted")])),
         _ => return None,
     })

@@ -170,7 +170,7 @@ impl Stream {
                 self.bytes += datagram.len() as u64;
                 self.counters.stream_packets += 1;
                 let copies = self.subscribers.len().max(1) as u64;
-                self.gateway.budget.earn(datagram.len() as u64 * copies);
+                self.gateway.budget.earn(datagram.len() as u64 * copies, self.gateway.config.repair_budget);
             }
         }
         self.history.trim(|_, _| {});

@@ -60,6 +60,7 @@ fn everything_arrives_and_the_caches_drain_whatever_happens_on_the_way() {
             datagrams: 300,
             spacing: Duration::from_micros(300 + seed % 7 * 400),
             cache_bytes: [8 * 1024, 64 * 1024, 1 << 20][seed as usize % 3],
+            bottleneck: None,
             far_loss: [0.0, 0.0, 0.02][seed as usize / 3 % 3],
             hostile: seed % 5 == 0,
             rebind_at: (seed % 11 == 0).then_some(150),
@@ -198,4 +199,30 @@ fn the_same_seed_gives_the_same_run() {
     let (first, second) = (run(&WIFI, 11), run(&WIFI, 11));
     assert_eq!(first.client, second.client);
     assert_eq!(first.gateway, second.gateway);
+}
+
+#[test]
+fn what_a_standing_queue_loses_is_the_senders_to_see() {
+    let calm = Weather::calm(Duration::from_millis(2));
+    // A quarter more than the last mile carries.
+    let queue = Scenario { down: calm, bottleneck: Some((Duration::from_micros(600), 60)), ..WIFI };
+    for seed in 1..=3 {
+        let outcome = run(&queue, seed);
+        let gateway = &outcome.gateway;
+        assert!(outcome.lost > 300, "seed {seed}: {}", outcome.lost);
+        assert!(gateway.losses_shown * 10 > outcome.lost * 9, "seed {seed}: {} shown", gateway.losses_shown);
+        assert!(gateway.repairs * 20 < outcome.lost, "seed {seed}: {} repaired", gateway.repairs);
+        assert_eq!(gateway.resets_gateway, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_the_medium_loses_is_repaired_where_no_queue_stands() {
+    // As fast as the sender: short queues come and go.
+    let fast = Scenario { bottleneck: Some((Duration::from_micros(400), 60)), ..WIFI };
+    for seed in 1..=3 {
+        let outcome = run(&fast, seed);
+        assert_eq!(outcome.gateway.losses_shown, 0, "seed {seed}");
+        assert_eq!(outcome.delivered.len() as u64, outcome.forwarded, "seed {seed}");
+    }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Scenario {
     /// Between two datagrams of the server.
     pub(crate) spacing: Duration,
     pub(crate) cache_bytes: usize,
+    /// What the last mile takes for each datagram towards the client, and how many may wait.
+    pub(crate) bottleneck: Option<(Duration, u32)>,
     /// Share of datagrams lost before the gateway: nobody can repair them.
     pub(crate) far_loss: f64,
     /// Random control datagrams thrown at both ends.
@@ -76,6 +78,7 @@ pub(crate) const WIFI: Scenario = Scenario {
     datagrams: 3000,
     spacing: Duration::from_micros(480),
     cache_bytes: 256 * 1024,
+    bottleneck: None,
     far_loss: 0.0,
     hostile: false,
     rebind_at: None,
@@ -110,6 +113,9 @@ struct World {
     order: u64,
     /// Datagrams still to be lost in the current burst, per direction.
     bursts: [u64; 2],
+    /// See [`Scenario::bottleneck`], and until when it is busy.
+    bottleneck: Option<(Duration, u32)>,
+    busy: Timestamp,
     /// Links are FIFO unless they reorder: the latest arrival so far, per direction.
     latest: [Timestamp; 2],
 }
@@ -144,9 +150,17 @@ impl World {
             }
             return true;
         }
+        let mut waits = Duration::ZERO;
+        if let Some((each, room)) = self.bottleneck.filter(|_| direction == 0) {
+            if self.busy.saturating_since(now) > each * room {
+                return true;
+            }
+            self.busy = self.busy.max(now) + each;
+            waits = self.busy.saturating_since(now);
+        }
         let copies = if self.chance(weather.duplication) { 2 } else { 1 };
         for _ in 0..copies {
-            let mut arrival = now + weather.delay;
+            let mut arrival = now + weather.delay + waits;
             if self.chance(weather.reordering) {
                 let late = weather.lateness.as_micros() as u64;
                 arrival = arrival + Duration::from_micros(u64::from(self.random.next_u32()) % late.max(1));
@@ -201,6 +215,8 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
         pending: Default::default(),
         order: 0,
         bursts: [0; 2],
+        bottleneck: scenario.bottleneck,
+        busy: Timestamp::ZERO,
         latest: [Timestamp::ZERO; 2],
     };
     let mut out = Outbox::new();

@@ -1,0 +1,278 @@
+//! Packet numbers of datagrams that the transport has not seen yet.
+//!
+//! The number of a 1-RTT packet is hidden under a mask that follows from its own ciphertext and the header protection key (RFC 9001,
+//! section 5.4). That key never changes on a connection (section 6), and knowing it reveals nothing but numbers. What is read here is not
+//! authenticated: it decides in which order s2n-quic gets to see datagrams, and never what is acknowledged.
+
+use s2n_quic_core::crypto::{HeaderKey, HeaderProtectionMask, OneRttHeaderKey};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Set in the first byte of datagrams that do not begin with a 1-RTT packet (RFC 8999, section 5.1).
+const LONG_HEADER: u8 = 0x80;
+/// Where a long header tells the length of the destination connection identifier, which follows.
+const LENGTH_OFFSET: usize = 5;
+/// The ciphertext that the mask is made from begins where it would if the number had this length.
+const LONGEST_NUMBER: usize = 4;
+/// Connection identifiers in use at the same time that are known.
+const IDENTIFIERS: usize = 4;
+
+/// Opens the header protection of one connection.
+pub(crate) trait Opener: Send {
+    /// The mask, and how long `sample` must be.
+    fn mask(&self, sample: &[u8]) -> HeaderProtectionMask;
+    /// Bytes of ciphertext that [`Self::mask`] needs.
+    fn sample_length(&self) -> usize;
+}
+
+/// s2n-quic's own key, of which a second owner reads packet numbers.
+pub(crate) struct SharedKey<K>(Arc<Mutex<K>>);
+
+/// The second owner's.
+pub(crate) type SharedOpener = Arc<Mutex<dyn Opener>>;
+
+impl<K: HeaderKey> Opener for K {
+    fn mask(&self, sample: &[u8]) -> HeaderProtectionMask {
+        self.opening_header_protection_mask(sample)
+    }
+
+    fn sample_length(&self) -> usize {
+        self.opening_sample_len()
+    }
+}
+
+impl<K: HeaderKey + 'static> SharedKey<K> {
+    pub(crate) fn new(key: K) -> Self {
+        Self(Arc::new(Mutex::new(key)))
+    }
+
+    pub(crate) fn opener(&self) -> SharedOpener {
+        self.0.clone()
+    }
+
+    fn with<R>(&self, call: impl FnOnce(&K) -> R) -> R {
+        // A key is never changed, so that a panic elsewhere leaves it as it was.
+        call(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<K: HeaderKey + 'static> HeaderKey for SharedKey<K> {
+    fn opening_header_protection_mask(&self, sample: &[u8]) -> HeaderProtectionMask {
+        self.with(|key| key.opening_header_protection_mask(sample))
+    }
+
+    fn opening_sample_len(&self) -> usize {
+        self.with(HeaderKey::opening_sample_len)
+    }
+
+    fn sealing_header_protection_mask(&self, sample: &[u8]) -> HeaderProtectionMask {
+        self.with(|key| key.sealing_header_protection_mask(sample))
+    }
+
+    fn sealing_sample_len(&self) -> usize {
+        self.with(HeaderKey::sealing_sample_len)
+    }
+}
+
+impl<K: OneRttHeaderKey + 'static> OneRttHeaderKey for SharedKey<K> {}
+
+impl<K> fmt::Debug for SharedKey<K> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("SharedKey")
+    }
+}
+
+/// Reads the packet numbers of one connection.
+#[derive(Default)]
+pub(crate) struct PacketNumbers {
+    opener: Option<SharedOpener>,
+    /// Destination connection identifiers of datagrams that were this connection's; all are equally long.
+    identifiers: Vec<Vec<u8>>,
+    /// The number read from the datagram that is with s2n-quic now, or its connection identifier when that is not known.
+    current: Current,
+    /// A number was read that was not the right one: none is read any more.
+    wrong: bool,
+}
+
+/// What is known of the datagram that is with s2n-quic now.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+enum Current {
+    #[default]
+    Nothing,
+    Read(u64),
+    Unknown(Vec<u8>),
+}
+
+impl fmt::Debug for PacketNumbers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PacketNumbers").field("wrong", &self.wrong).finish_non_exhaustive()
+    }
+}
+
+impl PacketNumbers {
+    /// The connection's key is known.
+    pub(crate) fn set_opener(&mut self, opener: SharedOpener) {
+        self.opener = Some(opener);
+    }
+
+    /// Whether the key is known.
+    pub(crate) fn has_opener(&self) -> bool {
+        self.opener.is_some()
+    }
+
+    /// The packet number of a datagram, next to `reference`, if it begins with a 1-RTT packet of this connection.
+    pub(crate) fn read(&mut self, datagram: &[u8], reference: Option<u64>) -> Option<u64> {
+        self.current = Current::Nothing;
+        let first = *datagram.first()?;
+        if first & LONG_HEADER != 0 {
+            let length = usize::from(*datagram.get(LENGTH_OFFSET)?);
+            self.learn(datagram.get(LENGTH_OFFSET + 1..)?.get(..length)?);
+            return None;
+        }
+        let length = self.identifiers.last()?.len();
+        let identifier = datagram.get(1..)?.get(..length)?;
+        if !self.identifiers.iter().any(|known| known == identifier) {
+            // Only when s2n-quic finds that it is the connection's.
+            self.current = Current::Unknown(identifier.to_vec());
+            return None;
+        }
+        let opener = self.opener.as_ref().filter(|_| !self.wrong)?;
+        let opener = opener.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = 1 + length;
+        let sample = datagram.get(start + LONGEST_NUMBER..)?.get(..opener.sample_length())?;
+        let mask = opener.mask(sample);
+        let bytes = usize::from((first ^ mask[0]) & 3) + 1;
+        let truncated = datagram[start..start + bytes]
+            .iter()
+            .zip(&mask[1..])
+            .fold(0, |number, (byte, mask)| number << 8 | u64::from(byte ^ mask));
+        let number = expand(truncated, bytes, reference);
+        self.current = Current::Read(number);
+        Some(number)
+    }
+
+    /// A datagram goes to s2n-quic that was read before, with this result.
+    pub(crate) fn hand_over(&mut self, number: u64) {
+        self.current = Current::Read(number);
+    }
+
+    /// s2n-quic has decrypted a packet of this number in the datagram that is with it. False: another number had been read, and none is
+    /// read from now on.
+    pub(crate) fn confirm(&mut self, number: u64) -> bool {
+        match std::mem::take(&mut self.current) {
+            Current::Nothing => {}
+            Current::Read(read) => self.wrong |= read != number,
+            Current::Unknown(identifier) => self.learn(&identifier),
+        }
+        !self.wrong
+    }
+
+    fn learn(&mut self, identifier: &[u8]) {
+        if self.identifiers.last().is_some_and(|known| known.len() != identifier.len()) {
+            self.identifiers.clear();
+        }
+        if self.identifiers.iter().all(|known| known != identifier) {
+            if self.identifiers.len() == IDENTIFIERS {
+                self.identifiers.remove(0);
+            }
+            self.identifiers.push(identifier.to_vec());
+        }
+    }
+}
+
+/// The number next to `reference` + 1 whose lowest `bytes` are `truncated` (RFC 9000, appendix A.3).
+fn expand(truncated: u64, bytes: usize, reference: Option<u64>) -> u64 {
+    let expected = reference.map_or(0, |reference| reference + 1);
+    let window = 1u64 << (8 * bytes);
+    let candidate = (expected & !(window - 1)) | truncated;
+    if candidate + window / 2 <= expected {
+        candidate + window
+    } else if candidate > expected + window / 2 && candidate >= window {
+        candidate - window
+    } else {
+        candidate
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A mask that is the first bytes of the sample.
+    pub(crate) struct Plain;
+
+    impl HeaderKey for Plain {
+        fn opening_header_protection_mask(&self, sample: &[u8]) -> HeaderProtectionMask {
+            [sample[0], sample[1], sample[2], sample[3], sample[4]]
+        }
+        fn opening_sample_len(&self) -> usize {
+            16
+        }
+        fn sealing_header_protection_mask(&self, sample: &[u8]) -> HeaderProtectionMask {
+            self.opening_header_protection_mask(sample)
+        }
+        fn sealing_sample_len(&self) -> usize {
+            16
+        }
+    }
+
+    const IDENTIFIER: [u8; 8] = [9; 8];
+
+    pub(crate) fn long_header() -> Vec<u8> {
+        [&[0xc3, 0, 0, 0, 1, 8][..], &IDENTIFIER, &[0; 40]].concat()
+    }
+
+    /// A datagram with the lowest two bytes of `number`, protected by a mask of `mask` alone.
+    pub(crate) fn short_header(identifier: &[u8], number: u64, mask: u8) -> Vec<u8> {
+        let number = (number as u16).to_be_bytes().map(|byte| byte ^ mask);
+        [&[0x41 ^ (mask & 0x1f)][..], identifier, &number, &[7, 7], &[mask; 16], &[1; 30]].concat()
+    }
+
+    #[test]
+    fn numbers_are_read_once_key_and_identifier_are_known() {
+        let mut numbers = PacketNumbers::default();
+        assert_eq!(numbers.read(&short_header(&IDENTIFIER, 5, 0), None), None);
+        numbers.read(&long_header(), None);
+        assert_eq!(numbers.read(&short_header(&IDENTIFIER, 5, 0), None), None);
+        numbers.set_opener(SharedKey::new(Plain).opener());
+        assert_eq!(numbers.read(&short_header(&IDENTIFIER, 5, 0), None), Some(5));
+        assert_eq!(numbers.read(&short_header(&IDENTIFIER, 70_000, 0xa7), Some(69_000)), Some(70_000));
+        assert!(numbers.confirm(70_000));
+        assert_eq!(
+            numbers.read(&short_header(&IDENTIFIER, 70_000, 0)[..20], Some(69_000)),
+            None,
+            "too short"
+        );
+    }
+
+    #[test]
+    fn another_connection_identifier_is_believed_when_the_transport_has_decrypted_its_packet() {
+        let mut numbers = PacketNumbers::default();
+        numbers.set_opener(SharedKey::new(Plain).opener());
+        numbers.read(&long_header(), None);
+        let other = short_header(&[4; 8], 6, 0);
+        assert_eq!(numbers.read(&other, None), None);
+        assert_eq!(numbers.read(&other, None), None);
+        assert!(numbers.confirm(6));
+        assert_eq!(numbers.read(&other, None), Some(6));
+    }
+
+    #[test]
+    fn after_a_wrong_number_none_is_read() {
+        let mut numbers = PacketNumbers::default();
+        numbers.set_opener(SharedKey::new(Plain).opener());
+        numbers.read(&long_header(), None);
+        assert_eq!(numbers.read(&short_header(&IDENTIFIER, 6, 0), None), Some(6));
+        assert!(!numbers.confirm(7));
+        assert_eq!(numbers.read(&short_header(&IDENTIFIER, 8, 0), None), None);
+    }
+
+    #[test]
+    fn truncated_numbers_are_expanded_as_in_the_standard() {
+        // The example of RFC 9000, appendix A.3.
+        assert_eq!(expand(0x9b32, 2, Some(0xa82f_30ea)), 0xa82f_9b32);
+        assert_eq!(expand(3, 1, None), 3);
+        assert_eq!(expand(0xff, 1, Some(0x100)), 0xff);
+        assert_eq!(expand(0, 1, Some(0xfe)), 0x100);
+    }
+}
