@@ -145,6 +145,7 @@ impl History {
     /// Gives memory of the cache back that was not used since the last call.
     pub(crate) fn shrink(&mut self) {
         self.cache.shrink();
+        self.index.shrink();
     }
 
     /// Memory that entries, index and cache take, about.

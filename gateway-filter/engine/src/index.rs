@@ -24,6 +24,7 @@ impl IdentifierIndex {
     }
 
     /// Bytes that it has.
+    #[cfg(test)]
     pub(crate) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<u64>()
     }
