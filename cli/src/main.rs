@@ -4,6 +4,7 @@
 mod demo;
 mod get;
 mod inject;
+mod recv;
 
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
@@ -22,6 +23,8 @@ struct Command {
 enum Subcommands {
     /// Download a file over HTTP/3; a Packrat gateway on the path is found and used by itself
     Get(get::command::Options),
+    /// Receive a gateway's live stream: RTP, SRTP or anything else, repaired and in order
+    Recv(recv::Options),
     /// Show on this machine what a gateway does for a download over a lossy network
     Demo(demo::Options),
     /// Add the gateway as a sidecar to the Pods of a Kubernetes manifest that ask for it
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         .init();
     match command.subcommand {
         Subcommands::Get(options) => get::command::run(options),
+        Subcommands::Recv(options) => recv::run(&options),
         Subcommands::Demo(options) => demo::run(&options),
         Subcommands::Inject(options) => inject::run(&options),
         #[cfg(feature = "lab")]

@@ -20,4 +20,5 @@ pub(crate) use download::download;
 pub(crate) use error::GetError;
 pub(crate) use report::{Progress, Report};
 pub(crate) use request::{Request, Trust};
+pub(crate) use token_document::gateway_key;
 pub(crate) use trust::read_certificates;

@@ -134,7 +134,8 @@ impl Assist {
         let (nonce, seed) = attempt(&mut random);
         Self {
             discovery: Discovery::new(wishes, config.gateway_key, nonce, seed, now),
-            hold: Hold::new(config.maximum_hold),
+            // The server of many receivers is asked last of all.
+            hold: Hold::new(config.maximum_hold, config.live.is_some_and(|live| live.subscribe)),
             config,
             random,
             session: None,

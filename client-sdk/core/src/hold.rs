@@ -53,6 +53,8 @@ const LONGEST_SUSPENSION: Duration = Duration::from_secs(32);
 #[derive(Debug)]
 pub(crate) struct Hold {
     maximum: Duration,
+    /// Whether holes are waited for until the maximum, whatever the path is like.
+    to_the_end: bool,
     /// Numbers of packets that are here, decrypted or not: what is missing among them is a hole.
     arrived: RangeSet,
     /// Numbers of packets that the transport has decrypted: only those may be acknowledged.
@@ -119,10 +121,11 @@ pub(crate) struct Arrival {
 }
 
 impl Hold {
-    pub(crate) fn new(maximum: Duration) -> Self {
+    pub(crate) fn new(maximum: Duration, to_the_end: bool) -> Self {
         Self {
             maximum,
             arrived: RangeSet::default(),
+            to_the_end,
             received: RangeSet::default(),
             holes: Holes::default(),
             arrivals: BTreeMap::new(),
@@ -136,6 +139,11 @@ impl Hold {
             keys: KeyPhases::default(),
             steady: Steady::default(),
         }
+    }
+
+    /// How long a hole is waited for.
+    fn patience(&self, path: &PathEstimate) -> Duration {
+        if self.to_the_end { self.maximum } else { path.patience(self.maximum) }
     }
 
     pub(crate) fn received(&self) -> &RangeSet {
@@ -261,7 +269,7 @@ impl Hold {
     /// Ends holes whose time is over and forgets old ones. Something that was withheld may be revealed now when this asks for a
     /// forced ACK.
     pub(crate) fn expire(&mut self, path: &PathEstimate, now: Timestamp, stats: &mut AssistStats) {
-        let hold = path.patience(self.maximum);
+        let hold = self.patience(path);
         self.force_ack |= self.steady.pass(path.round_trip().unwrap_or_default(), now);
         let mut expired = 0u64;
         while let Some((start, hole)) = self.holes.oldest_held().filter(|(_, hole)| now >= hole.opened + hold)
@@ -316,12 +324,12 @@ impl Hold {
 
     /// Missing packet numbers that the gateway may still have in its difference: it gives up after the maximum hold.
     pub(crate) fn expected_missing(&mut self, path: &PathEstimate, now: Timestamp) -> u64 {
-        self.holes.unsettled_within(path.patience(self.maximum) + STILL_EXPECTED, now)
+        self.holes.unsettled_within(self.patience(path) + STILL_EXPECTED, now)
     }
 
     /// When the next hole expires.
     pub(crate) fn next_timeout(&self, path: &PathEstimate) -> Option<Timestamp> {
-        let hole = self.holes.oldest_held().map(|(_, hole)| hole.opened + path.patience(self.maximum));
+        let hole = self.holes.oldest_held().map(|(_, hole)| hole.opened + self.patience(path));
         [hole, self.steady.next_timeout()].into_iter().flatten().min()
     }
 
@@ -421,7 +429,7 @@ mod tests {
         fn new() -> Self {
             let path = PathEstimate::new();
             Self {
-                hold: Hold::new(MAXIMUM),
+                hold: Hold::new(MAXIMUM, false),
                 path,
                 stats: AssistStats::default(),
                 now: Timestamp::from_millis(1000),
@@ -555,7 +563,7 @@ mod tests {
     fn an_ack_that_reveals_nothing_becomes_padding() {
         let mut client = Client::new();
         // Only numbers above a hole, none below: there is nothing left to say.
-        let mut other = Hold::new(MAXIMUM);
+        let mut other = Hold::new(MAXIMUM, false);
         other.received.insert(7);
         other.holes.insert(3, Hole { end: 6, opened: client.now, state: State::Held, extended: false });
         let mut frames = Vec::new();

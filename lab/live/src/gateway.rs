@@ -9,6 +9,9 @@ use packrat_wire::is_control;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+/// How long the cache is looked at in detail.
+const SERIES_SECONDS: f64 = 10.0;
+
 /// A gateway with one flow.
 pub(crate) struct OneFlow {
     gateway: Arc<Gateway>,
@@ -18,6 +21,9 @@ pub(crate) struct OneFlow {
     pub(crate) counters: FlowCounters,
     /// Cached bytes, summed over the forwarded datagrams, and how many those were.
     pub(crate) cache: (u64, u64),
+    /// The same at each datagram of the first ten seconds.
+    pub(crate) series: Vec<(f64, u64)>,
+    first: Option<Timestamp>,
 }
 
 impl OneFlow {
@@ -25,13 +31,27 @@ impl OneFlow {
         let mut random = ChaCha8Rng::seed_from_u64(seed ^ 0x6761_7465_7761_7900);
         let gateway = Gateway::new(config, bytes(&mut random), bytes(&mut random));
         let flow = Flow::new(Arc::clone(&gateway));
-        Self { gateway, flow, random, out: Outbox::new(), counters: FlowCounters::default(), cache: (0, 0) }
+        Self {
+            gateway,
+            flow,
+            random,
+            out: Outbox::new(),
+            counters: FlowCounters::default(),
+            cache: (0, 0),
+            series: Vec::new(),
+            first: None,
+        }
     }
 
     /// A datagram passes towards the receiver.
     pub(crate) fn forward(&mut self, datagram: &[u8], now: Timestamp) {
         self.flow.forward(datagram, now);
-        self.cache.0 += self.flow.gauges().cache_bytes;
+        let cached = self.flow.gauges().cache_bytes;
+        let elapsed = now.saturating_since(*self.first.get_or_insert(now)).as_secs_f64();
+        if elapsed < SERIES_SECONDS {
+            self.series.push((elapsed, cached));
+        }
+        self.cache.0 += cached;
         self.cache.1 += 1;
     }
 

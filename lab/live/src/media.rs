@@ -151,6 +151,12 @@ pub struct MediaResult {
     pub cache_mean: f64,
     /// See `cache_mean`.
     pub cache_max: u64,
+    /// All latencies, ascending, microseconds.
+    #[serde(skip)]
+    pub latencies: Vec<u64>,
+    /// Bytes cached at each forwarded datagram of the first ten seconds: seconds, bytes.
+    #[serde(skip)]
+    pub cache_series: Vec<(f64, u64)>,
 }
 
 impl MediaResult {
@@ -342,7 +348,9 @@ impl MediaTrial {
             }
         };
         let config = self.stream.receiver();
-        let units = sent.iter().zip(available).map(|(sent, available)| Played {
+        // A receiver that comes late, or whose first packets are lost, knows nothing of those before.
+        let first = available.iter().position(Option::is_some).unwrap_or_default();
+        let units = sent.iter().zip(available).skip(first).map(|(sent, available)| Played {
             produced: sent - self.stream.production().as_micros() as u64,
             due: match self.stream {
                 // The second packet with it is sent one rhythm later.
@@ -372,6 +380,7 @@ impl MediaTrial {
             seed: self.seed,
             units: sent.len() as u64,
             latency_ms: MediaResult::QUANTILES.map(|share| quantile(&experience.latencies, share)).to_vec(),
+            cache_series: gateway.map(|gateway| gateway.series.clone()).unwrap_or_default(),
             stalls: experience.stalls,
             stalled_ms: experience.stalled.as_secs_f64() * 1e3,
             skipped: experience.skipped,
@@ -390,6 +399,7 @@ impl MediaTrial {
             resets: counters.resets_gateway + counters.resets_client,
             cache_mean: gateway.map_or(0.0, |gateway| gateway.cache.0 as f64 / gateway.cache.1.max(1) as f64),
             cache_max: gateway.map_or(0, |gateway| gateway.gauges().cache_high_water_bytes),
+            latencies: experience.latencies,
         }
     }
 }

@@ -6,6 +6,7 @@
 mod canvas;
 mod data;
 mod downloads;
+mod live;
 mod plot;
 mod scale;
 mod sharing;
@@ -86,14 +87,19 @@ pub(crate) struct Plan {
 }
 
 /// Every figure.
-pub(crate) const RECIPES: [Recipe; 8] = [
+pub(crate) const RECIPES: [Recipe; 13] = [
     Recipe { name: "fig3", columns: 2, plan: sketches::costs },
     Recipe { name: "fig4", columns: 1, plan: sketches::decode_success },
     Recipe { name: "fig5", columns: 3, plan: downloads::goodput },
+    Recipe { name: "fig6", columns: 2, plan: live::latency },
+    Recipe { name: "fig7", columns: 2, plan: live::requests },
     Recipe { name: "fig8", columns: 2, plan: downloads::spurious },
+    Recipe { name: "fig8b", columns: 2, plan: live::spurious },
     Recipe { name: "fig9", columns: 2, plan: downloads::link_overhead },
+    Recipe { name: "fig9cd", columns: 2, plan: live::link_overhead },
     Recipe { name: "fig10", columns: 2, plan: downloads::bursts },
     Recipe { name: "fig11", columns: 2, plan: downloads::cache },
+    Recipe { name: "fig11b", columns: 1, plan: live::cache },
     Recipe { name: "competing", columns: 2, plan: sharing::competing },
 ];
 
@@ -103,7 +109,7 @@ fn names() -> String {
 
 /// The recipe of a figure.
 pub(crate) fn recipe(name: &str) -> Result<&'static Recipe, FigureError> {
-    static ALL: [Recipe; 8] = RECIPES;
+    static ALL: [Recipe; 13] = RECIPES;
     ALL.iter()
         .find(|recipe| recipe.name == name)
         .ok_or_else(|| FigureError::Unknown { name: name.to_owned() })

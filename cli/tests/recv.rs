@@ -1,0 +1,72 @@
+//! `packrat recv` against a real gateway on loopback.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use packrat_dataplane::{GatewayConfig, StreamConfig, StreamOptions, StreamServer};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn local() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+fn packet(number: u16) -> Vec<u8> {
+    let mut bytes = vec![0x80, 96];
+    bytes.extend_from_slice(&number.to_be_bytes());
+    bytes.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 9]);
+    bytes.extend((0..100u16).map(|at| (at * 3 + number * 17) as u8));
+    bytes
+}
+
+#[test]
+fn a_players_port_gets_what_was_sent() {
+    let gateway = StreamServer::start(StreamOptions {
+        listen: local(),
+        upstream: local(),
+        source: None,
+        group: None,
+        static_key: None,
+        limits: GatewayConfig::default(),
+        stream: StreamConfig::default(),
+    })
+    .unwrap();
+    let player = UdpSocket::bind(local()).unwrap();
+    player.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut recv = Command::new(env!("CARGO_BIN_EXE_packrat"))
+        .args(["recv", &format!("udp://{}", gateway.listen()), "--latency", "50", "--seconds", "30", "--to"])
+        .arg(player.local_addr().unwrap().to_string())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while gateway.figures().gauges.stream_subscribers == 0 {
+        assert!(start.elapsed() < PATIENCE, "nobody subscribes");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let sender = UdpSocket::bind(local()).unwrap();
+    let mut buffer = [0; 2048];
+    for number in 0..20 {
+        sender.send_to(&packet(number), gateway.upstream()).unwrap();
+        let length = player.recv(&mut buffer).unwrap();
+        assert_eq!(buffer[..length], packet(number), "packet {number}");
+    }
+    recv.kill().unwrap();
+    recv.wait().unwrap();
+}
+
+#[test]
+fn mistakes_are_named() {
+    let said = |arguments: &[&str]| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_packrat")).arg("recv").args(arguments).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&["https://127.0.0.1:5"]).contains("udp://HOST:PORT"));
+    let nobody = UdpSocket::bind(local()).unwrap();
+    let url = format!("udp://{}", nobody.local_addr().unwrap());
+    assert!(said(&[&url, "--seconds", "1"]).contains("packrat-gateway --stream"));
+    assert!(said(&[&url, "--group", "127.0.0.1:9"]).contains("no multicast group"));
+}
