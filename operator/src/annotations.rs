@@ -262,11 +262,12 @@ impl Annotations {
             "handshakes-per-second-per-source" => number(value, 1, 10_000_000)
                 .map(|read| overrides.handshakes_per_second_per_source = Some(read)),
             "tokens" => match value {
-                "off" => Ok(overrides.tokens = Some(TokenPolicy::Off)),
-                "optional" => Ok(overrides.tokens = Some(TokenPolicy::Optional)),
-                "required" => Ok(overrides.tokens = Some(TokenPolicy::Required)),
+                "off" => Ok(TokenPolicy::Off),
+                "optional" => Ok(TokenPolicy::Optional),
+                "required" => Ok(TokenPolicy::Required),
                 _ => Err("write off, optional or required".to_owned()),
-            },
+            }
+            .map(|read| overrides.tokens = Some(read)),
             _ => {
                 let known = SETTINGS.join(", ");
                 return self.problem(

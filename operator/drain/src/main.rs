@@ -1,23 +1,16 @@
-//! Drains an Envoy with Packrat's filter before it ends: asks for it on the administration interface, which also tells the assisted
-//! clients, and returns when no session is left or the time is up. A preStop hook: Kubernetes ends the container afterwards.
+//! The preStop hook of gateways: drains Envoy and returns when no session is left or the time is up. Kubernetes ends the container
+//! afterwards.
 #![forbid(unsafe_code)]
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Parser;
-use serde_json::Value;
-
-/// Time between two looks at the number of sessions.
-const INTERVAL: Duration = Duration::from_millis(500);
-/// Longest time for one request.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Drain a gateway: return when it has no session left, or after some seconds
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(name = "packrat-drain", version, about)]
 struct Options {
     /// Envoy's administration interface
     #[arg(long, default_value = "127.0.0.1:9901")]
@@ -29,77 +22,11 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let end = Instant::now() + Duration::from_secs(options.seconds);
-    if let Err(error) = request(options.admin, "POST", "/drain_listeners?graceful&skip_exit") {
-        eprintln!("packrat-drain: {} does not drain: {error}; is Envoy running?", options.admin);
-        return ExitCode::FAILURE;
-    }
-    while Instant::now() < end {
-        match request(options.admin, "GET", "/packrat/sessions?limit=0").map(|body| sessions(&body)) {
-            Ok(Some(0)) => return ExitCode::SUCCESS,
-            // Unknown is not none.
-            Ok(_) => {}
-            // It has ended by itself.
-            Err(_) => return ExitCode::SUCCESS,
+    match packrat_drain::drain(options.admin, Duration::from_secs(options.seconds)) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("packrat-drain: {} does not drain: {error}; is Envoy running?", options.admin);
+            ExitCode::FAILURE
         }
-        std::thread::sleep(INTERVAL.min(end.saturating_duration_since(Instant::now())));
-    }
-    ExitCode::SUCCESS
-}
-
-/// Sessions of all routes, as the module's page tells them.
-fn sessions(body: &str) -> Option<u64> {
-    serde_json::from_str::<Value>(body).ok()?["total"].as_u64()
-}
-
-fn request(admin: SocketAddr, method: &str, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    // Envoy takes no HTTP/1.0.
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.split(' ').nth(1).unwrap_or_default();
-    if status != "200" {
-        return Err(std::io::Error::other(format!("{method} {path} was answered with {status}")));
-    }
-    let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    Ok(if is_chunked { without_chunks(body) } else { body.to_owned() })
-}
-
-/// A body without the lengths of its chunks (RFC 9112, section 7.1).
-fn without_chunks(mut rest: &str) -> String {
-    let mut body = String::new();
-    while let Some((length, after)) = rest.split_once("\r\n")
-        && let Ok(length) = usize::from_str_radix(length, 16)
-        && let Some(chunk) = after.get(..length)
-        && length > 0
-    {
-        body.push_str(chunk);
-        rest = after.get(length + 2..).unwrap_or_default();
-    }
-    body
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_are_put_together() {
-        assert_eq!(without_chunks("3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n"), "abc0123456789");
-        assert_eq!(without_chunks("ff\r\ntoo short"), "");
-    }
-
-    #[test]
-    fn what_is_unknown_is_not_none() {
-        assert_eq!(sessions(r#"{ "total": 5, "sessions": [] }"#), Some(5));
-        assert_eq!(sessions(r#"{ "total": 0, "sessions": [] }"#), Some(0));
-        assert_eq!(sessions("{}"), None);
-        assert_eq!(sessions("no JSON"), None);
     }
 }

@@ -42,7 +42,7 @@ fn wanted(view: &ServiceView) -> Option<Value> {
         if before.status == status && before.reason == reason && before.message == message {
             return None;
         }
-        since = (before.status == status).then(|| before.last_transition_time.0);
+        since = (before.status == status).then_some(before.last_transition_time.0);
     }
     Some(json!([{
         "type": SERVICE_CONDITION,

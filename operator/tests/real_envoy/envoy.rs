@@ -94,6 +94,7 @@ impl Envoy {
             "no libpackrat_envoy.so in {}: run `cargo build -p packrat-envoy`",
             modules.display()
         );
+        let log = fs::File::create(path.join("log")).unwrap();
         let process = Command::new(program)
             .arg("--config-path")
             .arg(path.join("envoy.json"))
@@ -104,8 +105,8 @@ impl Envoy {
             .args(["--use-dynamic-base-id", "--concurrency", "2", "--drain-time-s", "20"])
             .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", modules)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(path.join("log")).unwrap())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut envoy = Self { process, directory, admin: ([127, 0, 0, 1], 0).into() };
@@ -117,6 +118,11 @@ impl Envoy {
         });
         envoy.admin = admin.unwrap();
         envoy
+    }
+
+    /// Envoy's administration address.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
     }
 
     /// The listeners that Envoy has from the operator: name, version, configuration.

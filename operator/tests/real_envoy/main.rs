@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail anywhere")]
 
 #[path = "../../../gateway-filter/dataplane/tests/client/mod.rs"]
-#[allow(dead_code, reason = "other tests use more of it")]
 mod assisted;
 mod envoy;
 mod operator;
@@ -222,4 +221,30 @@ fn a_gateway_gets_its_own_configuration_only() {
         envoy.request("GET", "/stats?filter=cluster.packrat-operator.ssl.connection_error|cluster.packrat-operator.ssl.fail_verify").lines().any(|line| !line.ends_with(": 0"))
     });
     assert_eq!(replica.connected(), 0);
+}
+
+#[test]
+fn a_gateway_that_drains_forwards_until_its_sessions_have_ended() {
+    let Some(program) = find_envoy() else { return };
+    let cluster = Cluster::new();
+    let replica = Replica::start(&cluster);
+    let (server, port) = (socket(), free_port());
+    let server_address = server.local_addr().unwrap();
+    replica.service("web", port, &[server_address], &[("packrat.dev/config.idle-timeout-seconds", "2")]);
+    replica.complete();
+    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
+    agree(&envoy, &replica, 1);
+    let client = socket();
+    client.connect(("127.0.0.1", port)).unwrap();
+    let source = exchange(&client, &server);
+
+    let (admin, start) = (envoy.admin(), Instant::now());
+    let draining = std::thread::spawn(move || packrat_drain::drain(admin, Duration::from_secs(15)));
+    envoy.wait_until("the drain to begin", |envoy| envoy.log().contains("\"event\":\"draining\""));
+    assert_eq!(exchange(&client, &server), source, "forwarding goes on");
+    assert!(!draining.is_finished(), "there is a session");
+    // The client falls silent, and the session ends.
+    assert_eq!(draining.join().unwrap().unwrap(), packrat_drain::End::NoSessions);
+    println!("drained after {:?}", start.elapsed());
+    assert!(packrat_drain::drain(([127, 0, 0, 1], 9).into(), Duration::ZERO).is_err(), "nobody is there");
 }
