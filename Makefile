@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bench demo flood lab token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-operator demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
+.PHONY: help bench demo flood lab figures token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-operator demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -24,6 +24,9 @@ flood: demo-parts ## Downloads over a full link, alone and beside 250,000 hostil
 
 lab: ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help" lists options)
 	@cargo run --locked --quiet --release -p packrat-virtual-lab -- $(ARGS)
+
+figures: ## The pictures of docs/EVALUATION.md, measured anew in virtual time (ARGS="--seeds 10 --size 25000000")
+	@cargo run --locked --quiet --release -p packrat-virtual-lab -- figures $(ARGS)
 
 # Valgrind and root make it complete; what cannot be measured without them is skipped with a line that says so.
 bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/bench/summary.json (ARGS="--full": everything)

@@ -30,6 +30,8 @@ enum Action {
     Figure(Figures),
     /// Make all figures
     Figures(Making),
+    /// Live streams: media (one receiver), multicast (many)
+    Live(packrat_live_lab::command::Options),
 }
 
 #[derive(Debug, Args)]
@@ -49,7 +51,7 @@ struct Trace {
 
 #[derive(Debug, Args)]
 struct Figures {
-    /// fig3, fig4, fig5, fig8, fig9, fig10, fig11, competing
+    /// fig3, fig4, fig5, fig6, fig7, fig8, fig8b, fig9, fig9cd, fig10, fig11, fig11b, competing
     #[arg(required = true)]
     name: Vec<String>,
     #[command(flatten)]
@@ -138,6 +140,7 @@ pub fn run(options: &Options) -> ExitCode {
             let recipes: Result<Vec<_>, _> = name.iter().map(|name| figures::recipe(name)).collect();
             recipes.and_then(|recipes| making.make(&recipes))
         }
+        Action::Live(live) => Ok(packrat_live_lab::command::run(live)),
         Action::Figures(making) => making.make(&figures::RECIPES.iter().collect::<Vec<_>>()),
     };
     outcome.unwrap_or_else(|error| {

@@ -5,7 +5,7 @@
 //! download of 25 MB over a satellite takes a second or two of computing, and the same seed gives the same result in every process.
 //!
 //! ```text
-//!   sender (s2n-quic)          world                                     receiver (s2n-quic, packrat-s2n-quic)
+//!   sender (s2n-quic, quinn)   world                                     receiver (s2n-quic, packrat-s2n-quic)
 //!       |    far segment: Link   gateway_node: packrat_engine   last mile: Link   |
 //!       +------------------------------------+-------------------------------------+
 //! ```
