@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bench demo flood lab figures token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-operator demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
+.PHONY: help bench demo flood lab figures token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-page test-operator demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -91,6 +91,10 @@ e2e: ## Tests on a real cluster, with clients behind a lossy last mile (ARGS="--
 
 soak: ## Random faults on a real cluster for 20 minutes, then a look for leaks (ARGS="--seed 7")
 	@tools/e2e --soak 20 $(ARGS)
+
+test-page: ## The overview page in a real browser (installs Debian's chromium when it is missing and this is root)
+	@command -v chromium >/dev/null || [ "$$(id -u)" -ne 0 ] || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; }
+	cargo test --locked -p packrat-admin --test browser -- --ignored
 
 demo-parts:
 	@tools/check-toolchain cargo cc python

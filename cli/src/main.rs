@@ -4,9 +4,10 @@
 mod demo;
 mod get;
 mod inject;
+mod operate;
 mod recv;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -29,6 +30,24 @@ enum Subcommands {
     Demo(demo::Options),
     /// Add the gateway as a sidecar to the Pods of a Kubernetes manifest that ask for it
     Inject(inject::Options),
+    /// Check whether a gateway is well; the exit code is 1 when it is not
+    Check(operate::check::Options),
+    /// Show what a gateway does for its routes
+    Stat(operate::stat::Options),
+    /// Watch live sessions
+    Top(operate::top::Options),
+    /// Watch events as they happen
+    Tap(operate::tap::Options),
+    /// Say whether assistance pays on a path, by how much, and if not, why not
+    Plan(operate::plan::Options),
+    /// Collect what a report about a gateway needs, without secrets
+    Diagnose(operate::diagnose::Options),
+    /// Print completions for a shell
+    Completions(operate::completions::Options),
+    /// Print the manual page
+    Man(operate::completions::ManOptions),
+    /// Print versions
+    Version(operate::version::Options),
     /// Try senders, networks and arms in virtual time
     #[cfg(feature = "lab")]
     Lab(packrat_virtual_lab::command::Options),
@@ -47,6 +66,15 @@ fn main() -> ExitCode {
         Subcommands::Recv(options) => recv::run(&options),
         Subcommands::Demo(options) => demo::run(&options),
         Subcommands::Inject(options) => inject::run(&options),
+        Subcommands::Check(options) => operate::check::run(&options),
+        Subcommands::Stat(options) => operate::stat::run(&options),
+        Subcommands::Top(options) => operate::top::run(&options),
+        Subcommands::Tap(options) => operate::tap::run(&options),
+        Subcommands::Plan(options) => operate::plan::run(&options),
+        Subcommands::Diagnose(options) => operate::diagnose::run(&options),
+        Subcommands::Completions(options) => operate::completions::run(&options, Command::command()),
+        Subcommands::Man(options) => operate::completions::run_man(&options, Command::command()),
+        Subcommands::Version(options) => operate::version::run(&options),
         #[cfg(feature = "lab")]
         Subcommands::Lab(options) => packrat_virtual_lab::command::run(&options),
     }

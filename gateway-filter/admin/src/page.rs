@@ -53,7 +53,7 @@ pub(crate) fn page(dataplane: Option<&Dataplane>, history: &History) -> String {
         events(&mut html, dataplane);
     }
     html.push_str(
-        "</main><footer>Figures are taken over the last five minutes, curves over the last fifteen. \
+        "</main><footer>Figures are taken over the last five minutes, curves over the last fifteen at most. \
          For machines: <code>/packrat</code>, <code>/packrat/sessions</code>, <code>/packrat/events</code>, \
          <code>/metrics</code>.</footer></body></html>\n",
     );

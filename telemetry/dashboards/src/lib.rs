@@ -8,11 +8,14 @@ mod capacity;
 mod dashboard;
 mod metrics_page;
 mod operator;
+mod operator_metrics;
 mod overview;
 mod panel;
 pub mod queries;
 mod route;
 pub mod rules;
+
+pub use operator_metrics::OPERATOR_METRICS;
 
 /// Every generated file: path below the source tree, content.
 pub fn files() -> Vec<(&'static str, String)> {

@@ -6,6 +6,8 @@ use packrat_dataplane::log::Event;
 use packrat_dataplane::metrics::{Definition, definitions, process};
 use packrat_figures::FIGURES;
 
+use crate::OPERATOR_METRICS;
+
 const HEAD: &str = include_str!("metrics_head.md");
 const LOGS: &str = include_str!("metrics_logs.md");
 
@@ -29,6 +31,12 @@ pub(crate) fn page() -> String {
     table(&mut text, definitions());
     text.push_str("\n## Metrics of a gateway's process\n\nLabel: `gateway`.\n\n");
     table(&mut text, process::definitions());
+    text.push_str(
+        "\n## Metrics of the operator\n\nGauges, at `/metrics` on its health port.\n\n| metric | what |\n|---|---|\n",
+    );
+    for (name, help) in OPERATOR_METRICS {
+        let _ = writeln!(text, "| `packrat_operator_{name}` | {help} |");
+    }
     text.push('\n');
     text.push_str(LOGS);
     text.push_str("\n| event | level | when, and its keys |\n|---|---|---|\n");

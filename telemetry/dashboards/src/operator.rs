@@ -69,12 +69,55 @@ pub(crate) fn dashboard() -> Value {
             ),
             (
                 "Operator",
-                vec![logs(
-                    "Operator",
-                    "Warnings and errors of the operator.",
-                    "{app=\"packrat-operator\"} | json | level=~\"(?i)warn|error\"",
-                )
-                .wide(24)],
+                vec![
+                    stat(
+                        "Replica that writes",
+                        "Exactly one replica of the operator is elected to write.",
+                        Unit::Count,
+                        "sum(packrat_operator_elected)".to_owned(),
+                        Thresholds::Above(1.0, 1.0),
+                    )
+                    .wide(6),
+                    stat(
+                        "Gateways connected",
+                        "Gateways that any replica of the operator serves.",
+                        Unit::Count,
+                        "sum(packrat_operator_connected_gateways)".to_owned(),
+                        Thresholds::Above(1.0, 1.0),
+                    )
+                    .wide(6),
+                    stat(
+                        "Gateways that refuse",
+                        "Gateways that have refused their newest configuration (NACK).",
+                        Unit::Count,
+                        "sum(packrat_operator_refusing_gateways)".to_owned(),
+                        Thresholds::Below(1.0, 1.0),
+                    )
+                    .wide(6),
+                    stat(
+                        "Problems of Services",
+                        "What is wrong with annotated Services; their events and conditions say what.",
+                        Unit::Count,
+                        "max(packrat_operator_service_problems)".to_owned(),
+                        Thresholds::Below(1.0, 10.0),
+                    )
+                    .wide(6),
+                    curves(
+                        "What is configured",
+                        "EdgeGateways, and the routes that Services ask for.",
+                        Unit::Count,
+                        &[
+                            ("max(packrat_operator_edge_gateways)".to_owned(), "EdgeGateways"),
+                            ("max(packrat_operator_routes)".to_owned(), "routes"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    logs(
+                        "Operator",
+                        "Warnings and errors of the operator.",
+                        "{app=\"packrat-operator\"} | json | level=~\"(?i)warn|error\"",
+                    ),
+                ],
             ),
         ],
     }

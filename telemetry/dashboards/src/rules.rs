@@ -98,6 +98,14 @@ pub const ALERTS: &[Alert] = &[
         description: "When it has expired the gateway gets no configuration from the operator, or clients get no token.",
     },
     Alert {
+        name: "PackratOperatorNotElected",
+        severity: "warning",
+        expression: "sum(packrat_operator_elected) != 1",
+        patience: "5m",
+        summary: "{{ $value }} replicas of the operator believe that they are to write",
+        description: "Nobody writes status and objects, or two do. Gateways go on with what they have.",
+    },
+    Alert {
         name: "PackratSessionsNearLimit",
         severity: "warning",
         expression: "packrat:sessions_usage:ratio > 0.9",

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use packrat_dashboards::queries::{all, names};
-use packrat_dashboards::{files, rules};
+use packrat_dashboards::{OPERATOR_METRICS, files, rules};
 use packrat_dataplane::metrics::{Definition, definitions, process};
 use packrat_figures::FIGURES;
 use serde_json::Value;
@@ -28,16 +28,34 @@ fn the_committed_files_are_up_to_date() {
 
 #[test]
 fn every_query_names_only_series_that_exist() {
-    let known: BTreeSet<&str> = definitions()
+    let known: BTreeSet<String> = definitions()
         .iter()
         .chain(process::definitions())
-        .map(|definition| definition.name.as_ref())
-        .chain(FIGURES.iter().map(|figure| figure.record))
+        .map(|definition| definition.name.to_string())
+        .chain(OPERATOR_METRICS.iter().map(|(name, _)| format!("packrat_operator_{name}")))
+        .chain(FIGURES.iter().map(|figure| figure.record.to_owned()))
         .collect();
     for query in all().iter().filter(|query| !query.is_logs) {
         for name in names(&query.expression) {
             assert!(known.contains(name), "{}: {name} does not exist", query.place);
         }
+    }
+}
+
+#[test]
+fn the_operator_exports_what_is_asked_for() {
+    let Ok(source) = fs::read_to_string(root().join("operator/src/shell/health.rs")) else {
+        println!("SKIPPED: this tree has no operator");
+        return;
+    };
+    for (name, _) in OPERATOR_METRICS {
+        assert!(source.contains(&format!("\"{name}\"")), "the operator does not export packrat_operator_{name}");
+    }
+    for exported in source.split("(\n                \"").skip(1).chain(source.split("            (\"").skip(1)) {
+        let name = exported.split('"').next().unwrap();
+        let is_name = name.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_');
+        let known = OPERATOR_METRICS.iter().any(|(known, _)| *known == name);
+        assert!(!is_name || known, "packrat_operator_{name} is missing in operator_metrics.rs");
     }
 }
 

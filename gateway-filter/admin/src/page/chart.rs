@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// Seconds from the left to the right edge.
-const SPAN: f64 = 900.0;
+/// Fewest and most seconds from the left to the right edge.
+const SPAN: std::ops::RangeInclusive<f64> = 120.0..=900.0;
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 130.0;
 const LEFT: f64 = 66.0;
@@ -38,6 +38,9 @@ impl Chart {
             .filter_map(|(_, value)| *value)
             .fold(0.0f64, f64::max);
         let top = round_up(largest);
+        let oldest = self.lines.iter().flat_map(|line| &line.points).map(|(age, _)| *age).fold(0.0f64, f64::max);
+        // Whole minutes, so that the scale does not creep.
+        let span = ((oldest / 60.0).ceil() * 60.0).clamp(*SPAN.start(), *SPAN.end());
         let _ = write!(html, "<figure><figcaption>{}<span>", self.title);
         for line in &self.lines {
             let now = line.points.iter().rev().find_map(|(_, value)| *value);
@@ -61,32 +64,37 @@ impl Chart {
                 (self.format)(value)
             );
         }
-        for (minutes, anchor) in [(15.0, "start"), (10.0, "middle"), (5.0, "middle"), (0.0, "end")] {
-            let text = if minutes == 0.0 { "now".to_owned() } else { format!("−{minutes:.0} min") };
+        for (share, anchor) in [(1.0, "start"), (0.5, "middle"), (0.0, "end")] {
+            let minutes = share * span / 60.0;
+            let text = match minutes {
+                0.0 => "now".to_owned(),
+                _ if minutes.fract() == 0.0 => format!("−{minutes:.0} min"),
+                _ => format!("−{minutes:.1} min"),
+            };
             let _ = write!(
                 html,
                 "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{text}</text>",
-                x_of(minutes * 60.0),
+                x_of(share * span, span),
                 HEIGHT - 5.0
             );
         }
         for line in &self.lines {
-            draw_line(html, line, top);
+            draw_line(html, line, top, span);
         }
         html.push_str("</svg></figure>");
     }
 }
 
-fn x_of(age: f64) -> f64 {
-    LEFT + (1.0 - age / SPAN) * (WIDTH - LEFT - RIGHT)
+fn x_of(age: f64, span: f64) -> f64 {
+    LEFT + (1.0 - age / span) * (WIDTH - LEFT - RIGHT)
 }
 
-fn draw_line(html: &mut String, line: &Line, top: f64) {
+fn draw_line(html: &mut String, line: &Line, top: f64, span: f64) {
     let floor = HEIGHT - BOTTOM;
-    let place = |age: f64, value: f64| (x_of(age), floor - value / top * (floor - TOP));
+    let place = |age: f64, value: f64| (x_of(age, span), floor - value / top * (floor - TOP));
     let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut last = None;
-    for (age, value) in line.points.iter().filter(|(age, _)| *age <= SPAN) {
+    for (age, value) in line.points.iter().filter(|(age, _)| *age <= span) {
         let Some(value) = value else {
             last = None;
             continue;

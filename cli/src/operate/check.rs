@@ -1,0 +1,351 @@
+//! `packrat check`: is this gateway well? Named checks in groups; a failed one says what to do.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+use super::gateway::{Gateway, Route, Status};
+use super::output::{Format, Paint, milliseconds, painted, percent};
+use super::probe::probe;
+use super::{Target, finish};
+
+/// Where the hints lead to.
+const RUNBOOK: &str = "docs/RUNBOOK.md";
+
+/// Options of the command.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    target: Target,
+
+    /// UDP address to reach the gateway at from here, instead of the listeners that it names
+    #[arg(long, value_name = "HOST:PORT")]
+    probe: Option<String>,
+
+    /// How to print
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Passed,
+    Warning,
+    Failed,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Check {
+    group: &'static str,
+    name: String,
+    verdict: Verdict,
+    /// What was seen, when it says more than the name.
+    detail: Option<String>,
+    /// What to do.
+    hint: Option<String>,
+}
+
+impl Check {
+    fn passed(group: &'static str, name: impl Into<String>, detail: Option<String>) -> Self {
+        Self { group, name: name.into(), verdict: Verdict::Passed, detail, hint: None }
+    }
+
+    fn of(
+        group: &'static str,
+        name: impl Into<String>,
+        holds: bool,
+        otherwise: Verdict,
+        detail: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        let verdict = if holds { Verdict::Passed } else { otherwise };
+        let hint = (!holds).then(|| hint.into());
+        Self { group, name: name.into(), verdict, detail: (!holds).then(|| detail.into()), hint }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    finish("check", Ok(check(options)))
+}
+
+fn check(options: &Options) -> ExitCode {
+    let gateway = options.target.gateway();
+    let checks = all(&gateway, options.probe.as_deref());
+    let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
+    let warnings = checks.iter().filter(|check| check.verdict == Verdict::Warning).count();
+    if options.output == Format::Json {
+        println!("{:#}", json!({ "ok": failed == 0, "checks": checks }));
+    } else {
+        print!("{}", text(&checks, options.output == Format::Wide));
+        let summary = match (failed, warnings) {
+            (0, 0) => painted("Everything is well.", Paint::Good),
+            (0, _) => painted(&format!("It works; {warnings} to look at."), Paint::Warning),
+            _ => painted(&format!("{failed} failed, {warnings} to look at."), Paint::Bad),
+        };
+        println!("{summary}");
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn text(checks: &[Check], wide: bool) -> String {
+    let mut text = String::new();
+    let mut group = "";
+    for check in checks {
+        if check.group != group {
+            if !group.is_empty() {
+                text.push('\n');
+            }
+            group = check.group;
+            text.push_str(&format!("{}\n", painted(group, Paint::Strong)));
+        }
+        let mark = match check.verdict {
+            Verdict::Passed => painted("√", Paint::Good),
+            Verdict::Warning => painted("!", Paint::Warning),
+            Verdict::Failed => painted("×", Paint::Bad),
+        };
+        text.push_str(&format!("  {mark} {}", check.name));
+        if let Some(detail) = check.detail.as_ref().filter(|_| wide || check.verdict != Verdict::Passed) {
+            text.push_str(&format!(": {detail}"));
+        }
+        text.push('\n');
+        if let Some(hint) = &check.hint {
+            text.push_str(&format!("      {}\n", painted(hint, Paint::Soft)));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// Every check of one gateway.
+pub(crate) fn all(gateway: &Gateway, address: Option<&str>) -> Vec<Check> {
+    let status = match gateway.status() {
+        Ok(status) => status,
+        Err(error) => {
+            let hint = "is the process running, and is this the right port? In Envoy the bootstrap extension must be configured: README.md";
+            let check = Check::of("gateway", "can be asked", false, Verdict::Failed, error.to_string(), hint);
+            return vec![check];
+        }
+    };
+    let mut checks = vec![Check::passed("gateway", "can be asked", Some(gateway.url().to_string()))];
+    checks.extend(of_gateway(&status));
+    for route in &status.routes {
+        checks.extend(of_route(route));
+    }
+    checks.extend(of_path(gateway, &status, address));
+    checks
+}
+
+fn of_gateway(status: &Status) -> Vec<Check> {
+    let ours = env!("CARGO_PKG_VERSION");
+    let group = "gateway";
+    vec![
+        Check::of(
+            group,
+            "has the version of this command",
+            status.version == ours,
+            Verdict::Warning,
+            format!("the gateway is {}, this command {ours}", status.version),
+            "update the older of the two",
+        ),
+        Check::of(
+            group,
+            "takes new clients",
+            !status.draining,
+            Verdict::Warning,
+            "it is draining",
+            "it is going away: look at its replacement",
+        ),
+        Check::of(
+            group,
+            "has a route",
+            !status.routes.is_empty(),
+            Verdict::Failed,
+            "nothing is configured",
+            "configure a listener with Packrat's filter; if one is, look for configuration_refused in the log",
+        ),
+        Check::of(
+            group,
+            "logs everything",
+            status.process.get("packrat_log_lines_suppressed_total").is_none_or(|lines| *lines == 0.0),
+            Verdict::Warning,
+            "lines were kept back because too many came at once",
+            "the metrics count them all",
+        ),
+    ]
+}
+
+fn of_route(route: &Route) -> Vec<Check> {
+    let group = "routes";
+    let name = |what: &str| format!("{} {what}", route.route);
+    let value = |series: &str| route.metrics.get(series).copied().unwrap_or_default();
+    let configuration = &route.configuration;
+    let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+    let missing = value("packrat_datagrams_missing_total");
+    let refused = share(value("packrat_budget_refusals_total"), missing);
+    let evicted = share(value("packrat_repairs_given_up_total{reason=\"evicted\"}"), missing);
+    let late = share(value("packrat_repairs_given_up_total{reason=\"late\"}"), missing);
+    let panics = value("packrat_assistance_panics_total");
+    let dropped = value("packrat_to_client_dropped_total") + value("packrat_to_server_dropped_total");
+    let forwarded = value("packrat_to_client_datagrams_total") + value("packrat_to_server_datagrams_total");
+    let errors = value("packrat_upstream_errors_total");
+    vec![
+        Check::of(
+            group,
+            name("has a listener"),
+            !route.listeners.is_empty(),
+            Verdict::Failed,
+            "no socket is attached",
+            "in Envoy the listener was removed, or its socket was not found: look for listener_unavailable in the log",
+        ),
+        Check::of(
+            group,
+            name("has endpoints"),
+            !configuration.endpoints.is_empty(),
+            Verdict::Failed,
+            "there is nothing to forward to",
+            "name at least one endpoint",
+        ),
+        Check::of(
+            group,
+            name("assists clients"),
+            configuration.assist,
+            Verdict::Warning,
+            "assistance is switched off",
+            "set assist: true, unless it is off on purpose",
+        ),
+        Check::of(
+            group,
+            name("may have as many sessions as configured"),
+            configuration.maximum_sessions_in_force >= configuration.maximum_sessions,
+            Verdict::Warning,
+            format!(
+                "{} instead of {}, because {}",
+                configuration.maximum_sessions_in_force,
+                configuration.maximum_sessions,
+                configuration.sessions_limited_by.as_deref().unwrap_or("the process cannot hold more")
+            ),
+            format!("{RUNBOOK}#packratsessionsnearlimit"),
+        ),
+        Check::of(
+            group,
+            name("reaches its servers"),
+            errors == 0.0 || share(errors, forwarded) < 0.001,
+            Verdict::Warning,
+            format!("{errors} errors from servers"),
+            "look for upstream_error in the log: which endpoint, and why",
+        ),
+        Check::of(
+            group,
+            name("drops nothing"),
+            share(dropped, forwarded) < 0.001,
+            Verdict::Warning,
+            format!("{dropped} of {forwarded} datagrams dropped"),
+            "raise net.core.wmem_max, or look for downstream_error in the log",
+        ),
+        Check::of(
+            group,
+            name("has had no fault in assistance"),
+            panics == 0.0,
+            Verdict::Warning,
+            format!("{panics} faults; each cost a flow its assistance"),
+            format!("{RUNBOOK}#packratassistancefault"),
+        ),
+        Check::of(
+            group,
+            name("repairs in time"),
+            late < 0.1,
+            Verdict::Warning,
+            format!("{} of the losses were given up as too late", percent(late)),
+            format!("{RUNBOOK}#packrattoolate"),
+        ),
+        Check::of(
+            group,
+            name("keeps datagrams long enough"),
+            evicted < 0.05,
+            Verdict::Warning,
+            format!("{} of the losses were not in the cache any more", percent(evicted)),
+            format!("{RUNBOOK}#packratcachethrash"),
+        ),
+        Check::of(
+            group,
+            name("stays within its repair budget"),
+            refused < 0.1,
+            Verdict::Warning,
+            format!(
+                "{} of the losses had to wait; the budget is {}",
+                percent(refused),
+                percent(configuration.repair_budget)
+            ),
+            format!("{RUNBOOK}#packratbudgetexhausted"),
+        ),
+    ]
+}
+
+fn of_path(gateway: &Gateway, status: &Status, address: Option<&str>) -> Vec<Check> {
+    let group = "from here";
+    let mut targets: Vec<(String, SocketAddr)> = Vec::new();
+    if let Some(text) = address {
+        match text.to_socket_addrs().map(|mut found| found.next()) {
+            Ok(Some(found)) => targets.push((text.to_owned(), found)),
+            _ => {
+                let hint = "give host:port of the gateway's UDP listener";
+                return vec![Check::of(group, text, false, Verdict::Failed, "no such address", hint)];
+            }
+        }
+    } else {
+        for route in &status.routes {
+            for listener in &route.listeners {
+                let reachable = SocketAddr::new(seen_from_here(listener.ip(), gateway), listener.port());
+                targets.push((format!("{} at {reachable}", route.route), reachable));
+            }
+        }
+    }
+    targets.into_iter().map(|(name, target)| of_listener(group, &name, target)).collect()
+}
+
+/// A listener on all addresses is reached where the gateway was asked.
+fn seen_from_here(ip: IpAddr, gateway: &Gateway) -> IpAddr {
+    if !ip.is_unspecified() {
+        return ip;
+    }
+    let host = gateway.host().unwrap_or("127.0.0.1").trim_matches(['[', ']']);
+    let found =
+        host.parse().ok().or_else(|| (host, 0).to_socket_addrs().ok()?.next().map(|found| found.ip()));
+    found.unwrap_or(IpAddr::from([127, 0, 0, 1]))
+}
+
+fn of_listener(group: &'static str, name: &str, target: SocketAddr) -> Check {
+    let probed = match probe(target) {
+        Ok(probed) => probed,
+        Err(error) => {
+            let hint = "nobody listens there, or a firewall refuses UDP";
+            return Check::of(group, name, false, Verdict::Failed, error.to_string(), hint);
+        }
+    };
+    let answers = probed.offers + probed.refusals;
+    let way = format!(
+        "{answers} of {} Discovers answered, round trip {}",
+        probed.sent,
+        probed.round_trip.map_or_else(|| "unknown".to_owned(), |time| milliseconds(time.as_secs_f64()))
+    );
+    if answers == 0 {
+        let hint = "UDP to this port does not arrive: look at firewalls, security groups, NetworkPolicies, and the Service's protocol";
+        return Check::of(group, name, false, Verdict::Failed, "no answer to a Discover", hint);
+    }
+    if probed.offers == 0 {
+        let hint = "assistance is switched off, or the gateway is draining or full";
+        return Check::of(group, name, false, Verdict::Warning, "the gateway refuses to assist", hint);
+    }
+    if probed.loss() > 0.0 {
+        let detail = format!("{way}: {} lost, both directions together", percent(probed.loss()));
+        let hint = "that is the loss that Packrat is for; `packrat plan` says what to expect";
+        return Check::of(group, name, false, Verdict::Warning, detail, hint);
+    }
+    Check::passed(group, format!("{name} answers a Discover"), Some(way))
+}

@@ -1,0 +1,177 @@
+//! Tables, numbers, and colours on a terminal.
+
+use std::io::IsTerminal;
+
+use clap::ValueEnum;
+
+/// How an answer is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For people with a wide screen.
+    Wide,
+    /// For machines.
+    Json,
+}
+
+/// A colour with a meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Paint {
+    Good,
+    Warning,
+    Bad,
+    Soft,
+    Strong,
+}
+
+/// Whether standard output is a terminal of somebody who wants colours (<https://no-color.org>).
+pub(crate) fn colours() -> bool {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    std::io::stdout().is_terminal() && !no_color && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// `text`, coloured where colours are wanted.
+pub(crate) fn painted(text: &str, paint: Paint) -> String {
+    if !colours() {
+        return text.to_owned();
+    }
+    let code = match paint {
+        Paint::Good => "32",
+        Paint::Warning => "33",
+        Paint::Bad => "31",
+        Paint::Soft => "2",
+        Paint::Strong => "1",
+    };
+    format!("\u{1b}[{code}m{text}\u{1b}[0m")
+}
+
+/// Where a column's text begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// Rows under a head, in columns that are as wide as they have to be.
+#[derive(Debug)]
+pub(crate) struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<(String, Option<Paint>)>>,
+}
+
+impl Table {
+    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<(String, Option<Paint>)>) {
+        self.rows.push(cells);
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let width_of = |index: usize, name: &str| {
+            let cells = self.rows.iter().filter_map(|row| row.get(index));
+            cells.map(|(text, _)| text.chars().count()).max().unwrap_or(0).max(name.chars().count())
+        };
+        let widths: Vec<usize> =
+            self.columns.iter().enumerate().map(|(index, (name, _))| width_of(index, name)).collect();
+        let mut text = String::new();
+        let head: Vec<_> =
+            self.columns.iter().map(|(name, _)| ((*name).to_owned(), Some(Paint::Soft))).collect();
+        for row in std::iter::once(&head).chain(&self.rows) {
+            let mut line = String::new();
+            for (((cell, paint), width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
+                let space = " ".repeat(width.saturating_sub(cell.chars().count()));
+                let cell = paint.map_or_else(|| cell.clone(), |paint| painted(cell, paint));
+                if !line.is_empty() {
+                    line.push_str("  ");
+                }
+                match align {
+                    Align::Left => line.extend([cell, space]),
+                    Align::Right => line.extend([space, cell]),
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn scaled(value: f64, step: f64, units: &[&str]) -> String {
+    let mut value = value;
+    let mut unit = units.first().copied().unwrap_or_default();
+    for next in units.iter().skip(1) {
+        if value.abs() < step {
+            break;
+        }
+        value /= step;
+        unit = next;
+    }
+    let digits = if value == 0.0 || value.abs() >= 100.0 { 0 } else { 1 };
+    format!("{value:.digits$} {unit}").trim_end().to_owned()
+}
+
+pub(crate) fn bits(value: f64) -> String {
+    scaled(value, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s"])
+}
+
+pub(crate) fn bytes(value: f64) -> String {
+    scaled(value, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
+}
+
+pub(crate) fn count(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e6 {
+        return format!("{value:.0}");
+    }
+    scaled(value, 1000.0, &["", "k", "M", "G"])
+}
+
+pub(crate) fn percent(ratio: f64) -> String {
+    let value = ratio * 100.0;
+    if value == 0.0 || value >= 99.95 { format!("{value:.0}%") } else { format!("{value:.1}%") }
+}
+
+pub(crate) fn milliseconds(seconds: f64) -> String {
+    let value = seconds * 1e3;
+    if value >= 100.0 { format!("{value:.0} ms") } else { format!("{value:.1} ms") }
+}
+
+/// A value, or a dash.
+pub(crate) fn or_dash(value: Option<f64>, show: fn(f64) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
+}
+
+pub(crate) fn age(seconds: f64) -> String {
+    let seconds = seconds.max(0.0) as u64;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_have_no_colours_away_from_a_terminal() {
+        let mut table = Table::new(&[("ROUTE", Align::Left), ("LOSS", Align::Right)]);
+        table.row(vec![("web".to_owned(), None), ("4.1%".to_owned(), Some(Paint::Bad))]);
+        table.row(vec![("media-live".to_owned(), None), ("-".to_owned(), None)]);
+        // Tests have no terminal.
+        assert_eq!(table.text(), "ROUTE       LOSS\nweb         4.1%\nmedia-live     -\n");
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(bits(18_700_000.0), "18.7 Mbit/s");
+        assert_eq!(bytes(75_566.0), "73.8 KiB");
+        assert_eq!(percent(0.041), "4.1%");
+        assert_eq!(percent(1.0), "100%");
+        assert_eq!(age(3725.0), "1h02m");
+        assert_eq!(or_dash(None, percent), "-");
+    }
+}

@@ -1,0 +1,183 @@
+//! `packrat stat`: what a gateway does for its routes.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use packrat_figures::Figures;
+use serde_json::{Value, json};
+
+use super::error::OperateError;
+use super::gateway::RouteFigures;
+use super::output::{Align, Format, Paint, Table, bits, bytes, count, milliseconds, or_dash, percent};
+use super::{Target, finish};
+
+/// Options of the command.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    target: Target,
+
+    /// Only this route
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+
+    /// Seconds that are looked at
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
+    window: f64,
+
+    /// How to print
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("give seconds between 0.1 and 3600".to_owned()),
+    }
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    finish("stat", stat(options))
+}
+
+fn stat(options: &Options) -> Result<ExitCode, OperateError> {
+    let gateway = options.target.gateway();
+    let (status, mut routes) = gateway.figures(Duration::from_secs_f64(options.window))?;
+    if let Some(name) = &options.route {
+        routes.retain(|route| route.route.route == *name);
+        if routes.is_empty() {
+            let known: Vec<&str> = status.routes.iter().map(|route| route.route.as_str()).collect();
+            return Err(OperateError::NoRoute { name: name.clone(), known: known.join(", ") });
+        }
+    }
+    match options.output {
+        Format::Json => {
+            let all: Vec<Value> = routes.iter().map(as_json).collect();
+            println!("{:#}", json!({ "window_seconds": options.window, "routes": all }));
+        }
+        Format::Table | Format::Wide => print!("{}", table(&routes, options.output == Format::Wide)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(RouteFigures { route, figures }: &RouteFigures) -> Value {
+    let Figures {
+        sessions,
+        assisted,
+        goodput_bits,
+        loss,
+        hidden,
+        saved_retransmissions,
+        goodput_gain,
+        cache_hits,
+        too_late,
+        quality,
+        overhead,
+        resets,
+        decode_failures,
+        evictions,
+        budget_refusals,
+        cache_bytes,
+        cache_usage,
+        last_mile_round_trip,
+        far_round_trip,
+    } = figures;
+    json!({
+        "gateway": route.configuration.gateway,
+        "namespace": route.configuration.namespace,
+        "route": route.route,
+        "sessions": sessions,
+        "sessions_assisted": assisted,
+        "goodput_bits_per_second": goodput_bits,
+        "last_mile_loss_ratio": loss,
+        "loss_hidden_ratio": hidden,
+        "saved_retransmissions_per_second": saved_retransmissions,
+        "goodput_gain_times": goodput_gain,
+        "quality_points": quality,
+        "cache_hit_ratio": cache_hits,
+        "too_late_ratio": too_late,
+        "repair_overhead_ratio": overhead,
+        "resets_per_second": resets,
+        "decode_failure_ratio": decode_failures,
+        "evictions_per_second": evictions,
+        "budget_refusals_per_second": budget_refusals,
+        "cache_bytes": cache_bytes,
+        "cache_usage_ratio": cache_usage,
+        "last_mile_round_trip_seconds": last_mile_round_trip,
+        "far_round_trip_seconds": far_round_trip,
+        "totals": route.metrics,
+    })
+}
+
+fn table(routes: &[RouteFigures], wide: bool) -> String {
+    let mut columns = vec![
+        ("ROUTE", Align::Left),
+        ("SESSIONS", Align::Right),
+        ("ASSISTED", Align::Right),
+        ("GOODPUT", Align::Right),
+        ("LOSS", Align::Right),
+        ("HIDDEN", Align::Right),
+        ("GAIN", Align::Right),
+        ("QUALITY", Align::Right),
+        ("CACHE", Align::Right),
+        ("RESETS", Align::Right),
+    ];
+    if wide {
+        columns.extend([
+            ("SAVED", Align::Right),
+            ("HITS", Align::Right),
+            ("LATE", Align::Right),
+            ("OVERHEAD", Align::Right),
+            ("LAST MILE", Align::Right),
+            ("FAR", Align::Right),
+            ("REFUSED", Align::Right),
+            ("EVICTED", Align::Right),
+        ]);
+    }
+    let mut table = Table::new(&columns);
+    for RouteFigures { route, figures } in routes {
+        let above = |value: Option<f64>, amber: f64, green: f64| {
+            value.map(|value| match value {
+                _ if value >= green => Paint::Good,
+                _ if value >= amber => Paint::Warning,
+                _ => Paint::Bad,
+            })
+        };
+        let resets: f64 = route
+            .metrics
+            .iter()
+            .filter(|(name, _)| name.starts_with("packrat_resets_total"))
+            .map(|(_, n)| n)
+            .sum();
+        let times = |value: f64| if value >= 10.0 { format!("{value:.0}x") } else { format!("{value:.1}x") };
+        let per_second = |value: f64| format!("{}/s", count(value));
+        let mut cells = vec![
+            (route.route.clone(), Some(Paint::Strong)),
+            (count(figures.sessions), None),
+            (count(figures.assisted), None),
+            (bits(figures.goodput_bits), None),
+            (or_dash(figures.loss, percent), None),
+            (or_dash(figures.hidden, percent), above(figures.hidden, 0.8, 0.95)),
+            (or_dash(figures.goodput_gain, times), None),
+            (or_dash(figures.quality, |value| format!("{value:.2}")), above(figures.quality, 98.0, 99.5)),
+            (bytes(figures.cache_bytes), None),
+            (count(resets), (resets > 0.0).then_some(Paint::Warning)),
+        ];
+        if wide {
+            cells.extend([
+                (per_second(figures.saved_retransmissions), None),
+                (or_dash(figures.cache_hits, percent), above(figures.cache_hits, 0.8, 0.95)),
+                (or_dash(figures.too_late, percent), None),
+                (or_dash(figures.overhead, percent), None),
+                (or_dash(figures.last_mile_round_trip, milliseconds), None),
+                (or_dash(figures.far_round_trip, milliseconds), None),
+                (per_second(figures.budget_refusals), None),
+                (per_second(figures.evictions), None),
+            ]);
+        }
+        table.row(cells);
+    }
+    table.text()
+}

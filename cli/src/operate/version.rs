@@ -1,0 +1,44 @@
+//! `packrat version`: of this command, and of a gateway.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+use url::Url;
+
+use super::error::OperateError;
+use super::finish;
+use super::gateway::Gateway;
+use super::output::Format;
+
+/// Options of the command.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Ask this gateway for its version, too
+    #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
+    gateway: Option<Url>,
+
+    /// How to print
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    finish("version", version(options))
+}
+
+fn version(options: &Options) -> Result<ExitCode, OperateError> {
+    let ours = env!("CARGO_PKG_VERSION");
+    let protocol = format!("packrat/{}", packrat_wire::control::VERSION);
+    let gateway = options.gateway.clone().map(Gateway::new);
+    let theirs = gateway.map(|gateway| gateway.status()).transpose()?.map(|status| status.version);
+    if options.output == Format::Json {
+        println!("{:#}", json!({ "command": ours, "protocol": protocol, "gateway": theirs }));
+    } else {
+        println!("command   {ours}\nprotocol  {protocol}");
+        if let Some(theirs) = theirs {
+            println!("gateway   {theirs}");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

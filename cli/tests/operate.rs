@@ -1,0 +1,228 @@
+//! `packrat check`, `stat`, `tap`, `plan`, `diagnose` and their helpers, against a real gateway on the loopback.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use flate2::read::GzDecoder;
+use packrat_admin::Server;
+use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::socket::{bind_reuse_port, local_address};
+use packrat_dataplane::{Attachment, Dataplane, Options, RouteConfig};
+use serde_json::{Value, json};
+
+const KEY: &str = "1:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+struct Silent;
+
+impl LogSink for Silent {
+    fn write(&self, _level: Level, _fields: serde_json::Map<String, Value>) {}
+}
+
+/// A gateway with a server behind it.
+struct Gateway {
+    dataplane: Arc<Dataplane>,
+    admin: Server,
+    listen: SocketAddr,
+    server: UdpSocket,
+    _attachment: Attachment,
+}
+
+impl Gateway {
+    fn start(more: Value) -> Self {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut config = json!({
+            "route": "web", "gateway": "edge", "namespace": "shop", "endpoints": [server.local_addr().unwrap()],
+            "maximum_sessions": 100, "tokens": "optional", "token_keys": [KEY],
+        });
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let dataplane = Arc::new(Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap());
+        let route =
+            dataplane.configure(RouteConfig::from_json(config.to_string().as_bytes()).unwrap()).unwrap();
+        let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listen = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
+        let attachment = dataplane.listen(&route, listen, 0, socket).unwrap();
+        let admin = Server::start("127.0.0.1:0".parse().unwrap(), &dataplane).unwrap();
+        Self { dataplane, admin, listen, server, _attachment: attachment }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.admin.address())
+    }
+
+    /// A client asks and is answered.
+    fn ask(&self) {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(self.listen).unwrap();
+        client.send(b"a question that is longer").unwrap();
+        let mut buffer = [0; 100];
+        let (length, from) = self.server.recv_from(&mut buffer).unwrap();
+        self.server.send_to(&buffer[..length], from).unwrap();
+        assert_eq!(client.recv(&mut buffer).unwrap(), length);
+    }
+
+    fn packrat(&self, arguments: &[&str]) -> Output {
+        packrat(&[arguments, &["--gateway", &self.url()]].concat())
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.dataplane.shutdown();
+    }
+}
+
+fn packrat(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_packrat"))
+        .args(arguments)
+        .env_remove("PACKRAT_GATEWAY")
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn json_of(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+#[test]
+fn check_passes_for_a_gateway_that_is_well_and_asks_it_over_udp() {
+    let gateway = Gateway::start(json!({}));
+    gateway.ask();
+    let output = gateway.packrat(&["check"]);
+    let said = text(&output);
+    for part in ["√ can be asked", "√ web has a listener", "answers a Discover", "Everything is well."] {
+        assert!(said.contains(part), "{part}:\n{said}");
+    }
+    assert!(!said.contains('\u{1b}'), "colours away from a terminal:\n{said}");
+    let all = json_of(&gateway.packrat(&["check", "-o", "json"]));
+    assert_eq!(all["ok"], true);
+    assert!(all["checks"].as_array().unwrap().iter().all(|check| check["verdict"] == "passed"), "{all:#}");
+}
+
+#[test]
+fn check_says_what_is_wrong_and_what_to_do() {
+    let gateway = Gateway::start(json!({ "assist": false, "maximum_sessions": 100_000_000 }));
+    let said = text(&gateway.packrat(&["check"]));
+    for part in [
+        "! web assists clients",
+        "set assist: true",
+        "because",
+        "the gateway refuses to assist",
+        "to look at",
+    ] {
+        assert!(said.contains(part), "{part}:\n{said}");
+    }
+    // Nobody listens there any more.
+    let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = gateway.packrat(&["check", "--probe", &closed]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("× "), "{output:?}");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = packrat(&["check", "--gateway", &format!("http://{silent}"), "-o", "json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(json_of(&output)["ok"], false);
+}
+
+#[test]
+fn stat_shows_what_a_gateway_does() {
+    let gateway = Gateway::start(json!({}));
+    gateway.ask();
+    let said = text(&gateway.packrat(&["stat", "--window", "0.2"]));
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with("ROUTE") && lines[0].contains("HIDDEN"), "{said}");
+    let words: Vec<&str> = lines[1].split_whitespace().collect();
+    assert_eq!(words[..3], ["web", "1", "0"], "{said}");
+    let wide = text(&gateway.packrat(&["stat", "--window", "0.2", "-o", "wide"]));
+    assert!(wide.lines().next().unwrap().contains("OVERHEAD"), "{wide}");
+    let all = json_of(&gateway.packrat(&["stat", "--window", "0.2", "-o", "json"]));
+    let route = &all["routes"][0];
+    assert_eq!(
+        (&route["route"], &route["namespace"], &route["sessions"]),
+        (&json!("web"), &json!("shop"), &json!(1.0))
+    );
+    assert_eq!(route["totals"]["packrat_to_client_datagrams_total"], 1.0);
+    assert!(route["far_round_trip_seconds"].as_f64().unwrap() > 0.0, "{route:#}");
+    let output = gateway.packrat(&["stat", "--window", "0.2", "--route", "other"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no route \"other\"; it has web"), "{output:?}");
+}
+
+#[test]
+fn tap_shows_events_without_addresses() {
+    let gateway = Gateway::start(json!({}));
+    gateway.ask();
+    let said = text(&gateway.packrat(&["tap", "--past", "-n", "1", "--event", "session_opened"]));
+    assert!(said.contains("session_opened") && said.contains("route=web"), "{said}");
+    let line =
+        json_of(&gateway.packrat(&["tap", "--past", "-n", "1", "--event", "session_opened", "-o", "json"]));
+    assert_eq!((&line["gateway"], &line["namespace"]), (&json!("edge"), &json!("shop")));
+    assert_eq!(line["client"].as_str().unwrap().len(), 16, "{line}");
+}
+
+#[test]
+fn diagnose_collects_and_leaves_secrets_out() {
+    let gateway = Gateway::start(json!({}));
+    gateway.ask();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bundle.tar.gz");
+    text(&gateway.packrat(&["diagnose", "--file", file.to_str().unwrap()]));
+    let mut archive = tar::Archive::new(GzDecoder::new(fs::File::open(file).unwrap()));
+    let mut names = Vec::new();
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        names.push(entry.path().unwrap().display().to_string());
+        let mut content = String::new();
+        entry.read_to_string(&mut content).unwrap();
+        assert!(!content.is_empty());
+        assert!(!content.contains("00112233445566778899aabb"), "a key in {names:?}");
+    }
+    for name in ["status.json", "sessions.json", "events.json", "metrics.txt", "check.json", "about.json"] {
+        assert!(names.contains(&format!("packrat-diagnose/{name}")), "{names:?}");
+    }
+}
+
+#[test]
+fn plan_says_whether_it_pays() {
+    let path = ["plan", "--last-mile-ms", "4", "--last-mile-loss", "0.04", "--far-ms", "60"];
+    let said = text(&packrat(&path));
+    assert!(said.contains("It pays"), "{said}");
+    let bbr = json_of(&packrat(&[&path[..], &["--sender", "bbr", "-o", "json"]].concat()));
+    assert_eq!(bbr["pays"], false);
+    // A gateway that nobody has used yet.
+    let gateway = Gateway::start(json!({}));
+    let output = gateway.packrat(&["plan"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("has not measured"), "{output:?}");
+}
+
+#[test]
+fn version_completions_and_manual() {
+    let gateway = Gateway::start(json!({}));
+    let versions = json_of(&gateway.packrat(&["version", "-o", "json"]));
+    assert_eq!(versions["command"], versions["gateway"]);
+    assert_eq!(versions["protocol"], "packrat/1");
+    for shell in ["bash", "elvish", "fish", "zsh"] {
+        let said = text(&packrat(&["completions", shell]));
+        assert!(said.contains("diagnose") && said.contains("--gateway"), "{shell}");
+    }
+    assert!(text(&packrat(&["man"])).contains(".TH packrat 1"));
+    let folder = tempfile::tempdir().unwrap();
+    text(&packrat(&["man", "--folder", folder.path().to_str().unwrap()]));
+    assert!(fs::read_to_string(folder.path().join("packrat-check.1")).unwrap().contains("probe"));
+}
+
+#[test]
+fn top_needs_a_terminal_and_a_gateway() {
+    let gateway = Gateway::start(json!({}));
+    let output = gateway.packrat(&["top"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("packrat stat -o json"), "{output:?}");
+}

@@ -1,0 +1,77 @@
+//! A gateway on the loopback with its admin port, for tests.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use packrat_admin::Server;
+use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::socket::{bind_reuse_port, local_address};
+use packrat_dataplane::{Attachment, Dataplane, Options, RouteConfig};
+use serde_json::{Map, Value};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct Silent;
+
+impl LogSink for Silent {
+    fn write(&self, _level: Level, _fields: Map<String, Value>) {}
+}
+
+pub(crate) struct Gateway {
+    pub(crate) dataplane: Arc<Dataplane>,
+    pub(crate) admin: Server,
+    pub(crate) listen: SocketAddr,
+    server: UdpSocket,
+    _attachment: Attachment,
+}
+
+impl Gateway {
+    pub(crate) fn start(route: &str) -> Self {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let config = RouteConfig::new(route, [server.local_addr().unwrap()]).unwrap();
+        let dataplane = Arc::new(Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap());
+        let route = dataplane.configure(config).unwrap();
+        let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listen = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
+        let attachment = dataplane.listen(&route, listen, 0, socket).unwrap();
+        let admin = Server::start("127.0.0.1:0".parse().unwrap(), &dataplane).unwrap();
+        Self { dataplane, admin, listen, server, _attachment: attachment }
+    }
+
+    /// A client asks and is answered.
+    pub(crate) fn ask(&self) {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.connect(self.listen).unwrap();
+        client.send(b"a question that is longer").unwrap();
+        let mut buffer = [0; 100];
+        let (length, from) = self.server.recv_from(&mut buffer).unwrap();
+        self.server.send_to(&buffer[..length], from).unwrap();
+        assert_eq!(client.recv(&mut buffer).unwrap(), length);
+    }
+
+    /// Head and body of the answer to a request.
+    pub(crate) fn request(&self, method: &str, target: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.admin.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "{method} {target} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    pub(crate) fn json(&self, target: &str) -> Value {
+        let (head, body) = self.request("GET", target);
+        assert!(head.contains("application/json"), "{head}");
+        serde_json::from_str(&body).unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.dataplane.shutdown();
+    }
+}
