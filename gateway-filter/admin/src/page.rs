@@ -133,9 +133,9 @@ fn tiles(html: &mut String, figures: &Figures) {
         ),
         (
             "",
-            "retransmissions saved",
+            "resends saved",
             format!("{}/s", count(figures.saved_retransmissions)),
-            "that senders did not have to make",
+            "retransmissions that senders did not have to make",
         ),
         ("", "goodput", bits(figures.goodput_bits), "to all clients of the route"),
         ("", "sessions", count(figures.sessions), &format!("{} of them assisted", count(figures.assisted))),
@@ -158,11 +158,13 @@ fn charts(html: &mut String, curve: &[(f64, Figures)]) {
         Chart {
             title: "Goodput to clients",
             format: bits,
+            binary: false,
             lines: vec![line("goodput", "a fill", &|figures| Some(figures.goodput_bits))],
         },
         Chart {
             title: "Last-mile loss",
             format: percent,
+            binary: false,
             lines: vec![
                 line("on the last mile", "b fill", &|figures| figures.loss),
                 line("that senders see", "c", &visible),
@@ -171,11 +173,13 @@ fn charts(html: &mut String, curve: &[(f64, Figures)]) {
         Chart {
             title: "Repairs that arrived",
             format: |value| format!("{}/s", count(value)),
+            binary: false,
             lines: vec![line("repairs", "a fill", &|figures| Some(figures.saved_retransmissions))],
         },
         Chart {
             title: "Cache in use",
             format: bytes,
+            binary: true,
             lines: vec![line("bytes", "d fill", &|figures| Some(figures.cache_bytes))],
         },
     ] {
@@ -195,7 +199,7 @@ fn details(html: &mut String, figures: &Figures, route: &Arc<Route>) {
         ("too late", or_dash(figures.too_late.map(percent)), figures.too_late.unwrap_or(0.0) > 0.05),
         (
             "repair overhead",
-            format!("{} of {} allowed", or_dash(figures.overhead.map(percent)), percent(budget)),
+            format!("{} of {}", or_dash(figures.overhead.map(percent)), percent(budget)),
             figures.overhead.unwrap_or(0.0) > 0.9 * budget,
         ),
         ("budget refusals", format!("{}/s", count(figures.budget_refusals)), figures.budget_refusals > 1.0),

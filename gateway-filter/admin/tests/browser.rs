@@ -13,9 +13,10 @@ use gateway::Gateway;
 fn find_browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    let found = std::env::var_os("PACKRAT_CHROMIUM").map(PathBuf::from).into_iter().chain(
-        std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name))),
-    );
+    let found = std::env::var_os("PACKRAT_CHROMIUM")
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name))));
     let found = found.into_iter().find(|program| program.exists());
     if found.is_none() {
         let hint = "no chromium: set PACKRAT_CHROMIUM or install the package chromium";

@@ -49,9 +49,14 @@ fn the_operator_exports_what_is_asked_for() {
         return;
     };
     for (name, _) in OPERATOR_METRICS {
-        assert!(source.contains(&format!("\"{name}\"")), "the operator does not export packrat_operator_{name}");
+        assert!(
+            source.contains(&format!("\"{name}\"")),
+            "the operator does not export packrat_operator_{name}"
+        );
     }
-    for exported in source.split("(\n                \"").skip(1).chain(source.split("            (\"").skip(1)) {
+    for exported in
+        source.split("(\n                \"").skip(1).chain(source.split("            (\"").skip(1))
+    {
         let name = exported.split('"').next().unwrap();
         let is_name = name.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_');
         let known = OPERATOR_METRICS.iter().any(|(known, _)| *known == name);

@@ -26,6 +26,8 @@ pub(super) struct Line {
 pub(super) struct Chart {
     pub(super) title: &'static str,
     pub(super) format: fn(f64) -> String,
+    /// Whether the scale ends at a power of two.
+    pub(super) binary: bool,
     pub(super) lines: Vec<Line>,
 }
 
@@ -37,8 +39,9 @@ impl Chart {
             .flat_map(|line| &line.points)
             .filter_map(|(_, value)| *value)
             .fold(0.0f64, f64::max);
-        let top = round_up(largest);
-        let oldest = self.lines.iter().flat_map(|line| &line.points).map(|(age, _)| *age).fold(0.0f64, f64::max);
+        let top = if self.binary { largest.max(1024.0).log2().ceil().exp2() } else { round_up(largest) };
+        let oldest =
+            self.lines.iter().flat_map(|line| &line.points).map(|(age, _)| *age).fold(0.0f64, f64::max);
         // Whole minutes, so that the scale does not creep.
         let span = ((oldest / 60.0).ceil() * 60.0).clamp(*SPAN.start(), *SPAN.end());
         let _ = write!(html, "<figure><figcaption>{}<span>", self.title);
@@ -151,6 +154,7 @@ mod tests {
         let chart = Chart {
             title: "test",
             format: |value| format!("{value}"),
+            binary: false,
             lines: vec![Line { name: "one", class: "a", points }],
         };
         chart.draw(&mut html);

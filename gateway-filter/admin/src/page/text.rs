@@ -15,12 +15,10 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
         value /= step;
         unit = next;
     }
-    let digits = if value == 0.0 || value.abs() >= 100.0 {
-        0
-    } else if value.abs() >= 10.0 {
-        1
-    } else {
-        2
+    let digits = match value.abs() {
+        whole if whole.fract() == 0.0 || whole >= 100.0 => 0,
+        large if large >= 10.0 => 1,
+        _ => 2,
     };
     format!("{value:.digits$} {unit}").trim_end().to_owned()
 }
