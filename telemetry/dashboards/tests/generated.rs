@@ -44,10 +44,7 @@ fn every_query_names_only_series_that_exist() {
 
 #[test]
 fn the_operator_exports_what_is_asked_for() {
-    let Ok(source) = fs::read_to_string(root().join("operator/src/shell/health.rs")) else {
-        println!("SKIPPED: this tree has no operator");
-        return;
-    };
+    let source = fs::read_to_string(root().join("operator/src/shell/health.rs")).unwrap();
     for (name, _) in OPERATOR_METRICS {
         assert!(
             source.contains(&format!("\"{name}\"")),
