@@ -1,4 +1,5 @@
 //! A gateway on the loopback with its admin port, for tests.
+#![allow(dead_code)] // every test uses a part of it
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
