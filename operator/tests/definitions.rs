@@ -31,3 +31,20 @@ fn every_field_says_what_it_is() {
     assert!(schema["properties"].as_object().unwrap().len() >= 10);
     check("spec", schema);
 }
+
+/// The operator is tested with `rules.yaml`; the chart gives it the same rules, neither fewer nor more.
+#[test]
+fn the_charts_rules_are_those_that_the_operator_is_tested_with() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let rules = |file: &str| {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
+        let of = |kind: &str| {
+            let roles: Vec<_> = documents.iter().filter(|document| document["kind"] == kind).collect();
+            assert_eq!(roles.len(), 1, "{kind} in {file}");
+            roles[0]["rules"].clone()
+        };
+        [of("ClusterRole"), of("Role")]
+    };
+    assert_eq!(rules("../charts/renders/default.yaml"), rules("tests/rules.yaml"));
+}
