@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bench demo flood lab figures token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-page test-operator demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
+.PHONY: help bench profile demo flood lab figures token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-page test-operator demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -33,6 +33,10 @@ bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/be
 	@tools/install-bench-parts
 	@cargo build --locked --release -p packrat-bench -p packrat-envoy -p packrat-gateway
 	@cargo run --locked --quiet --release -p packrat-bench -- $(ARGS)
+
+profile: ## Flame graph of the forwarding path, target/bench/profile.svg (perf, root)
+	@cargo build --locked --release -p packrat-bench -p packrat-gateway
+	@cargo run --locked --quiet --release -p packrat-bench -- profile
 
 test: test-documentation test-dependencies test-chart test-token test-rust test-demo test-telemetry ## Everything that must pass before a change goes in
 

@@ -63,12 +63,10 @@ impl Scene {
 
     /// Sixteen datagrams and the eACK for them; how long the engine took for either.
     fn turn(&mut self) -> (Duration, Duration) {
-        let mut number = self.number;
-        for datagram in &mut self.datagrams {
+        for (number, datagram) in (self.number..).zip(&mut self.datagrams) {
             let tail = datagram.len() - 16;
             self.random.fill_bytes(&mut datagram[tail..]);
             datagram[1..9].copy_from_slice(&number.to_be_bytes());
-            number += 1;
         }
         let started = Instant::now();
         measured_forward(&mut self.flow, &self.datagrams, self.now);
@@ -109,7 +107,7 @@ pub(crate) fn assisted_flow(gateway: &Arc<Gateway>, seed: u64) -> Result<(Flow, 
     handshake(gateway, seed).map(|(flow, _, took)| (flow, took))
 }
 
-/// Discover, Offer, Init, InitAck; `seed` makes it another flow each time.
+/// The handshake up to the client's first sealed message; `seed` makes it another flow each time.
 fn handshake(gateway: &Arc<Gateway>, seed: u64) -> Result<(Flow, Assist, Duration), Box<dyn Error>> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut secret = [0; 32];
@@ -118,12 +116,17 @@ fn handshake(gateway: &Arc<Gateway>, seed: u64) -> Result<(Flow, Assist, Duratio
     let mut client = Assist::new(ClientConfig::default(), secret, BEGIN);
     let mut out = Outbox::new();
     let mut took = Duration::ZERO;
-    for _ in 0..2 {
+    for _ in 0..3 {
         while let Some(question) = client.poll_transmit(BEGIN) {
             random.fill_bytes(&mut secret);
             let started = Instant::now();
-            if let Received::Begin(begin) = gateway.receive(&question, peer(seed), BEGIN, &mut out) {
-                flow.begin(begin, secret, BEGIN, &mut out);
+            match gateway.receive(&question, peer(seed), BEGIN, &mut out) {
+                Received::Begin(begin) => {
+                    flow.begin(begin, secret, BEGIN, &mut out);
+                }
+                // The first sealed message: only now the session begins.
+                Received::ForFlow => flow.control(&question, BEGIN, &mut out),
+                Received::Done(_) => {}
             }
             took += started.elapsed();
         }

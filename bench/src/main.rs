@@ -1,6 +1,7 @@
 //! What Packrat costs, stage by stage, beside what others cost.
 //!
 //! ```text
+//! packrat-bench profile [FILE]
 //! packrat-bench [--full] [--only sketches,engine,forwarding,scale] [--json target/bench/summary.json]
 //! ```
 //!
@@ -10,10 +11,12 @@
 
 mod callgrind;
 mod engine;
+mod flame_graph;
 mod forwarding;
 mod interrupt;
 mod machine;
 mod peer;
+mod profile;
 mod scale;
 mod sketches;
 mod summary;
@@ -70,6 +73,12 @@ enum Role {
         /// Capacity, or bytes and loss, and a count.
         numbers: Vec<f64>,
     },
+    /// A flame graph of the forwarding path.
+    Profile {
+        /// The picture.
+        #[arg(default_value = "target/bench/profile.svg")]
+        file: PathBuf,
+    },
     /// The server of a measured flow.
     #[command(hide = true)]
     Server(peer::Arguments),
@@ -82,6 +91,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.role {
         Some(Role::Workload { kind, numbers }) => workload(kind, numbers),
+        Some(Role::Profile { file }) => {
+            Interrupt::listen().map_err(Into::into).and_then(|interrupt| profile::run(file, &interrupt))
+        }
         Some(Role::Server(peer)) => peer::serve(peer),
         Some(Role::Client(peer)) => peer::receive(peer),
         None => measure(&arguments),

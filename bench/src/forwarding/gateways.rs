@@ -171,6 +171,11 @@ impl Gateway {
             / 1e9
     }
 
+    /// The process; zero when there is none.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.as_ref().map_or(0, Child::id)
+    }
+
     /// Bytes of memory that the gateway has.
     pub(crate) fn memory(&self) -> f64 {
         let Some(process) = &self.process else { return 0.0 };

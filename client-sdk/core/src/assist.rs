@@ -21,9 +21,9 @@ use crate::recorder::{Recorded, Recorder};
 use crate::scheduler::Scheduler;
 use crate::stats::{AssistState, AssistStats};
 
-/// The sketches that this client keeps: every row of the table. Small differences go out as power sums, larger ones as whatever is shorter.
-const LIMITS: SketchLimits =
-    SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
+/// The sketches that this client keeps: every row of the table, all of which are power sums. Coded symbols are longer for every difference,
+/// so that keeping them would cost either end time and memory for nothing.
+const LIMITS: SketchLimits = SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, coded_symbols: 0 };
 /// Differences that the holes do not explain: datagrams that came after the gateway had given them up, or that carry no packet number.
 const UNEXPLAINED: u64 = 1;
 /// The same for a selective client, beside what is lost behind its newest datagram and which the gateway knows by its age.

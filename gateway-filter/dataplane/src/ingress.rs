@@ -92,6 +92,24 @@ impl Ingress {
         }
     }
 
+    /// Takes what a client has sent in a row.
+    pub(crate) fn receive_run(&mut self, client: SocketAddr, local: Option<IpAddr>, pieces: &[Piece<'_>]) {
+        let is_control = |piece: &Piece<'_>| piece.datagrams().any(packrat_wire::is_control);
+        if pieces.len() > 1 && !pieces.iter().any(is_control) {
+            let now = self.environment.now();
+            let used = local.filter(|_| self.needs_local_address());
+            let path = ClientPath { client: canonical(client), slot: Arc::clone(&self.slot), local: used };
+            if let Some(session) = self.route.sessions.find(&self.environment, &path, now) {
+                forward_to_server(&self.environment, &session, &mut self.sender, pieces);
+                return;
+            }
+        }
+        for piece in pieces {
+            let Piece { data, segment_size, ecn } = *piece;
+            self.receive(&ClientDatagrams { client, local, ecn, data, segment_size });
+        }
+    }
+
     fn forward(&mut self, path: &ClientPath, piece: Piece<'_>, now: Timestamp) {
         let session = match self.route.sessions.find(&self.environment, path, now) {
             Some(session) => Some(session),
@@ -107,7 +125,7 @@ impl Ingress {
             },
         };
         if let Some(session) = session {
-            forward_to_server(&self.environment, &session, &mut self.sender, piece);
+            forward_to_server(&self.environment, &session, &mut self.sender, &[piece]);
         }
     }
 
@@ -116,7 +134,7 @@ impl Ingress {
         let session = SessionTable::find_or_open(&self.environment, &self.route, path, self.worker, now)?;
         if !self.route.waiting.is_empty() {
             for parked in self.route.waiting.leave(path.client) {
-                forward_to_server(&self.environment, &session, &mut self.sender, parked.piece());
+                forward_to_server(&self.environment, &session, &mut self.sender, &[parked.piece()]);
             }
         }
         Some(session)
@@ -151,7 +169,7 @@ impl Ingress {
     fn release(&mut self, session: &Arc<Session>, parked: &[Parked]) {
         self.route.metrics().add(Metric::DatagramsClaimed, parked.len() as u64);
         for parked in parked {
-            forward_to_server(&self.environment, session, &mut self.sender, parked.piece());
+            forward_to_server(&self.environment, session, &mut self.sender, &[parked.piece()]);
         }
     }
 

@@ -90,6 +90,7 @@ mod downstream;
 mod ingress;
 pub mod log;
 pub mod metrics;
+mod pacing;
 mod poller;
 mod route;
 mod session;

@@ -14,14 +14,15 @@ pub(crate) fn forward_to_server(
     environment: &Environment,
     session: &Arc<Session>,
     sender: &mut Sender,
-    piece: Piece<'_>,
+    pieces: &[Piece<'_>],
 ) {
     let upstream = session.upstream();
     session.note_question(environment);
-    let report = if piece.ecn == Ecn::NOT_CAPABLE && piece.data.len() <= piece.segment_size {
-        send_connected(upstream.socket(), piece.data)
-    } else {
-        sender.send(upstream.socket(), &upstream.offload, &upstream.destination(), &[piece])
+    let report = match pieces {
+        [piece] if piece.ecn == Ecn::NOT_CAPABLE && piece.data.len() <= piece.segment_size => {
+            send_connected(upstream.socket(), piece.data)
+        }
+        _ => sender.send(upstream.socket(), &upstream.offload, &upstream.destination(), pieces),
     };
     let metrics = session.route.metrics();
     metrics.add(Metric::UpstreamDatagrams, report.datagrams);

@@ -16,13 +16,14 @@ use packrat_wire::message::GoodbyeReason;
 
 use crate::dataplane::Environment;
 use crate::deadlines::Deadlines;
-use crate::ingress::{ClientDatagrams, Ingress, nanoseconds_since};
+use crate::ingress::{Ingress, nanoseconds_since};
 use crate::log::Event;
 use crate::metrics::Metric;
-use crate::poller::Poller;
+use crate::pacing::Pacing;
+use crate::poller::{Poller, use_precise_timers};
 use crate::route::Route;
 use crate::session::Session;
-use crate::socket::{Piece, ReceiveBatch, Sender};
+use crate::socket::{Message, Piece, ReceiveBatch, Sender};
 use crate::table::SessionTable;
 use crate::to_server::forward_to_server;
 use crate::upstream::Upstream;
@@ -88,6 +89,7 @@ impl Mailbox {
 /// Starts the I/O thread of a worker.
 pub(crate) fn spawn(worker: usize, environment: Arc<Environment>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(format!("packrat-io-{worker}")).spawn(move || {
+        use_precise_timers();
         let mut thread = IoThread::new(worker, Arc::clone(&environment));
         let Some(mailbox) = environment.mailbox(worker) else { return };
         // A fault of one session must not end the forwarding of all the others.
@@ -121,6 +123,7 @@ struct IoThread {
     batch: ReceiveBatch,
     sender: Sender,
     outbox: Outbox,
+    pacing: Pacing,
 }
 
 impl IoThread {
@@ -137,6 +140,7 @@ impl IoThread {
             batch: ReceiveBatch::new(MESSAGES_PER_RECEIVE),
             sender: Sender::default(),
             outbox: Outbox::default(),
+            pacing: Pacing::default(),
         }
     }
 
@@ -167,6 +171,9 @@ impl IoThread {
             self.run_deadlines(mailbox);
             self.run_waiting();
             let now = self.environment.now();
+            if let Some(pause) = self.pacing.pause(now) {
+                std::thread::sleep(pause);
+            }
             let waiting = self.waiting.first_key_value().map(|((until, _), _)| *until);
             let next = self.deadlines.next().into_iter().chain(waiting).min();
             let timeout = next.map(|next| next.saturating_since(now));
@@ -228,6 +235,7 @@ impl IoThread {
         let metrics = session.route.metrics();
         let mut errors = 0;
         let mut turns = 0;
+        let mut deadline = None;
         while turns < RECEIVES_PER_TURN {
             if let Err(error) = self.batch.receive(upstream.socket()) {
                 if error.kind() == io::ErrorKind::WouldBlock {
@@ -251,6 +259,7 @@ impl IoThread {
             session.touch(now);
             session.note_answer(now);
             let mut pieces = Vec::with_capacity(MESSAGES_PER_RECEIVE);
+            self.pacing.count(self.batch.messages().len());
             for message in self.batch.messages() {
                 if message.truncated {
                     metrics.add(Metric::Truncated, 1);
@@ -266,10 +275,11 @@ impl IoThread {
             // The engine first: an eACK for these datagrams may arrive on another thread while they are being sent.
             if session.is_assisted() {
                 let begun = Instant::now();
-                session.assist(&environment, |flow| {
+                deadline = session.assist(&environment, |flow| {
                     for datagram in pieces.iter().flat_map(|piece| piece.datagrams()) {
                         flow.forward(datagram, now);
                     }
+                    flow.next_timeout()
                 });
                 metrics.add(Metric::ForwardNanoseconds, nanoseconds_since(begun));
             }
@@ -282,7 +292,7 @@ impl IoThread {
                 break;
             }
         }
-        self.plan(session, Timestamp::ZERO);
+        self.plan_for(session, deadline.flatten(), Timestamp::ZERO);
     }
 
     /// Reads what clients sent; whether the listener still exists. The listener stays in its place meanwhile, so that a panic
@@ -300,19 +310,24 @@ impl IoThread {
                 }
                 return true;
             }
-            for message in self.batch.messages() {
+            self.pacing.count(self.batch.messages().len());
+            let mut messages = self.batch.messages().peekable();
+            let mut run = Vec::with_capacity(MESSAGES_PER_RECEIVE);
+            while let Some(message) = messages.next() {
                 let Some(client) = message.source else { continue };
                 if message.truncated {
                     ingress.route().metrics().add(Metric::Truncated, 1);
                     continue;
                 }
-                ingress.receive(&ClientDatagrams {
-                    client,
-                    local: message.local,
-                    ecn: message.ecn,
-                    data: message.data,
-                    segment_size: message.segment_size,
-                });
+                run.push(Piece { data: message.data, segment_size: message.segment_size, ecn: message.ecn });
+                // What one client has sent in a row is forwarded with one call.
+                let goes_on = |next: &Message<'_>| {
+                    next.source == message.source && next.local == message.local && !next.truncated
+                };
+                if !messages.peek().is_some_and(goes_on) {
+                    ingress.receive_run(client, message.local, &run);
+                    run.clear();
+                }
             }
             if !self.batch.was_filled() {
                 break;
@@ -323,8 +338,13 @@ impl IoThread {
 
     /// Makes sure that the session is looked at when its engine or its idle timeout wants it, not before `earliest`.
     fn plan(&mut self, session: &Arc<Session>, earliest: Timestamp) {
-        let idle = session.idle_since() + session.route.settings().config.idle_timeout();
         let engine = session.assist(&self.environment, |flow| flow.next_timeout()).flatten();
+        self.plan_for(session, engine, earliest);
+    }
+
+    /// The same when it is known what the engine wants.
+    fn plan_for(&mut self, session: &Arc<Session>, engine: Option<Timestamp>, earliest: Timestamp) {
+        let idle = session.idle_since() + session.route.settings().config.idle_timeout();
         let deadline = engine.map_or(idle, |engine| engine.min(idle)).max(earliest);
         self.deadlines.plan(session.number, &session.armed, deadline);
     }
@@ -392,7 +412,7 @@ impl IoThread {
                     });
                     let Some(session) = session else { continue };
                     for parked in waited {
-                        forward_to_server(&self.environment, &session, &mut self.sender, parked.piece());
+                        forward_to_server(&self.environment, &session, &mut self.sender, &[parked.piece()]);
                     }
                 }
             }

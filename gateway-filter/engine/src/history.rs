@@ -12,14 +12,13 @@ use crate::cache::{Cache, Span};
 use crate::index::IdentifierIndex;
 
 /// Entries kept after their fate is known.
-const SETTLED_ENTRIES: usize = 2048;
+pub(crate) const SETTLED_ENTRIES: usize = 2048;
+/// The same for a flow that has fallen quiet.
+pub(crate) const QUIET_ENTRIES: usize = 16;
 /// Entries kept at all; what is older is forgotten even when the client never spoke of it.
 pub(crate) const MAXIMUM_ENTRIES: usize = 16_384;
 /// The same for a client that speaks only when something is missing: it never speaks of most of them.
 pub(crate) const SELECTIVE_ENTRIES: usize = 4096;
-
-/// Memory of one entry with its place in the index.
-const ENTRY_BYTES: usize = 56;
 
 /// What became of a datagram, as far as the gateway knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,15 +141,18 @@ impl History {
         evicted
     }
 
-    /// Gives memory of the cache back that was not used since the last call.
+    /// Gives memory back that was not used since the last call.
     pub(crate) fn shrink(&mut self) {
         self.cache.shrink();
+        if self.entries.len() < self.entries.capacity() / 4 {
+            self.entries.shrink_to(self.entries.len() * 2);
+        }
         self.index.shrink();
     }
 
-    /// Memory that entries, index and cache take, about.
+    /// Memory that entries, index and cache take.
     pub(crate) fn memory(&self) -> usize {
-        self.cache.capacity() + self.entries.len() * ENTRY_BYTES
+        self.cache.capacity() + self.entries.capacity() * size_of::<Entry>() + self.index.memory()
     }
 
     /// Frees the bytes of the oldest entry that may have some; true when its fate was open.
@@ -175,11 +177,12 @@ impl History {
         }
     }
 
-    /// Forgets the oldest entries beyond the limits. `forget` is called for each entry that is forgotten with its sequence number.
-    pub(crate) fn trim(&mut self, mut forget: impl FnMut(u64, &Entry)) {
+    /// Forgets the oldest entries beyond the limits, `settled_limit` for those whose fate is known. `forget` is called for each entry that is
+    /// forgotten with its sequence number.
+    pub(crate) fn trim(&mut self, settled_limit: usize, mut forget: impl FnMut(u64, &Entry)) {
         while let Some(entry) = self.entries.front() {
             let settled = matches!(entry.fate, Fate::Received | Fate::GivenUp);
-            let limit = if settled { SETTLED_ENTRIES } else { self.maximum };
+            let limit = if settled { settled_limit } else { self.maximum };
             if self.entries.len() <= limit {
                 break;
             }
@@ -275,7 +278,7 @@ mod tests {
                 entry.fate = Fate::Received;
             }
             history.release_settled();
-            history.trim(|_, _| {});
+            history.trim(SETTLED_ENTRIES, |_, _| {});
         }
         assert_eq!(history.next() - history.first(), MAXIMUM_ENTRIES as u64);
         assert_eq!(history.sequence_of(identifier(0)), None);

@@ -24,7 +24,6 @@ impl IdentifierIndex {
     }
 
     /// Bytes that it has.
-    #[cfg(test)]
     pub(crate) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<u64>()
     }

@@ -37,6 +37,7 @@ mod index;
 mod live;
 mod outbox;
 mod repair;
+mod scratch;
 mod session;
 mod sources;
 mod stream;

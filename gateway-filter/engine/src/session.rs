@@ -25,9 +25,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use packrat_eack::{
-    Decoder, EncodedPrefix, Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchLimits,
-};
+use packrat_eack::{EncodedPrefix, Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchLimits};
 use packrat_estimate::{PathEstimate, Queueing, Timestamp};
 use packrat_wire::handshake::{Established, Terms, Wishes};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
@@ -38,10 +36,13 @@ use crate::budget::FlowBudget;
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::event::{Event, Side};
 use crate::flow::{Elsewhere, Share};
-use crate::history::{Fate, History, MAXIMUM_ENTRIES, Pushed, SELECTIVE_ENTRIES};
+use crate::history::{
+    Fate, History, MAXIMUM_ENTRIES, Pushed, QUIET_ENTRIES, SELECTIVE_ENTRIES, SETTLED_ENTRIES,
+};
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
 use crate::repair::{Decision, Repair, copies};
+use crate::scratch::Scratch;
 
 /// The sketches that this gateway keeps at most, whatever a client asks for.
 pub(crate) const LIMITS: SketchLimits =
@@ -107,7 +108,6 @@ pub(crate) struct Session {
 
     history: History,
     sketch: Sketch,
-    decoder: Decoder,
     epoch: u16,
     /// Whether it is known where the client's set of this epoch begins.
     anchored: bool,
@@ -149,11 +149,8 @@ pub(crate) struct Session {
     shrink_at: Option<Timestamp>,
 
     totals: Totals,
-    plaintext: Vec<u8>,
-    message: Vec<u8>,
-    only_here: Vec<Identifier>,
-    only_there: Vec<Identifier>,
-    candidates: Vec<Identifier>,
+    /// Lent by the thread while it works on a control datagram.
+    scratch: Scratch,
 }
 
 impl core::fmt::Debug for Session {
@@ -178,7 +175,6 @@ impl Session {
         Self {
             history: History::new(share.gateway().config.cache_bytes_per_flow, entries),
             sketch: Sketch::new(terms.sketch_key(), terms.limits),
-            decoder: Decoder::new(),
             terms,
             proven: false,
             challenge: None,
@@ -215,11 +211,7 @@ impl Session {
             probe_at: None,
             probe_follows: false,
             totals: Totals::default(),
-            plaintext: Vec::new(),
-            message: Vec::new(),
-            only_here: Vec::new(),
-            only_there: Vec::new(),
-            candidates: Vec::new(),
+            scratch: Scratch::default(),
             share,
         }
     }
@@ -286,7 +278,7 @@ impl Session {
         if !self.live.as_ref().is_some_and(LiveStream::is_selective) {
             self.probe_follows = true;
         }
-        self.trim();
+        self.trim(SETTLED_ENTRIES);
         self.shrink_at.get_or_insert(now + SHRINK_INTERVAL);
         if self.history.memory().abs_diff(self.share.held()) > SHARE_STEP {
             self.share.hold(self.history.memory());
@@ -294,9 +286,9 @@ impl Session {
     }
 
     /// Forgets old history. What was never considered for the sketch is considered now, so that the horizon stays inside the history.
-    fn trim(&mut self) {
+    fn trim(&mut self, settled_limit: usize) {
         let Self { history, sketch, horizon, considered, missing, anchored, .. } = self;
-        history.trim(|sequence, entry| {
+        history.trim(settled_limit, |sequence, entry| {
             if entry.fate == Fate::Missing {
                 missing.remove(&sequence);
             }
@@ -318,7 +310,8 @@ impl Session {
         counters: &mut FlowCounters,
         out: &mut Outbox,
     ) -> Option<Ended> {
-        let mut plaintext = core::mem::take(&mut self.plaintext);
+        self.scratch = Scratch::borrow();
+        let mut plaintext = core::mem::take(&mut self.scratch.plaintext);
         let mut ended = None;
         if let Some(counter) = self.open(datagram, &mut plaintext, counters) {
             match Message::decode(&plaintext) {
@@ -330,7 +323,8 @@ impl Session {
                 Ok(_) | Err(_) => counters.sealed_malformed += 1,
             }
         }
-        self.plaintext = plaintext;
+        self.scratch.plaintext = plaintext;
+        core::mem::take(&mut self.scratch).give_back();
         ended
     }
 
@@ -357,7 +351,8 @@ impl Session {
         counters: &mut FlowCounters,
         out: &mut Outbox,
     ) -> Elsewhere {
-        let mut plaintext = core::mem::take(&mut self.plaintext);
+        self.scratch = Scratch::borrow();
+        let mut plaintext = core::mem::take(&mut self.scratch.plaintext);
         let opened = self.open(datagram, &mut plaintext, counters).is_some();
         let message = Message::decode(&plaintext);
         let elsewhere = match (message, self.challenge) {
@@ -395,7 +390,8 @@ impl Session {
                 Elsewhere::Refused
             }
         };
-        self.plaintext = plaintext;
+        self.scratch.plaintext = plaintext;
+        core::mem::take(&mut self.scratch).give_back();
         elsewhere
     }
 
@@ -455,7 +451,7 @@ impl Session {
             }
             None => self.on_failed_decode(counter, eack, now, counters, out),
         }
-        self.trim();
+        self.trim(SETTLED_ENTRIES);
         self.schedule_probe(now);
     }
 
@@ -571,13 +567,15 @@ impl Session {
         let prefix = EncodedPrefix::new(eack.encoding, eack.prefix).ok()?;
         let history = &self.history;
         let identifier = |sequence| history.get(sequence).map(|entry| entry.identifier);
-        self.candidates.clear();
-        self.candidates.extend(self.missing.keys().copied().filter_map(identifier));
-        let known = self.candidates.len();
+        let Scratch { candidates, only_here, only_there, decoder, .. } = &mut self.scratch;
+        let decoder = decoder.get_or_insert_default();
+        candidates.clear();
+        candidates.extend(self.missing.keys().copied().filter_map(identifier));
+        let known = candidates.len();
         let unknown =
             |sequence: &u64| history.get(*sequence).is_some_and(|entry| entry.fate == Fate::Unknown);
-        self.candidates.extend((self.considered..self.horizon).filter(unknown).filter_map(identifier));
-        let (all, end) = (&self.candidates, self.candidates.len());
+        candidates.extend((self.considered..self.horizon).filter(unknown).filter_map(identifier));
+        let (all, end) = (&*candidates, candidates.len());
         for (attempt, assumed) in [0..0, known..end, 0..known, 0..end].into_iter().enumerate() {
             // The first assumes nothing; the last only differs from the others when both of them assume something.
             let pointless = assumed.is_empty() || (attempt == 3 && (known == 0 || known == end));
@@ -596,13 +594,13 @@ impl Session {
                 });
                 &reduced
             };
-            let Ok(difference) = sketch.decode(prefix, candidates, &mut self.decoder) else { continue };
+            let Ok(difference) = sketch.decode(prefix, candidates, decoder) else { continue };
             let arrived = |identifier: &Identifier| difference.only_there.binary_search(identifier).is_ok();
-            self.only_here.clear();
-            self.only_here.extend_from_slice(difference.only_here);
-            self.only_here.extend(assumed.iter().filter(|identifier| !arrived(identifier)));
-            self.only_there.clear();
-            self.only_there
+            only_here.clear();
+            only_here.extend_from_slice(difference.only_here);
+            only_here.extend(assumed.iter().filter(|identifier| !arrived(identifier)));
+            only_there.clear();
+            only_there
                 .extend(difference.only_there.iter().filter(|identifier| !assumed.contains(identifier)));
             return Some(());
         }
@@ -611,7 +609,7 @@ impl Session {
 
     /// Takes in what a decoded eACK says.
     fn settle(&mut self, now: Timestamp, counters: &mut FlowCounters) {
-        let only_there = core::mem::take(&mut self.only_there);
+        let only_there = core::mem::take(&mut self.scratch.only_there);
         for &identifier in &only_there {
             self.sketch.insert(identifier);
             match self.history.sequence_of(identifier).and_then(|sequence| self.history.get_mut(sequence)) {
@@ -622,10 +620,12 @@ impl Session {
                 None => counters.identifiers_foreign += 1,
             }
         }
-        self.only_there = only_there;
+        self.scratch.only_there = only_there;
 
-        let only_here = core::mem::take(&mut self.only_here);
-        let (mut still_missing, mut newly_missing) = (Vec::with_capacity(only_here.len()), 0u64);
+        let only_here = core::mem::take(&mut self.scratch.only_here);
+        let mut still_missing = core::mem::take(&mut self.scratch.still_missing);
+        still_missing.clear();
+        let mut newly_missing = 0u64;
         for &identifier in &only_here {
             let Some(sequence) = self.history.sequence_of(identifier) else {
                 self.fold_out(identifier);
@@ -640,7 +640,7 @@ impl Session {
                 }
             }
         }
-        self.only_here = only_here;
+        self.scratch.only_here = only_here;
         still_missing.sort_unstable();
 
         let Self { missing, history, arrived_transmission, .. } = self;
@@ -655,6 +655,7 @@ impl Session {
             }
             keep
         });
+        self.scratch.still_missing = still_missing;
         for sequence in self.considered..self.horizon {
             if let Some(entry) = self.history.get_mut(sequence)
                 && entry.fate == Fate::Unknown
@@ -665,6 +666,7 @@ impl Session {
         counters.datagrams_missing += newly_missing;
         let covered = self.horizon - self.considered;
         self.path.on_fate(covered, newly_missing.min(covered));
+        self.budget.earn(core::mem::take(&mut self.unearned));
         self.budget.follow(self.path.loss());
         self.considered = self.horizon;
     }
@@ -692,8 +694,10 @@ impl Session {
         }
         let target = self.share.gateway().config.residual_loss_target;
         let congested = self.live.is_none() && self.queueing.standing(now) >= STANDING_QUEUE;
-        let sequences: Vec<u64> = self.missing.keys().copied().collect();
-        for sequence in sequences {
+        let mut sequences = core::mem::take(&mut self.scratch.sequences);
+        sequences.clear();
+        sequences.extend(self.missing.keys());
+        for &sequence in &sequences {
             let Some(repair) = self.missing.get(&sequence) else { continue };
             // Lost in a queue that stands, most likely: its sender must know, or it takes what belongs to others.
             if congested && repair.is_new(now) {
@@ -730,6 +734,7 @@ impl Session {
                 }
             }
         }
+        self.scratch.sequences = sequences;
         self.copies.make_contiguous().sort_unstable();
     }
 
@@ -854,10 +859,11 @@ impl Session {
     }
 
     fn send(&mut self, message: &Message<'_>, out: &mut Outbox) {
-        self.message.clear();
-        message.encode(&mut self.message);
+        let buffer = &mut self.scratch.message;
+        buffer.clear();
+        message.encode(buffer);
         // A used-up counter or an oversized message (neither can happen in practice) costs the message, nothing else.
-        let _ = out.send(|bytes| self.sealer.seal(&self.message, bytes));
+        let _ = out.send(|bytes| self.sealer.seal(buffer, bytes));
     }
 
     pub(crate) fn say_goodbye(&mut self, reason: GoodbyeReason, out: &mut Outbox) {
@@ -906,6 +912,7 @@ impl Session {
         if self.shrink_at.is_some_and(|at| at <= now) {
             if now.saturating_since(self.last_forward) >= QUIET {
                 self.forget_bytes();
+                self.trim(QUIET_ENTRIES);
             }
             self.history.shrink();
             self.share.hold(self.history.memory());

@@ -31,7 +31,8 @@ pub(crate) const SYMBOL_BYTES: usize = 6;
 pub struct CodedSymbols {
     key: SketchKey,
     /// In the upper 48 bits, so that the arithmetic wraps by itself. Always 256, so that a byte is a valid index.
-    symbols: Box<[u64; 256]>,
+    /// Nothing for a capacity of zero: a session that does without costs no memory.
+    symbols: Option<Box<[u64; 256]>>,
     capacity: u8,
     /// Ranges of the mapping to fill. The last may reach beyond the capacity; those symbols are never read.
     ranges: u8,
@@ -45,7 +46,7 @@ impl CodedSymbols {
     pub fn new(key: SketchKey, capacity: u8) -> Self {
         let capacity = capacity.min(Self::MAX_CAPACITY);
         let ranges = ranges_for(usize::from(capacity)) as u8;
-        Self { key, symbols: Box::new([0; 256]), capacity, ranges }
+        Self { key, symbols: (capacity > 0).then(|| Box::new([0; 256])), capacity, ranges }
     }
 
     /// Number of symbols that can be read.
@@ -56,29 +57,32 @@ impl CodedSymbols {
     /// Adds an identifier.
     #[inline]
     pub fn insert(&mut self, identifier: Identifier) {
-        if self.capacity > 0 {
+        if let Some(symbols) = &mut self.symbols {
             let mapping = self.key.map(identifier.get());
-            mapping.add_to(&mut self.symbols, usize::from(self.ranges), mapping.value);
+            mapping.add_to(symbols, usize::from(self.ranges), mapping.value);
         }
     }
 
     /// Takes an identifier out, whether or not it was added before.
     #[inline]
     pub fn remove(&mut self, identifier: Identifier) {
-        if self.capacity > 0 {
+        if let Some(symbols) = &mut self.symbols {
             let mapping = self.key.map(identifier.get());
-            mapping.add_to(&mut self.symbols, usize::from(self.ranges), mapping.value.wrapping_neg());
+            mapping.add_to(symbols, usize::from(self.ranges), mapping.value.wrapping_neg());
         }
     }
 
     /// Back to the empty set.
     pub fn clear(&mut self) {
-        self.symbols.fill(0);
+        if let Some(symbols) = &mut self.symbols {
+            symbols.fill(0);
+        }
     }
 
     /// The first `count` symbols, at most the capacity, each in the lower 48 bits.
     pub fn prefix(&self, count: u8) -> impl Iterator<Item = u64> {
-        self.symbols[..usize::from(count.min(self.capacity))].iter().map(|symbol| symbol >> 16)
+        let count = usize::from(count.min(self.capacity));
+        self.symbols.iter().flat_map(move |symbols| &symbols[..count]).map(|symbol| symbol >> 16)
     }
 
     /// Appends the first `count` symbols to `out`.
@@ -90,6 +94,7 @@ impl CodedSymbols {
 
     /// What is only here and only in the serialised prefix `theirs`, of as many symbols as its length says.
     pub(crate) fn decode(&self, theirs: &[u8], peeler: &mut Peeler) -> Result<(), DecodeError> {
+        let Some(symbols) = &self.symbols else { return Err(DecodeError::DifferenceTooLarge) };
         let (theirs, _) = theirs.as_chunks::<SYMBOL_BYTES>();
         let count = theirs.len().min(SYMBOLS);
         // A mixture of identifiers passes for pure once in some thousands of decodes: then again, with a closer look.
@@ -99,7 +104,7 @@ impl CodedSymbols {
                 for (index, bytes) in theirs[..count].iter().enumerate() {
                     let [a, b, c, d, e, f] = *bytes;
                     let symbol = u64::from_be_bytes([a, b, c, d, e, f, 0, 0]);
-                    peeler.symbols[index] = self.symbols[index].wrapping_sub(symbol);
+                    peeler.symbols[index] = symbols[index].wrapping_sub(symbol);
                 }
                 peeler.peel(&self.key, count, look)
             })

@@ -11,16 +11,41 @@ use super::control_message::{self, ControlBuffer};
 
 /// Bytes for one message: the largest UDP payload, and what GRO may put together.
 const MESSAGE_BYTES: usize = 65_536;
+/// From the buffer of one message to that of the next: an odd number of cache lines more, so that the beginnings of many small
+/// messages do not compete for the same lines of the cache.
+const STRIDE: usize = MESSAGE_BYTES + 21 * 64;
 /// Most messages of one call.
 const LIMIT: usize = 32;
+/// Fewest messages that are asked for.
+const FEWEST: usize = 4;
 
 /// Buffers for one `recvmmsg` call; reused.
-#[derive(Debug)]
 pub struct ReceiveBatch {
     data: Vec<u8>,
     messages: Vec<MessageInfo>,
     capacity: usize,
+    /// Messages that the last call asked for, and got.
+    asked: usize,
     received: usize,
+    call: Call,
+}
+
+/// What the system call is given. It is written for as many messages as are asked for, not cleared as a whole each time.
+struct Call {
+    names: Vec<SockAddrStorage>,
+    controls: Vec<ControlBuffer>,
+    vectors: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+}
+
+// SAFETY: the pointers in `vectors` and `headers` are written anew before each system call, and read by no one afterwards; they
+// point at memory that the batch owns.
+unsafe impl Send for Call {}
+
+impl std::fmt::Debug for ReceiveBatch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ReceiveBatch").field("messages", &self.messages).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,55 +85,69 @@ impl<'a> Message<'a> {
 impl ReceiveBatch {
     /// Buffers for up to `capacity` messages of 64 KiB; one call takes at most 32.
     pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.min(LIMIT);
+        // SAFETY: iovec and mmsghdr are plain data for which all-zero bytes are valid (null pointers, lengths of zero).
+        let (vector, header) =
+            unsafe { (std::mem::zeroed::<libc::iovec>(), std::mem::zeroed::<libc::mmsghdr>()) };
         Self {
-            data: vec![0; capacity.min(LIMIT) * MESSAGE_BYTES],
+            data: vec![0; capacity * STRIDE],
             messages: Vec::with_capacity(capacity),
-            capacity: capacity.min(LIMIT),
+            capacity,
+            asked: FEWEST.min(capacity),
             received: 0,
+            call: Call {
+                names: std::iter::repeat_with(SockAddrStorage::zeroed).take(capacity).collect(),
+                controls: vec![ControlBuffer::new(); capacity],
+                vectors: vec![vector; capacity],
+                headers: vec![header; capacity],
+            },
         }
     }
 
-    /// Receives what is there, without waiting. Returns the number of messages; when it equals the capacity there may be more.
+    /// Receives what is there, without waiting. Returns the number of messages; [`Self::was_filled`] says whether there may be more.
     ///
     /// # Errors
     /// `WouldBlock` when there is nothing, else what the socket reports: a connected socket reports ICMP errors this way.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.messages.clear();
+        // Where many were, many are expected again.
+        let count = if self.was_filled() { self.capacity } else { (self.received * 2).max(FEWEST) };
+        self.asked = count.min(self.capacity);
         self.received = 0;
-        let count = self.capacity;
-        let mut names: [SockAddrStorage; LIMIT] = std::array::from_fn(|_| SockAddrStorage::zeroed());
-        let mut controls = [const { ControlBuffer::new() }; LIMIT];
-        // SAFETY: iovec and mmsghdr are plain data for which all-zero bytes are valid (null pointers, lengths of zero).
-        let (mut vectors, mut headers) = unsafe {
-            (std::mem::zeroed::<[libc::iovec; LIMIT]>(), std::mem::zeroed::<[libc::mmsghdr; LIMIT]>())
-        };
-        for (index, buffer) in self.data.chunks_exact_mut(MESSAGE_BYTES).take(count).enumerate() {
-            vectors[index] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: MESSAGE_BYTES };
-            let header = &mut headers[index].msg_hdr;
-            header.msg_name = (&raw mut names[index]).cast();
-            header.msg_namelen = names[index].size_of();
-            header.msg_iov = &raw mut vectors[index];
+        let Call { names, controls, vectors, headers } = &mut self.call;
+        let places = names.iter_mut().zip(controls).zip(vectors).zip(headers.iter_mut());
+        for (buffer, (((name, control), vector), header)) in
+            self.data.chunks_exact_mut(STRIDE).zip(places).take(self.asked)
+        {
+            *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: MESSAGE_BYTES };
+            let header = &mut header.msg_hdr;
+            header.msg_namelen = name.size_of();
+            header.msg_name = std::ptr::from_mut(name).cast();
+            header.msg_iov = vector;
             header.msg_iovlen = 1;
-            header.msg_control = controls[index].as_mut_ptr();
+            header.msg_control = control.as_mut_ptr();
             header.msg_controllen = ControlBuffer::CAPACITY as _;
+            header.msg_flags = 0;
         }
-        // SAFETY: the first `count` headers point at buffers of the given sizes, which outlive the call.
+        // SAFETY: the first `asked` headers, of at most `capacity`, point at buffers of the given sizes, which outlive the call.
         let result = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
                 headers.as_mut_ptr(),
-                count as libc::c_uint,
+                self.asked as libc::c_uint,
                 libc::MSG_DONTWAIT as _,
                 std::ptr::null_mut(),
             )
         };
         let Ok(received) = usize::try_from(result) else { return Err(io::Error::last_os_error()) };
         for (header, name) in headers.iter().zip(names).take(received) {
-            // SAFETY: recvmmsg has filled this header; its control buffer is `controls`, still valid.
+            // SAFETY: recvmmsg has filled this header; its control buffer is one of `controls`, still valid.
             let control = unsafe { control_message::parse(&header.msg_hdr) };
             let length = (header.msg_len as usize).min(MESSAGE_BYTES);
             // SAFETY: the kernel has written an address of `msg_namelen` bytes (0 for none) into this storage.
-            let source = unsafe { SockAddr::new(name, header.msg_hdr.msg_namelen) };
+            let source = unsafe {
+                SockAddr::new(std::mem::replace(name, SockAddrStorage::zeroed()), header.msg_hdr.msg_namelen)
+            };
             self.messages.push(MessageInfo {
                 length,
                 segment_size: control.segment_size.map_or(length, |size| size.min(length)),
@@ -122,14 +161,14 @@ impl ReceiveBatch {
         Ok(received)
     }
 
-    /// Whether the last call filled every buffer.
+    /// Whether the last call got as many messages as it asked for: there may be more.
     pub fn was_filled(&self) -> bool {
-        self.received == self.capacity
+        self.received == self.asked
     }
 
     /// What the last call received, in order.
-    pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
-        self.messages.iter().zip(self.data.chunks_exact(MESSAGE_BYTES)).map(|(info, buffer)| Message {
+    pub fn messages(&self) -> impl ExactSizeIterator<Item = Message<'_>> {
+        self.messages.iter().zip(self.data.chunks_exact(STRIDE)).map(|(info, buffer)| Message {
             data: buffer.get(..info.length).unwrap_or_default(),
             segment_size: info.segment_size,
             ecn: info.ecn,

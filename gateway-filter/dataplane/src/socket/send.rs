@@ -129,6 +129,24 @@ impl SendReport {
 pub struct Sender {
     /// For every message of the call: the pieces in it.
     groups: Vec<Range<usize>>,
+    call: Call,
+}
+
+/// What the system call is given, for as many messages as there are.
+#[derive(Default)]
+struct Call {
+    vectors: Vec<libc::iovec>,
+    controls: Vec<ControlBuffer>,
+    headers: Vec<libc::mmsghdr>,
+}
+
+// SAFETY: the pointers in `vectors` and `headers` are written anew before each system call, and read by no one afterwards.
+unsafe impl Send for Call {}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Call(..)")
+    }
 }
 
 impl Sender {
@@ -142,14 +160,14 @@ impl Sender {
     ) -> SendReport {
         let mut report = SendReport::default();
         if !offload.is_enabled() {
-            send_one_by_one(socket, destination, pieces, &mut report);
+            send_one_by_one(socket, destination, pieces, &mut self.call, &mut report);
             return report;
         }
         self.groups.clear();
         group(pieces, &mut self.groups);
         let groups = std::mem::take(&mut self.groups);
         for groups in groups.chunks(MAXIMUM_MESSAGES) {
-            send_groups(socket, offload, destination, pieces, groups, &mut report);
+            send_groups(socket, offload, destination, pieces, groups, &mut self.call, &mut report);
         }
         self.groups = groups;
         report
@@ -187,49 +205,51 @@ fn send_groups(
     destination: &Destination,
     pieces: &[Piece<'_>],
     groups: &[Range<usize>],
+    call: &mut Call,
     report: &mut SendReport,
 ) {
     let address = destination.address.map(|address| SockAddr::from(destination.family.address(address)));
     let first = groups.first().map_or(0, |group| group.start);
     let last = groups.last().map_or(0, |group| group.end);
-    let vectors: Vec<libc::iovec> = pieces
-        .get(first..last)
-        .unwrap_or_default()
-        .iter()
-        .map(|piece| libc::iovec {
-            iov_base: piece.data.as_ptr().cast_mut().cast(),
-            iov_len: piece.data.len(),
-        })
-        .collect();
-    let mut controls = [const { ControlBuffer::new() }; MAXIMUM_MESSAGES];
-    // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
-    let mut headers = unsafe { std::mem::zeroed::<[libc::mmsghdr; MAXIMUM_MESSAGES]>() };
-    for ((range, header), control) in groups.iter().zip(&mut headers).zip(&mut controls) {
-        let Some(members) = pieces.get(range.clone()) else { continue };
-        let Some(lead) = members.first() else { continue };
-        let several = members.len() > 1 || lead.segments() > 1;
-        let used = control_message::write(
-            control,
-            &Outgoing {
-                segment_size: if several { u16::try_from(lead.segment_size).ok() } else { None },
-                ecn: lead.ecn,
-                source: destination.source,
-                leaves_as_v4: destination.leaves_as_v4,
-                v6_socket: destination.family == Family::V6,
-            },
-        );
-        let header = &mut header.msg_hdr;
-        if let Some(address) = &address {
-            header.msg_name = address.as_ptr().cast_mut().cast();
-            header.msg_namelen = address.len();
+    let Call { vectors, controls, headers } = call;
+    vectors.clear();
+    vectors.extend(pieces.get(first..last).unwrap_or_default().iter().map(|piece| libc::iovec {
+        iov_base: piece.data.as_ptr().cast_mut().cast(),
+        iov_len: piece.data.len(),
+    }));
+    controls.resize(controls.len().max(groups.len()), ControlBuffer::new());
+    headers.clear();
+    for (range, control) in groups.iter().zip(controls) {
+        // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
+        let mut message = unsafe { std::mem::zeroed::<libc::mmsghdr>() };
+        if let Some(members) = pieces.get(range.clone())
+            && let Some(lead) = members.first()
+        {
+            let several = members.len() > 1 || lead.segments() > 1;
+            let used = control_message::write(
+                control,
+                &Outgoing {
+                    segment_size: if several { u16::try_from(lead.segment_size).ok() } else { None },
+                    ecn: lead.ecn,
+                    source: destination.source,
+                    leaves_as_v4: destination.leaves_as_v4,
+                    v6_socket: destination.family == Family::V6,
+                },
+            );
+            let header = &mut message.msg_hdr;
+            if let Some(address) = &address {
+                header.msg_name = address.as_ptr().cast_mut().cast();
+                header.msg_namelen = address.len();
+            }
+            // SAFETY: `range` lies between `first` and `last`, so the offset stays inside `vectors`.
+            header.msg_iov = unsafe { vectors.as_ptr().add(range.start - first) }.cast_mut();
+            header.msg_iovlen = members.len() as _;
+            if used > 0 {
+                header.msg_control = control.as_mut_ptr();
+                header.msg_controllen = used as _;
+            }
         }
-        // SAFETY: `range` lies between `first` and `last`, so the offset stays inside `vectors`.
-        header.msg_iov = unsafe { vectors.as_ptr().add(range.start - first) }.cast_mut();
-        header.msg_iovlen = members.len() as _;
-        if used > 0 {
-            header.msg_control = control.as_mut_ptr();
-            header.msg_controllen = used as _;
-        }
+        headers.push(message);
     }
 
     let mut done = 0;
@@ -282,7 +302,7 @@ fn send_groups(
                     offload.disable();
                     report.offload_refused = true;
                 }
-                send_one_by_one(socket, destination, members, report);
+                send_one_by_one(socket, destination, members, &mut Call::default(), report);
             }
             _ => report.failed(datagrams, error),
         }
@@ -296,6 +316,7 @@ fn send_one_by_one(
     socket: BorrowedFd<'_>,
     destination: &Destination,
     pieces: &[Piece<'_>],
+    call: &mut Call,
     report: &mut SendReport,
 ) {
     // An offload that is "on" for groups of one datagram never asks for segmentation.
@@ -306,7 +327,7 @@ fn send_one_by_one(
         .collect();
     let groups: Vec<Range<usize>> = (0..singles.len()).map(|index| index..index + 1).collect();
     for groups in groups.chunks(MAXIMUM_MESSAGES) {
-        send_groups(socket, &never_segments, destination, &singles, groups, report);
+        send_groups(socket, &never_segments, destination, &singles, groups, call, report);
     }
 }
 

@@ -36,7 +36,7 @@ use packrat_wire::seal::session_of;
 use crate::counters::{StreamCounters, StreamGauges};
 use crate::flow::Share;
 use crate::gateway::{Begin, Gateway, HandshakeOutcome, Received, refuse};
-use crate::history::{History, Pushed, SELECTIVE_ENTRIES};
+use crate::history::{History, Pushed, SELECTIVE_ENTRIES, SETTLED_ENTRIES};
 pub use outbox::{StreamOutbox, Target};
 use subscriber::{Channel, FAILED_EACK_COST, MAXIMUM_OUTSTANDING, Outstanding, Step, Subscriber};
 use sums::{SUMS, Sums};
@@ -173,7 +173,7 @@ impl Stream {
                 self.gateway.budget.earn(datagram.len() as u64 * copies, self.gateway.config.repair_budget);
             }
         }
-        self.history.trim(|_, _| {});
+        self.history.trim(SETTLED_ENTRIES, |_, _| {});
         while self.checkpoints.get(1).is_some_and(|(at, _)| *at <= self.history.first()) {
             self.checkpoints.pop_front();
         }

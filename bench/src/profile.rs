@@ -1,0 +1,75 @@
+//! Where the forwarding path spends its time: perf's samples of a gateway at work, as a flame graph.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::flame_graph::Frame;
+use crate::forwarding::gateways::{Gateway, Kind, Programs};
+use crate::forwarding::network::Network;
+use crate::forwarding::trial::{self, Trial};
+use crate::interrupt::Interrupt;
+
+/// Samples per second of processor time.
+const FREQUENCY: &str = "1999";
+
+/// Writes `file`: Packrat alone, cached, 4 % loss, 100,000 datagrams per second in tens.
+pub(crate) fn run(file: &Path, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
+    let probe = Command::new("perf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: profile: perf does not run; install it (Debian: apt-get install linux-perf)");
+        return Ok(());
+    }
+    let network = match Network::create() {
+        Ok(network) => network,
+        Err(error) => {
+            println!("SKIPPED: profile: no network namespaces ({error}); it needs root");
+            return Ok(());
+        }
+    };
+    let programs = Programs::find()?;
+    let kind = Kind::PackratStandalone;
+    if let Some(reason) = programs.missing(kind) {
+        return Err(reason.into());
+    }
+    let gateway = Gateway::start(&network, &programs, kind)?;
+    let directory = tempfile::tempdir()?;
+    let samples = directory.path().join("samples");
+    let trial = Trial { assist: true, loss: 0.04, rate: 100_000.0, seconds: 5.0, ..Trial::PLAIN };
+    // The clock instead of the cycle counter: virtual machines have no such counter.
+    let mut perf = Command::new("perf")
+        .args([
+            "record",
+            "--quiet",
+            "-e",
+            "cpu-clock",
+            "-F",
+            FREQUENCY,
+            "-g",
+            "-p",
+            &gateway.process_id().to_string(),
+            "-o",
+        ])
+        .arg(&samples)
+        .args(["--", "sleep", &(trial.seconds + 1.0).to_string()])
+        .stdin(Stdio::null())
+        .spawn()?;
+    let outcome = trial::run(&network, &gateway, kind, &trial, interrupt);
+    // It ends by itself, a second after the trial at the latest.
+    perf.wait()?;
+    let outcome = outcome?;
+    let script = Command::new("perf").args(["script", "-i"]).arg(&samples).stderr(Stdio::null()).output()?;
+    let root = Frame::from_perf_script(&String::from_utf8_lossy(&script.stdout));
+    let title = format!(
+        "Packrat standalone, cached, 4 % loss, {:.0} kpps, {:.2} CPU-s per million datagrams, {} samples",
+        outcome.kpps,
+        outcome.cpu_s_per_mpkt,
+        root.samples()
+    );
+    if let Some(directory) = file.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    std::fs::write(file, root.svg(&title))?;
+    println!("{title}\n{}", file.display());
+    Ok(())
+}

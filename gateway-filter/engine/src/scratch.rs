@@ -1,0 +1,35 @@
+//! Working memory that no session keeps: there may be a hundred thousand of them, and a thread works on one at a time.
+
+use std::cell::Cell;
+
+use packrat_eack::{Decoder, Identifier};
+
+thread_local! {
+    static FREE: Cell<Option<Scratch>> = const { Cell::new(None) };
+}
+
+/// Buffers for one control datagram. What is in them is of no meaning between two of them.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) plaintext: Vec<u8>,
+    pub(crate) message: Vec<u8>,
+    pub(crate) only_here: Vec<Identifier>,
+    pub(crate) only_there: Vec<Identifier>,
+    pub(crate) candidates: Vec<Identifier>,
+    pub(crate) still_missing: Vec<u64>,
+    pub(crate) sequences: Vec<u64>,
+    /// Allocated with the first eACK.
+    pub(crate) decoder: Option<Box<Decoder>>,
+}
+
+impl Scratch {
+    /// The buffers of this thread, until [`Scratch::give_back`]; empty ones when they are in use.
+    pub(crate) fn borrow() -> Self {
+        FREE.take().unwrap_or_default()
+    }
+
+    /// The thread has its buffers again. Buffers that are not given back are freed, no harm done.
+    pub(crate) fn give_back(self) {
+        FREE.set(Some(self));
+    }
+}
