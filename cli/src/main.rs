@@ -4,6 +4,8 @@
 mod demo;
 mod get;
 mod inject;
+#[cfg(feature = "lab")]
+mod lab;
 mod operate;
 mod recv;
 
@@ -48,7 +50,7 @@ enum Subcommands {
     Man(operate::completions::ManOptions),
     /// Print versions
     Version(operate::version::Options),
-    /// Try senders, networks and arms in virtual time
+    /// Try senders, networks and arms in virtual time, or in real time
     #[cfg(feature = "lab")]
     Lab(packrat_virtual_lab::command::Options),
 }
@@ -76,6 +78,6 @@ fn main() -> ExitCode {
         Subcommands::Man(options) => operate::completions::run_man(&options, Command::command()),
         Subcommands::Version(options) => operate::version::run(&options),
         #[cfg(feature = "lab")]
-        Subcommands::Lab(options) => packrat_virtual_lab::command::run(&options),
+        Subcommands::Lab(options) => lab::run(&options),
     }
 }

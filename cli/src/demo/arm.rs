@@ -108,6 +108,7 @@ impl Stage<'_> {
             name,
             goodput_mbps: downloaded.bytes as f64 * 8e-6 / seconds.max(1e-9),
             seconds,
+            transfer_seconds: downloaded.transfer_time.as_secs_f64(),
             sha256_ok: downloaded.sha256 == expected && (complete || downloaded.partial),
             lost_last_mile: down.lost + down.queue_dropped,
             repairs: metrics.get("repairs_total"),
@@ -156,8 +157,8 @@ impl Scene {
         let server = Server::start(options.server, setup).await?;
         let far = UdpPath::start(PathConfig {
             server: server.address,
-            upward: network.far(),
-            downward: network.far(),
+            upward: network.links().far_up,
+            downward: network.links().far_down,
         })?;
         if options.keep.is_some() {
             let path = work.join(CAPTURE);
@@ -167,8 +168,8 @@ impl Scene {
         let gateway = Gateway::start(options.gateway, setup).await?;
         let last_mile = UdpPath::start(PathConfig {
             server: gateway.address,
-            upward: network.last_mile_upward(),
-            downward: network.last_mile_downward(),
+            upward: network.links().last_mile_up,
+            downward: network.links().last_mile_down,
         })?;
         Ok(Self { last_mile, gateway, far, server })
     }

@@ -36,6 +36,10 @@ use profile::Network;
 use report::DemoReport;
 
 pub(crate) use options::Options;
+#[cfg(feature = "lab")]
+pub(crate) use {
+    error::DemoError as Error, options::ArmName, profile::Network as DemoNetwork, report::ArmReport,
+};
 
 /// The exit status of a command that Ctrl-C ended, by the shells' convention.
 const INTERRUPTED: u8 = 130;
@@ -91,19 +95,8 @@ async fn interrupted() {
 /// All arms; true when each ended as it should.
 async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
     let workplace = Workplace::open(options)?;
-    let files = workplace.path().join("files");
-    fs::create_dir_all(&files).map_err(|error| DemoError::write(&files, error))?;
-    let payload = Payload::new(options.seed, options.size.0);
-    payload.write(&files.join(arm::FILE))?;
     let network = Network::new(options);
-    let stage = Stage {
-        options,
-        network,
-        payload,
-        files,
-        certificate: Certificate::create(workplace.path())?,
-        work: workplace.path().to_owned(),
-    };
+    let stage = stage(options, network, &workplace)?;
     let mut report = DemoReport {
         profile: options.profile,
         loss: network.loss(),
@@ -115,7 +108,7 @@ async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
         arms: Vec::new(),
     };
     for name in options.arms_to_run() {
-        let bar = screen::progress_bar(name, payload.size);
+        let bar = screen::progress_bar(name, stage.payload.size);
         let arm = stage.run(name, |bytes| bar.set_position(bytes)).await;
         bar.finish_and_clear();
         let arm = arm?;
@@ -130,6 +123,27 @@ async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
         write_json(file, &report)?;
     }
     Ok(report.arms.iter().all(report::ArmReport::succeeded))
+}
+
+/// Everything that arms share.
+fn stage<'a>(options: &'a Options, network: Network, workplace: &Workplace) -> Result<Stage<'a>, DemoError> {
+    let files = workplace.path().join("files");
+    fs::create_dir_all(&files).map_err(|error| DemoError::write(&files, error))?;
+    let payload = Payload::new(options.seed, options.size.0);
+    payload.write(&files.join(arm::FILE))?;
+    let certificate = Certificate::create(workplace.path())?;
+    Ok(Stage { options, network, payload, files, certificate, work: workplace.path().to_owned() })
+}
+
+/// One download over a network of the laboratory's.
+#[cfg(feature = "lab")]
+pub(crate) async fn download_over(
+    options: &Options,
+    network: Network,
+    arm: options::ArmName,
+) -> Result<report::ArmReport, DemoError> {
+    let workplace = Workplace::open(options)?;
+    stage(options, network, &workplace)?.run(arm, |_| {}).await
 }
 
 fn write_json(file: &Path, report: &DemoReport) -> Result<(), DemoError> {

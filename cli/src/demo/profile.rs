@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use packrat_lab::path::{LinkConfig, LossModel, QueueDiscipline, bandwidth_delay_product};
+use packrat_lab::scenario::Links;
 
 use super::options::{LossDirection, Options, ProfileName, QueueKind};
 
@@ -14,74 +15,70 @@ const LAST_MILE_RATE: u64 = 50_000_000;
 /// The two path segments between server and client; each is the same in both directions but for the loss.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Network {
-    far_delay: Duration,
-    last_mile_delay: Duration,
-    queue: QueueKind,
-    loss: LossModel,
-    loss_direction: LossDirection,
-    seed: u64,
+    links: Links,
+    round_trip: Duration,
 }
 
 impl Network {
     /// The network that the options describe.
     pub(crate) fn new(options: &Options) -> Self {
-        let (far, last_mile, loss) = match options.profile {
+        let (far_delay, last_mile_delay, loss) = match options.profile {
             ProfileName::Wifi => (30, 2, 0.04),
             ProfileName::Cellular => (30, 10, 0.10),
             ProfileName::Satellite => (50, 30, 0.10),
         };
-        Self {
-            far_delay: Duration::from_millis(far),
-            last_mile_delay: Duration::from_millis(last_mile),
-            queue: options.queue,
-            loss: LossModel::new(options.loss.unwrap_or(loss), options.burst),
-            loss_direction: options.loss_direction,
-            seed: options.seed,
-        }
+        let round_trip = Duration::from_millis(2 * (far_delay + last_mile_delay));
+        let link = |delay, rate, seed| {
+            let limit = bandwidth_delay_product(rate, round_trip);
+            let queue = match options.queue {
+                QueueKind::DropTail => QueueDiscipline::DropTail { limit },
+                QueueKind::Red => QueueDiscipline::AdaptiveRed { limit },
+            };
+            LinkConfig::new(Duration::from_millis(delay), rate)
+                .with_queue(queue)
+                .with_seed(options.seed ^ seed)
+        };
+        let loss = LossModel::new(options.loss.unwrap_or(loss), options.burst);
+        let upward = link(last_mile_delay, LAST_MILE_RATE, 0x7570);
+        let links = Links {
+            far_down: link(far_delay, FAR_RATE, 0),
+            far_up: link(far_delay, FAR_RATE, 0),
+            last_mile_down: link(last_mile_delay, LAST_MILE_RATE, 0x646f_776e).with_loss(loss),
+            last_mile_up: match options.loss_direction {
+                LossDirection::Both => upward.with_loss(loss),
+                LossDirection::Down => upward,
+            },
+        };
+        Self { links, round_trip }
+    }
+
+    /// The network of one of the laboratory's scenarios.
+    #[cfg(feature = "lab")]
+    pub(crate) fn of(scenario: &packrat_lab::scenario::Scenario, seed: u64) -> Self {
+        Self { links: scenario.links(seed), round_trip: scenario.round_trip() }
     }
 
     /// The same network without loss.
-    pub(crate) fn without_loss(self) -> Self {
-        Self { loss: LossModel::None, ..self }
+    pub(crate) fn without_loss(mut self) -> Self {
+        let Links { far_down, far_up, last_mile_down, last_mile_up } = &mut self.links;
+        for link in [far_down, far_up, last_mile_down, last_mile_up] {
+            link.loss = LossModel::None;
+        }
+        self
     }
 
     /// Share of datagrams that the last mile loses.
     pub(crate) fn loss(&self) -> f64 {
-        self.loss.rate()
+        self.links.last_mile_down.loss.rate()
     }
 
     /// Round trip of the whole path without any queue.
     pub(crate) fn round_trip(&self) -> Duration {
-        2 * (self.far_delay + self.last_mile_delay)
+        self.round_trip
     }
 
-    /// The far segment, either direction.
-    pub(crate) fn far(&self) -> LinkConfig {
-        self.link(self.far_delay, FAR_RATE).with_seed(self.seed)
-    }
-
-    /// The last mile towards the server.
-    pub(crate) fn last_mile_upward(&self) -> LinkConfig {
-        let link = self.link(self.last_mile_delay, LAST_MILE_RATE).with_seed(self.seed ^ 0x7570);
-        match self.loss_direction {
-            LossDirection::Both => link.with_loss(self.loss),
-            LossDirection::Down => link,
-        }
-    }
-
-    /// The last mile towards the client.
-    pub(crate) fn last_mile_downward(&self) -> LinkConfig {
-        self.link(self.last_mile_delay, LAST_MILE_RATE)
-            .with_loss(self.loss)
-            .with_seed(self.seed ^ 0x646f_776e)
-    }
-
-    fn link(&self, delay: Duration, rate: u64) -> LinkConfig {
-        let limit = bandwidth_delay_product(rate, self.round_trip());
-        let queue = match self.queue {
-            QueueKind::DropTail => QueueDiscipline::DropTail { limit },
-            QueueKind::Red => QueueDiscipline::AdaptiveRed { limit },
-        };
-        LinkConfig::new(delay, rate).with_queue(queue)
+    /// The links in both directions.
+    pub(crate) fn links(&self) -> &Links {
+        &self.links
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct ArmReport {
     pub(crate) goodput_mbps: f64,
     /// From the first datagram of the handshake to the last byte.
     pub(crate) seconds: f64,
+    /// Of them, those since the request was sent.
+    pub(crate) transfer_seconds: f64,
     /// Whether what arrived is right: the whole file, or its beginning when the download was stopped.
     pub(crate) sha256_ok: bool,
     /// Datagrams towards the client that the last mile lost.

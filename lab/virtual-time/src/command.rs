@@ -111,6 +111,12 @@ struct Run {
     /// Repairs as a share of the forwarded bytes, instead of the gateway's default
     #[arg(long)]
     repair_budget: Option<f64>,
+    /// Real time: real Envoy, real Caddy, the emulated path between real sockets (only as `packrat lab`)
+    #[arg(long)]
+    real: bool,
+    /// Where `make demo` installed Envoy and Caddy, for --real
+    #[arg(long, default_value = ".packrat")]
+    parts: PathBuf,
     /// One JSON object per trial instead of a table of medians
     #[arg(long)]
     json: bool,
@@ -131,8 +137,39 @@ fn choose<T: Clone>(asked: &[T], vary: &[T], one: T) -> Vec<T> {
     [asked, vary].into_iter().find(|values| !values.is_empty()).map_or_else(|| vec![one], <[T]>::to_vec)
 }
 
-/// Runs the command; its exit code.
+/// What is to be run in real time.
+#[derive(Debug)]
+pub struct Real {
+    /// The trials; who sends is not theirs to say.
+    pub trials: Vec<Trial>,
+    /// Where Envoy and Caddy are.
+    pub parts: PathBuf,
+    /// Whether results are wanted as JSON.
+    pub json: bool,
+}
+
+/// The arms that real servers can have.
+const REAL_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Ideal];
+
+impl Options {
+    /// The trials that are to be run in real time, if these are; [`run`] does not.
+    ///
+    /// # Errors
+    /// A message, when there is no such scenario, or what is asked for cannot be done in real time.
+    pub fn real(&self) -> Option<Result<Real, String>> {
+        let Action::Run(run) = &self.action else { return None };
+        run.real.then(|| run.in_real_time())
+    }
+}
+
+/// Runs the command in virtual time; its exit code.
 pub fn run(options: &Options) -> ExitCode {
+    if options.real().is_some() {
+        eprintln!(
+            "error: --real starts Envoy and Caddy: cargo run --release -p packrat --features lab -- lab run …"
+        );
+        return ExitCode::FAILURE;
+    }
     let outcome = match &options.action {
         Action::Run(run) => run.trials().map(|trials| run_all(run, &trials)).map_err(FigureError::from),
         Action::Trace(trace) => trace.draw(),
@@ -240,6 +277,22 @@ impl Run {
             }
         }
         Ok(trials)
+    }
+
+    fn in_real_time(&self) -> Result<Real, String> {
+        if !self.sender.is_empty() {
+            return Err("in real time Caddy sends; leave --sender out".to_owned());
+        }
+        let mut trials = self.trials().map_err(|error| error.to_string())?;
+        if trials.iter().any(|trial| trial.scenario.competition.is_some()) {
+            return Err("in real time there is one download at a time; choose another scenario".to_owned());
+        }
+        if let Some(arm) = self.arm.iter().find(|arm| !REAL_ARMS.contains(arm)) {
+            let known = REAL_ARMS.map(Arm::name).join(", ");
+            return Err(format!("in real time there is no arm {}; choose one of {known}", arm.name()));
+        }
+        trials.retain(|trial| REAL_ARMS.contains(&trial.arm));
+        Ok(Real { trials, parts: self.parts.clone(), json: self.json })
     }
 
     fn seeds(&self) -> impl Iterator<Item = u64> + use<> {

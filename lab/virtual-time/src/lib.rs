@@ -39,4 +39,5 @@ mod world;
 
 pub use observer::{DatagramKind, TraceEvent};
 pub use sender::Sender;
+pub use table::median;
 pub use trial::{Arm, Fairness, LinkFigures, Trial, TrialError, TrialResult};

@@ -107,7 +107,7 @@ fn loss(result: &TrialResult) -> String {
 }
 
 /// The middle one, or the mean of the two in the middle; 0 of none.
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     quantile(&sorted(values), 0.5)
 }
 
