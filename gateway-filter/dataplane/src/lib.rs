@@ -90,7 +90,6 @@ mod downstream;
 mod ingress;
 pub mod log;
 pub mod metrics;
-mod pacing;
 mod poller;
 mod route;
 mod session;

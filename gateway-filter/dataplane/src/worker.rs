@@ -19,7 +19,6 @@ use crate::deadlines::Deadlines;
 use crate::ingress::{Ingress, nanoseconds_since};
 use crate::log::Event;
 use crate::metrics::Metric;
-use crate::pacing::Pacing;
 use crate::poller::{Poller, use_precise_timers};
 use crate::route::Route;
 use crate::session::Session;
@@ -123,7 +122,6 @@ struct IoThread {
     batch: ReceiveBatch,
     sender: Sender,
     outbox: Outbox,
-    pacing: Pacing,
 }
 
 impl IoThread {
@@ -140,7 +138,6 @@ impl IoThread {
             batch: ReceiveBatch::new(MESSAGES_PER_RECEIVE),
             sender: Sender::default(),
             outbox: Outbox::default(),
-            pacing: Pacing::default(),
         }
     }
 
@@ -171,9 +168,6 @@ impl IoThread {
             self.run_deadlines(mailbox);
             self.run_waiting();
             let now = self.environment.now();
-            if let Some(pause) = self.pacing.pause(now) {
-                std::thread::sleep(pause);
-            }
             let waiting = self.waiting.first_key_value().map(|((until, _), _)| *until);
             let next = self.deadlines.next().into_iter().chain(waiting).min();
             let timeout = next.map(|next| next.saturating_since(now));
@@ -259,7 +253,6 @@ impl IoThread {
             session.touch(now);
             session.note_answer(now);
             let mut pieces = Vec::with_capacity(MESSAGES_PER_RECEIVE);
-            self.pacing.count(self.batch.messages().len());
             for message in self.batch.messages() {
                 if message.truncated {
                     metrics.add(Metric::Truncated, 1);
@@ -310,7 +303,6 @@ impl IoThread {
                 }
                 return true;
             }
-            self.pacing.count(self.batch.messages().len());
             let mut messages = self.batch.messages().peekable();
             let mut run = Vec::with_capacity(MESSAGES_PER_RECEIVE);
             while let Some(message) = messages.next() {
