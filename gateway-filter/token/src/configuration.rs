@@ -168,7 +168,7 @@ const fn default_lifetime() -> u64 {
     300
 }
 const fn default_maximum_hold() -> u64 {
-    120
+    1000
 }
 const fn default_ipv4_prefix() -> u64 {
     24
@@ -223,7 +223,7 @@ mod tests {
     fn defaults_and_floating_point_numbers() {
         let configuration = Configuration::from_json(text(r#","lifetime_seconds":60.0"#).as_bytes()).unwrap();
         assert_eq!(configuration.lifetime_seconds, 60);
-        assert_eq!((configuration.maximum_hold_ms, configuration.rate.per_minute), (120, 30));
+        assert_eq!((configuration.maximum_hold_ms, configuration.rate.per_minute), (1000, 30));
         assert_eq!(configuration.other_paths, OtherPaths::Continue);
         assert_eq!(configuration.binding("192.0.2.1".parse().unwrap()), None);
         assert!(!format!("{configuration:?}").contains("15, 15"), "the key must stay out of logs");

@@ -5,7 +5,7 @@
 //!
 //! ```json
 //! {"version":1,"udp":{"host":"edge.example","port":443},"gateway_key":"64 hexadecimal digits",
-//!  "token":"base64url","expires":1800000300,"parameters":{"maximum_hold_ms":120}}
+//!  "token":"base64url","expires":1800000300,"parameters":{"maximum_hold_ms":1000}}
 //! ```
 //!
 //! - [`configuration`]: what an operator configures

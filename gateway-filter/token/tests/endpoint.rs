@@ -50,7 +50,7 @@ fn the_document_has_everything_a_client_needs() {
         assert_eq!(document["udp"], serde_json::json!({ "port": 4433 }));
         assert_eq!(document["gateway_key"], "ab".repeat(32));
         assert_eq!(document["expires"], NOW.as_secs() + 300);
-        assert_eq!(document["parameters"]["maximum_hold_ms"], 120);
+        assert_eq!(document["parameters"]["maximum_hold_ms"], 1000);
         let token = from_text(document["token"].as_str().unwrap()).unwrap();
         let claims =
             verify(&token, &keys(), NOW.as_secs(), "2001:db8::1".parse().unwrap(), RouteHash::of("web"))

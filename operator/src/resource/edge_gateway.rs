@@ -279,7 +279,7 @@ pub struct Tokens {
     /// Hours after which the operator makes a new key; the previous one verifies for as long again. Default: 24.
     #[schemars(range(min = 1, max = 8760))]
     pub rotation_hours: i32,
-    /// Longest time that clients should withhold an acknowledgement, in milliseconds. Default: 120.
+    /// Longest time that clients should withhold an acknowledgement, in milliseconds. Default: 1000.
     #[schemars(range(min = 1, max = 10_000))]
     pub maximum_hold_milliseconds: i32,
     /// Tokens are good for the client's network only (/24 of IPv4, /56 of IPv6). Default: false.
@@ -296,7 +296,7 @@ impl Default for Tokens {
             policy: TokenPolicy::Off,
             lifetime_seconds: 300,
             rotation_hours: 24,
-            maximum_hold_milliseconds: 120,
+            maximum_hold_milliseconds: 1000,
             bind_to_network: false,
             tls: None,
         }
