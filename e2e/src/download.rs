@@ -12,9 +12,6 @@ use sha2::{Digest, Sha256};
 
 use crate::command::{Background, Failure, Outcome, Prefix, last_lines};
 
-/// Longest time until a connection stands.
-const CONNECT_SECONDS: u64 = 20;
-
 /// What is downloaded, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -24,6 +21,8 @@ pub(crate) struct Request {
     pub(crate) connect_to: String,
     /// Further options of `packrat get`.
     pub(crate) options: Vec<String>,
+    /// Longest time until the connection stands.
+    pub(crate) connect_limit: Duration,
     /// Longest time for all of it.
     pub(crate) limit: Duration,
 }
@@ -106,7 +105,7 @@ impl Download {
             .command(["get", "-o", "-", "--connect-to", &request.connect_to, "--max-time", &limit])
             .args([
                 "--connect-timeout",
-                &request.limit.as_secs().min(CONNECT_SECONDS).to_string(),
+                &request.limit.min(request.connect_limit).as_secs().to_string(),
                 "--cacert",
             ])
             .arg(authority)

@@ -212,6 +212,7 @@ impl Suite {
             url: format!("https://{HOST}/{file}"),
             connect_to: connect_to.to_owned(),
             options: Vec::new(),
+            connect_limit: Duration::from_secs(20),
             limit: Duration::from_secs(180),
         }
     }

@@ -29,7 +29,7 @@ fn assisted(suite: &Suite, to: &str) -> Outcome<Transfer> {
 /// knows whom a gateway's answers go to before the translation is undone. (Gateways do not tell clients' addresses.)
 fn expect_client_address(suite: &Suite, port: u16) -> Outcome {
     let client = suite.cluster.client_address();
-    let (from, to) = (format!(" src={client} "), format!("dport={port} "));
+    let (from, to) = (format!(" src={client} "), format!(" dport={port} "));
     let mut kept = 0;
     for node in suite.cluster.edge_nodes() {
         let table = suite.cluster.node(node).output(["cat", "/proc/net/nf_conntrack"])?;
@@ -38,6 +38,7 @@ fn expect_client_address(suite: &Suite, port: u16) -> Outcome {
             else {
                 continue;
             };
+            let original = format!("{original} ");
             if !(original.contains(&from) && original.contains(&to)) {
                 continue;
             }
@@ -48,6 +49,19 @@ fn expect_client_address(suite: &Suite, port: u16) -> Outcome {
         }
     }
     if kept == 0 { Err(Failure(format!("no flow of {client} to port {port} was seen"))) } else { Ok(()) }
+}
+
+/// Tries something with the objects of a manifest, which are removed in any case.
+fn with(
+    suite: &mut Suite,
+    manifest: &str,
+    trial: impl FnOnce(&mut Suite) -> Outcome<String>,
+) -> Outcome<String> {
+    suite.apply(&suite.manifest(manifest)?, Some(SHOP))?;
+    let outcome = trial(suite);
+    let removed = remove(suite, manifest);
+    let text = outcome?;
+    removed.map(|()| text)
 }
 
 fn remove(suite: &Suite, manifest: &str) -> Outcome {
@@ -64,110 +78,109 @@ fn remove(suite: &Suite, manifest: &str) -> Outcome {
 
 /// A LoadBalancer Service with the policy Local: the gateway sees the client's address.
 pub(super) fn load_balancer(suite: &mut Suite) -> Outcome<String> {
-    suite.apply(&suite.manifest("gateway-loadbalancer.yaml")?, Some(SHOP))?;
-    suite.gateway_is("balanced", "Programmed")?;
-    let service = format!("{SHOP}/{}", suite.service_of("balanced")?);
-    let address = until(Duration::from_secs(60), "a way to the balancer's address", || {
-        suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()))
-    })?;
-    if address.is_empty() {
-        remove(suite, "gateway-loadbalancer.yaml")?;
-        return Ok("not tried: this cluster has no load balancer".to_owned());
-    }
-    suite.gateway_is("balanced", "Ready")?;
-    let transfer = assisted(suite, &format!("{address}:443"))?;
-    expect_client_address(suite, 443)?;
-    let status = suite.get(SHOP, &["edgegateway", "balanced"])?["status"]["addresses"][0].clone();
-    if status != address.as_str() {
-        return Err(Failure(format!("the status says {status}, not {address}")));
-    }
-    remove(suite, "gateway-loadbalancer.yaml")?;
-    Ok(format!("{}, the client's address is kept", described(&transfer)))
+    with(suite, "gateway-loadbalancer.yaml", |suite| {
+        suite.gateway_is("balanced", "Programmed")?;
+        let service = format!("{SHOP}/{}", suite.service_of("balanced")?);
+        let address = until(Duration::from_secs(60), "a way to the balancer's address", || {
+            suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()))
+        })?;
+        if address.is_empty() {
+            return Ok("not tried: this cluster has no load balancer".to_owned());
+        }
+        suite.gateway_is("balanced", "Ready")?;
+        let transfer = assisted(suite, &format!("{address}:443"))?;
+        expect_client_address(suite, 443)?;
+        let status = suite.get(SHOP, &["edgegateway", "balanced"])?["status"]["addresses"][0].clone();
+        if status != address.as_str() {
+            return Err(Failure(format!("the status says {status}, not {address}")));
+        }
+        Ok(format!("{}, the client's address is kept", described(&transfer)))
+    })
 }
 
 /// Both gateways behind a load balancer are replaced, one after the other, during a download.
 pub(super) fn rolled(suite: &mut Suite) -> Outcome<String> {
-    suite.apply(&suite.manifest("gateway-loadbalancer.yaml")?, Some(SHOP))?;
-    suite.gateway_is("balanced", "Programmed")?;
-    let service = format!("{SHOP}/{}", suite.service_of("balanced")?);
-    let balance = |suite: &Suite| suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()));
-    let address = until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
-    if address.is_empty() {
-        remove(suite, "gateway-loadbalancer.yaml")?;
-        return Ok("not tried: this cluster has no load balancer".to_owned());
-    }
-    suite.gateway_is("balanced", "Ready")?;
-    let mut download = suite.start_download(&suite.request(LARGE, &format!("{address}:443")))?;
-    download.wait_for(5_000_000)?;
-    let deployment = suite.get(SHOP, &["deployment", "-l", "packrat.dev/edge-gateway=balanced"])?;
-    let name = deployment["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    suite.kubectl.output(["rollout", "restart", &format!("deployment/{name}"), "-n", SHOP])?;
-    // A cloud's balancer follows the endpoints; this one is told.
-    while !download.ended()? {
-        balance(suite)?;
-        std::thread::sleep(Duration::from_millis(500));
-    }
-    let transfer = download.finish()?;
-    transfer.expect(&suite.checksum(LARGE)?)?;
-    remove(suite, "gateway-loadbalancer.yaml")?;
-    Ok(format!("stalled {} ms, {}", transfer.stall.as_millis(), described(&transfer)))
+    with(suite, "gateway-loadbalancer.yaml", |suite| {
+        suite.gateway_is("balanced", "Programmed")?;
+        let service = format!("{SHOP}/{}", suite.service_of("balanced")?);
+        let balance = |suite: &Suite| suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()));
+        let address = until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
+        if address.is_empty() {
+            return Ok("not tried: this cluster has no load balancer".to_owned());
+        }
+        suite.gateway_is("balanced", "Ready")?;
+        let mut download = suite.start_download(&suite.request(LARGE, &format!("{address}:443")))?;
+        download.wait_for(5_000_000)?;
+        let deployment = suite.get(SHOP, &["deployment", "-l", "packrat.dev/edge-gateway=balanced"])?;
+        let name = deployment["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        suite.kubectl.output(["rollout", "restart", &format!("deployment/{name}"), "-n", SHOP])?;
+        // A cloud's balancer follows the endpoints; this one is told.
+        while !download.ended()? {
+            balance(suite)?;
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        let transfer = download.finish()?;
+        transfer.expect(&suite.checksum(LARGE)?)?;
+        Ok(format!("stalled {} ms, {}", transfer.stall.as_millis(), described(&transfer)))
+    })
 }
 
 /// Gateways on the nodes' own network.
 pub(super) fn host_network(suite: &mut Suite) -> Outcome<String> {
-    suite.apply(&suite.manifest("gateway-hostnetwork.yaml")?, Some(SHOP))?;
-    suite.gateway_is("on-nodes", "Programmed")?;
-    suite.gateway_is("on-nodes", "Ready")?;
-    let mut texts = Vec::new();
-    for node in suite.cluster.edge_nodes() {
-        let transfer = assisted(suite, &format!("{}:8443", suite.cluster.node_address(node)?))?;
-        texts.push(format!("{node}: {}", described(&transfer)));
-    }
-    expect_client_address(suite, 8443)?;
-    remove(suite, "gateway-hostnetwork.yaml")?;
-    Ok(texts.join("; "))
+    with(suite, "gateway-hostnetwork.yaml", |suite| {
+        suite.gateway_is("on-nodes", "Programmed")?;
+        suite.gateway_is("on-nodes", "Ready")?;
+        let mut texts = Vec::new();
+        for node in suite.cluster.edge_nodes() {
+            let transfer = assisted(suite, &format!("{}:8443", suite.cluster.node_address(node)?))?;
+            texts.push(format!("{node}: {}", described(&transfer)));
+        }
+        expect_client_address(suite, 8443)?;
+        Ok(texts.join("; "))
+    })
 }
 
 /// A Pod with a host port gets the gateway as a sidecar.
 pub(super) fn sidecar(suite: &mut Suite) -> Outcome<String> {
-    suite.apply(&suite.manifest("sidecar.yaml")?, Some(SHOP))?;
-    suite.kubectl.output([
-        "wait",
-        "pod/on-host-port",
-        "-n",
-        SHOP,
-        "--for=condition=Ready",
-        "--timeout=120s",
-    ])?;
-    let pod = suite.get(SHOP, &["pod", "on-host-port"])?;
-    let containers = pod["spec"]["containers"].as_array().map_or(0, Vec::len)
-        + pod["spec"]["initContainers"].as_array().map_or(0, Vec::len);
-    if containers != 2 {
-        return Err(Failure(format!("the Pod has {containers} containers")));
-    }
-    let node = suite.cluster.node_address(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
-    let transfer = until(Duration::from_secs(20), "a download", || assisted(suite, &format!("{node}:9443")))?;
-    remove(suite, "sidecar.yaml")?;
-    Ok(described(&transfer))
+    with(suite, "sidecar.yaml", |suite| {
+        suite.kubectl.output([
+            "wait",
+            "pod/on-host-port",
+            "-n",
+            SHOP,
+            "--for=condition=Ready",
+            "--timeout=120s",
+        ])?;
+        let pod = suite.get(SHOP, &["pod", "on-host-port"])?;
+        let containers = pod["spec"]["containers"].as_array().map_or(0, Vec::len)
+            + pod["spec"]["initContainers"].as_array().map_or(0, Vec::len);
+        if containers != 2 {
+            return Err(Failure(format!("the Pod has {containers} containers")));
+        }
+        let node = suite.cluster.node_address(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
+        let transfer =
+            until(Duration::from_secs(20), "a download", || assisted(suite, &format!("{node}:9443")))?;
+        Ok(described(&transfer))
+    })
 }
 
 /// Who has no token is forwarded plainly; who has one is assisted.
 pub(super) fn tokens(suite: &mut Suite) -> Outcome<String> {
-    suite.apply(&suite.manifest("gateway-tokens.yaml")?, Some(SHOP))?;
-    suite.gateway_is("with-tokens", "Programmed")?;
-    suite.gateway_is("with-tokens", "Ready")?;
-    let to = suite.node_port("with-tokens", TOKEN_NODE_PORT)?;
-    suite.last_mile.set_loss(0.0, 1.0)?;
-    let without = suite.download(&suite.request(SMALL, &to));
-    suite.last_mile.set_loss(crate::suite::LOSS, 1.0)?;
-    let without = without?;
-    without.expect(&suite.checksum(SMALL)?)?;
-    if without.repaired().is_some() {
-        return Err(Failure::new("a client without a token was assisted"));
-    }
-    if !without.assistance().contains("refused") {
-        return Err(Failure(format!("the client was not refused: {}", without.assistance())));
-    }
-    remove(suite, "gateway-tokens.yaml")?;
-    Ok(format!("without a token: {}", without.assistance()))
+    with(suite, "gateway-tokens.yaml", |suite| {
+        suite.gateway_is("with-tokens", "Programmed")?;
+        suite.gateway_is("with-tokens", "Ready")?;
+        let to = suite.node_port("with-tokens", TOKEN_NODE_PORT)?;
+        suite.last_mile.set_loss(0.0, 1.0)?;
+        let without = suite.download(&suite.request(SMALL, &to));
+        suite.last_mile.set_loss(crate::suite::LOSS, 1.0)?;
+        let without = without?;
+        without.expect(&suite.checksum(SMALL)?)?;
+        if without.repaired().is_some() {
+            return Err(Failure::new("a client without a token was assisted"));
+        }
+        if !without.assistance().contains("refused") {
+            return Err(Failure(format!("the client was not refused: {}", without.assistance())));
+        }
+        Ok(format!("without a token: {}", without.assistance()))
+    })
 }
