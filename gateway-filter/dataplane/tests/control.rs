@@ -66,6 +66,23 @@ fn a_discover_is_answered_without_opening_a_session() {
 }
 
 #[test]
+fn a_cookie_is_all_that_is_made_for_an_unproven_address_when_there_is_no_room_for_it() {
+    let server = socket("127.0.0.1:0");
+    let mut small = config(&[&server]);
+    // Half of the room is for those that have not echoed a cookie: none.
+    small.maximum_sessions = 1;
+    let gateway = Gateway::start("127.0.0.1:0", small);
+    let client = gateway.client();
+    let mut discover = Vec::new();
+    Control::Discover { nonce: 78, versions: &[VERSION], noise: &[7; 48] }.encode(&mut discover);
+    client.send(&discover).unwrap();
+    let (answer, _) = receive(&client);
+    assert!(matches!(Control::decode(&answer), Ok(Control::Offer { nonce: 78, .. })));
+    gateway.wait_for("the counter", |gateway| gateway.metric("handshakes_total{result=\"offered\"}") == 1);
+    assert_eq!(gateway.metric("sessions_opened_total"), 0);
+}
+
+#[test]
 fn a_route_without_assistance_says_so() {
     let server = socket("127.0.0.1:0");
     let mut plain = config(&[&server]);

@@ -28,8 +28,9 @@ pub(crate) struct FlowBudget {
 }
 
 impl FlowBudget {
+    /// Whoever configures no repairs gets none, not even those of a first flight.
     pub(crate) fn new(share: f64) -> Self {
-        Self { configured: share, share, tokens: FLOW_BURST }
+        Self { configured: share, share, tokens: if share > 0.0 { FLOW_BURST } else { 0.0 } }
     }
 
     /// This share of the datagrams is lost, as the client's eACKs show. A client that lies about it gains repairs of its own datagrams,
@@ -126,9 +127,11 @@ mod tests {
 
     #[test]
     fn who_configures_none_gets_none() {
-        let mut flow = FlowBudget::new(0.0);
+        let (gateway, mut flow) = (GatewayBudget::new(), FlowBudget::new(0.0));
         flow.follow(0.5);
+        flow.earn(1 << 20);
         assert_eq!(flow.share(), 0.0);
+        assert!(!gateway.take(&mut flow, 1, true));
     }
 
     #[test]
@@ -136,7 +139,7 @@ mod tests {
         let gateway = GatewayBudget::new();
         let drain = |live| {
             let mut taken = 0usize;
-            while gateway.take(&mut FlowBudget::new(0.0), 1000, live) {
+            while gateway.take(&mut FlowBudget::new(0.25), 1000, live) {
                 taken += 1000;
             }
             taken as i64
@@ -148,10 +151,10 @@ mod tests {
     #[test]
     fn a_refusal_takes_nothing() {
         let gateway = GatewayBudget::new();
-        let mut flow = FlowBudget::new(0.0);
+        let mut flow = FlowBudget::new(0.25);
         assert!(!gateway.take(&mut flow, 1 << 20, false));
         assert!(gateway.take(&mut flow, 60_000, false));
-        let mut other = FlowBudget::new(0.0);
+        let mut other = FlowBudget::new(0.25);
         assert!(gateway.take(&mut other, 60_000, false), "one flow's refusal cost another's budget");
     }
 }

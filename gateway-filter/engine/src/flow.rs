@@ -306,10 +306,10 @@ impl Share {
     /// The same for a client that has not proven its address: who forges addresses must not use up what belongs to them, nor more
     /// than half of the room. `None`: it has to prove it first.
     pub(crate) fn unvalidated(gateway: &Arc<Gateway>, source: IpAddr, now: Timestamp) -> Option<Self> {
-        if !gateway.sources.may_begin(source, now) {
+        if !gateway.may_prepare(source, now) {
             return None;
         }
-        Self::below(gateway, source, gateway.config.maximum_sessions / 2)
+        Self::below(gateway, source, gateway.room_for_unvalidated())
     }
 
     fn below(gateway: &Arc<Gateway>, source: IpAddr, limit: usize) -> Option<Self> {

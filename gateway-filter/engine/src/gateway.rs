@@ -1,6 +1,6 @@
 //! What all flows of a gateway share, and the first, stateless look at a control datagram.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -270,6 +270,9 @@ impl Gateway {
                     Received::Done(self.offer(nonce, peer, now, out))
                 } else if let Err(refusal) = self.admit(noise, peer, now) {
                     Received::Done(refuse(nonce, refusal.outcome(), out))
+                } else if !self.may_prepare(peer.ip(), now) {
+                    // Seen here already, so that the shell does not open anything for a cookie.
+                    Received::Done(self.offer(nonce, peer, now, out))
                 } else {
                     Received::Begin(Begin { peer, is_validated: false, nonce, noise: noise.to_vec() })
                 }
@@ -292,6 +295,16 @@ impl Gateway {
                 Received::Done(HandshakeOutcome::Malformed)
             }
         }
+    }
+
+    /// Sessions up to which some are prepared for addresses that nobody has proven: the rest of the room is left to those that have.
+    pub(crate) fn room_for_unvalidated(&self) -> usize {
+        self.config.maximum_sessions / 2
+    }
+
+    /// Whether a session may be prepared for a client of this source that has not echoed a cookie. Changes nothing.
+    pub(crate) fn may_prepare(&self, source: IpAddr, now: Timestamp) -> bool {
+        self.sessions() < self.room_for_unvalidated() && self.sources.may_begin(source, now)
     }
 
     /// Answers with a cookie: the client has to come again with it.

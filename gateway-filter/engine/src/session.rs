@@ -269,7 +269,9 @@ impl Session {
         }
         self.unearned += datagram.len();
         if let Some(live) = &mut self.live {
-            let share = self.share.gateway().config.early_copies;
+            let config = &self.share.gateway().config;
+            // Whoever configures no repairs wants none of any kind.
+            let share = if config.repair_budget > 0.0 { config.early_copies } else { 0.0 };
             live.on_forward(self.history.next() - 1, datagram.len(), share, &self.path, now);
         }
         self.forwarded_since_eack += datagram.len() as u64;

@@ -285,6 +285,33 @@ fn a_member_that_asks_for_everything_gets_its_share_and_the_others_theirs() {
 }
 
 #[test]
+fn a_member_that_asks_for_everything_has_no_more_sent_to_the_group_than_its_own_share() {
+    let config = StreamConfig { group_repairs_from: Some(2), ..StreamConfig::default() };
+    let mut world = World::new(config, GatewayConfig::default());
+    for number in 0..20 {
+        world.join(address(number), 0.0);
+    }
+    let greedy = world.join(address(99), 0.0);
+    world.run(300, false);
+    world.run(500, true);
+    let before = world.counters;
+    // It lies about what it misses, and misses it still when the repair has come: alone it is as many as make a group's repair.
+    world.members[greedy].honest = false;
+    for _ in 0..400 {
+        world.run(5, true);
+        let now = world.now;
+        world.members[greedy].assist.on_overdue(u64::from(u16::MAX), now);
+    }
+    assert!(world.counters.stream_group_repairs > before.stream_group_repairs, "{:?}", world.counters);
+    let sent = world.counters.stream_repair_bytes - before.stream_repair_bytes;
+    // A quarter of the stream of two seconds, and what was saved up.
+    assert!(sent <= 2000 * 240 / 4 + 32 * 1024, "{sent} bytes");
+    for member in 0..20 {
+        assert_eq!(world.missing(member), 0);
+    }
+}
+
+#[test]
 fn ten_thousand_joins_leave_room_for_others() {
     let limits = GatewayConfig {
         sessions_per_source: 50,

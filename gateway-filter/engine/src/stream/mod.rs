@@ -247,7 +247,10 @@ impl Stream {
             nonce: begin.nonce,
             _share: share,
         };
-        let subscriber = Subscriber::new(channel, live, self.history.next(), self.bytes, now);
+        let mut subscriber = Subscriber::new(channel, live, self.history.next(), self.bytes, now);
+        if self.gateway.config.repair_budget <= 0.0 {
+            subscriber.forgo_repairs();
+        }
         // Whoever repeats an old Init must not end a subscription that is in use.
         if replaces {
             self.pending.insert(begin.peer, subscriber);
@@ -557,9 +560,12 @@ impl Stream {
                     if missed.count < threshold { Target::One(to) } else { Target::Group }
                 }
             };
+            // Whoever asks pays, for the group's repairs, too: else one who misses everything, and says so again and again, would have
+            // the stream sent to everybody many times over.
             let share = self.gateway.config.repair_budget;
-            let own = target == Target::Group || subscriber.may_repair(length, self.bytes, share);
-            if !own || !self.gateway.budget.take_shared(length, true) {
+            if !subscriber.may_repair(length, self.bytes, share)
+                || !self.gateway.budget.take_shared(length, true)
+            {
                 self.counters.stream_budget_refusals += 1;
                 return true;
             }

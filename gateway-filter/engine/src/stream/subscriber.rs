@@ -124,6 +124,11 @@ impl Subscriber {
         self.eack_credit -= cost;
     }
 
+    /// No repairs are configured: there is nothing to begin with, either.
+    pub(super) fn forgo_repairs(&mut self) {
+        self.repair_credit = 0.0;
+    }
+
     /// Takes `length` bytes of its budget, which is a share of what the stream has brought.
     pub(super) fn may_repair(&mut self, length: usize, stream_bytes: u64, share: f64) -> bool {
         let earned = (stream_bytes - self.counted) as f64 * share;

@@ -1,0 +1,173 @@
+//! Clients that claim losses which never happened: what a gateway sends because of them stays within its budgets.
+
+#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packrat_client::{Assist, ClientConfig, Live};
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
+use packrat_estimate::Timestamp;
+use packrat_wire::is_control;
+
+const TICK: Duration = Duration::from_millis(1);
+const LENGTH: usize = 1200;
+/// What a session may spend before it has earned anything, and what the sessions of a gateway may spend together.
+const SESSION_BURST: u64 = 64 * 1024;
+const GATEWAY_BURST: u64 = 4 << 20;
+
+/// A client that keeps from its core most of what arrives, and each repair.
+struct Liar {
+    client: Assist,
+    flow: Flow,
+    address: SocketAddr,
+    now: Timestamp,
+    number: u64,
+    /// What it admits to have received, with its packet number: a millisecond later.
+    under_way: Vec<(u64, Vec<u8>)>,
+    forwarded: u64,
+    /// Bytes that the gateway has sent beside what it forwarded and control datagrams.
+    extra: u64,
+    counters: FlowCounters,
+}
+
+impl Liar {
+    fn new(gateway: &Arc<Gateway>, address: SocketAddr, live: Option<Live>, now: Timestamp) -> Self {
+        let mut seed = [7; 32];
+        seed[..2].copy_from_slice(&address.port().to_be_bytes());
+        Self {
+            client: Assist::new(ClientConfig { live, ..ClientConfig::default() }, seed, now),
+            flow: Flow::new(Arc::clone(gateway)),
+            address,
+            now,
+            number: 0,
+            under_way: Vec::new(),
+            forwarded: 0,
+            extra: 0,
+            counters: FlowCounters::default(),
+        }
+    }
+
+    /// A millisecond of its life; in every `each`th a datagram comes from the server, of which it admits two in five.
+    fn tick(&mut self, gateway: &Arc<Gateway>, each: u64) {
+        self.now = self.now + TICK;
+        let now = self.now;
+        let mut out = Outbox::new();
+        for (number, datagram) in self.under_way.drain(..) {
+            self.client.on_datagram(&datagram, now);
+            self.client.on_packet_number(number, now);
+        }
+        if now.as_micros() / 1000 % each == 0 {
+            let mut datagram = vec![0x40; LENGTH];
+            datagram[LENGTH - 16..LENGTH - 8].copy_from_slice(&self.number.to_be_bytes());
+            datagram[LENGTH - 8..].copy_from_slice(&(self.number + 1).to_be_bytes());
+            self.flow.forward(&datagram, now);
+            self.forwarded += LENGTH as u64;
+            if self.number % 5 < 2 {
+                self.under_way.push((self.number, datagram));
+            }
+            self.number += 1;
+        }
+        if self.flow.next_timeout().is_some_and(|at| at <= now) {
+            self.flow.handle_timeout(now, &mut out);
+        }
+        self.client.handle_timeout(now);
+        while let Some(said) = self.client.poll_transmit(now) {
+            match gateway.receive(&said, self.address, now, &mut out) {
+                Received::Done(_) => {}
+                Received::Begin(begin) => {
+                    self.flow.begin(begin, [said[9]; 32], now, &mut out);
+                }
+                Received::ForFlow => self.flow.control(&said, now, &mut out),
+            }
+            for datagram in out.datagrams() {
+                if is_control(datagram) {
+                    self.client.on_datagram(datagram, now);
+                } else {
+                    self.extra += datagram.len() as u64;
+                }
+            }
+            out.clear();
+        }
+        self.extra +=
+            out.datagrams().filter(|datagram| !is_control(datagram)).map(|it| it.len() as u64).sum::<u64>();
+        self.counters.add(&self.flow.take_counters());
+    }
+}
+
+fn address(number: u16) -> SocketAddr {
+    // Each its own source.
+    let [high, low] = number.to_be_bytes();
+    SocketAddr::from(([198, 18, high, low], number + 1))
+}
+
+#[test]
+fn who_claims_loss_gets_no_more_than_twice_the_share() {
+    let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
+    let mut liar = Liar::new(&gateway, address(1), None, Timestamp::from_millis(1000));
+    for _ in 0..10_000 {
+        liar.tick(&gateway, 1);
+    }
+    let allowed = liar.forwarded / 2 + SESSION_BURST;
+    println!("{} of {allowed} bytes; {:?}", liar.extra, liar.counters);
+    assert!(liar.counters.budget_refusals > 0, "it was refused nothing: {:?}", liar.counters);
+    assert!(liar.extra > liar.forwarded * 2 / 5, "the lie did not work: {} bytes", liar.extra);
+    assert!(liar.extra <= allowed, "{} of {allowed} bytes", liar.extra);
+}
+
+#[test]
+fn who_claims_to_be_a_live_stream_as_well_gets_early_copies_of_a_thin_stream_on_top() {
+    let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
+    let tolerance = Duration::from_micros(1);
+    let live = Live { selective: false, subscribe: false, window: Duration::ZERO, tolerance };
+    let mut liar = Liar::new(&gateway, address(1), Some(live), Timestamp::from_millis(1000));
+    for _ in 0..10_000 {
+        liar.tick(&gateway, 1);
+    }
+    let early = liar.counters.early_copy_bytes;
+    println!("{early} of {} bytes; {:?}", liar.extra, liar.counters);
+    // 64 kB/s, and a quarter of a second of it saved up.
+    assert!(early > 320_000, "the lie did not work: {early} bytes");
+    assert!(early <= 10 * 64_000 + 16_000, "{early} bytes of early copies");
+    let repairs = liar.extra - early;
+    assert!(repairs <= liar.forwarded / 2 + SESSION_BURST, "{repairs} bytes");
+}
+
+#[test]
+fn many_short_sessions_of_liars_share_what_a_gateway_may_send() {
+    let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
+    let (mut now, mut forwarded, mut extra, mut refusals) = (Timestamp::from_millis(1000), 0, 0, 0);
+    for number in 0..150 {
+        let mut liar = Liar::new(&gateway, address(number), None, now);
+        for _ in 0..300 {
+            liar.tick(&gateway, 5);
+        }
+        now = liar.now;
+        forwarded += liar.forwarded;
+        extra += liar.extra;
+        refusals += liar.counters.budget_refusals;
+    }
+    let allowed = forwarded / 2 + GATEWAY_BURST;
+    println!("{extra} of {allowed} bytes for {forwarded}; {refusals} refusals");
+    assert!(
+        refusals > 0 && extra > forwarded / 2,
+        "the lies did not work: {extra} bytes, {refusals} refusals"
+    );
+    assert!(extra <= allowed, "{extra} of {allowed} bytes");
+}
+
+#[test]
+fn a_gateway_without_a_budget_sends_nothing_twice() {
+    let config = GatewayConfig { repair_budget: 0.0, ..GatewayConfig::default() };
+    let gateway = Gateway::new(config, [9; 32], [8; 32]);
+    let tolerance = Duration::from_micros(1);
+    for live in [None, Some(Live { selective: false, subscribe: false, window: Duration::ZERO, tolerance })] {
+        let mut liar = Liar::new(&gateway, address(1), live, Timestamp::from_millis(1000));
+        for _ in 0..1000 {
+            liar.tick(&gateway, 1);
+        }
+        assert!(liar.counters.datagrams_missing > 100, "{:?}", liar.counters);
+        assert_eq!(liar.extra, 0);
+    }
+}
