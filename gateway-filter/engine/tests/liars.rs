@@ -58,7 +58,7 @@ impl Liar {
             self.client.on_datagram(&datagram, now);
             self.client.on_packet_number(number, now);
         }
-        if now.as_micros() / 1000 % each == 0 {
+        if (now.as_micros() / 1000).is_multiple_of(each) {
             let mut datagram = vec![0x40; LENGTH];
             datagram[LENGTH - 16..LENGTH - 8].copy_from_slice(&self.number.to_be_bytes());
             datagram[LENGTH - 8..].copy_from_slice(&(self.number + 1).to_be_bytes());
