@@ -90,6 +90,9 @@ pub(crate) struct PacketNumbers {
     identifiers: Vec<Vec<u8>>,
     /// The number read from the datagram that is with s2n-quic now, or its connection identifier when that is not known.
     current: Current,
+    /// A number was read that was the right one: connection identifiers are as long as those that are known, whatever an unauthenticated
+    /// long header says.
+    proven: bool,
     /// A number was read that was not the right one: none is read any more.
     wrong: bool,
 }
@@ -161,7 +164,10 @@ impl PacketNumbers {
     pub(crate) fn confirm(&mut self, number: u64) -> bool {
         match std::mem::take(&mut self.current) {
             Current::Nothing => {}
-            Current::Read(read) => self.wrong |= read != number,
+            Current::Read(read) => {
+                self.proven |= read == number;
+                self.wrong |= read != number;
+            }
             Current::Unknown(identifier) => self.learn(&identifier),
         }
         !self.wrong
@@ -169,6 +175,9 @@ impl PacketNumbers {
 
     fn learn(&mut self, identifier: &[u8]) {
         if self.identifiers.last().is_some_and(|known| known.len() != identifier.len()) {
+            if self.proven {
+                return;
+            }
             self.identifiers.clear();
         }
         if self.identifiers.iter().all(|known| known != identifier) {
@@ -265,6 +274,65 @@ pub(crate) mod tests {
         assert_eq!(numbers.read(&short_header(&IDENTIFIER, 6, 0), None), Some(6));
         assert!(!numbers.confirm(7));
         assert_eq!(numbers.read(&short_header(&IDENTIFIER, 8, 0), None), None);
+    }
+
+    #[test]
+    fn a_forged_long_header_does_not_end_the_reading() {
+        let mut numbers = PacketNumbers::default();
+        numbers.set_opener(SharedKey::new(Plain).opener());
+        numbers.read(&long_header(), None);
+        assert_eq!(numbers.read(&short_header(&IDENTIFIER, 6, 0), None), Some(6));
+        assert!(numbers.confirm(6));
+        let mut number = 7;
+        for length in 0..=20u8 {
+            let forged = [&[0xc3, 0, 0, 0, 1, length][..], &[length; 60]].concat();
+            assert_eq!(numbers.read(&forged, None), None);
+            let datagram = short_header(&IDENTIFIER, number, 0);
+            assert_eq!(
+                numbers.read(&datagram, Some(number - 1)),
+                Some(number),
+                "after one of {length} bytes"
+            );
+            assert!(numbers.confirm(number));
+            number += 1;
+        }
+        // As long and as many as are remembered: one datagram is unknown, until the transport has decrypted it.
+        for forged in 0..4u8 {
+            numbers.read(&[&[0xc3, 0, 0, 0, 1, 8][..], &[forged; 48]].concat(), None);
+        }
+        let datagram = short_header(&IDENTIFIER, number, 0);
+        assert_eq!(numbers.read(&datagram, Some(number - 1)), None);
+        assert!(numbers.confirm(number));
+        assert_eq!(numbers.read(&datagram, Some(number - 1)), Some(number));
+    }
+
+    #[test]
+    fn arbitrary_datagrams_are_survived() {
+        let mut numbers = PacketNumbers::default();
+        numbers.set_opener(SharedKey::new(Plain).opener());
+        let mut state = 1u64;
+        for round in 0..20_000usize {
+            let mut datagram = vec![0; round % 61];
+            for byte in &mut datagram {
+                // A linear congruential generator.
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                *byte = (state >> 56) as u8;
+            }
+            if let Some(byte) = datagram.get_mut(LENGTH_OFFSET) {
+                *byte %= 24;
+            }
+            let reference = (round % 3 > 0).then_some(state >> (2 + round % 62));
+            if let Some(number) = numbers.read(&datagram, reference) {
+                // Also when it has read wrongly before: begin anew.
+                if !numbers.confirm(number) {
+                    numbers = PacketNumbers::default();
+                    numbers.set_opener(SharedKey::new(Plain).opener());
+                }
+            } else {
+                numbers.confirm(state & 0xffff);
+            }
+            assert!(numbers.identifiers.len() <= IDENTIFIERS);
+        }
     }
 
     #[test]
