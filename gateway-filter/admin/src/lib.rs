@@ -8,7 +8,7 @@
 //! | `/packrat/log` | how the log is written; `POST /packrat/log?level=debug&clients=shown` changes it |
 //! | `/packrat/overview` | the page for people: HTML and SVG, no other asset |
 //!
-//! [`answer`] is the whole of it, without a socket. [`Server`] serves it over plain HTTP, with `/metrics` and with `/` for the page;
+//! [`answer()`] is the whole of it, without a socket. [`Server`] serves it over plain HTTP, with `/metrics` and with `/` for the page;
 //! Envoy's module also answers these paths on Envoy's administration port, where everything but the page is of use (Envoy
 //! declares all answers of modules as plain text).
 #![forbid(unsafe_code)]
