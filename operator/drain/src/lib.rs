@@ -13,6 +13,9 @@ use serde_json::Value;
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time for one request.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Shortest time before "no session" ends the wait: as long a load balancer, which hears of the end at the same time as Envoy, may go
+/// on sending new clients.
+const SETTLING: Duration = Duration::from_secs(5);
 
 /// Why waiting has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,23 +28,37 @@ pub enum End {
     Gone,
 }
 
-/// Drains the Envoy whose administration interface is at `admin`; returns when no session is left, or after `longest`.
+/// Drains the Envoy whose administration interface is at `admin`; returns when no session is left, though not within the first
+/// seconds, or after `longest`. An Envoy that is too busy to answer is asked again: whoever gives up ends its sessions.
 ///
 /// # Errors
 /// When Envoy does not take the request to drain.
 pub fn drain(admin: SocketAddr, longest: Duration) -> std::io::Result<End> {
-    let end = Instant::now() + longest;
-    request(admin, "POST", "/drain_listeners?graceful&skip_exit")?;
+    let start = Instant::now();
+    let end = start + longest;
+    let pause = || std::thread::sleep(INTERVAL.min(end.saturating_duration_since(Instant::now())));
+    while let Err(error) = request(admin, "POST", "/drain_listeners?graceful&skip_exit") {
+        if is_gone(&error) || Instant::now() >= end {
+            return Err(error);
+        }
+        pause();
+    }
     while Instant::now() < end {
         match request(admin, "GET", "/packrat/sessions?limit=0").map(|body| sessions(&body)) {
-            Ok(Some(0)) => return Ok(End::NoSessions),
+            Ok(Some(0)) if start.elapsed() >= SETTLING => return Ok(End::NoSessions),
             // Unknown is not none.
             Ok(_) => {}
-            Err(_) => return Ok(End::Gone),
+            Err(error) if is_gone(&error) => return Ok(End::Gone),
+            Err(_) => {}
         }
-        std::thread::sleep(INTERVAL.min(end.saturating_duration_since(Instant::now())));
+        pause();
     }
     Ok(End::TimeIsUp)
+}
+
+/// Whether nobody listens any more; whoever is only slow is not gone.
+fn is_gone(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ConnectionRefused
 }
 
 /// Sessions of all routes, as the module's page tells them.
@@ -90,6 +107,39 @@ mod tests {
     fn chunks_are_put_together() {
         assert_eq!(without_chunks("3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n"), "abc0123456789");
         assert_eq!(without_chunks("ff\r\ntoo short"), "");
+    }
+
+    /// An administration interface that does not answer the first request of each kind, and then says that nobody is there.
+    #[test]
+    fn an_envoy_that_is_too_busy_to_answer_is_asked_again() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let admin = listener.local_addr().unwrap();
+        let envoy = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            let mut silent = Vec::new();
+            while asked.len() < 4 {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 256];
+                let length = stream.read(&mut request).unwrap();
+                let line = String::from_utf8_lossy(&request[..length]).lines().next().unwrap().to_owned();
+                let again = asked.contains(&line);
+                asked.push(line);
+                if again {
+                    let body = r#"{ "total": 1 }"#;
+                    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+                        .unwrap();
+                } else {
+                    silent.push(stream);
+                }
+            }
+            asked
+        });
+        // It goes when it has been asked for the sessions twice.
+        assert_eq!(drain(admin, Duration::from_secs(60)).unwrap(), End::Gone);
+        let asked = envoy.join().unwrap();
+        assert_eq!(asked[0], asked[1]);
+        assert!(asked[0].starts_with("POST /drain_listeners?graceful&skip_exit "), "{asked:?}");
+        assert!(asked[3].starts_with("GET /packrat/sessions?limit=0 "), "{asked:?}");
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::pod::Forward;
 pub(crate) const ADMIN_PORT: u16 = 9901;
 /// The page with metrics.
 pub(crate) const METRICS_PORT: u16 = 9902;
+/// What of the administration interface can be read there: nothing that changes anything.
+const METRICS_PATHS: [&str; 5] =
+    ["/stats/prometheus", "/ready", "/packrat", "/packrat/sessions", "/packrat/events"];
 
 /// A bootstrap configuration with static listeners.
 pub(crate) fn configuration(gateway: &str, namespace: &str, forwards: &[Forward]) -> Value {
@@ -33,16 +36,17 @@ pub(crate) fn configuration(gateway: &str, namespace: &str, forwards: &[Forward]
             })
         })
         .collect();
-    let route = |path: &str| json!({ "match": { "path": path }, "route": { "cluster": "administration" } });
+    let routes = METRICS_PATHS.map(|path| {
+        let get = json!([{ "name": ":method", "string_match": { "exact": "GET" } }]);
+        json!({ "match": { "path": path, "headers": get }, "route": { "cluster": "administration" } })
+    });
     listeners.push(json!({
         "name": "metrics",
         "address": address("TCP", "0.0.0.0", METRICS_PORT),
         "filter_chains": [{ "filters": [{ "name": "envoy.filters.network.http_connection_manager", "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
             "stat_prefix": "metrics",
-            "route_config": { "virtual_hosts": [{ "name": "metrics", "domains": ["*"], "routes": [
-                route("/stats/prometheus"), route("/ready"), route("/packrat"),
-            ]}]},
+            "route_config": { "virtual_hosts": [{ "name": "metrics", "domains": ["*"], "routes": routes }] },
             "http_filters": [{ "name": "envoy.filters.http.router", "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
             }}],

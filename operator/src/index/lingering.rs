@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Listener, Resolution};
 use crate::annotations::ObjectKey;
+use crate::resource::ListenerStatus;
 
 /// Remembers the listeners of the last time.
 #[derive(Debug, Default)]
@@ -14,6 +15,33 @@ pub struct Lingering {
 }
 
 impl Lingering {
+    /// Takes over what was listened on before this replica began, as the statuses of EdgeGateways tell: a route that was about to go keeps
+    /// its port at the Service and in the NetworkPolicy. Its endpoints are not known; Envoy, which knows them, keeps the listener
+    /// (see [`crate::xds::delta`]). Before the first [`Self::extend`].
+    pub fn resume<'a>(
+        &mut self,
+        listeners: impl IntoIterator<Item = (&'a ObjectKey, &'a ListenerStatus)>,
+        now: i64,
+        seconds: impl Fn(&ObjectKey) -> i64,
+    ) {
+        for (gateway, status) in listeners {
+            let (Ok(port), Ok(service_port), Some((namespace, name))) = (
+                u16::try_from(status.port),
+                u16::try_from(status.service_port),
+                status.service.split_once('/'),
+            ) else {
+                continue;
+            };
+            let listener = Listener {
+                service: ObjectKey::new(namespace, name),
+                service_port,
+                endpoints: Vec::new(),
+                overrides: Default::default(),
+            };
+            self.gone.insert((gateway.clone(), port), (listener, now + seconds(gateway)));
+        }
+    }
+
     /// Adds to `resolution` what has vanished from it less than `seconds` of its gateway ago, unless the port is taken.
     /// Returns when to call again.
     pub fn extend(
@@ -41,7 +69,11 @@ impl Lingering {
             let free = match view.listeners.get(port) {
                 None => true,
                 // The Service has its port and no endpoint at the moment: what is left goes on.
-                Some(holder) => holder.service == listener.service && holder.endpoints.is_empty(),
+                Some(holder) => {
+                    holder.service == listener.service
+                        && holder.endpoints.is_empty()
+                        && !listener.endpoints.is_empty()
+                }
             };
             let stays = free && *until > now;
             if stays {
@@ -98,6 +130,29 @@ mod tests {
         assert_eq!(lingering.extend(&mut taken, 1, |_| 60), None);
         let view = &taken.gateways[&ObjectKey::new("a", "edge")];
         assert_eq!(view.listeners[&443].service.name, "new");
+    }
+
+    #[test]
+    fn a_replica_that_starts_keeps_the_ports_of_routes_that_are_about_to_go() {
+        let edge = ObjectKey::new("a", "edge");
+        let status = |port, service: &str| ListenerStatus {
+            port,
+            service: service.to_owned(),
+            service_port: port,
+            endpoints: 1,
+        };
+        let before =
+            [status(443, "a/web"), status(444, "a/dns"), status(445, "a/taken"), status(-1, "nonsense")];
+        let mut lingering = Lingering::default();
+        lingering.resume(before.iter().map(|status| (&edge, status)), 0, |_| 60);
+        let now = [(443, "web"), (445, "new")];
+        let mut resolution = resolution(&now);
+        assert_eq!(lingering.extend(&mut resolution, 0, |_| 60), Some(60));
+        let listeners = &resolution.gateways[&edge].listeners;
+        assert_eq!(listeners.keys().copied().collect::<Vec<_>>(), [443, 444, 445]);
+        assert!(!listeners[&443].endpoints.is_empty() && listeners[&444].endpoints.is_empty());
+        assert_eq!(listeners[&445].service.name, "new");
+        assert_eq!(ports(&mut lingering, &now, 60), (vec![443, 445], None));
     }
 
     #[test]

@@ -102,12 +102,14 @@ fn configurations(
 }
 
 /// Reads the authority, or makes it when there is none. Replicas that do so at the same time agree: one of them is refused, and
-/// reads. `may_advance`: whether a step of the rotation that is due is taken.
+/// reads. `may_advance`: whether a step of the rotation that is due is taken. `known`: the authority that is in use, which is put back
+/// when somebody has deleted the Secret: gateways trust no other.
 pub(super) async fn obtain(
     client: &Client,
     namespace: &str,
     name: &str,
     may_advance: bool,
+    known: Option<&Authority>,
 ) -> Result<Authority, AuthorityError> {
     let api = |source| AuthorityError::Api { name: format!("{namespace}/{name}"), source: Box::new(source) };
     let now = Timestamp::now().as_second();
@@ -126,7 +128,10 @@ pub(super) async fn obtain(
                 }
                 (authority, Some(version))
             }
-            None => (Authority::generate(now)?, None),
+            None => match known {
+                Some(known) => (known.clone(), None),
+                None => (Authority::generate(now)?, None),
+            },
         };
         let (state, bundle) = (authority.to_json()?, authority.bundle());
         let entries = [(STATE, state.as_str()), ("ca.crt", bundle.as_str())];
@@ -155,19 +160,22 @@ pub(super) async fn keep_current(
         tokio::time::sleep(PERIOD).await;
         let now = Timestamp::now().as_second();
         let may_advance = *elected.borrow();
-        match obtain(&client, &namespace, &name, may_advance).await {
-            Ok(authority) => {
-                let differs = *identities.authority.borrow() != authority;
-                if !differs && now - issued < LEAF_RENEWAL_SECONDS {
-                    continue;
-                }
-                match identities.replace(authority, &names, now) {
-                    Ok(()) => {
-                        issued = now;
-                        tracing::info!(event = "certificates_replaced");
-                    }
-                    Err(error) => tracing::error!(event = "certificates_failed", error = %error),
-                }
+        let known = identities.authority.borrow().clone();
+        let authority = match obtain(&client, &namespace, &name, may_advance, Some(&known)).await {
+            Ok(authority) => authority,
+            Err(error) => {
+                tracing::error!(event = "certificates_failed", error = %error);
+                // A Secret that cannot be read must not let the servers' certificates run out.
+                known.clone()
+            }
+        };
+        if authority == known && now - issued < LEAF_RENEWAL_SECONDS {
+            continue;
+        }
+        match identities.replace(authority, &names, now) {
+            Ok(()) => {
+                issued = now;
+                tracing::info!(event = "certificates_replaced");
             }
             Err(error) => tracing::error!(event = "certificates_failed", error = %error),
         }

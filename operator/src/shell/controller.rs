@@ -25,7 +25,7 @@ use crate::certificates::LEAF_RENEWAL_SECONDS;
 use crate::keys::GatewayKeys;
 use crate::resource::{EdgeGateway, EdgeGatewayStatus};
 use crate::status::{Observed, gateway_status};
-use crate::workload::{self, Kind, Platform};
+use crate::workload::{self, Kind, Object, Platform};
 
 /// Changes within this time are looked at together.
 const GATHERING: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ const PERIOD: Duration = Duration::from_secs(15);
 const REPAIR: Duration = Duration::from_secs(300);
 /// Time between two looks at the Secrets of a gateway.
 const SECRETS: Duration = Duration::from_secs(60);
-/// Longest time for one EdgeGateway.
+/// Longest time for the objects of one EdgeGateway, for its status, and for what belongs to none.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// EdgeGateways at a time.
 const PARALLEL: usize = 8;
@@ -111,16 +111,14 @@ impl Controller {
                     if drifted.contains(&key) {
                         done.all_at = None;
                     }
-                    if let Some(gateway) = snapshot.gateways.get(&key)
-                        && tokio::time::timeout(PATIENCE, this.gateway(&key, gateway, &mut done))
-                            .await
-                            .is_err()
-                    {
-                        tracing::warn!(event = "gateway_slow", gateway = %key);
+                    if let Some(gateway) = snapshot.gateways.get(&key) {
+                        this.gateway(&key, gateway, &mut done).await;
                     }
                 })
                 .await;
-            self.others(snapshot, &mut events).await;
+            if tokio::time::timeout(PATIENCE, self.others(snapshot, &mut events)).await.is_err() {
+                tracing::warn!(event = "services_slow");
+            }
         }
     }
 
@@ -138,16 +136,22 @@ impl Controller {
         if done.uid != gateway.model.uid {
             *done = Done { uid: gateway.model.uid.clone(), ..Done::default() };
         }
-        let failure = match self.set_up(key, gateway, done).await {
-            Ok(()) => None,
-            Err(error) => {
-                tracing::warn!(event = "apply_failed", gateway = %key, error = %error);
-                done.all_at = None;
-                Some(error.to_string())
-            }
+        let failure = if gateway.model.deleting {
+            // Its objects are being collected: whoever brought them back would keep it from ever going.
+            None
+        } else {
+            let set_up = tokio::time::timeout(PATIENCE, self.set_up(key, gateway, done)).await;
+            set_up.unwrap_or(Err(Failure::Slow)).err()
         };
-        if let Err(error) = self.status(key, gateway, failure).await {
-            tracing::warn!(event = "status_failed", gateway = %key, error = %error);
+        if let Some(error) = &failure {
+            tracing::warn!(event = "apply_failed", gateway = %key, error = %error);
+            done.all_at = None;
+        }
+        let failure = failure.map(|error| error.to_string());
+        match tokio::time::timeout(PATIENCE, self.status(key, gateway, failure)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(event = "status_failed", gateway = %key, error = %error),
+            Err(_) => tracing::warn!(event = "status_slow", gateway = %key),
         }
     }
 
@@ -160,17 +164,26 @@ impl Controller {
         self.secrets(key, gateway, done).await?;
         let objects = workload::objects(key, &gateway.model, &gateway.view, &self.platform);
         let all = done.all_at.is_none_or(|at| at.elapsed() > REPAIR);
+        let mut failure = None;
         for object in &objects {
             if !all && done.objects.get(&object.kind) == Some(&object.content) {
                 continue;
             }
-            let name = object.content["metadata"]["name"].as_str().unwrap_or_default();
-            self.api(object.kind, &key.namespace)
-                .patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&object.content))
-                .await
-                .map_err(|source| Failure::object(object.kind, source))?;
-            done.objects.insert(object.kind, object.content.clone());
-            done.removed.retain(|kind| *kind != object.kind);
+            match self.apply(object, &key.namespace).await {
+                Ok(()) => {
+                    done.objects.insert(object.kind, object.content.clone());
+                    done.removed.retain(|kind| *kind != object.kind);
+                }
+                // One that is refused (a node port that is taken, say) does not keep the others from being right.
+                Err(source) => {
+                    done.objects.remove(&object.kind);
+                    failure = failure.or(Some(Failure::object(object.kind, source)));
+                }
+            }
+        }
+        if let Some(failure) = failure {
+            // What was there before stays, too: it may be all that works.
+            return Err(failure);
         }
         for kind in workload::obsolete(&objects) {
             if !done.removed.contains(&kind) {
@@ -182,6 +195,16 @@ impl Controller {
         if all {
             done.all_at = Some(Instant::now());
         }
+        Ok(())
+    }
+
+    async fn apply(&self, object: &Object, namespace: &str) -> Result<(), kube::Error> {
+        let api = self.api(object.kind, namespace);
+        let name = object.content["metadata"]["name"].as_str().unwrap_or_default();
+        if object.kind == Kind::Deployment && object.content["spec"]["replicas"].is_null() {
+            hand_over_replicas(&api, name).await?;
+        }
+        api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&object.content)).await?;
         Ok(())
     }
 
@@ -350,6 +373,30 @@ impl Controller {
     }
 }
 
+/// Before an autoscaler takes over: a number of replicas that was ours and is applied no longer would become the default, 1, and all
+/// sessions of the other gateways would be lost. Another manager's field it stays as it is (Kubernetes' documentation of
+/// server-side apply, "Transferring ownership").
+async fn hand_over_replicas(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {
+    let Some(found) = api.get_opt(name).await? else { return Ok(()) };
+    let ours = found.managed_fields().iter().any(|entry| {
+        entry.manager.as_deref() == Some(FIELD_MANAGER)
+            && entry.fields_v1.as_ref().is_some_and(|fields| !fields.0["f:spec"]["f:replicas"].is_null())
+    });
+    let replicas = &found.data["spec"]["replicas"];
+    if !ours || replicas.is_null() {
+        return Ok(());
+    }
+    let content = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": name },
+        "spec": { "replicas": replicas },
+    });
+    let manager = format!("{FIELD_MANAGER}-autoscaling");
+    api.patch(name, &PatchParams::apply(&manager).force(), &Patch::Apply(content)).await?;
+    Ok(())
+}
+
 /// Whether two statuses say the same; times of the same condition are the same already.
 fn same(a: &EdgeGatewayStatus, b: &EdgeGatewayStatus) -> bool {
     let text = |status: &EdgeGatewayStatus| serde_json::to_value(status).unwrap_or_default();
@@ -365,6 +412,8 @@ enum Failure {
     Secret(kube::Error),
     #[error("{0}")]
     Text(String),
+    #[error("the API server did not answer within {} s; is an admission webhook slow?", PATIENCE.as_secs())]
+    Slow,
 }
 
 impl Failure {

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::Stream;
 use hyper::body::Incoming;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
@@ -208,8 +210,13 @@ impl Discovery {
         let mut snapshots = self.snapshots.subscribe();
         let mut state = State::default();
         state.hear(&first);
+        // Until when listeners stay that Envoy has and this replica does not know.
+        let (mut release_at, mut released) = (None, false);
         loop {
-            let resources = resources_of(snapshots.borrow_and_update().as_deref(), &key.0);
+            let (resources, drain) = resources_of(snapshots.borrow_and_update().as_deref(), &key.0).unzip();
+            if let (Some(drain), None) = (drain, release_at) {
+                release_at = Some(Instant::now() + drain);
+            }
             // A gateway whose EdgeGateway is gone keeps what it has: it is about to be drained.
             if let Some(resources) = resources {
                 while let Some(response) = state.next(&resources) {
@@ -223,6 +230,10 @@ impl Discovery {
                 }
             }
             tokio::select! {
+                () = until(release_at), if !released => {
+                    released = true;
+                    state.release();
+                }
                 changed = snapshots.changed() => {
                     if changed.is_err() {
                         return Ok(());
@@ -248,6 +259,16 @@ impl Discovery {
     }
 }
 
-fn resources_of(snapshot: Option<&Snapshot>, gateway: &ObjectKey) -> Option<Arc<Resources>> {
-    snapshot?.gateways.get(gateway)?.resources.clone()
+/// What a gateway has to have, and how long what it no longer has goes on.
+fn resources_of(snapshot: Option<&Snapshot>, gateway: &ObjectKey) -> Option<(Arc<Resources>, Duration)> {
+    let gateway = snapshot?.gateways.get(gateway)?;
+    let drain = u64::try_from(gateway.model.spec.drain.seconds).unwrap_or_default();
+    Some((gateway.resources.clone()?, Duration::from_secs(drain)))
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }

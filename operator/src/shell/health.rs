@@ -28,7 +28,11 @@ pub(super) struct Health {
 /// Serves until the process ends.
 pub(super) async fn serve(listener: TcpListener, health: Health) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            // No descriptors: they come back when connections end.
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            continue;
+        };
         let health = health.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request| {

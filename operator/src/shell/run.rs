@@ -87,7 +87,8 @@ async fn operate(options: Options) -> Result<(), RunError> {
     tokio::spawn(health::serve(health_listener, health));
 
     let names = options.server_names();
-    let authority = authority::obtain(&client, &options.namespace, &options.authority_secret, false).await?;
+    let authority =
+        authority::obtain(&client, &options.namespace, &options.authority_secret, false, None).await?;
     let identities = Arc::new(Identities::new(authority, &names, Timestamp::now().as_second())?);
     tokio::spawn(authority::keep_current(
         Arc::clone(&identities),

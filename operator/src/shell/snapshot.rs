@@ -136,7 +136,16 @@ impl Snapshots {
             (index.resolve(), index.gateways().clone())
         };
         let drain = |key: &ObjectKey| models.get(key).map_or(0, |model| i64::from(model.spec.drain.seconds));
-        let again = locked(&self.lingering).extend(&mut resolution, now, drain);
+        let again = {
+            let mut lingering = locked(&self.lingering);
+            if !self.is_complete() {
+                let listeners = models
+                    .iter()
+                    .flat_map(|(key, model)| model.status.listeners.iter().map(move |status| (key, status)));
+                lingering.resume(listeners, now, drain);
+            }
+            lingering.extend(&mut resolution, now, drain)
+        };
         let keys = {
             let mut keys = locked(&self.keys);
             keys.retain(|key, _| models.contains_key(key));

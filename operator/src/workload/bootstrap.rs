@@ -7,8 +7,13 @@ use crate::annotations::ObjectKey;
 
 /// Envoy's administration interface, on the loopback interface.
 pub const ADMIN_PORT: u16 = 9901;
-/// `/stats/prometheus` and `/ready`, for whoever can reach the Pod.
+/// [`METRICS_PATHS`], for whoever can reach the Pod.
 pub const METRICS_PORT: u16 = 9902;
+
+/// What of the administration interface can be read on [`METRICS_PORT`]: nothing that changes anything, so not `/packrat/log`.
+/// `packrat top`, `tap` and `check` need the last three.
+pub const METRICS_PATHS: [&str; 5] =
+    ["/stats/prometheus", "/ready", "/packrat", "/packrat/sessions", "/packrat/events"];
 
 /// The bootstrap configuration of an EdgeGateway's Envoys, as JSON.
 pub fn bootstrap(key: &ObjectKey, platform: &Platform) -> Value {
@@ -81,7 +86,10 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform) -> Value {
 
 /// The listener of the page with metrics, and the cluster that it leads to.
 pub fn metrics_parts(metrics_port: u16, admin_port: u16) -> (Value, Value) {
-    let route = |path: &str| json!({ "match": { "path": path }, "route": { "cluster": "administration" } });
+    let routes = METRICS_PATHS.map(|path| {
+        let get = json!([{ "name": ":method", "string_match": { "exact": "GET" } }]);
+        json!({ "match": { "path": path, "headers": get }, "route": { "cluster": "administration" } })
+    });
     let listener = json!({
         "name": "metrics",
         "address": address("0.0.0.0", metrics_port),
@@ -91,9 +99,7 @@ pub fn metrics_parts(metrics_port: u16, admin_port: u16) -> (Value, Value) {
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
                 "stat_prefix": "metrics",
-                "route_config": { "virtual_hosts": [{ "name": "metrics", "domains": ["*"], "routes": [
-                    route("/stats/prometheus"), route("/ready"), route("/packrat"),
-                ]}]},
+                "route_config": { "virtual_hosts": [{ "name": "metrics", "domains": ["*"], "routes": routes }] },
                 "http_filters": [{ "name": "envoy.filters.http.router", "typed_config": {
                     "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
                 }}],

@@ -15,7 +15,7 @@ use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
 use crate::index::GatewayModel;
 
-pub use bootstrap::{ADMIN_PORT, METRICS_PORT, bootstrap, certificate_file, metrics_parts};
+pub use bootstrap::{ADMIN_PORT, METRICS_PATHS, METRICS_PORT, bootstrap, certificate_file, metrics_parts};
 pub use objects::{Kind, Object, objects, obsolete};
 
 /// Label with the name of the EdgeGateway.

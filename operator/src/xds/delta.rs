@@ -2,8 +2,11 @@
 //!
 //! What Envoy has is known from what it says at the beginning (`initial_resource_versions`: after a restart of the operator
 //! nothing is sent that is there already) and from what was sent. A refused version is not sent again; a newer one is.
+//!
+//! Responses carry differences, so that a refusal counts until the listener in question is taken, in a newer version, or removed:
+//! that Envoy takes another listener says nothing about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Resources;
 use super::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, LISTENER_TYPE, Resource};
@@ -13,11 +16,11 @@ use super::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, LISTENER_TYPE, 
 pub enum Heard {
     /// It wants something; look at [`Stream::next`].
     Subscription,
-    /// It has taken a response.
+    /// It has taken everything that it was sent and has answered.
     Accepted,
-    /// It has refused a response; Envoy's reason.
+    /// It has refused a listener, in this response or an earlier one; Envoy's reasons.
     Refused(String),
-    /// About an older response, or a type that is not served.
+    /// About a response that was answered already, or a type that is not served.
     Nothing,
 }
 
@@ -33,8 +36,12 @@ pub struct Stream {
     sequence: u64,
     /// Types that are asked for and never have anything.
     empty_types: Vec<String>,
-    /// Whether the newest response was refused.
-    refused: bool,
+    /// Listeners in responses that Envoy has not answered, by the response's number.
+    unanswered: BTreeMap<u64, BTreeSet<String>>,
+    /// Envoy's reason for each listener that it has refused.
+    refused: BTreeMap<String, String>,
+    /// Listeners that Envoy had when the stream began, and that have not been wanted since.
+    inherited: BTreeSet<String>,
 }
 
 impl Stream {
@@ -51,25 +58,51 @@ impl Stream {
             self.subscribed = true;
             self.owes = true;
             self.sent = request.initial_resource_versions.clone().into_iter().collect();
+            self.inherited = self.sent.keys().cloned().collect();
             return Heard::Subscription;
         }
         if request.response_nonce.is_empty() {
             return Heard::Subscription;
         }
-        if request.response_nonce != self.sequence.to_string() {
-            // A refusal that is overtaken by a newer response: that one's answer counts.
+        let answered = request.response_nonce.parse().ok();
+        let Some((number, names)) = answered.and_then(|number| self.unanswered.remove_entry(&number)) else {
             return Heard::Nothing;
+        };
+        for name in &names {
+            self.refused.remove(name);
         }
-        match &request.error_detail {
-            Some(error) => {
-                self.refused = true;
-                Heard::Refused(error.message.clone())
-            }
-            None => {
-                self.refused = false;
-                Heard::Accepted
-            }
+        self.refused.remove("");
+        if let Some(error) = &request.error_detail {
+            self.refuse(number, &names, &error.message);
         }
+        if self.refused.is_empty() {
+            return Heard::Accepted;
+        }
+        let reasons: BTreeSet<&str> = self.refused.values().map(|reason| reason.trim_end()).collect();
+        Heard::Refused(reasons.into_iter().collect::<Vec<_>>().join("; "))
+    }
+
+    /// Remembers which listeners of a response were refused. Envoy's reason names them (`udp-443: …`) and not those that it has taken.
+    fn refuse(&mut self, number: u64, names: &BTreeSet<String>, reason: &str) {
+        let named: Vec<&String> = names.iter().filter(|name| reason.contains(&format!("{name}:"))).collect();
+        let mut meant = if named.is_empty() { names.iter().collect() } else { named };
+        if meant.is_empty() {
+            // A response without listeners: the next answer of whatever kind takes its place.
+            self.refused.insert(String::new(), reason.to_owned());
+        }
+        // What was sent again meanwhile: that answer counts.
+        meant.retain(|name| {
+            !self.unanswered.iter().any(|(newer, sent)| *newer > number && sent.contains(*name))
+        });
+        for name in meant {
+            self.refused.insert(name.clone(), reason.to_owned());
+        }
+    }
+
+    /// Listeners that Envoy had when the stream began and that nobody wants are to be removed from now on. Before, they stay: this
+    /// replica may have missed their removal and does not know how long their sessions have had to end.
+    pub fn release(&mut self) {
+        self.inherited.clear();
     }
 
     /// What is to be sent, if anything, so that Envoy has `resources`.
@@ -92,8 +125,13 @@ impl Stream {
                 name: name.clone(),
             })
             .collect();
-        let removed: Vec<String> =
-            self.sent.keys().filter(|name| !resources.contains_key(*name)).cloned().collect();
+        self.inherited.retain(|name| !resources.contains_key(name));
+        let removed: Vec<String> = self
+            .sent
+            .keys()
+            .filter(|name| !resources.contains_key(*name) && !self.inherited.contains(*name))
+            .cloned()
+            .collect();
         if changed.is_empty() && removed.is_empty() && !self.owes {
             return None;
         }
@@ -104,7 +142,10 @@ impl Stream {
         }
         for name in &removed {
             self.sent.remove(name);
+            self.refused.remove(name);
         }
+        let names = changed.iter().map(|resource| resource.name.clone()).collect();
+        self.unanswered.insert(self.sequence, names);
         Some(DeltaDiscoveryResponse {
             system_version_info: String::new(),
             resources: changed,
@@ -163,8 +204,43 @@ mod tests {
             response.resources.iter().map(|resource| resource.name.as_str()).collect::<Vec<_>>(),
             ["b"]
         );
-        assert_eq!(response.removed_resources, ["c"]);
         assert_eq!(stream.next(&resources(&[("a", 1), ("b", 2)])), None);
+    }
+
+    /// A replica that has just started does not know that a route was removed a moment ago: its sessions keep their time to end.
+    #[test]
+    fn what_envoy_had_before_is_removed_later_and_what_it_has_lost_since_at_once() {
+        let mut stream = Stream::default();
+        stream.hear(&subscribe(&[("a", "1"), ("b", "1"), ("c", "1")]));
+        let first = stream.next(&resources(&[("a", 1), ("b", 1)])).unwrap();
+        assert_eq!((first.resources.len(), first.removed_resources.len()), (0, 0), "only the owed answer");
+        assert_eq!(stream.next(&resources(&[("a", 1)])).unwrap().removed_resources, ["b"]);
+        stream.release();
+        assert_eq!(stream.next(&resources(&[("a", 1)])).unwrap().removed_resources, ["c"]);
+        assert_eq!(stream.next(&resources(&[("a", 1)])), None);
+    }
+
+    /// Otherwise Programmed would be true as soon as any other Service changes.
+    #[test]
+    fn a_refusal_counts_until_that_listener_is_taken_or_removed() {
+        let mut stream = Stream::default();
+        stream.hear(&subscribe(&[]));
+        let first = stream.next(&resources(&[("a", 1), ("b", 1)])).unwrap();
+        let no_a = Heard::Refused("Error adding/updating listener(s) a: no".to_owned());
+        let reason = "Error adding/updating listener(s) a: no\n";
+        assert_eq!(stream.hear(&answer(&first.nonce, Some(reason))), no_a);
+        let other = stream.next(&resources(&[("a", 1), ("b", 2)])).unwrap();
+        assert_eq!(stream.hear(&answer(&other.nonce, None)), no_a, "b was taken, a was not");
+        let removal = stream.next(&resources(&[("b", 2)])).unwrap();
+        assert_eq!(stream.hear(&answer(&removal.nonce, None)), Heard::Accepted);
+
+        // A refusal that arrives after the next response was sent counts as well, for what that one does not repeat.
+        let third = stream.next(&resources(&[("b", 3), ("c", 3)])).unwrap();
+        let fourth = stream.next(&resources(&[("b", 4), ("c", 3)])).unwrap();
+        assert_eq!(stream.hear(&answer(&third.nonce, Some("no"))), Heard::Refused("no".to_owned()));
+        assert_eq!(stream.hear(&answer(&fourth.nonce, None)), Heard::Refused("no".to_owned()));
+        let fifth = stream.next(&resources(&[("b", 4), ("c", 5)])).unwrap();
+        assert_eq!(stream.hear(&answer(&fifth.nonce, None)), Heard::Accepted);
     }
 
     #[test]
@@ -203,6 +279,7 @@ mod tests {
             let mut envoy: HashMap<String, String> = initial.clone();
             let mut stream = Stream::default();
             stream.hear(&DeltaDiscoveryRequest { initial_resource_versions: initial, ..subscribe(&[]) });
+            stream.release();
             for (step, refuse) in steps.iter().zip(refuse) {
                 let wanted: Vec<_> = step.iter().map(|(name, content)| (name.as_str(), *content)).collect();
                 let wanted = resources(&wanted);

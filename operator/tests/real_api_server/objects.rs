@@ -136,6 +136,63 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     cluster.remove_namespace(namespace);
 }
 
+/// The number of gateways would fall to 1, the default, for a moment, and with it the sessions of all others.
+#[test]
+fn an_autoscaler_takes_over_the_number_of_gateways_as_it_is() {
+    let Some(cluster) = Cluster::find() else { return };
+    let namespace = "packrat-test-autoscaling";
+    cluster.namespace(namespace, &json!({}));
+    let operator = cluster.operator("only", None);
+    cluster.wait_until("the election", || operator.is_elected());
+    let name = "packrat-gateway-edge";
+    let replicas =
+        || cluster.get("Deployment", namespace, name).map(|found| found["spec"]["replicas"].clone());
+    cluster.apply(gateway(namespace, "edge", &json!({ "workload": { "replicas": 3 } })));
+    cluster.wait_until("the gateways", || replicas() == Some(json!(3)));
+    let autoscaling = json!({ "minimumReplicas": 2, "maximumReplicas": 5 });
+    cluster.apply(gateway(
+        namespace,
+        "edge",
+        &json!({ "workload": { "replicas": 3, "autoscaling": autoscaling } }),
+    ));
+    let autoscaler = || cluster.get("HorizontalPodAutoscaler", namespace, name);
+    cluster.wait_until("the autoscaler", || autoscaler().is_some());
+    assert_eq!(replicas(), Some(json!(3)));
+    // And back.
+    cluster.apply(gateway(namespace, "edge", &json!({ "workload": { "replicas": 2 } })));
+    cluster.wait_until("the number that is asked for", || replicas() == Some(json!(2)));
+    cluster.wait_until("the autoscaler to be gone", || autoscaler().is_none());
+    assert!(!operator.log().contains("forbidden"), "{}", operator.log());
+    cluster.remove_namespace(namespace);
+}
+
+/// A port of the node that is taken is nothing that the rest has to wait for.
+#[test]
+fn an_object_that_is_refused_does_not_keep_back_the_others_of_its_gateway() {
+    let Some(cluster) = Cluster::find() else { return };
+    let namespace = "packrat-test-node-port";
+    cluster.namespace(namespace, &json!({}));
+    let operator = cluster.operator("only", None);
+    cluster.wait_until("the election", || operator.is_elected());
+    // Outside of the range that the API server gives out.
+    let exposure = json!({ "type": "NodePort", "nodePorts": { "443": 80 } });
+    cluster.apply(gateway(namespace, "edge", &json!({ "exposure": exposure })));
+    let wanted = json!({ "packrat.dev/assist": "enabled", "packrat.dev/gateway": "edge" });
+    for object in service(namespace, "web", 443, &wanted, &["192.0.2.1".to_owned()]) {
+        cluster.apply(object);
+    }
+    let name = "packrat-gateway-edge";
+    cluster.wait_until("the reason", || {
+        cluster
+            .condition("EdgeGateway", namespace, "edge", "Accepted")
+            .is_some_and(|(status, _, message)| status == "False" && message.contains("Service"))
+    });
+    for kind in ["Deployment", "PodDisruptionBudget", "NetworkPolicy"] {
+        cluster.wait_until(kind, || cluster.get(kind, namespace, name).is_some());
+    }
+    cluster.remove_namespace(namespace);
+}
+
 trait Empty {
     fn is_null_or_empty(&self) -> bool;
 }

@@ -6,7 +6,8 @@ mod assisted;
 mod envoy;
 mod operator;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use envoy::{Envoy, PATIENCE, find_envoy};
@@ -159,6 +160,75 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
     assert_eq!(exchange(&client, &server), source);
 }
 
+/// A replica that has just started has not seen the route that is draining; its sessions keep their time.
+#[test]
+fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
+    let Some(program) = find_envoy() else { return };
+    let cluster = Cluster::new();
+    let replica = Replica::start(&cluster);
+    let (server, port, other_port) = (socket(), free_port(), free_port());
+    let server_address = server.local_addr().unwrap();
+    replica.service("web", port, &[server_address], &[]);
+    replica.service("other", other_port, &[server_address], &[]);
+    replica.complete();
+    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
+    agree(&envoy, &replica, 2);
+    let client = socket();
+    client.connect(("127.0.0.1", other_port)).unwrap();
+    let source = exchange(&client, &server);
+
+    drop(replica);
+    let replica = Replica::start(&cluster);
+    replica.gateway(|model| model.spec.drain.seconds = 4);
+    // What the restarted one does say at once shows that Envoy has heard of everything.
+    replica.service("web", port, &[server_address], &[("packrat.dev/config.idle-timeout-seconds", "77")]);
+    replica.complete();
+    envoy.wait_until("the change", |envoy| {
+        envoy.listeners().iter().any(|(_, _, listener)| listener.to_string().contains("77"))
+    });
+    assert_eq!(exchange(&client, &server), source, "the route is draining");
+    agree(&envoy, &replica, 1);
+}
+
+/// What can be read without access to the administration interface changes nothing.
+#[test]
+fn the_page_with_metrics_can_be_read_only() {
+    let Some(program) = find_envoy() else { return };
+    let cluster = Cluster::new();
+    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
+    let mut metrics = None;
+    envoy.wait_until("the listener", |envoy| {
+        let listeners: Value =
+            serde_json::from_str(&envoy.request("GET", "/listeners?format=json")).unwrap_or_default();
+        let statuses = listeners["listener_statuses"].as_array().cloned().unwrap_or_default();
+        let found = statuses.iter().find(|status| status["name"] == "metrics");
+        metrics = found.and_then(|status| {
+            u16::try_from(status["local_address"]["socket_address"]["port_value"].as_u64()?).ok()
+        });
+        metrics.is_some_and(|port| port != 0)
+    });
+    let ask = |method: &str, path: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", metrics.unwrap())).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    for path in ["/stats/prometheus", "/packrat", "/packrat/sessions?limit=5", "/packrat/events?after=0"] {
+        assert_eq!(ask("GET", path), "200", "{path}");
+        assert_eq!(ask("POST", path), "404", "{path}");
+    }
+    for path in ["/packrat/log", "/config_dump", "/quitquitquit", "/packrat/../config_dump"] {
+        assert_eq!(ask("GET", path), "404", "{path}");
+        assert_eq!(ask("POST", path), "404", "{path}");
+    }
+}
+
 #[test]
 fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
     let Some(program) = find_envoy() else { return };
@@ -188,6 +258,15 @@ fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
         names.contains(&format!("udp-{port}")) && names.contains(&format!("udp-{taken}"))
     });
     exchange(&client, &server);
+
+    // Envoy takes a change of something else: the token listener is refused as before, and that is still told.
+    let far = ["192.0.2.7:443".parse().unwrap()];
+    replica.service("second", taken, &far, &[]);
+    envoy.wait_until("the change of the other route", |envoy| {
+        envoy.listeners().iter().any(|(_, _, listener)| listener.to_string().contains("192.0.2.7"))
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(replica.refusals().first().is_some_and(|reason| reason.contains(&format!("token-{port}"))));
 
     // What is right again is taken, and the refusal is forgotten.
     replica.gateway(|_| {});
