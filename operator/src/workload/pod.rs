@@ -181,6 +181,9 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
         ],
         "ports": [{ "name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],
         "readinessProbe": probe(2, 2),
+        // Envoy listens on nothing before it knows its routes: one that starts while the operator is away waits for it (a day at most), and is
+        // not ended again and again, ever more slowly.
+        "startupProbe": { "tcpSocket": { "port": "metrics" }, "periodSeconds": 1, "failureThreshold": 86_400, "timeoutSeconds": 2 },
         // Envoy that takes its time with a new configuration is not dead.
         "livenessProbe": { "tcpSocket": { "port": "metrics" }, "periodSeconds": 10, "failureThreshold": 6, "timeoutSeconds": 2 },
         "lifecycle": { "preStop": { "exec": { "command": [

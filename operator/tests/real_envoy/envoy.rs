@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -80,7 +80,10 @@ impl Envoy {
             fs::write(path.join(file), content.to_string()).unwrap();
         }
         let mut bootstrap = workload::bootstrap(key, &platform);
-        bootstrap["admin"]["address"]["socket_address"]["port_value"] = 0.into();
+        let admin_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        bootstrap["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
+        bootstrap["static_resources"]["clusters"][0]["load_assignment"] =
+            workload::metrics_parts(0, admin_port).1["load_assignment"].take();
         // Ports of this machine are not a Pod's.
         bootstrap["static_resources"]["listeners"][0]["address"]["socket_address"]["port_value"] = 0.into();
         for cluster in bootstrap["static_resources"]["clusters"].as_array_mut().unwrap() {

@@ -195,7 +195,11 @@ fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
 fn the_page_with_metrics_can_be_read_only() {
     let Some(program) = find_envoy() else { return };
     let cluster = Cluster::new();
+    let replica = Replica::start(&cluster);
+    replica.complete();
     let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
+    // Envoy listens on nothing before it knows its routes.
+    envoy.wait_until("Envoy to be ready", |envoy| envoy.request("GET", "/ready").contains("LIVE"));
     let mut metrics = None;
     envoy.wait_until("the listener", |envoy| {
         let listeners: Value =
