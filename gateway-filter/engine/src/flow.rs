@@ -296,6 +296,9 @@ pub(crate) struct Share {
 /// A session whose client has not proven its address keeps no more bytes than this: a server's first flight, not its patience.
 const UNVALIDATED_CACHE_BYTES: usize = 128 * 1024;
 
+/// An eACK that can't be decoded counts as so many where its source has had too many of them: its session is not listened to for ten seconds.
+const MANY_FAILURES_FACTOR: u16 = 500;
+
 impl Share {
     /// `None` when there is no room for another session, of this source or at all.
     pub(crate) fn new(gateway: &Arc<Gateway>, source: IpAddr, now: Timestamp) -> Option<Self> {
@@ -322,6 +325,12 @@ impl Share {
     pub(crate) fn validate(&mut self, now: Timestamp) -> bool {
         self.is_validated = self.is_validated || self.gateway.sources.begin(self.source, now);
         self.is_validated
+    }
+
+    /// An eACK could not be decoded: how many times what that costs is to be charged. Who has many sessions, each within its limit, could else keep
+    /// the gateway busy with nothing but such eACKs.
+    pub(crate) fn failure_factor(&self, now: Timestamp) -> u16 {
+        if self.gateway.sources.decode_failed(self.source, now) { 1 } else { MANY_FAILURES_FACTOR }
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {

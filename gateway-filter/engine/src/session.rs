@@ -797,7 +797,7 @@ impl Session {
         out: &mut Outbox,
     ) {
         counters.eacks_failed += 1;
-        self.eack_credit -= FAILED_EACK_COST;
+        self.eack_credit -= FAILED_EACK_COST * f64::from(self.share.failure_factor(now));
         self.totals.decode_failures += 1;
         // Several eACKs may be under way when the first of them fails: only those that could not have been longer count.
         let longer = self.sketch.limits().longer(eack.encoding);

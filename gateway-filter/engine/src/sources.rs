@@ -11,10 +11,12 @@ use crate::config::GatewayConfig;
 
 /// Sources remembered at once beside those that have sessions; beyond, those without sessions are forgotten, and then new ones refused.
 const MAXIMUM_SOURCES: usize = 65_536;
+/// eACKs of one source's sessions together that can't be decoded, per second and at once, until they are many.
+const FAILED_DECODES_PER_SECOND: f64 = 200.0;
 /// How often they are looked through when there is no room.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sessions and handshakes by source address. Locked once per handshake, never per datagram.
+/// Sessions and handshakes by source address. Locked once per handshake and per eACK that can't be decoded, never per datagram.
 #[derive(Debug)]
 pub(crate) struct Sources {
     sessions_per_source: u32,
@@ -35,6 +37,9 @@ struct Source {
     /// Handshakes that may begin now.
     tokens: f64,
     refilled: Timestamp,
+    /// eACKs that may fail to decode now before they are many.
+    failures_left: f64,
+    failed: Timestamp,
 }
 
 impl Sources {
@@ -76,7 +81,13 @@ impl Sources {
                 return false;
             }
         }
-        let source = sources.entry(address).or_insert(Source { sessions: 0, tokens: limit, refilled: now });
+        let source = sources.entry(address).or_insert(Source {
+            sessions: 0,
+            tokens: limit,
+            refilled: now,
+            failures_left: FAILED_DECODES_PER_SECOND,
+            failed: now,
+        });
         let earned = now.saturating_since(source.refilled).as_secs_f64() * limit;
         source.tokens = (source.tokens + earned).min(limit);
         source.refilled = now;
@@ -86,6 +97,18 @@ impl Sources {
         source.tokens -= 1.0;
         source.sessions += 1;
         true
+    }
+
+    /// Counts an eACK of this source that could not be decoded; whether they are few.
+    pub(crate) fn decode_failed(&self, address: IpAddr, now: Timestamp) -> bool {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(source) = table.sources.get_mut(&source(address)) else { return true };
+        let earned = now.saturating_since(source.failed).as_secs_f64() * FAILED_DECODES_PER_SECOND;
+        let left = (source.failures_left + earned).min(FAILED_DECODES_PER_SECOND);
+        let are_few = left >= 1.0;
+        source.failures_left = if are_few { left - 1.0 } else { left };
+        source.failed = source.failed.max(now);
+        are_few
     }
 
     /// A session of this source has ended.
@@ -146,6 +169,18 @@ mod tests {
         assert!(!sources.begin(address("2001:db8::2"), Timestamp::ZERO));
         let later = Timestamp::ZERO + Duration::from_millis(500);
         assert_eq!((0..50).filter(|_| sources.begin(one, later)).count(), 5);
+    }
+
+    #[test]
+    fn failed_decodes_are_many_when_all_sessions_of_a_source_have_too_many() {
+        let sources = limited(10, 10);
+        let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
+        assert!(sources.begin(one, Timestamp::ZERO) && sources.begin(other, Timestamp::ZERO));
+        let few = |address, now| (0..1000).filter(|_| sources.decode_failed(address, now)).count();
+        assert_eq!(few(one, Timestamp::ZERO), 200);
+        assert!(sources.decode_failed(other, Timestamp::ZERO));
+        assert_eq!(few(one, Timestamp::ZERO + Duration::from_millis(500)), 100);
+        assert_eq!(few(one, Timestamp::ZERO + Duration::from_secs(60)), 200);
     }
 
     #[test]

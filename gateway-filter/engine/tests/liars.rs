@@ -171,3 +171,30 @@ fn a_gateway_without_a_budget_sends_nothing_twice() {
         assert_eq!(liar.extra, 0);
     }
 }
+
+#[test]
+fn many_sessions_of_one_source_cannot_keep_a_gateway_busy_with_what_cannot_be_decoded() {
+    let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
+    let one_source = |port: u16| SocketAddr::from(([192, 0, 2, 1], 1000 + port));
+    let start = Timestamp::from_millis(1000);
+    let mut liars: Vec<_> = (0..24).map(|port| Liar::new(&gateway, one_source(port), None, start)).collect();
+    let mut honest = Liar::new(&gateway, address(9), None, start);
+    for tick in 0..1500u64 {
+        for liar in &mut liars {
+            liar.tick(&gateway, 20);
+            // It says that it has what nobody has sent, and more of it than any sketch decodes.
+            for number in 0..if tick % 10 == 0 { 250 } else { 0 } {
+                let mut foreign = vec![0x41; 40];
+                foreign[24..32].copy_from_slice(&(tick * 1000 + number).to_be_bytes());
+                foreign[32..].copy_from_slice(&(tick * 1000 + number + 1).to_be_bytes());
+                liar.client.on_datagram(&foreign, liar.now);
+            }
+        }
+        honest.tick(&gateway, 5);
+    }
+    let failed: u64 = liars.iter().map(|liar| liar.counters.eacks_failed).sum();
+    println!("{failed} failed decodes");
+    // 200 at once, 200 a second, and one of each session before it is not listened to any more.
+    assert!(failed > 250 && failed <= 200 + 300 + 24, "{failed} failed decodes");
+    assert!(honest.counters.eacks_limited == 0 && honest.counters.repairs > 0, "{:?}", honest.counters);
+}

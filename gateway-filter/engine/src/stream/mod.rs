@@ -245,7 +245,7 @@ impl Stream {
             opener: established.opener,
             init_ack,
             nonce: begin.nonce,
-            _share: share,
+            share,
         };
         let mut subscriber = Subscriber::new(channel, live, self.history.next(), self.bytes, now);
         if self.gateway.config.repair_budget <= 0.0 {
@@ -377,7 +377,7 @@ impl Stream {
                     self.report(subscriber, counter, None, out);
                 }
             }
-            None => self.on_failed_decode(subscriber, counter, eack, out),
+            None => self.on_failed_decode(subscriber, counter, eack, now, out),
         }
     }
 
@@ -592,10 +592,11 @@ impl Stream {
         subscriber: &mut Subscriber,
         counter: u32,
         eack: &Eack<'_>,
+        now: Timestamp,
         out: &mut StreamOutbox,
     ) {
         self.counters.stream_eacks_failed += 1;
-        subscriber.spend_eack(FAILED_EACK_COST);
+        subscriber.spend_eack(FAILED_EACK_COST * f32::from(subscriber.channel.share.failure_factor(now)));
         let longer = limits().longer(eack.encoding);
         subscriber.failures += u8::from(longer.is_none());
         if subscriber.failures < FAILURES_BEFORE_RESET {

@@ -57,7 +57,7 @@ pub(super) struct Channel {
     /// Repeated for a repeated Init, until the subscriber has proven that it has it.
     pub(super) init_ack: Vec<u8>,
     pub(super) nonce: u64,
-    pub(super) _share: Share,
+    pub(super) share: Share,
 }
 
 /// One subscriber.
