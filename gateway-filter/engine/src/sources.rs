@@ -11,7 +11,8 @@ use crate::config::GatewayConfig;
 
 /// Sources remembered at once beside those that have sessions; beyond, those without sessions are forgotten, and then new ones refused.
 const MAXIMUM_SOURCES: usize = 65_536;
-/// eACKs of one source's sessions together that can't be decoded, per second and at once, until they are many.
+/// eACKs of one source's sessions together that can't be decoded, per second and at once, until they are many; and one more for each of its
+/// sessions: behind a large NAT there are many of them, and each has one that fails now and then.
 const FAILED_DECODES_PER_SECOND: f64 = 200.0;
 /// How often they are looked through when there is no room.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -103,8 +104,9 @@ impl Sources {
     pub(crate) fn decode_failed(&self, address: IpAddr, now: Timestamp) -> bool {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(source) = table.sources.get_mut(&source(address)) else { return true };
-        let earned = now.saturating_since(source.failed).as_secs_f64() * FAILED_DECODES_PER_SECOND;
-        let left = (source.failures_left + earned).min(FAILED_DECODES_PER_SECOND);
+        let limit = FAILED_DECODES_PER_SECOND + f64::from(source.sessions);
+        let earned = now.saturating_since(source.failed).as_secs_f64() * limit;
+        let left = (source.failures_left + earned).min(limit);
         let are_few = left >= 1.0;
         source.failures_left = if are_few { left - 1.0 } else { left };
         source.failed = source.failed.max(now);
@@ -180,7 +182,9 @@ mod tests {
         assert_eq!(few(one, Timestamp::ZERO), 200);
         assert!(sources.decode_failed(other, Timestamp::ZERO));
         assert_eq!(few(one, Timestamp::ZERO + Duration::from_millis(500)), 100);
-        assert_eq!(few(one, Timestamp::ZERO + Duration::from_secs(60)), 200);
+        assert_eq!(few(one, Timestamp::ZERO + Duration::from_secs(60)), 201);
+        assert!((0..3).all(|_| sources.begin(one, Timestamp::ZERO + Duration::from_secs(60))));
+        assert_eq!(few(one, Timestamp::ZERO + Duration::from_secs(90)), 204, "one more for each session");
     }
 
     #[test]
