@@ -9,6 +9,7 @@ use packrat_inject::Sidecar;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use super::arguments::Options;
 use super::authority::{self, AuthorityError, Identities};
@@ -46,6 +47,9 @@ pub enum RunError {
         "the lease cannot be used: {0}; check that the operator may get, create and patch Leases in its namespace"
     )]
     Lease(String),
+    /// A task that should never end; why, if it has panicked.
+    #[error("a part of the operator has ended{}; this is a defect, please report it", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
+    Task(Option<String>),
     /// The runtime.
     #[error("the operating system refused: {0}")]
     System(#[from] std::io::Error),
@@ -84,13 +88,15 @@ async fn operate(options: Options) -> Result<(), RunError> {
         connections: Arc::clone(&connections),
         elected: is_elected.clone(),
     };
-    tokio::spawn(health::serve(health_listener, health));
+    // None of them ends. One that does (a defect) takes the replica along: Kubernetes starts it again, and another one is elected.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(health::serve(health_listener, health));
 
     let names = options.server_names();
     let authority =
         authority::obtain(&client, &options.namespace, &options.authority_secret, false, None).await?;
     let identities = Arc::new(Identities::new(authority, &names, Timestamp::now().as_second())?);
-    tokio::spawn(authority::keep_current(
+    tasks.spawn(authority::keep_current(
         Arc::clone(&identities),
         client.clone(),
         options.namespace.clone(),
@@ -99,22 +105,22 @@ async fn operate(options: Options) -> Result<(), RunError> {
         is_elected.clone(),
     ));
 
-    watches::start(&client, &snapshots, &observations, &owned);
+    watches::start(&client, &snapshots, &observations, &owned, &mut tasks);
     let index = Arc::clone(&snapshots);
-    tokio::spawn(async move { index.run().await });
-    tokio::spawn(keys::follow(client.clone(), Arc::clone(&snapshots)));
+    tasks.spawn(async move { index.run().await });
+    tasks.spawn(keys::follow(client.clone(), Arc::clone(&snapshots)));
 
     let discovery = Discovery::new(Arc::clone(&snapshots), Arc::clone(&connections));
     let discovery_listener = listen(options.discovery_listen).await?;
-    tokio::spawn(tls::serve(discovery_listener, identities.discovery(), move |request, certificate| {
+    tasks.spawn(tls::serve(discovery_listener, identities.discovery(), move |request, certificate| {
         discovery.clone().answer(request, certificate)
     }));
     let sidecar = Arc::new(Sidecar { image: options.gateway_image.clone() });
     let webhook_listener = listen(options.webhook_listen).await?;
-    tokio::spawn(tls::serve(webhook_listener, identities.webhook(), move |request, _| {
+    tasks.spawn(tls::serve(webhook_listener, identities.webhook(), move |request, _| {
         injector::answer(request, Arc::clone(&sidecar))
     }));
-    tokio::spawn(reports::run(client.clone(), Arc::clone(&connections), options.replica.clone()));
+    tasks.spawn(reports::run(client.clone(), Arc::clone(&connections), options.replica.clone()));
 
     let lease = LeaseManagerBuilder::new(client.clone(), &options.lease)
         .with_namespace(&options.namespace)
@@ -125,7 +131,7 @@ async fn operate(options: Options) -> Result<(), RunError> {
         .await
         .map_err(|error| RunError::Lease(error.to_string()))?;
     let sessions = Arc::new(Sessions::default());
-    tokio::spawn(Arc::clone(&sessions).count(
+    tasks.spawn(Arc::clone(&sessions).count(
         Arc::clone(&snapshots),
         Arc::clone(&observations),
         is_elected.clone(),
@@ -145,13 +151,14 @@ async fn operate(options: Options) -> Result<(), RunError> {
         webhook_configuration: options.webhook_configuration.clone(),
         elected: is_elected,
     };
-    tokio::spawn(controller.run(options.replica.clone(), drifted));
+    tasks.spawn(controller.run(options.replica.clone(), drifted));
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
+            Some(ended) = tasks.join_next() => return Err(RunError::Task(ended.err().map(|error| error.to_string()))),
             changed = lease.changed() => {
                 if changed.is_err() {
                     return Err(RunError::Lease("its task has ended".to_owned()));

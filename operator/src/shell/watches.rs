@@ -16,6 +16,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
 
 use super::observations::Observations;
 use super::snapshot::Snapshots;
@@ -74,12 +75,13 @@ where
     watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff()
 }
 
-/// Starts all watches. `owned` is told when an object of a gateway has been changed by somebody.
+/// Starts all watches, as `tasks`. `owned` is told when an object of a gateway has been changed by somebody.
 pub(super) fn start(
     client: &Client,
     snapshots: &Arc<Snapshots>,
     observations: &Arc<Observations>,
     owned: &UnboundedSender<ObjectKey>,
+    tasks: &mut JoinSet<()>,
 ) {
     let once = |snapshots: &Arc<Snapshots>| {
         let snapshots = Arc::clone(snapshots);
@@ -92,7 +94,7 @@ pub(super) fn start(
     };
     let (stream, index, mut complete) =
         (all::<DeserializeGuard<EdgeGateway>>(client), Arc::clone(snapshots), once(snapshots));
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         follow("EdgeGateways", stream, |seen| match seen {
             Seen::Present(guard) => match &guard.0 {
                 Ok(gateway) => {
@@ -118,7 +120,7 @@ pub(super) fn start(
         .await;
     });
     let (stream, index, mut complete) = (all::<Namespace>(client), Arc::clone(snapshots), once(snapshots));
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         follow("Namespaces", stream, |seen| match seen {
             Seen::Present(namespace) => {
                 let model = NamespaceModel::read(namespace);
@@ -137,7 +139,7 @@ pub(super) fn start(
     });
     let (stream, index, mut complete) =
         (all::<EndpointSlice>(client), Arc::clone(snapshots), once(snapshots));
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         follow("EndpointSlices", stream, |seen| match seen {
             Seen::Present(slice) => {
                 let model = SliceModel::read(slice);
@@ -156,7 +158,7 @@ pub(super) fn start(
     });
     let (stream, index, mut complete) = (all::<Service>(client), Arc::clone(snapshots), once(snapshots));
     let (seen_services, changed) = (Arc::clone(observations), owned.clone());
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         follow("Services", stream, |seen| match seen {
             Seen::Present(service) => {
                 seen_services.service(service, false);
@@ -182,7 +184,7 @@ pub(super) fn start(
     let labels = watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={FIELD_MANAGER}"));
     let stream = watcher(Api::<Pod>::all(client.clone()), labels.clone()).default_backoff();
     let seen_pods = Arc::clone(observations);
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         follow("Pods", stream, |seen| match seen {
             Seen::Present(pod) => seen_pods.pod(pod, false),
             Seen::Gone(pod) => seen_pods.pod(pod, true),
@@ -190,8 +192,8 @@ pub(super) fn start(
         })
         .await;
     });
-    workloads::<Deployment>(client, "Deployments", labels.clone(), owned);
-    workloads::<DaemonSet>(client, "DaemonSets", labels, owned);
+    workloads::<Deployment>(client, "Deployments", labels.clone(), owned, tasks);
+    workloads::<DaemonSet>(client, "DaemonSets", labels, owned, tasks);
 }
 
 fn workloads<K>(
@@ -199,12 +201,13 @@ fn workloads<K>(
     what: &'static str,
     labels: watcher::Config,
     owned: &UnboundedSender<ObjectKey>,
+    tasks: &mut JoinSet<()>,
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let stream = watcher(Api::<PartialObjectMeta<K>>::all(client.clone()), labels).default_backoff();
     let owned = owned.clone();
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         // A new status is no drift: only a new generation is.
         let mut generations = BTreeMap::new();
         follow(what, stream, |seen| match seen {
