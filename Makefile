@@ -65,14 +65,17 @@ test-dependencies: ## Licences and sources of all dependencies are allowed ones
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
 	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path gateway-filter/token/Cargo.toml check licenses bans sources
 
+# Cargo joins the features of the packages that it is asked for: asked for all of them, it finds what test-rust has built.
+BUILD_FOR_TESTS := cargo build --locked --workspace --lib --bin packrat --bin packrat-gateway
+
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
-	cargo build --locked $(DEMO_PACKAGES)
-	cargo test --locked -p packrat --test demo --test roaming -- --ignored --test-threads 1
+	$(BUILD_FOR_TESTS)
+	cargo test --locked --workspace --test demo --test roaming -- --ignored --test-threads 1
 
 test-telemetry: demo-parts ## Every query of dashboards, rules and alerts against a real Prometheus that scrapes a real Envoy
 	@tools/install-telemetry-parts
-	cargo build --locked $(DEMO_PACKAGES)
-	cargo test --locked -p packrat-dashboards --test live -- --ignored --test-threads 1
+	$(BUILD_FOR_TESTS)
+	cargo test --locked --workspace --test live -- --ignored --test-threads 1
 
 test-operator: ## The operator with a real API server (needs a cluster: tools/test-operator says which)
 	@tools/check-toolchain cargo
