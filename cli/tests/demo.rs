@@ -104,7 +104,6 @@ fn disturbed(gateway: &str) {
         assert_eq!(arm["assistance"]["sessions"], 1, "{arm:#}");
         assert_eq!(number(arm, "resets"), 0.0, "{arm:#}");
         assert_eq!(number(arm, "paths_moved"), f64::from(name == "packrat-moved"), "{arm:#}");
-        assert_eq!(arm["last_mile"]["clients"], if name == "packrat-moved" { 2 } else { 1 }, "{arm:#}");
         assert_eq!(arm["far"]["clients"].as_u64() > Some(1), name == "packrat-flooded", "{arm:#}");
         assert_eq!(number(arm, "flood_datagrams") > 0.0, name == "packrat-flooded", "{arm:#}");
     }
