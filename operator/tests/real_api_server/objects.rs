@@ -31,7 +31,7 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
         assert_eq!(object["metadata"]["labels"]["packrat.dev/edge-gateway"], "edge", "{kind}");
     }
     for name in ["packrat-gateway-edge-keys", "packrat-gateway-edge-client"] {
-        assert!(cluster.get("Secret", namespace, name).is_some(), "{name}");
+        cluster.wait_until(name, || cluster.get("Secret", namespace, name).is_some());
     }
     cluster.wait_until("the port", || {
         cluster.get("Service", namespace, name).unwrap()["spec"]["ports"][0]["port"] == 443
@@ -42,8 +42,12 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     // What is said.
     let condition = |type_| cluster.condition("EdgeGateway", namespace, "edge", type_);
     cluster.wait_until("the conditions", || condition("Ready").is_some());
-    cluster.wait_until("the route", || {
-        cluster.get("EdgeGateway", namespace, "edge").unwrap()["status"]["attachedRoutes"] == 1
+    // The Service may be seen, and said, before its endpoints are.
+    let listeners = json!([
+        { "port": 443, "service": format!("{namespace}/web"), "servicePort": 443, "endpoints": 1 },
+    ]);
+    cluster.wait_until("the route with its endpoint", || {
+        cluster.get("EdgeGateway", namespace, "edge").unwrap()["status"]["listeners"] == listeners
     });
     let told = |status: &str, reason: &str, message: &str| {
         Some((status.to_owned(), reason.to_owned(), message.to_owned()))
@@ -55,10 +59,7 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     );
     assert_eq!(condition("Ready").unwrap().1, "NoReadyGateway");
     let status = cluster.get("EdgeGateway", namespace, "edge").unwrap();
-    assert_eq!(
-        status["status"]["listeners"],
-        json!([{ "port": 443, "service": format!("{namespace}/web"), "servicePort": 443, "endpoints": 1 }])
-    );
+    assert_eq!(status["status"]["attachedRoutes"], 1);
     assert_eq!(status["status"]["observedGeneration"], status["metadata"]["generation"]);
     let service_condition = || cluster.condition("Service", namespace, "web", "packrat.dev/Assisted");
     let route = format!("assisted by EdgeGateway {namespace}/edge on UDP port 443");
