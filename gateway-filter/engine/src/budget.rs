@@ -11,6 +11,8 @@ const FLOW_BURST: f64 = 64.0 * 1024.0;
 const FLOW_SAVINGS: f64 = 512.0 * 1024.0;
 /// The same for all flows of a gateway together.
 const GATEWAY_BURST: i64 = 4 << 20;
+/// What one source may have of it that its own flows have not brought: who begins many sessions, or saves up in many, leaves the rest to others.
+const SOURCE_SAVINGS: i64 = 1_048_576;
 /// What of it downloads leave to live streams, whose repairs can't wait.
 const LIVE_RESERVE: i64 = GATEWAY_BURST / 4;
 
@@ -65,28 +67,75 @@ impl FlowBudget {
     }
 }
 
-/// Bytes of repairs that all flows together may still send. Flows report what they forwarded at each eACK, not at each datagram.
+/// Bytes of repairs that the flows of one source together may still send.
 #[derive(Debug)]
-pub(crate) struct GatewayBudget {
-    tokens: AtomicI64,
-}
+pub(crate) struct SourceBudget(Pool);
 
-impl GatewayBudget {
+impl SourceBudget {
     pub(crate) fn new() -> Self {
-        Self { tokens: AtomicI64::new(GATEWAY_BURST) }
+        Self(Pool::full(SOURCE_SAVINGS))
     }
 
-    /// A flow whose repairs may take this share has forwarded `bytes`.
-    pub(crate) fn earn(&self, bytes: u64, share: f64) {
-        let earned = (bytes as f64 * share) as i64;
+    /// One of its flows has brought so many bytes of repairs.
+    pub(crate) fn earn(&self, bytes: f64) {
+        self.0.pour(bytes as i64);
+    }
+}
+
+/// A bucket that many threads pour into and take from.
+#[derive(Debug)]
+struct Pool {
+    tokens: AtomicI64,
+    largest: i64,
+}
+
+impl Pool {
+    fn full(largest: i64) -> Self {
+        Self { tokens: AtomicI64::new(largest), largest }
+    }
+
+    fn pour(&self, earned: i64) {
         let _ = self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tokens| {
-            Some(tokens.saturating_add(earned).min(GATEWAY_BURST))
+            Some(tokens.saturating_add(earned).min(self.largest))
         });
     }
 
-    /// Takes `bytes` from both budgets, or from neither. `live`: for a live stream, which may take the last of it.
-    pub(crate) fn take(&self, flow: &mut FlowBudget, bytes: usize, live: bool) -> bool {
-        let granted = flow.allows(bytes) && self.take_shared(bytes, live);
+    /// Takes `cost` if `reserve` is left then.
+    fn take(&self, cost: i64, reserve: i64) -> bool {
+        let enough = |tokens: i64| (tokens >= cost + reserve).then_some(tokens - cost);
+        self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).is_ok()
+    }
+}
+
+/// Bytes of repairs that all flows together may still send. Flows report what they forwarded at each eACK, not at each datagram.
+#[derive(Debug)]
+pub(crate) struct GatewayBudget(Pool);
+
+impl GatewayBudget {
+    pub(crate) fn new() -> Self {
+        Self(Pool::full(GATEWAY_BURST))
+    }
+
+    /// Flows whose repairs may take this share have forwarded `bytes`.
+    pub(crate) fn earn(&self, bytes: u64, share: f64) {
+        self.0.pour((bytes as f64 * share) as i64);
+    }
+
+    /// A flow of this source whose repairs may take this share has forwarded `bytes`.
+    pub(crate) fn earn_for(&self, source: &SourceBudget, bytes: u64, share: f64) {
+        self.earn(bytes, share);
+        source.earn(bytes as f64 * share);
+    }
+
+    /// Takes `bytes` from all three budgets, or from none. `live`: for a live stream, which may take the last of it.
+    pub(crate) fn take(
+        &self,
+        source: &SourceBudget,
+        flow: &mut FlowBudget,
+        bytes: usize,
+        live: bool,
+    ) -> bool {
+        let granted = flow.allows(bytes) && self.take_shared(source, bytes, live);
         if granted {
             flow.spend(bytes);
         }
@@ -94,10 +143,16 @@ impl GatewayBudget {
     }
 
     /// The same, without a flow's own budget.
-    pub(crate) fn take_shared(&self, bytes: usize, live: bool) -> bool {
-        let (cost, reserve) = (bytes as i64, if live { 0 } else { LIVE_RESERVE });
-        let enough = |tokens: i64| (tokens >= cost + reserve).then_some(tokens - cost);
-        self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).is_ok()
+    pub(crate) fn take_shared(&self, source: &SourceBudget, bytes: usize, live: bool) -> bool {
+        let cost = bytes as i64;
+        if !source.0.take(cost, 0) {
+            return false;
+        }
+        let granted = self.0.take(cost, if live { 0 } else { LIVE_RESERVE });
+        if !granted {
+            source.0.pour(cost);
+        }
+        granted
     }
 }
 
@@ -108,15 +163,15 @@ mod tests {
     #[test]
     fn repairs_stay_below_their_share() {
         for (loss, share) in [(0.0, 0.25), (0.15, 0.25), (0.24, 0.395), (0.5, 0.5), (1.0, 0.5)] {
-            let gateway = GatewayBudget::new();
+            let (gateway, source) = (GatewayBudget::new(), SourceBudget::new());
             let mut flow = FlowBudget::new(0.25);
             flow.follow(loss);
             let (mut forwarded, mut repaired) = (0usize, 0usize);
             for _ in 0..10_000 {
                 forwarded += 1200;
                 flow.earn(1200);
-                gateway.earn(1200, flow.share());
-                while gateway.take(&mut flow, 1200, false) {
+                gateway.earn_for(&source, 1200, flow.share());
+                while gateway.take(&source, &mut flow, 1200, false) {
                     repaired += 1200;
                 }
             }
@@ -131,7 +186,7 @@ mod tests {
         flow.follow(0.5);
         flow.earn(1 << 20);
         assert_eq!(flow.share(), 0.0);
-        assert!(!gateway.take(&mut flow, 1, true));
+        assert!(!gateway.take(&SourceBudget::new(), &mut flow, 1, true));
     }
 
     #[test]
@@ -139,7 +194,7 @@ mod tests {
         let gateway = GatewayBudget::new();
         let drain = |live| {
             let mut taken = 0usize;
-            while gateway.take(&mut FlowBudget::new(0.25), 1000, live) {
+            while gateway.take(&SourceBudget::new(), &mut FlowBudget::new(0.25), 1000, live) {
                 taken += 1000;
             }
             taken as i64
@@ -149,12 +204,34 @@ mod tests {
     }
 
     #[test]
+    fn one_source_leaves_the_rest_to_others_and_may_always_spend_what_it_brings() {
+        let (gateway, greedy) = (GatewayBudget::new(), SourceBudget::new());
+        let drain = |source: &SourceBudget| {
+            let mut taken = 0i64;
+            while gateway.take(source, &mut FlowBudget::new(0.25), 1000, false) {
+                taken += 1000;
+            }
+            taken
+        };
+        assert!((SOURCE_SAVINGS - drain(&greedy)).abs() <= 1000);
+        assert_eq!(drain(&greedy), 0);
+        gateway.earn_for(&greedy, 400_000, 0.25);
+        assert!((100_000 - drain(&greedy)).abs() <= 1000, "not what it has brought");
+        assert!((SOURCE_SAVINGS - drain(&SourceBudget::new())).abs() <= 1000, "another one got less");
+    }
+
+    #[test]
     fn a_refusal_takes_nothing() {
-        let gateway = GatewayBudget::new();
+        let (gateway, source) = (GatewayBudget::new(), SourceBudget::new());
         let mut flow = FlowBudget::new(0.25);
-        assert!(!gateway.take(&mut flow, 1 << 20, false));
-        assert!(gateway.take(&mut flow, 60_000, false));
+        assert!(!gateway.take(&source, &mut flow, 1 << 20, false));
+        assert!(gateway.take(&source, &mut flow, 60_000, false));
         let mut other = FlowBudget::new(0.25);
-        assert!(gateway.take(&mut other, 60_000, false), "one flow's refusal cost another's budget");
+        assert!(gateway.take(&source, &mut other, 60_000, false), "one flow's refusal cost another's budget");
+        // Where all together have nothing left, the source keeps what it has.
+        while gateway.take_shared(&SourceBudget::new(), 1000, true) {}
+        let before = source.0.tokens.load(Ordering::Relaxed);
+        assert!(!gateway.take_shared(&source, 1000, true));
+        assert_eq!(source.0.tokens.load(Ordering::Relaxed), before);
     }
 }

@@ -12,6 +12,7 @@ use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
 use packrat_wire::seal::session_of;
 
+use crate::budget::{FlowBudget, SourceBudget};
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::event::{Event, Side};
 use crate::gateway::{Begin, Gateway, HandshakeOutcome, refuse};
@@ -288,8 +289,9 @@ pub enum Elsewhere {
 pub(crate) struct Share {
     gateway: Arc<Gateway>,
     source: IpAddr,
-    /// The client receives at its address, and its source has been charged for the session.
-    is_validated: bool,
+    /// What repairs its source may have. There is one as soon as the client is known to receive at its address, and the source has been charged
+    /// for the session.
+    budget: Option<Arc<SourceBudget>>,
     cache_bytes: usize,
 }
 
@@ -318,13 +320,45 @@ impl Share {
     fn below(gateway: &Arc<Gateway>, source: IpAddr, limit: usize) -> Option<Self> {
         let room = |sessions: usize| (sessions < limit).then_some(sessions + 1);
         gateway.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        Some(Self { gateway: Arc::clone(gateway), source, is_validated: false, cache_bytes: 0 })
+        Some(Self { gateway: Arc::clone(gateway), source, budget: None, cache_bytes: 0 })
     }
 
     /// The client receives at its address: from now on its source is charged for the session. `false`: it may have no more.
     pub(crate) fn validate(&mut self, now: Timestamp) -> bool {
-        self.is_validated = self.is_validated || self.gateway.sources.begin(self.source, now);
-        self.is_validated
+        if self.budget.is_none() {
+            self.budget = self.gateway.sources.begin(self.source, now);
+        }
+        self.budget.is_some()
+    }
+
+    /// A flow whose repairs may take this share has forwarded `bytes`.
+    pub(crate) fn earn(&self, bytes: u64, share: f64) {
+        match &self.budget {
+            Some(source) => self.gateway.budget.earn_for(source, bytes, share),
+            None => self.gateway.budget.earn(bytes, share),
+        }
+    }
+
+    /// Takes `bytes` for a repair from what the flow, its source and the gateway may send. `live`: for a live stream.
+    pub(crate) fn take_repair(&self, flow: &mut FlowBudget, bytes: usize, live: bool) -> bool {
+        if let Some(source) = &self.budget {
+            return self.gateway.budget.take(source, flow, bytes, live);
+        }
+        // Its first message proves the address, and is answered before the source is charged for the session.
+        let source = self.gateway.sources.budget(self.source);
+        self.gateway.budget.take(&source, flow, bytes, live)
+    }
+
+    /// A subscriber of this source has been sent what these bytes are its share of; the gateway has earned them already.
+    pub(crate) fn earn_for_source(&self, bytes: f64) {
+        if let Some(source) = &self.budget {
+            source.earn(bytes);
+        }
+    }
+
+    /// The same for a stream's subscriber, who has a budget of its own.
+    pub(crate) fn take_stream_repair(&self, bytes: usize) -> bool {
+        self.budget.as_ref().is_some_and(|source| self.gateway.budget.take_shared(source, bytes, true))
     }
 
     /// An eACK could not be decoded: how many times what that costs is to be charged. Who has many sessions, each within its limit, could else keep
@@ -351,7 +385,7 @@ impl Share {
     /// Takes `more` bytes of memory, if all sessions together may have them.
     pub(crate) fn try_take(&mut self, more: usize) -> bool {
         let limit = self.gateway.config.cache_bytes_total;
-        if !self.is_validated && self.cache_bytes + more > UNVALIDATED_CACHE_BYTES {
+        if self.budget.is_none() && self.cache_bytes + more > UNVALIDATED_CACHE_BYTES {
             return false;
         }
         let within = |held: usize| held.checked_add(more).filter(|held| *held <= limit);
@@ -371,7 +405,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.gateway.sessions.fetch_sub(1, Ordering::Relaxed);
-        if self.is_validated {
+        if self.budget.is_some() {
             self.gateway.sources.end(self.source);
         }
         self.gateway.cache_bytes.fetch_sub(self.cache_bytes, Ordering::Relaxed);

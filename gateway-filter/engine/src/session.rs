@@ -425,7 +425,7 @@ impl Session {
             return;
         }
         let forwarded = core::mem::take(&mut self.forwarded_since_eack);
-        self.share.gateway().budget.earn(forwarded, self.budget.share());
+        self.share.earn(forwarded, self.budget.share());
         if !self.anchored {
             self.begin_epoch(eack);
         }
@@ -751,7 +751,7 @@ impl Session {
         let Some((first, second)) = self.history.bytes(sequence) else { return false };
         let length = first.len() + second.len();
         self.budget.earn(core::mem::take(&mut self.unearned));
-        if !self.share.gateway().budget.take(&mut self.budget, length, self.live.is_some()) {
+        if !self.share.take_repair(&mut self.budget, length, self.live.is_some()) {
             counters.budget_refusals += 1;
             return false;
         }

@@ -3,10 +3,11 @@
 use core::time::Duration;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use packrat_estimate::Timestamp;
 
+use crate::budget::SourceBudget;
 use crate::config::GatewayConfig;
 
 /// Sources remembered at once beside those that have sessions; beyond, those without sessions are forgotten, and then new ones refused.
@@ -32,7 +33,7 @@ struct Table {
     swept: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Source {
     sessions: u32,
     /// Handshakes that may begin now.
@@ -41,6 +42,7 @@ struct Source {
     /// eACKs that may fail to decode now before they are many.
     failures_left: f64,
     failed: Timestamp,
+    budget: Arc<SourceBudget>,
 }
 
 impl Sources {
@@ -66,8 +68,9 @@ impl Sources {
         }
     }
 
-    /// Counts a session of this source, if it may have another one now. Every success is followed by one [`Self::end`].
-    pub(crate) fn begin(&self, address: IpAddr, now: Timestamp) -> bool {
+    /// Counts a session of this source, if it may have another one now, and says what repairs the source may have. Every success is followed by
+    /// one [`Self::end`].
+    pub(crate) fn begin(&self, address: IpAddr, now: Timestamp) -> Option<Arc<SourceBudget>> {
         let limit = f64::from(self.handshakes_per_second);
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let Table { sources, swept } = &mut *table;
@@ -79,7 +82,7 @@ impl Sources {
                 sources.retain(|_, source| source.sessions > 0);
             }
             if sources.len() >= self.maximum_sources {
-                return false;
+                return None;
             }
         }
         let source = sources.entry(address).or_insert(Source {
@@ -88,16 +91,24 @@ impl Sources {
             refilled: now,
             failures_left: FAILED_DECODES_PER_SECOND,
             failed: now,
+            budget: Arc::new(SourceBudget::new()),
         });
         let earned = now.saturating_since(source.refilled).as_secs_f64() * limit;
         source.tokens = (source.tokens + earned).min(limit);
         source.refilled = now;
         if source.tokens < 1.0 || source.sessions >= self.sessions_per_source {
-            return false;
+            return None;
         }
         source.tokens -= 1.0;
         source.sessions += 1;
-        true
+        Some(Arc::clone(&source.budget))
+    }
+
+    /// What repairs this source may have; all that anybody may have when it has never had a session.
+    pub(crate) fn budget(&self, address: IpAddr) -> Arc<SourceBudget> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = table.sources.get(&source(address)).map(|source| Arc::clone(&source.budget));
+        known.unwrap_or_else(|| Arc::new(SourceBudget::new()))
     }
 
     /// Counts an eACK of this source that could not be decoded; whether they are few.
@@ -155,35 +166,35 @@ mod tests {
         let sources = limited(3, 100);
         let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
         assert!((0..9).all(|_| sources.may_begin(one, Timestamp::ZERO)), "asking is free");
-        assert!((0..3).all(|_| sources.begin(one, Timestamp::ZERO)));
-        assert!(!sources.begin(one, Timestamp::ZERO) && !sources.may_begin(one, Timestamp::ZERO));
-        assert!(sources.begin(other, Timestamp::ZERO));
+        assert!((0..3).all(|_| sources.begin(one, Timestamp::ZERO).is_some()));
+        assert!(sources.begin(one, Timestamp::ZERO).is_none() && !sources.may_begin(one, Timestamp::ZERO));
+        assert!(sources.begin(other, Timestamp::ZERO).is_some());
         sources.end(one);
-        assert!(sources.begin(one, Timestamp::ZERO));
+        assert!(sources.begin(one, Timestamp::ZERO).is_some());
     }
 
     #[test]
     fn handshakes_are_limited_by_rate() {
         let sources = limited(1000, 10);
         let one = address("2001:db8::1");
-        assert_eq!((0..50).filter(|_| sources.begin(one, Timestamp::ZERO)).count(), 10);
+        assert_eq!((0..50).filter(|_| sources.begin(one, Timestamp::ZERO).is_some()).count(), 10);
         // Another address of the same /64 is the same source.
-        assert!(!sources.begin(address("2001:db8::2"), Timestamp::ZERO));
+        assert!(sources.begin(address("2001:db8::2"), Timestamp::ZERO).is_none());
         let later = Timestamp::ZERO + Duration::from_millis(500);
-        assert_eq!((0..50).filter(|_| sources.begin(one, later)).count(), 5);
+        assert_eq!((0..50).filter(|_| sources.begin(one, later).is_some()).count(), 5);
     }
 
     #[test]
     fn failed_decodes_are_many_when_all_sessions_of_a_source_have_too_many() {
         let sources = limited(10, 10);
         let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
-        assert!(sources.begin(one, Timestamp::ZERO) && sources.begin(other, Timestamp::ZERO));
+        assert!([one, other].into_iter().all(|source| sources.begin(source, Timestamp::ZERO).is_some()));
         let few = |address, now| (0..1000).filter(|_| sources.decode_failed(address, now)).count();
         assert_eq!(few(one, Timestamp::ZERO), 200);
         assert!(sources.decode_failed(other, Timestamp::ZERO));
         assert_eq!(few(one, Timestamp::ZERO + Duration::from_millis(500)), 100);
         assert_eq!(few(one, Timestamp::ZERO + Duration::from_secs(60)), 201);
-        assert!((0..3).all(|_| sources.begin(one, Timestamp::ZERO + Duration::from_secs(60))));
+        assert!((0..3).all(|_| sources.begin(one, Timestamp::ZERO + Duration::from_secs(60)).is_some()));
         assert_eq!(few(one, Timestamp::ZERO + Duration::from_secs(90)), 204, "one more for each session");
     }
 
@@ -192,7 +203,7 @@ mod tests {
         let sources = limited(10, 10);
         for number in 0..200_000u32 {
             let address = IpAddr::V4(number.into());
-            if sources.begin(address, Timestamp::ZERO) {
+            if sources.begin(address, Timestamp::ZERO).is_some() {
                 sources.end(address);
             }
         }

@@ -16,6 +16,8 @@ const LENGTH: usize = 1200;
 /// What a session may spend before it has earned anything, and what the sessions of a gateway may spend together.
 const SESSION_BURST: u64 = 64 * 1024;
 const GATEWAY_BURST: u64 = 4 << 20;
+/// What one source may spend of the latter.
+const SOURCE_SAVINGS: u64 = GATEWAY_BURST / 4;
 
 /// A client that keeps from its core most of what arrives, and each repair.
 struct Liar {
@@ -155,6 +157,40 @@ fn many_short_sessions_of_liars_share_what_a_gateway_may_send() {
         "the lies did not work: {extra} bytes, {refusals} refusals"
     );
     assert!(extra <= allowed, "{extra} of {allowed} bytes");
+}
+
+#[test]
+fn one_source_with_many_short_sessions_leaves_repairs_to_everybody_else() {
+    let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
+    let (mut now, mut forwarded, mut extra, mut refusals) = (Timestamp::from_millis(1000), 0, 0, 0);
+    for port in 0..150 {
+        let mut liar = Liar::new(&gateway, SocketAddr::from(([192, 0, 2, 1], 1000 + port)), None, now);
+        for _ in 0..300 {
+            liar.tick(&gateway, 5);
+        }
+        now = liar.now;
+        forwarded += liar.forwarded;
+        extra += liar.extra;
+        refusals += liar.counters.budget_refusals;
+    }
+    let allowed = forwarded / 2 + SOURCE_SAVINGS;
+    println!("{extra} of {allowed} bytes for {forwarded}; {refusals} refusals");
+    assert!(
+        refusals > 0 && extra > SOURCE_SAVINGS,
+        "the lies did not work: {extra} bytes, {refusals} refusals"
+    );
+    assert!(extra <= allowed, "{extra} of {allowed} bytes");
+    // Who comes now gets all that a flow may have at its beginning, as if the other had never been.
+    let first_flight = |gateway: &Arc<Gateway>| {
+        let mut other = Liar::new(gateway, address(9), None, now);
+        for _ in 0..300 {
+            other.tick(gateway, 5);
+        }
+        other.extra
+    };
+    let untouched = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
+    let (here, there) = (first_flight(&gateway), first_flight(&untouched));
+    assert!(here > 40_000 && here == there, "{here} bytes of repairs, {there} without the others");
 }
 
 #[test]

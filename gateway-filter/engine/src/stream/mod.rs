@@ -564,7 +564,7 @@ impl Stream {
             // the stream sent to everybody many times over.
             let share = self.gateway.config.repair_budget;
             if !subscriber.may_repair(length, self.bytes, share)
-                || !self.gateway.budget.take_shared(length, true)
+                || !subscriber.channel.share.take_stream_repair(length)
             {
                 self.counters.stream_budget_refusals += 1;
                 return true;

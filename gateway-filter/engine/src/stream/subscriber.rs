@@ -133,6 +133,7 @@ impl Subscriber {
     pub(super) fn may_repair(&mut self, length: usize, stream_bytes: u64, share: f64) -> bool {
         let earned = (stream_bytes - self.counted) as f64 * share;
         self.counted = stream_bytes;
+        self.channel.share.earn_for_source(earned);
         self.repair_credit = (self.repair_credit + earned as f32).min(REPAIR_BURST);
         let allowed = self.repair_credit >= length as f32;
         if allowed {
