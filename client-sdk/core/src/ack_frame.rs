@@ -104,8 +104,13 @@ pub(crate) fn find(frames: &[u8]) -> Result<Option<AckFrame>, NotUnderstood> {
             }
             // PATH_CHALLENGE, PATH_RESPONSE
             0x1a | 0x1b => reader.skip(8)?,
-            // CONNECTION_CLOSE and DATAGRAM without a length reach to the end
-            0x1c | 0x1d | 0x30 => return Ok(None),
+            // CONNECTION_CLOSE: error, the frame's type (of the transport only), reason
+            kind @ (0x1c | 0x1d) => {
+                reader.skip_varints(if kind == 0x1c { 2 } else { 1 })?;
+                reader.skip_prefixed()?;
+            }
+            // DATAGRAM without a length reaches to the end
+            0x30 => return Ok(None),
             _ => return Err(NotUnderstood),
         }
     }

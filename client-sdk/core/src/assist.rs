@@ -384,7 +384,8 @@ impl Assist {
                 session.scheduler.on_urgent(now);
             }
             let kept = session.wanted.map_or(wanted, |(known, _)| if longer { wanted } else { known });
-            session.wanted = Some((kept, now + round_trip * 2));
+            // However short the round trip is: the next eACK may not leave at once.
+            session.wanted = Some((kept, now + round_trip * 2 + ECHO_MARGIN));
         }
         if let Some(settled) = report.settled.and_then(|settled| session.recorder.packet_number(settled)) {
             self.hold.settle(settled, &mut self.stats);

@@ -189,17 +189,20 @@ impl PacketNumbers {
     }
 }
 
+/// Packet numbers end here (RFC 9000, section 12.3).
+const NUMBERS: u64 = 1 << 62;
+
 /// The number next to `reference` + 1 whose lowest `bytes` are `truncated` (RFC 9000, appendix A.3).
 fn expand(truncated: u64, bytes: usize, reference: Option<u64>) -> u64 {
     let expected = reference.map_or(0, |reference| reference + 1);
     let window = 1u64 << (8 * bytes);
     let candidate = (expected & !(window - 1)) | truncated;
-    if candidate + window / 2 <= expected {
+    if candidate + window / 2 <= expected && candidate < NUMBERS - window {
         candidate + window
     } else if candidate > expected + window / 2 && candidate >= window {
         candidate - window
     } else {
-        candidate
+        candidate.min(NUMBERS - 1)
     }
 }
 
