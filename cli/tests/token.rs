@@ -187,16 +187,24 @@ struct Gateway {
 
 impl Gateway {
     fn start(server: &Server, tokens: &str) -> Self {
-        let config = json!({
-            "route": "web", "endpoints": [server.address], "tokens": tokens, "token_keys": [KEY],
-        });
         let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
-        let route =
-            dataplane.configure(RouteConfig::from_json(config.to_string().as_bytes()).unwrap()).unwrap();
+        let route = dataplane.configure(Self::config(server, tokens, KEY)).unwrap();
         let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
         let attachment = dataplane.listen(&route, address, 0, socket).unwrap();
         Self { dataplane, route, address, _attachment: attachment }
+    }
+
+    fn config(server: &Server, tokens: &str, key: &str) -> RouteConfig {
+        let config = json!({
+            "route": "web", "endpoints": [server.address], "tokens": tokens, "token_keys": [key],
+        });
+        RouteConfig::from_json(config.to_string().as_bytes()).unwrap()
+    }
+
+    /// Tokens that were made with another key are accepted from now on, and are required.
+    fn configure(&self, server: &Server, key: &str) {
+        self.dataplane.configure(Self::config(server, "required", key)).unwrap();
     }
 
     fn metric(&self, name: &str) -> u64 {
@@ -298,6 +306,46 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     let output = get(folder.path(), &url, &authorities, &["--assist-token-from", &issuer.url("/other")]);
     assert_eq!(output.status.code(), Some(8), "{}", errors(&output));
     assert!(errors(&output).contains("not that of a token endpoint"), "{}", errors(&output));
+}
+
+#[test]
+fn a_download_that_lasts_longer_than_its_token_gets_another_one() {
+    let Some(parts) = Parts::find() else { return };
+    let server = Server::start(&["localhost"], false);
+    let gateway = Gateway::start(&server, "required");
+    let public = gateway.route.public_key().unwrap();
+    let more = json!({ "lifetime_seconds": 10 });
+    let issuer = Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &more)));
+    let folder = tempfile::tempdir().unwrap();
+    let authorities = folder.path().join("authorities.pem");
+    let both = [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
+    fs::write(&authorities, both.concat()).unwrap();
+    // For the time being the gateway accepts tokens of another key only: the first one is refused, and the client would come again
+    // with it after five minutes.
+    gateway.configure(&server, &KEY.replace('2', "3"));
+    let mut download = Command::new(env!("CARGO_BIN_EXE_packrat"))
+        .current_dir(folder.path())
+        .args(["get", &server.url("/stall"), "--cacert", authorities.to_str().unwrap(), "-o", "file"])
+        .args(["--max-time", "200", "--assist-token-from", &issuer.url(PATH)])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = std::time::Instant::now();
+    let mut wait_until = |happened: &dyn Fn() -> bool| {
+        while !happened() {
+            assert!(download.try_wait().unwrap().is_none(), "the download has ended");
+            assert!(started.elapsed().as_secs() < 150, "the token was not renewed");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    wait_until(&|| gateway.metric("packrat_handshakes_total{result=\"refused_token_forged\"}") > 0);
+    gateway.configure(&server, KEY);
+    wait_until(&|| gateway.metric("packrat_sessions_begun_total") > 0);
+    let metrics = issuer.admin("/stats?filter=packrat_tokens_issued").unwrap();
+    assert!(!metrics.contains("packrat_tokens_issued: 1\n"), "{metrics}");
+    download.kill().unwrap();
+    download.wait().unwrap();
 }
 
 /// A token endpoint that has no HTTP/3: a relay of its TCP port alone.

@@ -7,9 +7,11 @@ use super::request::Request;
 use super::token_document::{AssistToken, parse};
 use packrat_assist_token::WELL_KNOWN_PATH;
 use packrat_s2n_quic::ClientConfig;
+use std::convert::Infallible;
 use std::io;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
 use url::Url;
 
 /// Longest document that is read.
@@ -18,6 +20,14 @@ const MAXIMUM_DOCUMENT: usize = 16 * 1024;
 const TRANSFER_TIME: Duration = Duration::from_secs(10);
 /// HTTP/3 is asked this much earlier than the others: who speaks it is asked once.
 const HEAD_START: Duration = Duration::from_millis(300);
+
+/// A token is renewed when so much of its time is over, and at least this long after it was asked for...
+const RENEWED_AFTER: f64 = 0.75;
+const SHORTEST_RENEWAL: Duration = Duration::from_secs(5);
+/// ...and one that never expires, or the clocks are wrong, after this.
+const LONGEST_RENEWAL: Duration = Duration::from_secs(3600);
+/// Who could not be renewed is asked for again.
+const RENEWAL_RETRY: Duration = Duration::from_secs(30);
 
 /// Where to ask for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +76,73 @@ pub(crate) async fn fetch(source: &TokenSource, request: &Request) -> Result<Ass
         Err(error @ GetError::TokenDocument { .. }) => Err(error),
         Err(error) => Err(GetError::Token { source: Box::new(error) }),
     }
+}
+
+/// Keeps the token of a long download fresh.
+pub(crate) struct Renewal {
+    source: TokenSource,
+    /// The download's, as it was when the first token was asked for.
+    request: Request,
+    gateway_key: [u8; 32],
+    /// When the first token expires, as time since 1970.
+    expires: Option<Duration>,
+    tokens: watch::Sender<Vec<u8>>,
+}
+
+impl Renewal {
+    /// `token`: the first one. Later ones come to the receiver.
+    pub(crate) fn new(
+        source: &TokenSource,
+        request: &Request,
+        token: &AssistToken,
+    ) -> (Self, watch::Receiver<Vec<u8>>) {
+        let (tokens, later_tokens) = watch::channel(Vec::new());
+        let renewal = Self {
+            source: source.clone(),
+            request: request.clone(),
+            gateway_key: token.gateway_key,
+            expires: token.expires,
+            tokens,
+        };
+        (renewal, later_tokens)
+    }
+
+    /// Does `work`, and asks for a new token each time before the last one expires. A session that exists does not need it; the next
+    /// handshake does, when the gateway has started anew. Failures are of no consequence until then: the download goes on, and the
+    /// endpoint is asked again.
+    pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        tokio::select! {
+            biased;
+            result = work => result,
+            never = self.renew() => match never {},
+        }
+    }
+
+    async fn renew(&self) -> Infallible {
+        let mut wait = time_until_renewal(self.expires, unix_now());
+        loop {
+            tokio::time::sleep(wait).await;
+            wait = match fetch(&self.source, &self.request).await {
+                // The key that was pinned at the beginning stays pinned.
+                Ok(token) if token.gateway_key == self.gateway_key => {
+                    self.tokens.send_replace(token.token);
+                    time_until_renewal(token.expires, unix_now())
+                }
+                Ok(_) | Err(_) => RENEWAL_RETRY,
+            };
+        }
+    }
+}
+
+/// How long a token that has just come is good enough.
+fn time_until_renewal(expires: Option<Duration>, now: Duration) -> Duration {
+    let lifetime = expires.map_or(LONGEST_RENEWAL, |expires| expires.saturating_sub(now));
+    // Wherever a clock is wrong a token seems to have expired already, or to last for years.
+    lifetime.min(LONGEST_RENEWAL).mul_f64(RENEWED_AFTER).max(SHORTEST_RENEWAL)
+}
+
+fn unix_now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The document over HTTP/3, or over HTTP/2 or 1.1 when that answers first.
@@ -178,6 +255,18 @@ mod tests {
                 .unwrap();
         assert_eq!(token.maximum_hold, Some(MAXIMUM_HOLD));
         assert_eq!(parse(document("").as_bytes(), "asked").unwrap().maximum_hold, None);
+    }
+
+    #[test]
+    fn a_token_is_renewed_before_it_expires_and_never_without_a_pause() {
+        let now = Duration::from_secs(1_800_000_000);
+        let wait = |seconds: i64| {
+            time_until_renewal(Some(Duration::from_secs((1_800_000_000 + seconds) as u64)), now)
+        };
+        assert_eq!(wait(300), Duration::from_secs(225));
+        assert_eq!((wait(3), wait(-9)), (SHORTEST_RENEWAL, SHORTEST_RENEWAL));
+        assert_eq!(wait(10_000_000), LONGEST_RENEWAL.mul_f64(RENEWED_AFTER));
+        assert_eq!(time_until_renewal(None, now), LONGEST_RENEWAL.mul_f64(RENEWED_AFTER));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The command line around [`super::download`].
 
-use super::assist_token::{self, TokenSource};
+use super::assist_token::{self, Renewal, TokenSource};
 use super::download::hexadecimal;
 use super::error::{EXIT_INTERRUPTED, EXIT_TERMINATED};
 use super::file::PartialFile;
@@ -170,13 +170,14 @@ fn to_stdout(options: &Options) -> bool {
 async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
     let mut request = request(options)?;
+    let mut renewal = None;
     if let Some(source) = &options.assist_token_from {
-        signals.or(use_token(source, &mut request, options)).await?;
+        renewal = Some(signals.or(use_token(source, &mut request, options)).await?);
     }
     let bar = progress_bar(options);
     if to_stdout(options) {
         let mut output = io::BufWriter::with_capacity(256 << 10, io::stdout());
-        let report = signals.or(download(&request, &mut output, show(&bar))).await;
+        let report = signals.or(renewing(&renewal, download(&request, &mut output, show(&bar)))).await;
         bar.finish_and_clear();
         let report = report?;
         let target = "the standard output".to_owned();
@@ -202,7 +203,7 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     };
     let downloaded = signals
         .or(async {
-            let report = download(&request, &mut file, show(&bar)).await?;
+            let report = renewing(&renewal, download(&request, &mut file, show(&bar))).await?;
             blocking(file.complete().map_err(unwritable)?, &unwritable).await?;
             Ok(report)
         })
@@ -223,19 +224,33 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     }
 }
 
-/// Asks for a token and lets the request use it.
-async fn use_token(source: &TokenSource, request: &mut Request, options: &Options) -> Result<(), GetError> {
+/// Does `work`, with a fresh token all the time where there is one.
+async fn renewing<T>(renewal: &Option<Renewal>, work: impl Future<Output = T>) -> T {
+    match renewal {
+        Some(renewal) => renewal.during(work).await,
+        None => work.await,
+    }
+}
+
+/// Asks for a token and lets the request use it, and those that come later.
+async fn use_token(
+    source: &TokenSource,
+    request: &mut Request,
+    options: &Options,
+) -> Result<Renewal, GetError> {
     let token = assist_token::fetch(source, request).await?;
     if options.gateway_key.is_some_and(|key| key != token.gateway_key) {
         return Err(GetError::OtherGatewayKey { named: hexadecimal(&token.gateway_key) });
     }
+    let (renewal, later_tokens) = Renewal::new(source, request, &token);
+    request.later_tokens = Some(later_tokens);
     if request.connect_to.is_none() {
         request.connect_to.clone_from(&token.endpoint);
     }
     if let Some(assist) = &mut request.assist {
         token.apply(assist, options.maximum_hold.is_some());
     }
-    Ok(())
+    Ok(renewal)
 }
 
 /// The signals that end the command.

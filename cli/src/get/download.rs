@@ -9,8 +9,10 @@ use h3::client::{RequestStream, SendRequest};
 use h3_util::s2n::s2n_quic_h3;
 use http::header::{self, HeaderMap};
 use sha2::{Digest, Sha256};
+use std::convert::Infallible;
 use std::io;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// How long the last datagrams (CONNECTION_CLOSE, Goodbye) may take to leave.
 const CLOSING_TIME: Duration = Duration::from_millis(30);
@@ -96,7 +98,12 @@ async fn run(
     let driver =
         tokio::spawn(async move { std::future::poll_fn(|context| driver.poll_close(context)).await });
 
-    let result = exchange(request, &mut requests, sink, progress, bytes).await.map_err(|error| match error {
+    let exchanged = tokio::select! {
+        biased;
+        result = exchange(request, &mut requests, sink, progress, bytes) => result,
+        never = pass_on_tokens(request.later_tokens.clone(), &assistance) => match never {},
+    };
+    let result = exchanged.map_err(|error| match error {
         GetError::Transfer { bytes, reason } => {
             // The connection knows better why it ended than the layers above it.
             let reason = handle.ping().map_or_else(connection_end, |()| reason);
@@ -129,6 +136,19 @@ async fn run(
         received_packet_numbers,
         partial: body.stopped,
     })
+}
+
+/// Lets the assistance have each token that comes.
+async fn pass_on_tokens(
+    tokens: Option<watch::Receiver<Vec<u8>>>,
+    assistance: &packrat_s2n_quic::Assistance,
+) -> Infallible {
+    if let Some(mut tokens) = tokens {
+        while tokens.changed().await.is_ok() {
+            assistance.set_token(tokens.borrow_and_update().clone());
+        }
+    }
+    std::future::pending().await
 }
 
 fn connection_end(error: s2n_quic::connection::Error) -> String {

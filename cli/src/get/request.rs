@@ -3,6 +3,7 @@
 use packrat_s2n_quic::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use std::time::Duration;
+use tokio::sync::watch;
 use url::{Host, Url};
 
 use super::error::GetError;
@@ -40,6 +41,8 @@ pub(crate) struct Request {
     pub(crate) url: Url,
     /// Assistance; `None` switches it off.
     pub(crate) assist: Option<ClientConfig>,
+    /// Tokens that come while the download goes on.
+    pub(crate) later_tokens: Option<watch::Receiver<Vec<u8>>>,
     /// Trusted certificate authorities.
     pub(crate) trust: Trust,
     /// Connect to this host and port instead of the URL's; the URL's host is still what the certificate must be valid for.
@@ -77,6 +80,7 @@ impl Request {
         Ok(Self {
             url: parsed,
             assist: Some(ClientConfig::default()),
+            later_tokens: None,
             trust: Trust::default(),
             connect_to: None,
             connect_timeout: Duration::from_secs(10),

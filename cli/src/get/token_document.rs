@@ -11,6 +11,8 @@ pub(crate) const MAXIMUM_HOLD: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AssistToken {
     pub(crate) token: Vec<u8>,
+    /// When it expires, as time since 1970.
+    pub(crate) expires: Option<Duration>,
     /// The gateway's static public key.
     pub(crate) gateway_key: [u8; 32],
     /// Where the gateway assists: host and UDP port.
@@ -24,6 +26,7 @@ struct Fields {
     version: u64,
     gateway_key: String,
     token: String,
+    expires: Option<u64>,
     udp: Option<Endpoint>,
     #[serde(default)]
     parameters: Parameters,
@@ -61,7 +64,8 @@ pub(crate) fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String>
     }
     let maximum_hold = fields.parameters.maximum_hold_ms.map(Duration::from_millis);
     let maximum_hold = maximum_hold.map(|hold| hold.min(MAXIMUM_HOLD));
-    Ok(AssistToken { token, gateway_key, endpoint, maximum_hold })
+    let expires = fields.expires.map(Duration::from_secs);
+    Ok(AssistToken { token, expires, gateway_key, endpoint, maximum_hold })
 }
 
 /// Reads a gateway's static public key, 64 hexadecimal digits.

@@ -92,6 +92,13 @@ impl Assistance {
         self.path.received_packet_numbers()
     }
 
+    /// Another token for the handshakes to come, at most 200 bytes: one that was issued after the connection had begun, or before the
+    /// last one expires. Where a gateway has refused for want of a token, the next handshake begins at once; a session that exists
+    /// goes on. Does nothing without assistance.
+    pub fn set_token(&self, token: Vec<u8>) {
+        self.path.set_token(token);
+    }
+
     /// The address that was connected to.
     pub fn remote(&self) -> SocketAddr {
         self.path.remote()

@@ -36,6 +36,8 @@ pub(crate) trait Core: Send {
     fn next_timeout(&self) -> Option<Timestamp>;
     /// See [`Assist::handle_timeout`].
     fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions;
+    /// See [`Assist::set_token`].
+    fn set_token(&mut self, _token: Vec<u8>, _now: Timestamp) {}
     /// See [`Assist::close`].
     fn close(&mut self, now: Timestamp);
     /// See [`Assist::stats`].
@@ -78,6 +80,9 @@ impl Core for Assist {
     }
     fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
         Assist::handle_timeout(self, now)
+    }
+    fn set_token(&mut self, token: Vec<u8>, now: Timestamp) {
+        Assist::set_token(self, token, now);
     }
     fn close(&mut self, now: Timestamp) {
         Assist::close(self, now);

@@ -326,6 +326,16 @@ impl AssistedPath {
         }
     }
 
+    /// The application has got another token.
+    pub(crate) fn set_token(&self, token: Vec<u8>) {
+        let now = self.host.now();
+        let state = &mut *self.lock();
+        state.core.call("set_token", |core| core.set_token(token, now));
+        // A handshake may be due at once.
+        self.transmit(state, now);
+        self.wake_in_time(state);
+    }
+
     /// The application is done: says goodbye to the gateway and ends the driver. Idempotent.
     pub(crate) fn close(&self) {
         let now = self.host.now();

@@ -247,3 +247,52 @@ fn the_first_connection_owns_the_path() {
     assert!(!path.claim(4));
     assert!(path.claim(3));
 }
+
+#[test]
+fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_one() {
+    use packrat_client::{Assist, AssistState, ClientConfig, RefusalReason};
+    use packrat_wire::control::Control;
+    let gateway = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    gateway.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let host: Arc<dyn Host> =
+        Arc::new(OperatingSystem::new(crate::socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap()));
+    let core = Assist::new(ClientConfig::default(), [1; 32], host.now());
+    let path = AssistedPath::new(
+        gateway.local_addr().unwrap(),
+        host,
+        Some(Box::new(core)),
+        crate::interceptor::EndpointWaker::default(),
+    );
+    let heard = |wanted: &dyn Fn(&Control<'_>) -> bool| loop {
+        let mut buffer = [0; 2000];
+        let length = gateway.recv(&mut buffer).unwrap();
+        let control = Control::decode(&buffer[..length]).unwrap();
+        if wanted(&control)
+            && let Control::Discover { nonce, .. } | Control::Init { nonce, .. } = control
+        {
+            return nonce;
+        }
+    };
+    path.step();
+    let nonce = heard(&|control| matches!(control, Control::Discover { noise: [_, ..], .. }));
+    let mut refusal = Vec::new();
+    Control::Refusal { nonce, reason: RefusalReason::Token, versions: &[1] }.encode(&mut refusal);
+    assert!(matches!(path.arrive(&refusal), Arrival::Control));
+    assert_eq!(path.stats().0.state, AssistState::Refused);
+    assert!(path.step().next.is_some_and(|next| next > path.host().now() + Duration::from_secs(200)));
+
+    let token = vec![0xab; 60];
+    path.set_token(token.clone());
+    // The driver does not have to be asked first.
+    let nonce = heard(
+        &|control| matches!(control, Control::Discover { nonce: other, noise: [], .. } if *other != nonce),
+    );
+    let mut offer = Vec::new();
+    Control::Offer { nonce, version: 1, cookie_time: 1, cookie: [2; 16] }.encode(&mut offer);
+    path.arrive(&offer);
+    path.step();
+    heard(&|control| match control {
+        Control::Init { noise, .. } => noise.windows(token.len()).any(|window| window == token),
+        _ => false,
+    });
+}
