@@ -21,6 +21,8 @@ mod ack_frame;
 mod assist;
 mod config;
 mod discovery;
+#[cfg(test)]
+mod fuzz_corpus;
 mod hold;
 mod ranges;
 mod recorder;

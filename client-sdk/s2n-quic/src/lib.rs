@@ -49,6 +49,9 @@ mod release;
 mod socket;
 mod tls;
 
+#[cfg(test)]
+mod fuzz_corpus;
+
 pub use attachment::Attachment;
 pub use connection::{Assistance, AssistanceStats, Connection};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, EndpointError};

@@ -8,6 +8,8 @@ mod corpus;
 mod gateway;
 #[path = "../../../protocol/fuzz/entry/meeting.rs"]
 mod meeting;
+#[path = "../../../protocol/fuzz/entry/subscribers.rs"]
+mod subscribers;
 
 use proptest::prelude::*;
 
@@ -21,6 +23,13 @@ fn a_gateway_and_a_client_that_says_anything() {
 fn a_client_and_a_gateway_over_a_hostile_path() {
     let expected = ["empty", "first_answer_lost", "everything_twice", "bent"];
     corpus::run("meeting", &expected, meeting::meeting);
+}
+
+#[test]
+fn a_stream_and_subscribers_that_say_anything() {
+    let expected =
+        ["empty", "everything_lost", "rubbish", "strangers_subscribe", "goodbye", "newest_unknown"];
+    corpus::run("subscribers", &expected, subscribers::subscribers);
 }
 
 proptest! {

@@ -1,0 +1,14 @@
+//! The corpus of the fuzz target `client` through the same entry function, so that every test run covers it.
+#![allow(clippy::expect_used, clippy::panic)]
+
+#[path = "../../../protocol/fuzz/entry/client.rs"]
+mod client;
+#[path = "../../../protocol/fuzz/entry/corpus.rs"]
+mod corpus;
+
+#[test]
+fn clients() {
+    let expected =
+        ["empty", "hole_that_nobody_fills", "reset_again_and_again", "goodbye", "report_of_the_future"];
+    corpus::run("client", &expected, client::client);
+}

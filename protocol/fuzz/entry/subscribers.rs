@@ -1,0 +1,233 @@
+//! A gateway's stream and its subscribers, of whom one says whatever the bytes say, sealed, and strangers anything at all.
+//!
+//! Input: a sequence of steps. A step is one byte, the kind in its lower three bits and a small number in the upper five, and for some kinds
+//! a length byte and as many bytes.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use packrat_eack::{Encoding, Identifier, Sketch, SketchLimits};
+use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, StreamOutbox, Target};
+use packrat_estimate::Timestamp;
+use packrat_wire::control::{Control, VERSION};
+use packrat_wire::handshake::{Established, Initiator, Live, Wishes};
+use packrat_wire::identifier::IdentifierScheme;
+use packrat_wire::message::{Eack, Message};
+use packrat_wire::seal::MAXIMUM_PLAINTEXT;
+
+/// What a subscriber may have of the stream again, and before it has earned anything.
+const REPAIR_SHARE: f64 = 0.25;
+const REPAIR_BURST: u64 = 32 * 1024;
+
+struct World {
+    stream: Stream,
+    address: SocketAddr,
+    client: Established,
+    /// What the subscriber says that it has received.
+    claimed: Sketch,
+    identifiers: Vec<Identifier>,
+    packets: Vec<Vec<u8>>,
+    bytes: u64,
+    repaired: u64,
+    epoch: u16,
+    now: Timestamp,
+    out: StreamOutbox,
+    /// Bytes from and to addresses that subscribe to nothing.
+    strangers: HashMap<SocketAddr, [usize; 2]>,
+}
+
+/// Runs the steps; panics when the gateway sends what it must not.
+pub(crate) fn subscribers(data: &[u8]) {
+    let mut world = World::begin();
+    let mut rest = data;
+    while let Some((&step, tail)) = rest.split_first() {
+        rest = tail;
+        let number = usize::from(step >> 3);
+        match step & 7 {
+            0 => (0..=number).for_each(|_| world.forward(number * 37)),
+            1 => world.claim(number),
+            2 => {
+                world.now = world.now + Duration::from_millis(number as u64);
+                if world.stream.next_timeout().is_some_and(|at| at <= world.now) {
+                    world.stream.handle_timeout(world.now, &mut world.out);
+                }
+            }
+            3 => world.say_eack(number, take(&mut rest)),
+            4 => world.epoch = world.epoch.wrapping_add(number as u16),
+            5 => {
+                let plaintext = take(&mut rest);
+                world.say(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)]);
+            }
+            // A stranger asks for a subscription.
+            6 => {
+                let noise = initiator(number as u64).message().expect("a first message");
+                let mut discover = Vec::new();
+                let nonce = number as u64;
+                Control::Discover { nonce, versions: &[VERSION], noise: &noise }.encode(&mut discover);
+                world.receive(&discover, SocketAddr::from(([198, 51, 100, number as u8], 1)));
+            }
+            _ => {
+                let datagram = take(&mut rest);
+                let from = match number % 2 {
+                    0 => world.address,
+                    _ => SocketAddr::from(([198, 51, 100, number as u8], 1)),
+                };
+                world.receive(datagram, from);
+            }
+        }
+        world.check();
+    }
+}
+
+/// A length byte, and as many bytes as it says, as far as there are any.
+fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+    let Some((&length, tail)) = rest.split_first() else { return &[] };
+    let (taken, tail) = tail.split_at(tail.len().min(usize::from(length)));
+    *rest = tail;
+    taken
+}
+
+fn initiator(nonce: u64) -> Initiator {
+    let live = Live {
+        selective: true,
+        subscribe: true,
+        window: Duration::from_millis(400),
+        tolerance: Duration::ZERO,
+    };
+    let wishes = Wishes {
+        scheme: IdentifierScheme::Payload,
+        limits: SketchLimits { coded_symbols: 191, power_sums: 129 },
+        maximum_hold: Duration::from_millis(400),
+        token: Vec::new(),
+        live: Some(live),
+    };
+    Initiator::new([1; 32], nonce, wishes, None)
+}
+
+impl World {
+    fn begin() -> Self {
+        let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
+        let mut stream = Stream::new(gateway, StreamConfig::default(), [5; 32]);
+        let (now, mut out) = (Timestamp::from_millis(1000), StreamOutbox::new());
+        let address = SocketAddr::from(([192, 0, 2, 1], 5000));
+        let initiator = initiator(7);
+        let noise = initiator.message().expect("a first message");
+        let mut discover = Vec::new();
+        Control::Discover { nonce: 7, versions: &[VERSION], noise: &[] }.encode(&mut discover);
+        stream.receive(&discover, address, || [2; 32], now, &mut out);
+        let offer = out.datagrams().next().expect("an Offer").1.to_vec();
+        let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else {
+            panic!("not an Offer")
+        };
+        out.clear();
+        let mut init = Vec::new();
+        Control::Init { nonce, cookie_time, cookie, noise: &noise }.encode(&mut init);
+        stream.receive(&init, address, || [2; 32], now, &mut out);
+        let init_ack = out.datagrams().next().expect("an InitAck").1.to_vec();
+        let Ok(Control::InitAck { noise, .. }) = Control::decode(&init_ack) else { panic!("not an InitAck") };
+        let client = initiator.finish(noise).expect("the end of the handshake");
+        let claimed = Sketch::new(client.terms.sketch_key(), client.terms.limits);
+        out.clear();
+        Self {
+            stream,
+            address,
+            client,
+            claimed,
+            identifiers: Vec::new(),
+            packets: Vec::new(),
+            bytes: 0,
+            repaired: 0,
+            epoch: 0,
+            now,
+            out,
+            strangers: HashMap::new(),
+        }
+    }
+
+    fn forward(&mut self, length: usize) {
+        let mut packet = vec![0x80; length + 24];
+        let number = self.packets.len() as u64;
+        packet[1..9].copy_from_slice(&number.to_be_bytes());
+        let key = self.client.terms.identifier_key();
+        self.identifiers.push(key.identify(self.client.terms.scheme, &packet));
+        self.stream.forward(&packet, self.now);
+        self.bytes += packet.len() as u64;
+        self.packets.push(packet);
+    }
+
+    fn claim(&mut self, back: usize) {
+        let identifier = self.identifiers.len().checked_sub(back + 1).map(|at| self.identifiers[at]);
+        self.claimed.insert(identifier.unwrap_or(Identifier::from_hash(back as u64)));
+    }
+
+    /// An eACK of the claimed set. `details`: how far back the newest and the anchor are, power sums, holes, age.
+    fn say_eack(&mut self, number: usize, details: &[u8]) {
+        let detail = |at: usize| details.get(at).copied().unwrap_or_default();
+        let back = |at: u8| self.identifiers.iter().rev().nth(usize::from(at)).copied();
+        let encoding = Encoding::from_wire(Encoding::PowerSums { count: detail(2) }.to_wire())
+            .unwrap_or(Encoding::PowerSums { count: 2 });
+        let mut prefix = Vec::new();
+        if self.claimed.write_prefix(encoding, &mut prefix).is_err() {
+            return;
+        }
+        let eack = Eack {
+            epoch: self.epoch,
+            echo: number & 2 != 0,
+            newest: back(detail(0)).filter(|_| number & 4 == 0),
+            newest_age: Duration::from_millis(u64::from(detail(4))),
+            holes: detail(3),
+            anchor: back(detail(1)).filter(|_| number & 8 != 0),
+            encoding,
+            prefix: &prefix,
+        };
+        let mut plaintext = Vec::new();
+        Message::Eack(eack).encode(&mut plaintext);
+        self.say(&plaintext);
+    }
+
+    fn say(&mut self, plaintext: &[u8]) {
+        let mut datagram = Vec::new();
+        self.client.sealer.seal(plaintext, &mut datagram).expect("short enough");
+        self.receive(&datagram, self.address);
+    }
+
+    fn receive(&mut self, datagram: &[u8], from: SocketAddr) {
+        if from != self.address {
+            self.strangers.entry(from).or_default()[0] += datagram.len();
+        }
+        self.stream.receive(datagram, from, || [6; 32], self.now, &mut self.out);
+    }
+
+    /// What is sent is a repair for a subscriber, or authentic, or an answer that is shorter than the question.
+    fn check(&mut self) {
+        let mut plaintext = Vec::new();
+        for (target, datagram) in self.out.datagrams() {
+            let Target::One(to) = target else { panic!("there is no group") };
+            match Control::decode(datagram) {
+                _ if to != self.address => {
+                    self.strangers.get_mut(&to).expect("somebody who has asked")[1] += datagram.len();
+                }
+                Ok(Control::Sealed { .. }) => {
+                    // Of the session before, perhaps, when the subscription has ended.
+                    if self.client.opener.open(datagram, &mut plaintext).is_ok() {
+                        assert!(Message::decode(&plaintext).is_ok(), "the gateway said nonsense");
+                    }
+                }
+                Ok(Control::Refusal { .. } | Control::Offer { .. }) => {}
+                Ok(other) => panic!("the gateway said {other:?}"),
+                Err(_) => {
+                    assert!(self.packets.iter().any(|known| known == datagram), "never forwarded");
+                    self.repaired += datagram.len() as u64;
+                }
+            }
+        }
+        self.out.clear();
+        for (address, [sent, received]) in &self.strangers {
+            assert!(received <= sent, "{address} was sent {received} bytes for {sent}");
+        }
+        let allowed = REPAIR_BURST + (self.bytes as f64 * REPAIR_SHARE) as u64;
+        assert!(self.repaired <= allowed, "{} of {allowed} bytes", self.repaired);
+        assert!(self.stream.subscribers().all(|subscriber| subscriber == self.address));
+    }
+}

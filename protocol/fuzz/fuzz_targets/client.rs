@@ -1,0 +1,7 @@
+//! Whatever a gateway may say to a client; see the entry function.
+#![no_main]
+
+#[path = "../entry/client.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::client(data));

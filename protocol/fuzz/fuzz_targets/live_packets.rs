@@ -1,0 +1,7 @@
+//! Packets of live streams, and what resembles them; see the entry function.
+#![no_main]
+
+#[path = "../entry/live_packets.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::live_packets(data));
