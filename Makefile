@@ -81,6 +81,10 @@ test-operator: ## The operator with a real API server (needs a cluster: tools/te
 	@tools/check-toolchain cargo
 	@tools/test-operator
 
+test-command: ## What operators type, with a real cluster of one node (tools/test-command says what it needs)
+	@tools/check-toolchain cargo
+	@tools/test-command
+
 test-chart: ## The Helm chart: lint, schemas, renders as in git, README
 	@tools/check-chart
 

@@ -159,10 +159,18 @@ fn stat_shows_what_a_gateway_does() {
 fn tap_shows_events_without_addresses() {
     let gateway = Gateway::start(json!({}));
     gateway.ask();
-    let said = text(&gateway.packrat(&["tap", "--past", "-n", "1", "--event", "session_opened"]));
+    let said = text(&gateway.packrat(&["tap", "--past", "--lines", "1", "--event", "session_opened"]));
     assert!(said.contains("session_opened") && said.contains("route=web"), "{said}");
-    let line =
-        json_of(&gateway.packrat(&["tap", "--past", "-n", "1", "--event", "session_opened", "-o", "json"]));
+    let line = json_of(&gateway.packrat(&[
+        "tap",
+        "--past",
+        "--lines",
+        "1",
+        "--event",
+        "session_opened",
+        "-o",
+        "json",
+    ]));
     assert_eq!((&line["gateway"], &line["namespace"]), (&json!("edge"), &json!("shop")));
     assert_eq!(line["client"].as_str().unwrap().len(), 16, "{line}");
 }

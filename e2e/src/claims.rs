@@ -2,6 +2,7 @@
 
 mod exposure;
 mod first_download;
+mod operate;
 mod quick_start;
 mod weather;
 
@@ -42,6 +43,8 @@ pub(crate) const CLAIMS: &[Claim] = &[
     smoke("helm-test", first_download::helm_test),
     preparation("annotate", first_download::annotate),
     smoke("assisted-download", first_download::assisted),
+    smoke("packrat-check-is-green", operate::check),
+    smoke("packrat-stat-shows-the-download", operate::stat),
     smoke("five-times-end-to-end", first_download::five_times),
     smoke("control-datagrams-reach-no-server", first_download::control_stays),
     full("hundred-clients-at-once", first_download::hundred_clients),

@@ -28,6 +28,8 @@ pub(crate) trait Cluster {
     fn helm(&self) -> Prefix;
     /// Commands of the client outside.
     fn client(&self) -> Prefix;
+    /// Commands of somebody who has the kubeconfig.
+    fn administrator(&self) -> Prefix;
     /// Commands in the network namespace of the router before the client.
     fn router(&self) -> Prefix;
     /// Commands of this machine in the network of a node.

@@ -18,6 +18,50 @@ pub(crate) enum OperateError {
         /// Why.
         source: Box<ureq::Error>,
     },
+    /// There is no cluster.
+    #[error(
+        "no cluster to look at: {0}; give --kubeconfig or --context, or --gateway URL for a gateway without Kubernetes"
+    )]
+    NoCluster(String),
+    /// The API server does not do what it is asked for.
+    #[error("{what} (API server {server}): {problem}")]
+    Api {
+        /// What was asked for.
+        what: String,
+        /// Whom.
+        server: String,
+        /// Why not.
+        problem: String,
+    },
+    /// The definition is missing.
+    #[error(
+        "Packrat is not installed in the cluster {server}: it has no EdgeGateways; `packrat check --pre` says whether it can be, docs/QUICKSTART.md how"
+    )]
+    NotInstalled {
+        /// Where.
+        server: String,
+    },
+    /// There is nobody to ask.
+    #[error("{0}")]
+    NoGateway(String),
+    /// A gateway in a cluster does not answer.
+    #[error(
+        "no answer from gateway Pod {pod} through the API server: {problem}; you need the right to create pods/portforward"
+    )]
+    PodUnreachable {
+        /// Namespace and name.
+        pod: String,
+        /// Why.
+        problem: String,
+    },
+    /// No port of the loopback interface is to be had.
+    #[error("no port on this machine for the way to Pod {pod}: {source}")]
+    NoListener {
+        /// Namespace and name.
+        pod: String,
+        /// Why.
+        source: io::Error,
+    },
     /// Somebody else answers.
     #[error("{url} answers, but not as a Packrat gateway of this version: {problem}")]
     NotAGateway {

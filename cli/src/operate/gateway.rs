@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use packrat_figures::Figures;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::cluster::{Forward, Place, told};
 use super::error::OperateError;
 
 /// How long an answer may take.
@@ -22,6 +23,8 @@ const LARGEST_ANSWER: u64 = 64 << 20;
 pub(crate) struct Gateway {
     base: Url,
     agent: ureq::Agent,
+    /// Where it is in a cluster, and the way to it.
+    within: Option<(Place, Arc<Forward>)>,
 }
 
 /// What `/packrat` says.
@@ -80,6 +83,9 @@ pub(crate) struct Sessions {
 /// A session of `/packrat/sessions`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct Session {
+    /// The gateway's Pod, in a cluster.
+    #[serde(skip)]
+    pub(crate) pod: Option<String>,
     pub(crate) session: u64,
     pub(crate) route: String,
     pub(crate) client: Option<String>,
@@ -104,13 +110,6 @@ pub(crate) struct Events {
     pub(crate) events: Vec<Map<String, Value>>,
 }
 
-/// A route and what happened on it in a while.
-#[derive(Debug, Clone)]
-pub(crate) struct RouteFigures {
-    pub(crate) route: Route,
-    pub(crate) figures: Figures,
-}
-
 impl Gateway {
     pub(crate) fn new(base: Url) -> Self {
         let agent = ureq::Agent::config_builder()
@@ -118,7 +117,26 @@ impl Gateway {
             .http_status_as_error(true)
             .build()
             .into();
-        Self { base, agent }
+        Self { base, agent, within: None }
+    }
+
+    /// A gateway in a cluster.
+    pub(crate) fn forwarded(place: Place, forward: Forward) -> Result<Self, OperateError> {
+        let text = format!("http://{}", forward.address());
+        let base = text.parse().map_err(|_| {
+            OperateError::NoGateway(format!("{text}, where {place} is forwarded to, is no URL"))
+        })?;
+        Ok(Self { within: Some((place, Arc::new(forward))), ..Self::new(base) })
+    }
+
+    /// Where it is in a cluster.
+    pub(crate) fn place(&self) -> Option<&Place> {
+        self.within.as_ref().map(|(place, _)| place)
+    }
+
+    /// Its Pod, or its URL.
+    pub(crate) fn name(&self) -> String {
+        self.place().map_or_else(|| self.base.to_string(), Place::to_string)
     }
 
     /// The host of its URL.
@@ -136,7 +154,13 @@ impl Gateway {
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
         url.set_path(path);
         url.set_query(query);
-        let unreachable = |source| OperateError::Unreachable { url: url.clone(), source: Box::new(source) };
+        let unreachable = |source| match &self.within {
+            Some((place, forward)) => OperateError::PodUnreachable {
+                pod: place.to_string(),
+                problem: forward.trouble().unwrap_or_else(|| told(&source)),
+            },
+            None => OperateError::Unreachable { url: url.clone(), source: Box::new(source) },
+        };
         let mut answer = self.agent.get(url.as_str()).call().map_err(unreachable)?;
         answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_string().map_err(unreachable)
     }
@@ -161,28 +185,5 @@ impl Gateway {
     /// Prometheus text, wherever this gateway has it.
     pub(crate) fn metrics(&self) -> Result<String, OperateError> {
         self.text("/stats/prometheus").or_else(|_| self.text("/metrics"))
-    }
-
-    /// What happens on each route within `window`.
-    pub(crate) fn figures(&self, window: Duration) -> Result<(Status, Vec<RouteFigures>), OperateError> {
-        let before = self.status()?;
-        let begun = Instant::now();
-        std::thread::sleep(window);
-        let after = self.status()?;
-        let seconds = begun.elapsed().as_secs_f64();
-        let routes = after
-            .routes
-            .iter()
-            .map(|route| {
-                let empty = BTreeMap::new();
-                let earlier = before.routes.iter().find(|earlier| earlier.route == route.route);
-                let earlier = earlier.map_or(&empty, |earlier| &earlier.metrics);
-                RouteFigures {
-                    figures: Figures::between(earlier, &route.metrics, seconds),
-                    route: route.clone(),
-                }
-            })
-            .collect();
-        Ok((after, routes))
     }
 }

@@ -1,9 +1,10 @@
-//! What operators type: `check`, `stat`, `top`, `tap`, `plan`, `diagnose`, all against one gateway so far.
+//! What operators type: `check`, `stat`, `top`, `tap`, `plan`, `diagnose`, against the gateways of a cluster or against one.
 //!
-//! A gateway is named by the URL of Envoy's administration port or of `packrat-gateway --metrics`. [`gateway::Gateway`] is the seam: what
-//! finds gateways in a cluster hands the same to the same commands.
+//! [`target::Target`] finds them: by the kubeconfig, through the API server; or by the URL of Envoy's administration port or of
+//! `packrat-gateway --metrics`. Either way the commands ask a [`gateway::Gateway`].
 
 pub(crate) mod check;
+mod cluster;
 pub(crate) mod completions;
 pub(crate) mod diagnose;
 mod error;
@@ -13,30 +14,13 @@ pub(crate) mod plan;
 mod probe;
 pub(crate) mod stat;
 pub(crate) mod tap;
+mod target;
 pub(crate) mod top;
 pub(crate) mod version;
 
 use std::process::ExitCode;
 
-use clap::Args;
-use url::Url;
-
 use error::OperateError;
-use gateway::Gateway;
-
-/// Which gateway.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Target {
-    /// Envoy's administration port, or the address of `packrat-gateway --metrics`, for example http://127.0.0.1:9901
-    #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
-    gateway: Url,
-}
-
-impl Target {
-    fn gateway(&self) -> Gateway {
-        Gateway::new(self.gateway.clone())
-    }
-}
 
 /// Ends a command: prints what went wrong.
 fn finish(command: &str, result: Result<ExitCode, OperateError>) -> ExitCode {
@@ -44,4 +28,11 @@ fn finish(command: &str, result: Result<ExitCode, OperateError>) -> ExitCode {
         eprintln!("packrat {command}: {error}");
         ExitCode::FAILURE
     })
+}
+
+/// Says who could not be asked; what the others say is not the whole.
+fn warn(command: &str, problems: &[OperateError]) {
+    for problem in problems {
+        eprintln!("packrat {command}: left out: {problem}");
+    }
 }

@@ -6,12 +6,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use packrat_figures::response::Sender;
 use serde_json::json;
-use url::Url;
 
 use super::error::OperateError;
 use super::finish;
-use super::gateway::Gateway;
 use super::output::{Format, Paint, bits, milliseconds, painted, percent};
+use super::target::{RouteFigures, Target};
 
 /// Payload bytes of a datagram that rates are computed with.
 const DATAGRAM_BYTES: f64 = 1350.0;
@@ -23,27 +22,29 @@ const NO_LOSS: f64 = 1e-4;
 /// A gain from here on is worth a gateway.
 const WORTH_IT: f64 = 1.1;
 
+/// What happens in this time decides where nothing is known of the past.
+const WINDOW: Duration = Duration::from_secs(2);
+
 /// Options of the command.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Take the figures that a gateway has measured; the options below replace single ones
-    #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
-    gateway: Option<Url>,
+    #[command(flatten)]
+    target: Target,
 
-    /// The route, when the gateway has several
-    #[arg(long, value_name = "NAME", requires = "gateway")]
+    /// The route, when there are several
+    #[arg(long, value_name = "NAME")]
     route: Option<String>,
 
-    /// Round trip between gateway and client, in milliseconds
-    #[arg(long, value_name = "MS", value_parser = positive, required_unless_present = "gateway")]
+    /// Round trip between gateway and client, in milliseconds. What is not given is taken from what the gateways have measured
+    #[arg(long, value_name = "MS", value_parser = positive)]
     last_mile_ms: Option<f64>,
 
     /// Loss between gateway and client, 0 to 1
-    #[arg(long, value_name = "RATIO", value_parser = ratio, required_unless_present = "gateway")]
+    #[arg(long, value_name = "RATIO", value_parser = ratio)]
     last_mile_loss: Option<f64>,
 
     /// Round trip between server and gateway, in milliseconds
-    #[arg(long, value_name = "MS", value_parser = positive, required_unless_present = "gateway")]
+    #[arg(long, value_name = "MS", value_parser = positive)]
     far_ms: Option<f64>,
 
     /// Loss between server and gateway, 0 to 1; it is the sender's to repair in any case
@@ -185,15 +186,22 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     finish("plan", plan(options))
 }
 
+fn recorded(route: &RouteFigures) -> f64 {
+    route.route.metrics.get("packrat_datagrams_recorded_total").copied().unwrap_or_default()
+}
+
 fn plan(options: &Options) -> Result<ExitCode, OperateError> {
     let mut measured = (None, None, None, None);
     let mut name = None;
-    if let Some(url) = &options.gateway {
-        let gateway = Gateway::new(url.clone());
-        let (_, routes) = gateway.figures(Duration::from_secs(2))?;
+    let is_all_given =
+        options.last_mile_ms.is_some() && options.last_mile_loss.is_some() && options.far_ms.is_some();
+    if !is_all_given || options.route.is_some() {
+        let gateways = options.target.gateways()?;
+        let routes = gateways.figures(WINDOW, false)?.routes;
         let chosen = match &options.route {
             Some(wanted) => routes.iter().find(|route| route.route.route == *wanted),
-            None => routes.first(),
+            // The busiest one says most.
+            None => routes.iter().max_by(|one, other| recorded(one).total_cmp(&recorded(other))),
         };
         let Some(chosen) = chosen else {
             let known: Vec<&str> = routes.iter().map(|route| route.route.route.as_str()).collect();
@@ -201,7 +209,7 @@ fn plan(options: &Options) -> Result<ExitCode, OperateError> {
             return Err(OperateError::NoRoute { name, known: known.join(", ") });
         };
         let value = |series: &str| chosen.route.metrics.get(series).copied().unwrap_or_default();
-        let recorded = value("packrat_datagrams_recorded_total");
+        let recorded = recorded(chosen);
         // Since the gateway runs: more to go by than two seconds.
         let loss = (recorded > 0.0).then(|| value("packrat_datagrams_missing_total") / recorded);
         measured = (

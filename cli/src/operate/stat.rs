@@ -1,4 +1,4 @@
-//! `packrat stat`: what a gateway does for its routes.
+//! `packrat stat`: what gateways do for their routes.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use packrat_figures::Figures;
 use serde_json::{Value, json};
 
 use super::error::OperateError;
-use super::gateway::RouteFigures;
 use super::output::{Align, Format, Paint, Table, bits, bytes, count, milliseconds, or_dash, percent};
-use super::{Target, finish};
+use super::target::{RouteFigures, Target};
+use super::{finish, warn};
 
 /// Options of the command.
 #[derive(Debug, Args)]
@@ -21,6 +21,10 @@ pub(crate) struct Options {
     /// Only this route
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
+
+    /// A row for each gateway Pod, instead of one for all Pods of an EdgeGateway
+    #[arg(long)]
+    by_pod: bool,
 
     /// Seconds that are looked at
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
@@ -43,12 +47,15 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 fn stat(options: &Options) -> Result<ExitCode, OperateError> {
-    let gateway = options.target.gateway();
-    let (status, mut routes) = gateway.figures(Duration::from_secs_f64(options.window))?;
+    let gateways = options.target.gateways()?;
+    let measured = gateways.figures(Duration::from_secs_f64(options.window), options.by_pod)?;
+    warn("stat", &measured.problems);
+    let mut routes = measured.routes;
     if let Some(name) = &options.route {
+        let mut known: Vec<String> = routes.iter().map(|route| route.route.route.clone()).collect();
+        known.dedup();
         routes.retain(|route| route.route.route == *name);
         if routes.is_empty() {
-            let known: Vec<&str> = status.routes.iter().map(|route| route.route.as_str()).collect();
             return Err(OperateError::NoRoute { name: name.clone(), known: known.join(", ") });
         }
     }
@@ -57,12 +64,12 @@ fn stat(options: &Options) -> Result<ExitCode, OperateError> {
             let all: Vec<Value> = routes.iter().map(as_json).collect();
             println!("{:#}", json!({ "window_seconds": options.window, "routes": all }));
         }
-        Format::Table | Format::Wide => print!("{}", table(&routes, options.output == Format::Wide)),
+        Format::Table | Format::Wide => print!("{}", table(&routes, options)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(RouteFigures { route, figures }: &RouteFigures) -> Value {
+fn as_json(RouteFigures { place, gateways, route, figures }: &RouteFigures) -> Value {
     let Figures {
         sessions,
         assisted,
@@ -85,6 +92,8 @@ fn as_json(RouteFigures { route, figures }: &RouteFigures) -> Value {
         far_round_trip,
     } = figures;
     json!({
+        "pod": place.as_ref().map(|place| &place.pod).filter(|pod| !pod.is_empty()),
+        "gateways": gateways,
         "gateway": route.configuration.gateway,
         "namespace": route.configuration.namespace,
         "route": route.route,
@@ -111,8 +120,15 @@ fn as_json(RouteFigures { route, figures }: &RouteFigures) -> Value {
     })
 }
 
-fn table(routes: &[RouteFigures], wide: bool) -> String {
-    let mut columns = vec![
+fn table(routes: &[RouteFigures], options: &Options) -> String {
+    let wide = options.output == Format::Wide;
+    let in_cluster = routes.iter().any(|route| route.place.is_some());
+    let mut columns = Vec::new();
+    if in_cluster {
+        let last = if options.by_pod { ("POD", Align::Left) } else { ("PODS", Align::Right) };
+        columns.extend([("NAMESPACE", Align::Left), ("GATEWAY", Align::Left), last]);
+    }
+    columns.extend([
         ("ROUTE", Align::Left),
         ("SESSIONS", Align::Right),
         ("ASSISTED", Align::Right),
@@ -123,7 +139,7 @@ fn table(routes: &[RouteFigures], wide: bool) -> String {
         ("QUALITY", Align::Right),
         ("CACHE", Align::Right),
         ("RESETS", Align::Right),
-    ];
+    ]);
     if wide {
         columns.extend([
             ("SAVED", Align::Right),
@@ -137,7 +153,7 @@ fn table(routes: &[RouteFigures], wide: bool) -> String {
         ]);
     }
     let mut table = Table::new(&columns);
-    for RouteFigures { route, figures } in routes {
+    for RouteFigures { place, gateways, route, figures } in routes {
         let above = |value: Option<f64>, amber: f64, green: f64| {
             value.map(|value| match value {
                 _ if value >= green => Paint::Good,
@@ -153,7 +169,13 @@ fn table(routes: &[RouteFigures], wide: bool) -> String {
             .sum();
         let times = |value: f64| if value >= 10.0 { format!("{value:.0}x") } else { format!("{value:.1}x") };
         let per_second = |value: f64| format!("{}/s", count(value));
-        let mut cells = vec![
+        let mut cells = Vec::new();
+        if let Some(place) = place {
+            let last = if options.by_pod { place.pod.clone() } else { gateways.to_string() };
+            cells
+                .extend([place.namespace.clone(), place.edge_gateway.clone(), last].map(|text| (text, None)));
+        }
+        cells.extend([
             (route.route.clone(), Some(Paint::Strong)),
             (count(figures.sessions), None),
             (count(figures.assisted), None),
@@ -164,7 +186,7 @@ fn table(routes: &[RouteFigures], wide: bool) -> String {
             (or_dash(figures.quality, |value| format!("{value:.2}")), above(figures.quality, 98.0, 99.5)),
             (bytes(figures.cache_bytes), None),
             (count(resets), (resets > 0.0).then_some(Paint::Warning)),
-        ];
+        ]);
         if wide {
             cells.extend([
                 (per_second(figures.saved_retransmissions), None),

@@ -1,18 +1,24 @@
-//! `packrat tap`: what happens on a gateway, as it happens.
+//! `packrat tap`: what happens on gateways, as it happens.
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value};
 
 use super::error::OperateError;
+use super::gateway::Gateway;
 use super::output::{Format, Paint, painted};
-use super::{Target, finish};
+use super::target::Target;
+use super::{finish, warn};
 
 /// Time between two questions.
 const INTERVAL: Duration = Duration::from_millis(400);
+
+/// Questions that nobody answers before the command gives up.
+const PATIENCE: u32 = 25;
 
 /// Options of the command.
 #[derive(Debug, Args)]
@@ -33,7 +39,7 @@ pub(crate) struct Options {
     past: bool,
 
     /// End after this many events
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(long, value_name = "N")]
     lines: Option<u64>,
 
     /// How to print
@@ -46,15 +52,49 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 fn tap(options: &Options) -> Result<ExitCode, OperateError> {
-    let gateway = options.target.gateway();
+    let gateways = options.target.gateways()?;
     let mut left = options.lines.unwrap_or(u64::MAX);
-    let mut after = if options.past { 0 } else { gateway.events(u64::MAX >> 1)?.newest };
+    // Where each gateway's news begin.
+    let begun = gateways.each(|gateway| {
+        if options.past { Ok(0) } else { gateway.events(u64::MAX >> 1).map(|events| events.newest) }
+    });
+    let mut positions = Vec::new();
+    let mut problems = Vec::new();
+    for position in begun {
+        match position {
+            Ok(position) => positions.push(AtomicU64::new(position)),
+            Err(problem) => {
+                problems.push(problem);
+                // Its news begin with the next answer.
+                positions.push(AtomicU64::new(u64::MAX >> 1));
+            }
+        }
+    }
+    if problems.len() == positions.len()
+        && let Some(problem) = problems.pop()
+    {
+        return Err(problem);
+    }
+    warn("tap", &problems);
+    let mut failures = 0;
     while left > 0 {
-        let news = gateway.events(after)?;
-        // A gateway that was restarted counts from the beginning.
-        after = if news.newest < after { 0 } else { news.newest };
+        let answers = gateways.each_numbered(|number, gateway| news(gateway, positions.get(number)));
+        let mut events = Vec::new();
+        let mut problem = None;
+        for answer in answers {
+            match answer {
+                Ok(some) => events.extend(some),
+                Err(error) => problem = Some(error),
+            }
+        }
+        // A gateway may be gone for a while; all of them for longer is the end.
+        failures = if problem.is_none() || !events.is_empty() { 0 } else { failures + 1 };
+        if let Some(problem) = problem.filter(|_| failures >= PATIENCE) {
+            return Err(problem);
+        }
+        events.sort_by(|one: &Map<String, Value>, other| text_of(one, "ts").cmp(text_of(other, "ts")));
         let mut output = std::io::stdout().lock();
-        for event in news.events.iter().filter(|event| options.wants(event)) {
+        for event in events.iter().filter(|event| options.wants(event)) {
             let line = if options.output == Format::Json {
                 Value::Object(event.clone()).to_string()
             } else {
@@ -70,11 +110,34 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
             }
         }
         drop(output);
-        if news.events.is_empty() {
+        if events.is_empty() {
             std::thread::sleep(INTERVAL);
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a gateway has logged since the last look.
+fn news(gateway: &Gateway, position: Option<&AtomicU64>) -> Result<Vec<Map<String, Value>>, OperateError> {
+    let Some(position) = position else { return Ok(Vec::new()) };
+    let after = position.load(Ordering::Relaxed);
+    let news = gateway.events(after)?;
+    // A gateway that was restarted counts from the beginning.
+    position.store(
+        if news.newest < after && after != u64::MAX >> 1 { 0 } else { news.newest },
+        Ordering::Relaxed,
+    );
+    let mut events = news.events;
+    if let Some(place) = gateway.place() {
+        for event in &mut events {
+            event.insert("pod".to_owned(), place.pod.clone().into());
+        }
+    }
+    Ok(events)
+}
+
+fn text_of<'a>(event: &'a Map<String, Value>, key: &str) -> &'a str {
+    event.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 impl Options {
@@ -86,7 +149,7 @@ impl Options {
 }
 
 fn line(event: &Map<String, Value>, wide: bool) -> String {
-    let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or_default();
+    let text = |key: &str| text_of(event, key);
     let time = text("ts").get(11..23).unwrap_or_default();
     let paint = match text("level") {
         "error" => Paint::Bad,

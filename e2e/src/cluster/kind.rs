@@ -132,6 +132,10 @@ impl Cluster for Kind {
         Prefix::new(["nsenter".to_owned(), format!("--net=/run/netns/{NAMESPACES}-cli")])
     }
 
+    fn administrator(&self) -> Prefix {
+        Prefix::new(["env".to_owned(), format!("KUBECONFIG={}", text(&self.kubeconfig))])
+    }
+
     fn router(&self) -> Prefix {
         Prefix::new(["nsenter".to_owned(), format!("--net=/run/netns/{NAMESPACES}-rt")])
     }

@@ -59,6 +59,11 @@ impl Cluster for Processes {
         self.tool.then(["client"])
     }
 
+    // The API server can be reached from there, and the kubeconfig is set.
+    fn administrator(&self) -> Prefix {
+        self.client()
+    }
+
     fn router(&self) -> Prefix {
         self.tool.then(["router"])
     }

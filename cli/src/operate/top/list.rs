@@ -85,8 +85,11 @@ impl List {
     /// Takes in what the gateway says now.
     pub(crate) fn update(&mut self, sessions: Sessions, now: Instant) {
         let seconds = self.looked.map(|looked| now.saturating_duration_since(looked).as_secs_f64());
-        let before: HashMap<u64, u64> =
-            self.rows.iter().map(|row| (row.session.session, row.session.to_client_bytes)).collect();
+        // Each gateway has numbers of its own.
+        let before: HashMap<(Option<String>, u64), u64> = std::mem::take(&mut self.rows)
+            .into_iter()
+            .map(|row| ((row.session.pod, row.session.session), row.session.to_client_bytes))
+            .collect();
         let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         self.total = sessions.total;
         self.rows = sessions
@@ -94,7 +97,7 @@ impl List {
             .into_iter()
             .map(|session| {
                 let bytes = before
-                    .get(&session.session)
+                    .get(&(session.pod.clone(), session.session))
                     .map(|before| session.to_client_bytes.saturating_sub(*before));
                 let rate = match (bytes, seconds) {
                     (Some(bytes), Some(seconds)) if seconds > 0.0 => bytes as f64 * 8.0 / seconds,
@@ -118,9 +121,11 @@ impl List {
         let filter = self.filter.to_lowercase();
         let passes = |row: &&Row| {
             let session = &row.session;
-            [session.route.as_str(), session.client.as_deref().unwrap_or_default(), session.endpoint.as_str()]
-                .iter()
-                .any(|text| text.to_lowercase().contains(&filter))
+            let optional = |text: &'_ Option<String>| text.as_deref().unwrap_or_default().to_lowercase();
+            [session.route.to_lowercase(), session.endpoint.to_lowercase()]
+                .into_iter()
+                .chain([optional(&session.client), optional(&session.pod)])
+                .any(|text| text.contains(&filter))
         };
         let mut rows: Vec<&Row> = self.rows.iter().filter(passes).collect();
         let value = |row: &Row| match self.order {
@@ -133,7 +138,8 @@ impl List {
         };
         rows.sort_by(|one, other| {
             let order = value(other).partial_cmp(&value(one)).unwrap_or(Ordering::Equal);
-            order.then(one.session.session.cmp(&other.session.session))
+            let (one, other) = (&one.session, &other.session);
+            order.then_with(|| (&one.pod, one.session).cmp(&(&other.pod, other.session)))
         });
         rows
     }
@@ -215,6 +221,25 @@ pub(super) mod tests {
         assert_eq!(shown(&list), [3, 2, 1]);
         assert_eq!(list.rows()[0].rate, 12_000.0);
         assert_eq!(list.rows()[2].rate, 0.0);
+    }
+
+    #[test]
+    fn sessions_of_two_gateways_have_the_same_numbers_and_are_told_apart() {
+        let of = |pod: &str, bytes| {
+            let mut all = sessions([bytes, 0, 0]);
+            all.sessions.truncate(1);
+            all.sessions[0].pod = Some(pod.to_owned());
+            all.sessions
+        };
+        let both = |one, other| Sessions { total: 2, sessions: [of("a", one), of("b", other)].concat() };
+        let now = Instant::now();
+        let mut list = List::new(Order::Rate, String::new());
+        list.update(both(1000, 5000), now);
+        list.update(both(2000, 5500), now + Duration::from_secs(1));
+        let rates: Vec<f64> = list.rows().iter().map(|row| row.rate).collect();
+        assert_eq!(rates, [8000.0, 4000.0]);
+        list.filter = "b".to_owned();
+        assert_eq!(list.rows().iter().filter(|row| row.session.pod.as_deref() == Some("b")).count(), 1);
     }
 
     #[test]

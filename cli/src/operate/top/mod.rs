@@ -12,8 +12,9 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::error::OperateError;
-use super::gateway::Gateway;
-use super::{Target, finish};
+use super::finish;
+use super::gateway::Sessions;
+use super::target::{Gateways, Target};
 use list::{List, Order};
 
 /// Sessions that are asked for.
@@ -43,27 +44,30 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 fn top(options: &Options) -> Result<ExitCode, OperateError> {
-    let gateway = options.target.gateway();
+    let gateways = options.target.gateways()?;
     let mut list = List::new(options.sort, options.filter.clone());
     // The first look before the terminal is taken over, so that its errors can be read.
-    list.update(gateway.sessions(SESSIONS)?, Instant::now());
+    list.update(sessions(&gateways)?.0, Instant::now());
     if !io::stdout().is_terminal() {
         return Err(OperateError::Terminal(io::Error::other("standard output is none")));
     }
     let mut terminal = ratatui::try_init().map_err(OperateError::Terminal)?;
-    let result = watch(&mut terminal, &gateway, &mut list, Duration::from_secs(options.interval));
+    let result = watch(&mut terminal, &gateways, &mut list, Duration::from_secs(options.interval));
     ratatui::restore();
     result
 }
 
 fn watch(
     terminal: &mut DefaultTerminal,
-    gateway: &Gateway,
+    gateways: &Gateways,
     list: &mut List,
     interval: Duration,
 ) -> Result<ExitCode, OperateError> {
     let mut looked = Instant::now();
-    let title = gateway.url().to_string();
+    let title = match gateways.members.as_slice() {
+        [gateway] => gateway.name(),
+        all => format!("{} gateways", all.len()),
+    };
     loop {
         terminal.draw(|frame| screen::draw(frame, list, &title)).map_err(OperateError::Terminal)?;
         let left = interval.saturating_sub(looked.elapsed());
@@ -79,11 +83,41 @@ fn watch(
             }
         } else {
             looked = Instant::now();
-            match gateway.sessions(SESSIONS) {
-                Ok(sessions) => list.update(sessions, looked),
+            match sessions(gateways) {
+                Ok((sessions, problem)) => {
+                    list.update(sessions, looked);
+                    list.problem = problem.map(|problem| problem.to_string());
+                }
                 // It may be restarting.
                 Err(error) => list.problem = Some(error.to_string()),
             }
         }
+    }
+}
+
+/// The sessions of all gateways, and why one of them could not be asked. Fails when none can.
+fn sessions(gateways: &Gateways) -> Result<(Sessions, Option<OperateError>), OperateError> {
+    let mut all = Sessions { total: 0, sessions: Vec::new() };
+    let mut problem = None;
+    let mut answers = 0;
+    for answer in gateways.each(|gateway| {
+        let mut sessions = gateway.sessions(SESSIONS)?;
+        for session in &mut sessions.sessions {
+            session.pod = gateway.place().map(|place| place.pod.clone());
+        }
+        Ok(sessions)
+    }) {
+        match answer {
+            Ok(sessions) => {
+                answers += 1;
+                all.total += sessions.total;
+                all.sessions.extend(sessions.sessions);
+            }
+            Err(error) => problem = Some(error),
+        }
+    }
+    match problem {
+        Some(problem) if answers == 0 => Err(problem),
+        problem => Ok((all, problem)),
     }
 }

@@ -42,7 +42,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, list: &List, gateway: &str) {
         let style = if is_order { strong.add_modifier(Modifier::UNDERLINED) } else { strong };
         Cell::from(Line::styled(name.to_owned(), style))
     };
-    let header = TableRow::new([
+    let in_cluster = rows.iter().any(|row| row.session.pod.is_some());
+    let mut header = vec![
         marked("SESSION", None),
         marked("ROUTE", None),
         marked("CLIENT", None),
@@ -54,10 +55,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, list: &List, gateway: &str) {
         marked("CACHE", Some(Order::Cache)),
         marked("RESETS", None),
         marked("ASSISTED", None),
-    ]);
+    ];
+    let mut widths = [8, 22, 17, 8, 13, 7, 9, 11, 10, 7, 8].map(Constraint::Length).to_vec();
+    if in_cluster {
+        header.push(marked("POD", None));
+        widths.push(Constraint::Min(20));
+    }
     let body = rows.iter().skip(first).map(|row| line(row, &colour));
-    let widths = [8, 22, 17, 8, 13, 7, 9, 11, 10, 7, 8].map(Constraint::Length);
-    frame.render_widget(Table::new(body, widths).header(header).column_spacing(1), middle);
+    frame.render_widget(Table::new(body, widths).header(TableRow::new(header)).column_spacing(1), middle);
 
     let help = if list.typing {
         format!("/{}_   Enter keeps it, Esc clears it", list.filter)
@@ -82,7 +87,7 @@ fn line(row: &Row, colour: &impl Fn(Color) -> Style) -> TableRow<'static> {
         None => Style::new(),
     };
     let round_trip = session.last_mile_round_trip_microseconds as f64 / 1e6;
-    TableRow::new([
+    let mut cells = vec![
         Cell::from(session.session.to_string()),
         Cell::from(session.route.clone()),
         Cell::from(session.client.clone().unwrap_or_else(|| "-".to_owned())),
@@ -94,7 +99,9 @@ fn line(row: &Row, colour: &impl Fn(Color) -> Style) -> TableRow<'static> {
         Cell::from(bytes(session.cache_bytes as f64)),
         Cell::from(session.resets.to_string()),
         Cell::from(if session.assistance.is_some() { "yes" } else { "no" }),
-    ])
+    ];
+    cells.extend(session.pod.clone().map(Cell::from));
+    TableRow::new(cells)
 }
 
 #[cfg(test)]

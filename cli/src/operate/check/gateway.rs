@@ -1,126 +1,11 @@
-//! `packrat check`: is this gateway well? Named checks in groups; a failed one says what to do.
+//! What is checked of one gateway.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::process::ExitCode;
 
-use clap::Args;
-use serde::Serialize;
-use serde_json::json;
-
-use super::gateway::{Gateway, Route, Status};
-use super::output::{Format, Paint, milliseconds, painted, percent};
-use super::probe::probe;
-use super::{Target, finish};
-
-/// Where the hints lead to.
-const RUNBOOK: &str = "docs/RUNBOOK.md";
-
-/// Options of the command.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    #[command(flatten)]
-    target: Target,
-
-    /// UDP address to reach the gateway at from here, instead of the listeners that it names
-    #[arg(long, value_name = "HOST:PORT")]
-    probe: Option<String>,
-
-    /// How to print
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Format,
-}
-
-/// How a check ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
-    Passed,
-    Warning,
-    Failed,
-}
-
-/// One check.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Check {
-    group: &'static str,
-    name: String,
-    verdict: Verdict,
-    /// What was seen, when it says more than the name.
-    detail: Option<String>,
-    /// What to do.
-    hint: Option<String>,
-}
-
-impl Check {
-    fn passed(group: &'static str, name: impl Into<String>, detail: Option<String>) -> Self {
-        Self { group, name: name.into(), verdict: Verdict::Passed, detail, hint: None }
-    }
-
-    fn of(
-        group: &'static str,
-        name: impl Into<String>,
-        holds: bool,
-        otherwise: Verdict,
-        detail: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Self {
-        let verdict = if holds { Verdict::Passed } else { otherwise };
-        let hint = (!holds).then(|| hint.into());
-        Self { group, name: name.into(), verdict, detail: (!holds).then(|| detail.into()), hint }
-    }
-}
-
-pub(crate) fn run(options: &Options) -> ExitCode {
-    finish("check", Ok(check(options)))
-}
-
-fn check(options: &Options) -> ExitCode {
-    let gateway = options.target.gateway();
-    let checks = all(&gateway, options.probe.as_deref());
-    let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
-    let warnings = checks.iter().filter(|check| check.verdict == Verdict::Warning).count();
-    if options.output == Format::Json {
-        println!("{:#}", json!({ "ok": failed == 0, "checks": checks }));
-    } else {
-        print!("{}", text(&checks, options.output == Format::Wide));
-        let summary = match (failed, warnings) {
-            (0, 0) => painted("Everything is well.", Paint::Good),
-            (0, _) => painted(&format!("It works; {warnings} to look at."), Paint::Warning),
-            _ => painted(&format!("{failed} failed, {warnings} to look at."), Paint::Bad),
-        };
-        println!("{summary}");
-    }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn text(checks: &[Check], wide: bool) -> String {
-    let mut text = String::new();
-    let mut group = "";
-    for check in checks {
-        if check.group != group {
-            if !group.is_empty() {
-                text.push('\n');
-            }
-            group = check.group;
-            text.push_str(&format!("{}\n", painted(group, Paint::Strong)));
-        }
-        let mark = match check.verdict {
-            Verdict::Passed => painted("√", Paint::Good),
-            Verdict::Warning => painted("!", Paint::Warning),
-            Verdict::Failed => painted("×", Paint::Bad),
-        };
-        text.push_str(&format!("  {mark} {}", check.name));
-        if let Some(detail) = check.detail.as_ref().filter(|_| wide || check.verdict != Verdict::Passed) {
-            text.push_str(&format!(": {detail}"));
-        }
-        text.push('\n');
-        if let Some(hint) = &check.hint {
-            text.push_str(&format!("      {}\n", painted(hint, Paint::Soft)));
-        }
-    }
-    text.push('\n');
-    text
-}
+use super::{Check, Verdict};
+use crate::operate::gateway::{Gateway, Route, Status};
+use crate::operate::output::{milliseconds, percent};
+use crate::operate::probe::probe;
 
 /// Every check of one gateway.
 pub(crate) fn all(gateway: &Gateway, address: Option<&str>) -> Vec<Check> {
@@ -141,7 +26,7 @@ pub(crate) fn all(gateway: &Gateway, address: Option<&str>) -> Vec<Check> {
     checks
 }
 
-fn of_gateway(status: &Status) -> Vec<Check> {
+pub(super) fn of_gateway(status: &Status) -> Vec<Check> {
     let ours = env!("CARGO_PKG_VERSION");
     let group = "gateway";
     vec![
@@ -180,7 +65,7 @@ fn of_gateway(status: &Status) -> Vec<Check> {
     ]
 }
 
-fn of_route(route: &Route) -> Vec<Check> {
+pub(super) fn of_route(route: &Route) -> Vec<Check> {
     let group = "routes";
     let name = |what: &str| format!("{} {what}", route.route);
     let value = |series: &str| route.metrics.get(series).copied().unwrap_or_default();
@@ -230,8 +115,9 @@ fn of_route(route: &Route) -> Vec<Check> {
                 configuration.maximum_sessions,
                 configuration.sessions_limited_by.as_deref().unwrap_or("the process cannot hold more")
             ),
-            format!("{RUNBOOK}#packratsessionsnearlimit"),
-        ),
+            "more replicas, or what the detail names raised",
+        )
+        .see("packratsessionsnearlimit"),
         Check::of(
             group,
             name("reaches its servers"),
@@ -254,24 +140,27 @@ fn of_route(route: &Route) -> Vec<Check> {
             panics == 0.0,
             Verdict::Warning,
             format!("{panics} faults; each cost a flow its assistance"),
-            format!("{RUNBOOK}#packratassistancefault"),
-        ),
+            "report it with `packrat diagnose`",
+        )
+        .see("packratassistancefault"),
         Check::of(
             group,
             name("repairs in time"),
             late < 0.1,
             Verdict::Warning,
             format!("{} of the losses were given up as too late", percent(late)),
-            format!("{RUNBOOK}#packrattoolate"),
-        ),
+            "a gateway closer to the clients, or a longer hold of theirs",
+        )
+        .see("packrattoolate"),
         Check::of(
             group,
             name("keeps datagrams long enough"),
             evicted < 0.05,
             Verdict::Warning,
             format!("{} of the losses were not in the cache any more", percent(evicted)),
-            format!("{RUNBOOK}#packratcachethrash"),
-        ),
+            "raise the cache per session, or in total",
+        )
+        .see("packratcachethrash"),
         Check::of(
             group,
             name("stays within its repair budget"),
@@ -282,22 +171,28 @@ fn of_route(route: &Route) -> Vec<Check> {
                 percent(refused),
                 percent(configuration.repair_budget)
             ),
-            format!("{RUNBOOK}#packratbudgetexhausted"),
-        ),
+            "raise the budget, unless the loss is congestion",
+        )
+        .see("packratbudgetexhausted"),
     ]
+}
+
+/// Where somebody who asks for it wants the gateway to be reached.
+pub(super) fn of_address(address: &str) -> Check {
+    match address.to_socket_addrs().map(|mut found| found.next()) {
+        Ok(Some(found)) => of_listener("from here", address, found),
+        _ => {
+            let hint = "give host:port of the gateway's UDP listener";
+            Check::of("from here", address, false, Verdict::Failed, "no such address", hint)
+        }
+    }
 }
 
 fn of_path(gateway: &Gateway, status: &Status, address: Option<&str>) -> Vec<Check> {
     let group = "from here";
     let mut targets: Vec<(String, SocketAddr)> = Vec::new();
-    if let Some(text) = address {
-        match text.to_socket_addrs().map(|mut found| found.next()) {
-            Ok(Some(found)) => targets.push((text.to_owned(), found)),
-            _ => {
-                let hint = "give host:port of the gateway's UDP listener";
-                return vec![Check::of(group, text, false, Verdict::Failed, "no such address", hint)];
-            }
-        }
+    if let Some(address) = address {
+        return vec![of_address(address)];
     } else {
         for route in &status.routes {
             for listener in &route.listeners {
@@ -320,7 +215,7 @@ fn seen_from_here(ip: IpAddr, gateway: &Gateway) -> IpAddr {
     found.unwrap_or(IpAddr::from([127, 0, 0, 1]))
 }
 
-fn of_listener(group: &'static str, name: &str, target: SocketAddr) -> Check {
+pub(super) fn of_listener(group: &'static str, name: &str, target: SocketAddr) -> Check {
     let probed = match probe(target) {
         Ok(probed) => probed,
         Err(error) => {

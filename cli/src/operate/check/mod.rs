@@ -1,0 +1,241 @@
+//! `packrat check`: is everything well? Named checks in groups; a failed one says what to do.
+
+mod cluster;
+mod definitions;
+mod edge;
+mod envoy;
+mod gateway;
+mod operator;
+mod rights;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+use super::output::{Format, Paint, painted};
+use super::target::Target;
+
+pub(crate) use cluster::of_cluster;
+pub(crate) use gateway::all;
+pub(crate) use operator::Operator;
+
+/// Where the hints lead to.
+const RUNBOOK: &str = "docs/RUNBOOK.md";
+
+/// Options of the command.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    target: Target,
+
+    /// Whether Packrat can be installed in this cluster, instead of how it is doing
+    #[arg(long, conflicts_with_all = ["gateway", "probe"])]
+    pre: bool,
+
+    /// UDP address to reach the gateway at from here, instead of the addresses that it names
+    #[arg(long, value_name = "HOST:PORT")]
+    probe: Option<String>,
+
+    /// How to print
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Passed,
+    Warning,
+    Failed,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Check {
+    group: &'static str,
+    name: String,
+    verdict: Verdict,
+    /// What was seen, when it says more than the name.
+    detail: Option<String>,
+    /// What to do.
+    hint: Option<String>,
+    /// Where to read more.
+    link: Option<String>,
+}
+
+impl Check {
+    fn passed(group: &'static str, name: impl Into<String>, detail: Option<String>) -> Self {
+        Self { group, name: name.into(), verdict: Verdict::Passed, detail, hint: None, link: None }
+    }
+
+    fn of(
+        group: &'static str,
+        name: impl Into<String>,
+        holds: bool,
+        otherwise: Verdict,
+        detail: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        if holds {
+            return Self::passed(group, name, None);
+        }
+        Self {
+            group,
+            name: name.into(),
+            verdict: otherwise,
+            detail: Some(detail.into()),
+            hint: Some(hint.into()),
+            link: Some(format!("{RUNBOOK}#check-{}", group.replace(' ', "-"))),
+        }
+    }
+
+    /// The same with another section of the runbook.
+    fn see(mut self, section: &str) -> Self {
+        if self.link.is_some() {
+            self.link = Some(format!("{RUNBOOK}#{section}"));
+        }
+        self
+    }
+
+    /// The same about something that has a name.
+    fn about(mut self, name: &str) -> Self {
+        self.name = format!("{name} {}", self.name);
+        self
+    }
+}
+
+/// What has been checked so far; people see it at once.
+pub(crate) struct Report {
+    checks: Vec<Check>,
+    shown: Option<Format>,
+}
+
+impl Report {
+    /// Nothing is printed until the end.
+    pub(crate) const fn silent() -> Self {
+        Self { checks: Vec::new(), shown: None }
+    }
+
+    /// Takes checks in.
+    fn add(&mut self, checks: impl IntoIterator<Item = Check>) {
+        for check in checks {
+            if let Some(format) = self.shown {
+                let group = self.checks.last().map(|last| last.group);
+                print!("{}", text(&check, group, format == Format::Wide));
+            }
+            self.checks.push(check);
+        }
+    }
+
+    /// Takes the checks of one thing in; in a table that is one line when all is well.
+    fn add_all(&mut self, group: &'static str, name: &str, title: &str, checks: Vec<Check>) {
+        let is_well = checks.iter().all(|check| check.verdict == Verdict::Passed);
+        if is_well && self.shown == Some(Format::Table) {
+            self.add([Check::passed(group, format!("{title} is well"), None)]);
+        } else {
+            self.add(checks.into_iter().map(|check| check.about(name)));
+        }
+    }
+
+    pub(crate) fn checks(&self) -> &[Check] {
+        &self.checks
+    }
+
+    fn count(&self, verdict: Verdict) -> usize {
+        self.checks.iter().filter(|check| check.verdict == verdict).count()
+    }
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let mut report = Report { checks: Vec::new(), shown: Some(options.output) };
+    if options.output == Format::Json {
+        report.shown = None;
+    }
+    let address = options.probe.as_deref();
+    match options.target.single() {
+        Some(gateway) => report.add(all(&gateway, address)),
+        None if options.pre => cluster::before_installation(&options.target, &mut report),
+        None => of_cluster(&options.target, address, &mut report),
+    }
+    let (failed, warnings) = (report.count(Verdict::Failed), report.count(Verdict::Warning));
+    if options.output == Format::Json {
+        println!("{:#}", json!({ "ok": failed == 0, "checks": report.checks }));
+    } else {
+        let summary = match (failed, warnings) {
+            (0, 0) => painted("Everything is well.", Paint::Good),
+            (0, _) => painted(&format!("It works; {warnings} to look at."), Paint::Warning),
+            _ => painted(&format!("{failed} failed, {warnings} to look at."), Paint::Bad),
+        };
+        println!("\n{summary}");
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The lines of a check. `group`: that of the check before it.
+fn text(check: &Check, group: Option<&str>, wide: bool) -> String {
+    let mut text = String::new();
+    if group != Some(check.group) {
+        if group.is_some() {
+            text.push('\n');
+        }
+        text.push_str(&format!("{}\n", painted(check.group, Paint::Strong)));
+    }
+    let mark = match check.verdict {
+        Verdict::Passed => painted("√", Paint::Good),
+        Verdict::Warning => painted("!", Paint::Warning),
+        Verdict::Failed => painted("×", Paint::Bad),
+    };
+    text.push_str(&format!("  {mark} {}", check.name));
+    if let Some(detail) = check.detail.as_ref().filter(|_| wide || check.verdict != Verdict::Passed) {
+        text.push_str(&format!(": {detail}"));
+    }
+    text.push('\n');
+    for more in [&check.hint, &check.link].into_iter().flatten() {
+        text.push_str(&format!("      {}\n", painted(more, Paint::Soft)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every group, in the order in which they are tried. docs/RUNBOOK.md has a section for each.
+    const GROUPS: [&str; 10] = [
+        "kubernetes",
+        "rights",
+        "definitions",
+        "operator",
+        "gateways",
+        "gateway",
+        "certificates",
+        "envoy",
+        "routes",
+        "from here",
+    ];
+
+    #[test]
+    fn every_group_has_its_section_in_the_runbook() {
+        let runbook = include_str!("../../../../docs/RUNBOOK.md");
+        for group in GROUPS {
+            let heading = format!("\n## Check: {group}\n");
+            assert!(runbook.contains(&heading), "docs/RUNBOOK.md has no {heading:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_check_says_what_to_do_and_where_to_read_more() {
+        let failed =
+            Check::of("from here", "udp", false, Verdict::Failed, "nothing came back", "open the port");
+        assert_eq!(
+            text(&failed, None, false),
+            "from here\n  × udp: nothing came back\n      open the port\n      docs/RUNBOOK.md#check-from-here\n"
+        );
+        let passed = Check::passed("from here", "udp", Some("4 ms".to_owned()));
+        assert_eq!(text(&passed, Some("from here"), false), "  √ udp\n");
+        assert_eq!(text(&passed, Some("from here"), true), "  √ udp: 4 ms\n");
+    }
+}

@@ -1,0 +1,196 @@
+//! The operator: is it there, in which version, elected, and known to the API server.
+
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, ResourceExt as _};
+
+use super::{Check, Verdict};
+use crate::operate::cluster::Cluster;
+use crate::operate::error::OperateError;
+
+const GROUP: &str = "operator";
+/// Labels of the operator's Deployment, whatever the release is called.
+pub(crate) const LABELS: &str = "app.kubernetes.io/component=operator,helm.sh/chart";
+/// A lease that was not renewed for so long has no holder.
+const LEASE_SECONDS: i64 = 60;
+
+/// Where the operator is.
+#[derive(Debug, Clone)]
+pub(crate) struct Operator {
+    pub(crate) namespace: String,
+    /// Its ServiceAccount.
+    pub(crate) account: String,
+    deployment: Deployment,
+}
+
+impl Operator {
+    /// The Deployments of operators; there should be one.
+    pub(crate) fn find(cluster: &Cluster) -> Result<Vec<Self>, OperateError> {
+        let api = Api::<Deployment>::all(cluster.client().clone());
+        let is_ours = |deployment: &Deployment| {
+            deployment.labels().get("helm.sh/chart").is_some_and(|chart| chart.starts_with("packrat-"))
+        };
+        let found = cluster.list(&api, LABELS)?.into_iter().filter(is_ours);
+        Ok(found
+            .map(|deployment| Self {
+                namespace: deployment.namespace().unwrap_or_default(),
+                account: deployment
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.template.spec.as_ref()?.service_account_name.clone())
+                    .unwrap_or_else(|| "default".to_owned()),
+                deployment,
+            })
+            .collect())
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{}", self.namespace, self.deployment.name_any())
+    }
+
+    /// The value of one of its arguments.
+    fn argument(&self, name: &str) -> Option<&str> {
+        let containers = &self.deployment.spec.as_ref()?.template.spec.as_ref()?.containers;
+        let arguments = containers.iter().flat_map(|container| container.args.iter().flatten());
+        let prefix = format!("--{name}=");
+        arguments.filter_map(|argument| argument.strip_prefix(&prefix)).next()
+    }
+}
+
+/// Before an installation there is none.
+pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
+    match Operator::find(cluster) {
+        Err(error) => vec![unreadable(&error)],
+        Ok(found) => {
+            let names: Vec<String> = found.iter().map(Operator::name).collect();
+            let hint =
+                "one operator serves a whole cluster: use `helm upgrade` for the release that is there";
+            let detail = format!("there is {}", names.join(", "));
+            vec![Check::of(GROUP, "is not there yet", names.is_empty(), Verdict::Warning, detail, hint)]
+        }
+    }
+}
+
+fn unreadable(error: &OperateError) -> Check {
+    let hint = "you need the right to list deployments of all namespaces";
+    Check::of(GROUP, "can be looked for", false, Verdict::Warning, error.to_string(), hint)
+}
+
+/// After it.
+pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
+    let found = match Operator::find(cluster) {
+        Ok(found) => found,
+        Err(error) => return (vec![unreadable(&error)], None),
+    };
+    let Some(operator) = found.first().cloned() else {
+        let hint =
+            "install the chart: helm install packrat charts/packrat -n packrat-system --create-namespace";
+        return (
+            vec![Check::of(GROUP, "is there", false, Verdict::Failed, "no Deployment of the chart", hint)],
+            None,
+        );
+    };
+    let names: Vec<String> = found.iter().map(Operator::name).collect();
+    let label = |name: &str| operator.deployment.labels().get(name).cloned().unwrap_or_default();
+    let (chart, version) = (label("helm.sh/chart"), label("app.kubernetes.io/version"));
+    let ours = env!("CARGO_PKG_VERSION");
+    let wanted = operator.deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let ready = operator.deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+    let mut checks = vec![
+        Check::passed(GROUP, "is there", Some(operator.name())),
+        Check::of(
+            GROUP,
+            "is the only one",
+            found.len() == 1,
+            Verdict::Warning,
+            names.join(", "),
+            "each would write the same objects: uninstall all releases but one",
+        ),
+        Check::of(
+            GROUP,
+            "has the chart's version of this command",
+            version == ours && chart == format!("packrat-{ours}"),
+            Verdict::Warning,
+            format!("chart {chart} with {version}, this command is {ours}"),
+            "upgrade the older of the two",
+        ),
+        Check::of(
+            GROUP,
+            "has its replicas ready",
+            ready >= wanted && wanted > 0,
+            if ready > 0 { Verdict::Warning } else { Verdict::Failed },
+            format!("{ready} of {wanted}"),
+            format!(
+                "kubectl describe pods -n {} -l app.kubernetes.io/component=operator",
+                operator.namespace
+            ),
+        ),
+    ];
+    checks.push(elected(cluster, &operator));
+    checks.extend(webhook(cluster, &operator));
+    (checks, Some(operator))
+}
+
+fn elected(cluster: &Cluster, operator: &Operator) -> Check {
+    let name = operator.argument("lease").unwrap_or("packrat-operator").to_owned();
+    let lease = cluster
+        .ask("getting the operator's Lease", cluster.api_in::<Lease>(&operator.namespace).get_opt(&name));
+    let spec = match lease {
+        Ok(lease) => lease.and_then(|lease| lease.spec).unwrap_or_default(),
+        Err(error) => {
+            let hint = "you need the right to get leases";
+            return Check::of(
+                GROUP,
+                "has elected a writer",
+                false,
+                Verdict::Warning,
+                error.to_string(),
+                hint,
+            );
+        }
+    };
+    let age = spec.renew_time.map(|renewed| Timestamp::now().as_second() - renewed.0.as_second());
+    let holder = spec.holder_identity.unwrap_or_default();
+    let detail = match age {
+        Some(age) if !holder.is_empty() => format!("{holder}, renewed {age} s ago"),
+        _ => "nobody holds the Lease".to_owned(),
+    };
+    let holds = !holder.is_empty() && age.is_some_and(|age| age < LEASE_SECONDS);
+    let check = Check::of(
+        GROUP,
+        "has elected a writer",
+        holds,
+        Verdict::Failed,
+        detail,
+        "new Services and gateways wait meanwhile; the operator's log says why",
+    );
+    check.see("packratoperatornotelected")
+}
+
+fn webhook(cluster: &Cluster, operator: &Operator) -> Option<Check> {
+    let name = operator.argument("webhook-configuration").filter(|name| !name.is_empty())?;
+    let api = cluster.api_of_cluster::<MutatingWebhookConfiguration>();
+    let check = match cluster.ask("getting the webhook's configuration", api.get_opt(name)) {
+        Err(error) => {
+            let hint = "you need the right to get mutatingwebhookconfigurations";
+            Check::of(GROUP, "is trusted as a webhook", false, Verdict::Warning, error.to_string(), hint)
+        }
+        Ok(configuration) => {
+            let webhooks = configuration.and_then(|configuration| configuration.webhooks).unwrap_or_default();
+            let is_trusted = webhooks.iter().all(|webhook| {
+                webhook.client_config.ca_bundle.as_ref().is_some_and(|bundle| !bundle.0.is_empty())
+            });
+            Check::of(
+                GROUP,
+                "is trusted as a webhook",
+                !webhooks.is_empty() && is_trusted,
+                Verdict::Warning,
+                format!("{name} is missing or has no certificate authority"),
+                "Pods that ask for a sidecar start without one; the operator writes the authority when it is elected",
+            )
+        }
+    };
+    Some(check)
+}

@@ -1,0 +1,149 @@
+//! The part of a bundle that comes from the API server: objects, events, logs. Secrets are not asked for, not even their names.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams};
+use kube::{Api, ResourceExt as _};
+use packrat_operator::annotations::PREFIX;
+use packrat_operator::workload::GATEWAY_LABEL;
+use serde_json::{Value, json};
+
+use super::Bundle;
+use super::redact::redacted;
+use crate::operate::check::Operator;
+use crate::operate::cluster::Cluster;
+
+/// Lines of a log that are taken.
+const LINES: i64 = 5000;
+
+/// Group, version, kind and plural; which objects of it.
+type Kind = ([&'static str; 4], Which);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    All,
+    /// Those that the operator has made.
+    OfGateways,
+    /// Those of the chart.
+    OfChart,
+    /// Those with an annotation of ours.
+    Annotated,
+    /// Those of the namespaces where something of ours is.
+    OurNamespaces,
+}
+
+const KINDS: [Kind; 17] = [
+    (["packrat.dev", "v1alpha1", "EdgeGateway", "edgegateways"], Which::All),
+    (["", "v1", "Pod", "pods"], Which::OfGateways),
+    (["apps", "v1", "Deployment", "deployments"], Which::OfGateways),
+    (["apps", "v1", "DaemonSet", "daemonsets"], Which::OfGateways),
+    (["", "v1", "Service", "services"], Which::OfGateways),
+    (["", "v1", "ConfigMap", "configmaps"], Which::OfGateways),
+    (["networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"], Which::OfGateways),
+    (["policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"], Which::OfGateways),
+    (["autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"], Which::OfGateways),
+    (["", "v1", "Service", "services"], Which::Annotated),
+    (["", "v1", "Namespace", "namespaces"], Which::Annotated),
+    (["apps", "v1", "Deployment", "deployments"], Which::OfChart),
+    (["", "v1", "Pod", "pods"], Which::OfChart),
+    (
+        [
+            "admissionregistration.k8s.io",
+            "v1",
+            "MutatingWebhookConfiguration",
+            "mutatingwebhookconfigurations",
+        ],
+        Which::OfChart,
+    ),
+    (["rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles"], Which::OfChart),
+    (["coordination.k8s.io", "v1", "Lease", "leases"], Which::OurNamespaces),
+    (["events.k8s.io", "v1", "Event", "events"], Which::OurNamespaces),
+];
+
+/// Labels of the operator's Pods and of what else the chart makes for it.
+const OF_CHART: &str = "app.kubernetes.io/component=operator";
+
+/// Puts everything into `bundle`.
+pub(super) fn collect(bundle: &mut Bundle, cluster: &Cluster) {
+    let mut namespaces: BTreeSet<String> =
+        Operator::find(cluster).unwrap_or_default().into_iter().map(|operator| operator.namespace).collect();
+    namespaces
+        .extend(cluster.edge_gateways().unwrap_or_default().iter().filter_map(kube::ResourceExt::namespace));
+    for ([group, version, kind, plural], which) in KINDS {
+        let resource =
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+        let parameters = match which {
+            Which::OfGateways => ListParams::default().labels(GATEWAY_LABEL),
+            Which::OfChart => ListParams::default().labels(OF_CHART),
+            _ => ListParams::default(),
+        };
+        let name = match which {
+            Which::All | Which::OurNamespaces => plural.to_owned(),
+            Which::OfGateways => format!("gateways-{plural}"),
+            Which::OfChart => format!("operator-{plural}"),
+            Which::Annotated => format!("annotated-{plural}"),
+        };
+        let apis = if which == Which::OurNamespaces {
+            namespaces
+                .iter()
+                .map(|namespace| Api::namespaced_with(cluster.client().clone(), namespace, &resource))
+                .collect()
+        } else {
+            vec![Api::<DynamicObject>::all_with(cluster.client().clone(), &resource)]
+        };
+        let mut objects = Vec::new();
+        for api in apis {
+            match cluster.ask(&format!("listing {plural}"), api.list(&parameters)) {
+                Ok(found) => objects.extend(found.items),
+                Err(error) => bundle.missing.push(json!({ "part": name, "why": error.to_string() })),
+            }
+        }
+        if which == Which::Annotated {
+            objects.retain(|object| object.annotations().keys().any(|key| key.starts_with(PREFIX)));
+        }
+        let values = objects.iter().map(|object| redacted(serde_json::to_value(object).unwrap_or_default()));
+        bundle.add(&format!("cluster/{name}.json"), &Value::Array(values.collect()));
+    }
+    logs(bundle, cluster);
+}
+
+fn logs(bundle: &mut Bundle, cluster: &Cluster) {
+    let all = Api::<Pod>::all(cluster.client().clone());
+    for labels in [GATEWAY_LABEL, OF_CHART] {
+        let pods = match cluster.list(&all, labels) {
+            Ok(pods) => pods,
+            Err(error) => {
+                bundle.missing.push(json!({ "part": format!("logs of {labels}"), "why": error.to_string() }));
+                continue;
+            }
+        };
+        for pod in pods {
+            let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+            let api = cluster.api_in::<Pod>(&namespace);
+            let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+            for container in containers {
+                // What a container said before it was restarted explains most.
+                for previous in [false, true] {
+                    if previous && container.restart_count == 0 {
+                        continue;
+                    }
+                    let parameters = LogParams {
+                        container: Some(container.name.clone()),
+                        previous,
+                        tail_lines: Some(LINES),
+                        ..LogParams::default()
+                    };
+                    let which = if previous { "-previous" } else { "" };
+                    let part = format!("logs/{namespace}/{name}-{}{which}.log", container.name);
+                    let text = cluster.ask("reading a log", api.logs(&name, &parameters));
+                    // A Pod that has said nothing has no file.
+                    if text.as_ref().is_ok_and(String::is_empty) {
+                        continue;
+                    }
+                    bundle.take(part, text);
+                }
+            }
+        }
+    }
+}

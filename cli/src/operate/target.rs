@@ -1,0 +1,288 @@
+//! Which gateways a command is about: one that is named by its URL, or those of a cluster.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use kube::ResourceExt;
+use packrat_figures::Figures;
+use packrat_operator::resource::EdgeGateway;
+use packrat_operator::workload::ADMIN_PORT;
+use url::Url;
+
+use super::cluster::{Cluster, ClusterOptions, Place, is_ready};
+use super::error::OperateError;
+use super::gateway::{Gateway, Route, Status};
+
+/// Gateways that are asked at the same time.
+const PARALLEL: usize = 16;
+
+/// Which gateways.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Target {
+    /// One gateway, without Kubernetes: the URL of Envoy's administration port or of `packrat-gateway --metrics`, for example
+    /// http://127.0.0.1:9901
+    #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
+    gateway: Option<Url>,
+
+    /// Only this EdgeGateway
+    #[arg(long, value_name = "NAME", conflicts_with = "gateway")]
+    edge_gateway: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) cluster: ClusterOptions,
+}
+
+impl Target {
+    /// The gateway that is named by its URL.
+    pub(crate) fn single(&self) -> Option<Gateway> {
+        self.gateway.clone().map(Gateway::new)
+    }
+
+    /// The gateway that is named, or all ready ones of the namespace.
+    pub(crate) fn gateways(&self) -> Result<Gateways, OperateError> {
+        match self.single() {
+            Some(gateway) => Ok(Gateways { members: vec![gateway], _cluster: None }),
+            None => self.of(Cluster::connect(&self.cluster, false)?),
+        }
+    }
+
+    /// All ready gateways of the namespace that the cluster is looked at in.
+    pub(crate) fn of(&self, cluster: Cluster) -> Result<Gateways, OperateError> {
+        let mut members = Vec::new();
+        for (place, pod) in cluster.gateway_pods()? {
+            if is_ready(&pod) && self.wants(&place.edge_gateway) {
+                members.push(forwarded(&cluster, place)?);
+            }
+        }
+        if members.is_empty() {
+            return Err(self.none(&cluster)?);
+        }
+        Ok(Gateways { members, _cluster: Some(cluster) })
+    }
+
+    pub(crate) fn wants(&self, edge_gateway: &str) -> bool {
+        self.edge_gateway.as_deref().is_none_or(|wanted| wanted == edge_gateway)
+    }
+
+    /// Why there is no gateway to ask.
+    fn none(&self, cluster: &Cluster) -> Result<OperateError, OperateError> {
+        let here = cluster
+            .namespace()
+            .map_or_else(|| "in this cluster".to_owned(), |namespace| format!("in namespace {namespace}"));
+        let names: Vec<String> = cluster
+            .edge_gateways()?
+            .iter()
+            .map(ResourceExt::name_any)
+            .filter(|name| self.wants(name))
+            .collect();
+        if !names.is_empty() {
+            return Ok(OperateError::NoGateway(format!(
+                "no gateway of EdgeGateway {} is ready {here}; `packrat check` says why",
+                names.join(", ")
+            )));
+        }
+        let wanted = self.edge_gateway.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+        let everywhere = kube::Api::<EdgeGateway>::all(cluster.client().clone());
+        // Who may not look elsewhere is told about here only.
+        let elsewhere = cluster.list(&everywhere, "").unwrap_or_default();
+        let mut namespaces: Vec<String> = elsewhere.iter().filter_map(ResourceExt::namespace).collect();
+        namespaces.sort();
+        namespaces.dedup();
+        let hint = if namespaces.is_empty() {
+            "make one (docs/QUICKSTART.md), or name a gateway without Kubernetes with --gateway URL"
+                .to_owned()
+        } else {
+            format!("there are some in {}: choose with -n, or all with -A", namespaces.join(", "))
+        };
+        Ok(OperateError::NoGateway(format!("there is no EdgeGateway{wanted} {here}; {hint}")))
+    }
+}
+
+/// A gateway behind a forwarded port.
+pub(crate) fn forwarded(cluster: &Cluster, place: Place) -> Result<Gateway, OperateError> {
+    let forward = cluster.forward(&place.namespace, &place.pod, ADMIN_PORT)?;
+    Gateway::forwarded(place, forward)
+}
+
+/// The gateways of a command.
+#[derive(Debug)]
+pub(crate) struct Gateways {
+    pub(crate) members: Vec<Gateway>,
+    /// Forwarded connections live in its runtime.
+    _cluster: Option<Cluster>,
+}
+
+/// A route, on one gateway or on all gateways of an EdgeGateway, and what happened on it in a while.
+#[derive(Debug, Clone)]
+pub(crate) struct RouteFigures {
+    /// `None` for a gateway that is named by its URL.
+    pub(crate) place: Option<Place>,
+    /// Gateways that are added up here.
+    pub(crate) gateways: usize,
+    pub(crate) route: Route,
+    pub(crate) figures: Figures,
+}
+
+/// What was measured, and who could not be asked.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) routes: Vec<RouteFigures>,
+    pub(crate) problems: Vec<OperateError>,
+}
+
+type Reading = BTreeMap<String, f64>;
+
+impl Gateways {
+    /// Asks all gateways at once. The order of the answers is that of the gateways.
+    pub(crate) fn each<T: Send>(&self, ask: impl Fn(&Gateway) -> T + Sync) -> Vec<T> {
+        self.each_numbered(|_, gateway| ask(gateway))
+    }
+
+    /// The same, with the number of the gateway.
+    pub(crate) fn each_numbered<T: Send>(&self, ask: impl Fn(usize, &Gateway) -> T + Sync) -> Vec<T> {
+        let mut answers = Vec::new();
+        let numbered: Vec<(usize, &Gateway)> = self.members.iter().enumerate().collect();
+        for some in numbered.chunks(PARALLEL) {
+            let ask = &ask;
+            answers.extend(std::thread::scope(|scope| {
+                let threads: Vec<_> =
+                    some.iter().map(|&(number, gateway)| scope.spawn(move || ask(number, gateway))).collect();
+                threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>()
+            }));
+        }
+        answers
+    }
+
+    /// What happens on each route within `window`. The gateways of an EdgeGateway are added up, unless `by_pod`. Fails when nobody answers.
+    pub(crate) fn figures(&self, window: Duration, by_pod: bool) -> Result<Measured, OperateError> {
+        let ask = |gateway: &Gateway| (Instant::now(), gateway.status());
+        let before = self.each(ask);
+        std::thread::sleep(window);
+        let after = self.each(ask);
+        let mut problems = Vec::new();
+        let mut groups: BTreeMap<(Option<Place>, String), Group> = BTreeMap::new();
+        for ((gateway, (begun, before)), (ended, after)) in self.members.iter().zip(before).zip(after) {
+            match (before, after) {
+                (Ok(before), Ok(after)) => {
+                    let seconds = ended.saturating_duration_since(begun).as_secs_f64();
+                    let mut place = gateway.place().cloned();
+                    if let Some(place) = place.as_mut().filter(|_| !by_pod) {
+                        place.pod.clear();
+                    }
+                    for route in &after.routes {
+                        let key = (place.clone(), route.route.clone());
+                        let group = groups.entry(key).or_insert_with(|| Group::new(route));
+                        group.add(&before, route, seconds);
+                    }
+                }
+                (Err(problem), _) | (_, Err(problem)) => problems.push(problem),
+            }
+        }
+        if problems.len() == self.members.len()
+            && let Some(problem) = problems.pop()
+        {
+            return Err(problem);
+        }
+        let routes = groups.into_iter().map(|((place, _), group)| group.figures(place)).collect();
+        Ok(Measured { routes, problems })
+    }
+}
+
+/// Readings of a route on several gateways, added up.
+struct Group {
+    route: Route,
+    gateways: usize,
+    before: Reading,
+    after: Reading,
+    seconds: f64,
+    round_trips: BTreeMap<&'static str, (f64, f64)>,
+}
+
+/// Not to be added up: their mean counts.
+const ROUND_TRIPS: [&str; 2] =
+    ["packrat_last_mile_round_trip_microseconds", "packrat_far_round_trip_microseconds"];
+
+impl Group {
+    fn new(route: &Route) -> Self {
+        Self {
+            route: route.clone(),
+            gateways: 0,
+            before: Reading::new(),
+            after: Reading::new(),
+            seconds: 0.0,
+            round_trips: BTreeMap::new(),
+        }
+    }
+
+    fn add(&mut self, before: &Status, route: &Route, seconds: f64) {
+        let nothing = Reading::new();
+        let earlier = before.routes.iter().find(|earlier| earlier.route == route.route);
+        let earlier = earlier.map_or(&nothing, |earlier| &earlier.metrics);
+        for (series, value) in &route.metrics {
+            // A counter that went back began anew; together with others that would no longer be seen.
+            let before = earlier.get(series).copied().filter(|before| before <= value).unwrap_or_default();
+            *self.before.entry(series.clone()).or_default() += before;
+            *self.after.entry(series.clone()).or_default() += value;
+        }
+        for series in ROUND_TRIPS {
+            let value = route.metrics.get(series).copied().unwrap_or_default();
+            if value > 0.0 {
+                let weight = route.metrics.get("packrat_sessions").copied().unwrap_or_default().max(1.0);
+                let sum = self.round_trips.entry(series).or_default();
+                sum.0 += value * weight;
+                sum.1 += weight;
+            }
+        }
+        self.seconds = self.seconds.max(seconds);
+        self.gateways += 1;
+    }
+
+    fn figures(mut self, place: Option<Place>) -> RouteFigures {
+        for (series, (sum, weight)) in self.round_trips {
+            self.after.insert(series.to_owned(), sum / weight);
+        }
+        self.route.metrics = self.after;
+        RouteFigures {
+            place,
+            gateways: self.gateways,
+            figures: Figures::between(&self.before, &self.route.metrics, self.seconds),
+            route: self.route,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn status(received: f64, sessions: f64, round_trip: f64) -> Status {
+        serde_json::from_value(json!({ "version": "0", "routes": [{
+            "route": "web",
+            "configuration": {
+                "gateway": "shop/edge", "endpoints": [], "assist": true, "maximum_sessions": 1, "maximum_sessions_in_force": 1,
+            },
+            "metrics": {
+                "packrat_to_client_bytes_total": received, "packrat_sessions": sessions,
+                "packrat_last_mile_round_trip_microseconds": round_trip,
+            },
+        }]}))
+        .unwrap()
+    }
+
+    #[test]
+    fn gateways_are_added_up_and_one_that_began_anew_counts_from_zero() {
+        let after = [status(2000.0, 1.0, 4000.0), status(500.0, 3.0, 8000.0), status(0.0, 0.0, 0.0)];
+        let before = [status(1000.0, 1.0, 4000.0), status(9e9, 3.0, 8000.0), status(0.0, 0.0, 0.0)];
+        let mut group = Group::new(&after[0].routes[0]);
+        for (before, after) in before.iter().zip(&after) {
+            group.add(before, &after.routes[0], 1.0);
+        }
+        let all = group.figures(None);
+        assert_eq!(all.gateways, 3);
+        assert_eq!(all.figures.sessions, 4.0);
+        assert_eq!(all.figures.goodput_bits, 8.0 * 1500.0);
+        assert_eq!(all.figures.last_mile_round_trip, Some(0.007));
+    }
+}

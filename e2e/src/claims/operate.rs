@@ -1,0 +1,59 @@
+//! What operators type, while the gateway runs that the operator has made.
+
+use serde_json::Value;
+
+use crate::command::{Failure, Outcome};
+use crate::suite::{GATEWAY, SHOP, Suite};
+
+/// The answer of `packrat ARGUMENTS -o json`.
+fn packrat(suite: &Suite, arguments: &[&str]) -> Outcome<Value> {
+    let program = suite.places.packrat.to_string_lossy();
+    let words = std::iter::once(program.as_ref()).chain(arguments.iter().copied()).chain(["-o", "json"]);
+    Ok(serde_json::from_str(&suite.cluster.administrator().output(words)?)?)
+}
+
+/// Every check passes, among them a real Discover to the gateway, the certificates and Envoy's version.
+pub(super) fn check(suite: &mut Suite) -> Outcome<String> {
+    // The loss between this client and the gateway is worth a warning.
+    suite.last_mile.set_loss(0.0, 1.0)?;
+    let report = packrat(suite, &["check"]);
+    suite.last_mile.set_loss(crate::suite::LOSS, 1.0)?;
+    let report = report?;
+    let checks = report["checks"].as_array().cloned().unwrap_or_default();
+    let text = |check: &Value, key: &str| check[key].as_str().unwrap_or_default().to_owned();
+    let ill: Vec<String> = checks
+        .iter()
+        .filter(|check| check["verdict"] != "passed")
+        .map(|check| format!("{}: {}", text(check, "name"), text(check, "detail")))
+        .collect();
+    if !ill.is_empty() {
+        return Err(Failure(ill.join("; ")));
+    }
+    for group in [
+        "kubernetes",
+        "rights",
+        "definitions",
+        "operator",
+        "gateways",
+        "certificates",
+        "envoy",
+        "routes",
+        "from here",
+    ] {
+        if !checks.iter().any(|check| check["group"] == group) {
+            return Err(Failure(format!("no check of the group {group:?}")));
+        }
+    }
+    Ok(format!("{} checks", checks.len()))
+}
+
+/// The figures of the route tell of the download before.
+pub(super) fn stat(suite: &mut Suite) -> Outcome<String> {
+    let answer = packrat(suite, &["stat", "--namespace", SHOP, "--edge-gateway", GATEWAY])?;
+    let route = &answer["routes"][0];
+    let total = |name: &str| route["totals"][name].as_f64().unwrap_or_default();
+    let (sessions, arrived) =
+        (route["sessions"].as_f64().unwrap_or_default(), total("packrat_repairs_arrived_total"));
+    let text = format!("{}: {sessions} sessions, {arrived} repairs arrived", route["route"]);
+    if sessions >= 1.0 && arrived > 0.0 { Ok(text) } else { Err(Failure(format!("{text} of {answer}"))) }
+}
