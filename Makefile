@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bench profile demo flood lab figures token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-page test-operator demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
+.PHONY: help bench profile demo flood lab figures token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-page test-operator test-command demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
