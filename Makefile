@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bench profile demo flood lab figures token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-page test-operator test-command demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
+.PHONY: help bench profile demo flood lab figures token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -76,6 +76,11 @@ test-telemetry: demo-parts ## Every query of dashboards, rules and alerts agains
 	@tools/install-telemetry-parts
 	$(BUILD_FOR_TESTS)
 	cargo test --locked --workspace --test live -- --ignored --test-threads 1
+
+test-loki: demo-parts ## Every LogQL query of the dashboards against a real Loki with real log lines (builds Loki once)
+	@tools/install-loki
+	$(BUILD_FOR_TESTS) --bin packrat-operator
+	cargo test --locked --workspace --test logs -- --ignored
 
 test-operator: ## The operator with a real API server (needs a cluster: tools/test-operator says which)
 	@tools/check-toolchain cargo

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longest time that a test waits for something that has to happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use crate::place::{PATIENCE, root};
 
 pub(crate) struct Tools {
     folder: PathBuf,
@@ -35,10 +34,6 @@ pub(crate) fn find_tools() -> Option<Tools> {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{hint}");
     println!("SKIPPED: {hint}");
     None
-}
-
-pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
 impl Tools {

@@ -1,4 +1,5 @@
-//! What is scraped: the demo in the middle of its download, and an Envoy that can be given a bad configuration.
+//! What is watched: the demo in the middle of its download, and an Envoy that can be given a bad configuration.
+#![allow(dead_code)] // every test uses a part of it
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,10 +11,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::prometheus::{PATIENCE, root};
+use crate::place::{PATIENCE, root};
 
 /// Where cargo puts what `make test-telemetry` has built: the folder above that of this test.
-fn built() -> PathBuf {
+pub(crate) fn built() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).unwrap().to_owned();
     for file in ["packrat", "libpackrat_envoy.so"] {
@@ -41,6 +42,11 @@ impl Demo {
             .spawn()
             .unwrap();
         Self { process, folder }
+    }
+
+    /// What its Envoy has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("packrat/envoy.log")).unwrap_or_default()
     }
 
     /// Where its Envoy serves metrics.
@@ -135,6 +141,11 @@ bootstrap_extensions:
 
     pub(crate) fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     /// A route without endpoints is refused.

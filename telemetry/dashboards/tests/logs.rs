@@ -1,0 +1,168 @@
+//! Every LogQL query of every dashboard against a real Loki that has the log lines of a real Envoy, of the gateway without Envoy, and of the
+//! operator. `make test-loki` builds and installs what it needs.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod loki;
+mod place;
+mod scene;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use packrat_dashboards::queries::{all, resolved};
+use packrat_dataplane::log::{Event, Level, LogSink, Logger};
+use serde_json::{Map, Value};
+use tempfile::TempDir;
+
+use loki::{Loki, find_loki};
+use place::PATIENCE;
+use scene::{Demo, IdleEnvoy, built};
+
+/// `packrat-gateway` in front of a server that is not there; ended when it is dropped.
+struct Standalone {
+    process: Child,
+    folder: TempDir,
+}
+
+impl Standalone {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let process = Command::new(built().join("packrat-gateway"))
+            .args(["--listen", "127.0.0.1:0", "--endpoint", &nobody.to_string(), "--workers", "1"])
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(folder.path().join("log")).unwrap())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { process, folder }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// The value of a field, once there is such a line.
+    fn wait_for(&self, event: &str, mut meanwhile: impl FnMut()) -> Map<String, Value> {
+        let begun = Instant::now();
+        loop {
+            let log = self.log();
+            let lines = log.lines().filter_map(|line| serde_json::from_str::<Map<String, Value>>(line).ok());
+            if let Some(line) = lines.into_iter().find(|line| line["event"] == event) {
+                return line;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no {event}: {log}");
+            meanwhile();
+            sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Standalone {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Lines of a logger.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<String>>);
+
+impl LogSink for Kept {
+    fn write(&self, _level: Level, fields: Map<String, Value>) {
+        let line = Value::Object(fields).to_string();
+        self.0.lock().unwrap().push_str(&(line + "\n"));
+    }
+}
+
+/// The line of a Reset as the gateway's own logger writes it: gateways that are well have none.
+fn reset() -> String {
+    let kept = Kept::default();
+    let fields = [
+        ("route", "demo".into()),
+        ("gateway", "demo".into()),
+        ("side", "client".into()),
+        ("reason", "state_lost".into()),
+    ];
+    Logger::new(Box::new(kept.clone())).log(Event::Reset, || fields);
+    let lines = kept.0.lock().unwrap();
+    lines.clone()
+}
+
+/// What the operator writes when it finds no API server.
+fn operator() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let configuration = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{ "name": "c", "cluster": { "server": format!("https://{nobody}") } }],
+        "users": [{ "name": "u", "user": { "token": "none" } }],
+        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+    });
+    fs::write(&kubeconfig, configuration.to_string()).unwrap();
+    let output = Command::new(built().join("packrat-operator"))
+        .args(["run", "--namespace", "test", "--replica", "test"])
+        .args([
+            "--discovery-listen",
+            "127.0.0.1:0",
+            "--health-listen",
+            "127.0.0.1:0",
+            "--webhook-listen",
+            "127.0.0.1:0",
+        ])
+        .env("KUBECONFIG", kubeconfig)
+        .stderr(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "needs Loki, Envoy and Caddy: make test-loki"]
+fn every_log_query_finds_lines() {
+    let Some(program) = find_loki() else { return };
+    let demo = Demo::start();
+    let mut idle = IdleEnvoy::start();
+    let standalone = Standalone::start();
+    let loki = Loki::start(&program);
+
+    let listen = standalone.wait_for("ready", || {})["listen"].as_str().unwrap().to_owned();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    standalone.wait_for("upstream_error", || drop(client.send_to(b"is anybody there?", &listen)));
+    idle.refuse_a_configuration();
+    let begun = Instant::now();
+    while !(idle.log().contains("configuration_refused") && demo.log().contains("assistance_begun")) {
+        assert!(begun.elapsed() < PATIENCE, "{}\n{}", idle.log(), demo.log());
+        sleep(Duration::from_millis(100));
+    }
+    let pushed: usize = [demo.log(), idle.log(), standalone.log(), reset()]
+        .iter()
+        .map(|lines| loki.push("packrat", lines))
+        .sum();
+    assert!(pushed > 8, "{pushed} lines");
+    assert!(loki.push("packrat-operator", &operator()) > 0);
+
+    let queries: Vec<_> = all().into_iter().filter(|query| query.is_logs).collect();
+    assert!(queries.len() >= 4, "{queries:?}");
+    for query in queries {
+        let lines = loki.wait_for(&resolved(&query.expression, "10m"));
+        assert!(!lines.is_empty(), "{}: nothing for {}", query.place, query.expression);
+    }
+    // As docs/METRICS.md says.
+    assert_eq!(loki.wait_for("{app=\"packrat\"} | json | event=\"reset\"").len(), 1);
+    // An event of another route is not found.
+    assert!(loki.query("{app=\"packrat\"} | json | event=\"reset\" | route=\"other\"").is_empty());
+    // Nobody's address is in any line.
+    let hashed = loki.wait_for("{app=\"packrat\"} | json | event=\"session_opened\"");
+    for line in hashed {
+        let line: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(line["client"].as_str().unwrap().len(), 16, "{line}");
+    }
+}

@@ -1,0 +1,12 @@
+//! Where things are, and how long they may take.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Longest time that a test waits for something that has to happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The folder of the sources.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
