@@ -74,6 +74,7 @@ test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
 
 test-telemetry: demo-parts ## Every query of dashboards, rules and alerts against a real Prometheus that scrapes a real Envoy
 	@tools/install-telemetry-parts
+	@tools/check-dashboards
 	$(BUILD_FOR_TESTS)
 	cargo test --locked --workspace --test live -- --ignored --test-threads 1
 

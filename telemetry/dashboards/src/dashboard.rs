@@ -39,10 +39,7 @@ impl Dashboard {
                 "type": "dashboards", "title": "Packrat", "tags": [TAG], "asDropdown": false, "includeVars": true, "keepTime": true,
                 "icon": "external link", "targetBlank": false, "tooltip": "", "url": "",
             }],
-            "annotations": { "list": [{
-                "builtIn": 1, "datasource": { "type": "grafana", "uid": "-- Grafana --" }, "enable": true, "hide": true,
-                "iconColor": "rgba(0, 211, 255, 1)", "name": "Annotations & Alerts", "type": "dashboard",
-            }] },
+            "annotations": { "list": [] },
             "templating": { "list": self.variables() },
             "panels": self.panels(),
         })
@@ -105,7 +102,6 @@ fn choice(name: &str, label: &str, query: &str) -> Value {
         "name": name, "label": label, "type": "query", "refresh": 2, "sort": 1, "multi": true, "includeAll": true,
         "allValue": ".*", "hide": 0, "regex": "", "options": [],
         "datasource": { "type": "prometheus", "uid": "${datasource}" },
-        "definition": query,
         "query": { "query": query, "refId": format!("variable-{name}") },
         "current": { "selected": true, "text": ["All"], "value": ["$__all"] },
     })

@@ -139,8 +139,7 @@ pub(crate) fn curves(
     queries: &[Query],
     thresholds: Thresholds,
 ) -> Panel {
-    let is_share = unit == Unit::Ratio;
-    let mut defaults = json!({
+    let defaults = json!({
         "unit": unit.grafana(),
         "min": 0,
         "thresholds": thresholds.json(),
@@ -152,9 +151,6 @@ pub(crate) fn curves(
             "thresholdsStyle": { "mode": if matches!(thresholds, Thresholds::None) { "off" } else { "dashed" } },
         },
     });
-    if is_share {
-        defaults["max"] = Value::Null;
-    }
     Panel {
         width: 12,
         height: 8,

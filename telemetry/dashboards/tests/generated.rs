@@ -126,10 +126,13 @@ fn every_alert_has_a_section_in_the_runbook_and_a_test() {
             alert.name
         );
     }
-    // And the other way round: no section without its alert.
+    // And the other way round: no section without its alert, but those that `packrat check` leads to.
     for section in runbook.split("\n## ").skip(1) {
         let name = section.lines().next().unwrap();
-        assert!(rules::ALERTS.iter().any(|alert| alert.name == name), "no alert {name}");
+        assert!(
+            name.starts_with("Check: ") || rules::ALERTS.iter().any(|alert| alert.name == name),
+            "no alert {name}"
+        );
     }
 }
 

@@ -100,11 +100,12 @@ analytics: {{reporting_enabled: false}}
     /// Takes lines in as the pipeline of the chart's Alloy configuration sends them: JSON lines only, with few labels.
     pub(crate) fn push(&self, app: &str, lines: &str) -> usize {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+        let names = labels();
         let mut streams = Vec::new();
         for (number, line) in lines.lines().enumerate() {
             let Ok(Value::Object(fields)) = serde_json::from_str(line) else { continue };
             let mut labels = json!({ "app": app });
-            for label in ["level", "event"] {
+            for label in &names {
                 if let Some(value) = fields.get(label).and_then(Value::as_str) {
                     labels[label] = value.into();
                 }
@@ -150,6 +151,17 @@ analytics: {{reporting_enabled: false}}
             sleep(Duration::from_millis(200));
         }
     }
+}
+
+/// The labels that the chart's Alloy configuration makes of fields.
+fn labels() -> Vec<String> {
+    let text = fs::read_to_string(root().join("charts/packrat/alloy/config.alloy")).unwrap();
+    let stage = text.split("stage.labels {").nth(1).unwrap().split('}').next().unwrap();
+    let values = stage.split('{').nth(1).unwrap();
+    let names: Vec<String> =
+        values.split(',').map(|pair| pair.split('=').next().unwrap().trim().to_owned()).collect();
+    assert!(names.iter().any(|name| name == "event"), "{names:?}");
+    names
 }
 
 fn encoded(text: &str) -> String {
