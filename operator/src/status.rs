@@ -29,6 +29,8 @@ pub struct Observed {
     pub sessions: Option<i64>,
     /// Why the objects of the gateway could not be applied.
     pub failure: Option<String>,
+    /// Whether the namespace is being deleted, so that nothing can be made in it.
+    pub namespace_ends: bool,
 }
 
 /// The status of an EdgeGateway. `previous`: for the times of the conditions, which change with their status only.
@@ -57,6 +59,12 @@ pub fn gateway_status(
         }
     };
     let accepted = match &observed.failure {
+        _ if observed.namespace_ends => condition(
+            "Accepted",
+            Some(false),
+            "NamespaceEnds",
+            "the namespace is being deleted: nothing is made or repaired in it any more".to_owned(),
+        ),
         None => condition("Accepted", Some(true), "Accepted", "the gateways are set up".to_owned()),
         Some(failure) => condition(
             "Accepted",

@@ -9,6 +9,7 @@ use rustls::ServerConfig;
 use serde_json::json;
 use tokio::sync::watch;
 
+use super::refusal::told;
 use super::secrets::{self, STATE};
 use super::tls::{ServerIdentity, TlsError};
 use crate::FIELD_MANAGER;
@@ -30,7 +31,7 @@ pub struct Identities {
 #[non_exhaustive]
 pub enum AuthorityError {
     /// The API server.
-    #[error("the Secret {name} cannot be had: {source}")]
+    #[error("the Secret {name} cannot be had: {}", told(.source))]
     Api {
         /// Namespace and name.
         name: String,

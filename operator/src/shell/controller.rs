@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use super::authority::Identities;
 use super::events::Events;
 use super::observations::Observations;
+use super::refusal::{namespace_ends, told};
 use super::secrets::{self, STATE};
 use super::services;
 use super::sessions::Sessions;
@@ -63,6 +64,10 @@ struct Done {
     secrets_at: Option<Instant>,
     /// The authorities that the certificate was made with.
     bundle: String,
+    /// What was said about it last.
+    failure: Option<String>,
+    /// Its namespace is being deleted: nothing can be made there any more.
+    namespace_ends: bool,
 }
 
 impl Controller {
@@ -127,7 +132,7 @@ impl Controller {
         services::write(&self.client, snapshot).await;
         events.tell(snapshot).await;
         if let Err(error) = self.webhook().await {
-            tracing::warn!(event = "webhook_configuration_failed", error = %error);
+            tracing::warn!(event = "webhook_configuration_failed", error = told(&error));
         }
     }
 
@@ -136,21 +141,31 @@ impl Controller {
         if done.uid != gateway.model.uid {
             *done = Done { uid: gateway.model.uid.clone(), ..Done::default() };
         }
-        let failure = if gateway.model.deleting {
+        let failure = if gateway.model.deleting || done.namespace_ends {
             // Its objects are being collected: whoever brought them back would keep it from ever going.
             None
         } else {
             let set_up = tokio::time::timeout(PATIENCE, self.set_up(key, gateway, done)).await;
             set_up.unwrap_or(Err(Failure::Slow)).err()
         };
-        if let Some(error) = &failure {
-            tracing::warn!(event = "apply_failed", gateway = %key, error = %error);
-            done.all_at = None;
+        if failure.as_ref().is_some_and(Failure::namespace_ends) {
+            tracing::info!(event = "namespace_ends", gateway = %key);
+            done.namespace_ends = true;
         }
-        let failure = failure.map(|error| error.to_string());
-        match tokio::time::timeout(PATIENCE, self.status(key, gateway, failure)).await {
+        let failure = failure.filter(|_| !done.namespace_ends).map(|error| error.to_string());
+        if let Some(error) = &failure {
+            done.all_at = None;
+            // Tried again and again, said once.
+            if done.failure != failure {
+                tracing::warn!(event = "apply_failed", gateway = %key, error);
+            }
+        }
+        done.failure.clone_from(&failure);
+        match tokio::time::timeout(PATIENCE, self.status(key, gateway, failure, done.namespace_ends)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(event = "status_failed", gateway = %key, error = %error),
+            // It may be gone since.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
+            Ok(Err(error)) => tracing::warn!(event = "status_failed", gateway = %key, error = told(&error)),
             Err(_) => tracing::warn!(event = "status_slow", gateway = %key),
         }
     }
@@ -174,6 +189,8 @@ impl Controller {
                     done.objects.insert(object.kind, object.content.clone());
                     done.removed.retain(|kind| *kind != object.kind);
                 }
+                // There the others would be refused, too.
+                Err(source) if namespace_ends(&source) => return Err(Failure::object(object.kind, source)),
                 // One that is refused (a node port that is taken, say) does not keep the others from being right.
                 Err(source) => {
                     done.objects.remove(&object.kind);
@@ -302,6 +319,7 @@ impl Controller {
         key: &ObjectKey,
         gateway: &GatewaySnapshot,
         failure: Option<String>,
+        namespace_ends: bool,
     ) -> Result<(), kube::Error> {
         let model = &gateway.model;
         let (addresses, ready, pods) = self.observations.of(key, model.spec.exposure.type_);
@@ -314,7 +332,8 @@ impl Controller {
             let content = json!({ "status": { "proxies": proxies } });
             api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(content)).await?;
         }
-        let observed = Observed { addresses, ready, pods, proxies, sessions: self.sessions.of(key), failure };
+        let sessions = self.sessions.of(key);
+        let observed = Observed { addresses, ready, pods, proxies, sessions, failure, namespace_ends };
         let status =
             gateway_status(model, &gateway.view, &observed, &model.status.conditions, Timestamp::now());
         let written = EdgeGatewayStatus { proxies: Vec::new(), ..model.status.clone() };
@@ -406,9 +425,9 @@ fn same(a: &EdgeGatewayStatus, b: &EdgeGatewayStatus) -> bool {
 /// Why an EdgeGateway cannot be set up.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("{kind}: {source}")]
+    #[error("{kind}: {}", told(.source))]
     Object { kind: &'static str, source: Box<kube::Error> },
-    #[error("Secret: {0}")]
+    #[error("Secret: {}", told(.0))]
     Secret(kube::Error),
     #[error("{0}")]
     Text(String),
@@ -419,6 +438,14 @@ enum Failure {
 impl Failure {
     fn object(kind: Kind, source: kube::Error) -> Self {
         Self::Object { kind: kind.names()[2], source: Box::new(source) }
+    }
+
+    fn namespace_ends(&self) -> bool {
+        match self {
+            Self::Object { source, .. } => namespace_ends(source),
+            Self::Secret(source) => namespace_ends(source),
+            Self::Text(_) | Self::Slow => false,
+        }
     }
 
     fn text(error: &dyn std::error::Error) -> Self {

@@ -211,11 +211,11 @@ impl Discovery {
         let mut state = State::default();
         state.hear(&first);
         // Until when listeners stay that Envoy has and this replica does not know.
-        let (mut release_at, mut released) = (None, false);
+        let (mut began, mut release_at, mut released) = (None, None, false);
         loop {
             let (resources, drain) = resources_of(snapshots.borrow_and_update().as_deref(), &key.0).unzip();
-            if let (Some(drain), None) = (drain, release_at) {
-                release_at = Some(Instant::now() + drain);
+            if let Some(drain) = drain {
+                release_at = Some(*began.get_or_insert_with(Instant::now) + drain);
             }
             // A gateway whose EdgeGateway is gone keeps what it has: it is about to be drained.
             if let Some(resources) = resources {

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
+use super::refusal::{namespace_ends, told};
 use super::snapshot::Snapshot;
 use crate::FIELD_MANAGER;
 use crate::annotations::{ObjectKey, Problem};
@@ -80,8 +81,11 @@ impl Events {
             uid: Some(uid.clone()),
             ..ObjectReference::default()
         };
-        if let Err(error) = self.recorder.publish(&event, &reference).await {
-            tracing::warn!(event = "event_failed", kind, object = %key, error = %error);
+        match self.recorder.publish(&event, &reference).await {
+            Err(error) if !namespace_ends(&error) => {
+                tracing::warn!(event = "event_failed", kind, object = %key, error = told(&error));
+            }
+            _ => {}
         }
     }
 }

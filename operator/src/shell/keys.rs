@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kube::Client;
 
+use super::refusal::told;
 use super::secrets::{self, STATE};
 use super::snapshot::Snapshots;
 use crate::keys::GatewayKeys;
@@ -40,7 +41,7 @@ pub(super) async fn follow(client: Client, snapshots: Arc<Snapshots>) {
                 }
                 // The elected replica makes them.
                 Ok(None) => {}
-                Err(error) => tracing::warn!(event = "keys_failed", gateway = %gateway, error = %error),
+                Err(error) => tracing::warn!(event = "keys_failed", gateway = %gateway, error = told(&error)),
             }
         }
     }

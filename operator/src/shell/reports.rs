@@ -10,6 +10,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::discovery::Connections;
+use super::refusal::told;
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
 use crate::resource::{EdgeGateway, GatewayProxy};
@@ -56,7 +57,9 @@ pub(super) async fn run(client: Client, connections: Arc<Connections>, replica: 
                     written.remove(&gateway);
                 }
                 // Written with the next change, or when everything is.
-                Err(error) => tracing::warn!(event = "status_failed", gateway = %gateway, error = %error),
+                Err(error) => {
+                    tracing::warn!(event = "status_failed", gateway = %gateway, error = told(&error))
+                }
             }
         }
     }

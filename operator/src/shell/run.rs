@@ -15,6 +15,7 @@ use super::arguments::Options;
 use super::authority::{self, AuthorityError, Identities};
 use super::controller::Controller;
 use super::discovery::{Connections, Discovery};
+use super::election::Candidate;
 use super::health::{self, Health};
 use super::observations::Observations;
 use super::sessions::Sessions;
@@ -136,7 +137,15 @@ async fn operate(options: Options) -> Result<(), RunError> {
         Arc::clone(&observations),
         is_elected.clone(),
     ));
-    let (mut lease, lease_task) = lease.watch().await;
+    let (holds, lease_task) = lease.watch().await;
+    let candidate = Candidate {
+        client: client.clone(),
+        namespace: options.namespace.clone(),
+        lease: options.lease.clone(),
+        replica: options.replica.clone(),
+        duration: std::time::Duration::from_secs(options.lease_seconds),
+    };
+    let mut election = Box::pin(candidate.follow(holds, elected));
     let controller = Controller {
         client,
         platform: Platform {
@@ -159,18 +168,11 @@ async fn operate(options: Options) -> Result<(), RunError> {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             Some(ended) = tasks.join_next() => return Err(RunError::Task(ended.err().map(|error| error.to_string()))),
-            changed = lease.changed() => {
-                if changed.is_err() {
-                    return Err(RunError::Lease("its task has ended".to_owned()));
-                }
-                let is_elected = *lease.borrow_and_update();
-                tracing::info!(event = "election", elected = is_elected);
-                elected.send_replace(is_elected);
-            }
+            () = &mut election => return Err(RunError::Lease("its task has ended".to_owned())),
         }
     }
     // Another replica need not wait for the lease to run out.
-    drop(lease);
+    drop(election);
     let _ = tokio::time::timeout(std::time::Duration::from_secs(5), lease_task).await;
     Ok(())
 }

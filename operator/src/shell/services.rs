@@ -7,6 +7,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::refusal::told;
 use super::snapshot::Snapshot;
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
@@ -25,7 +26,7 @@ pub(super) async fn write(client: &Client, snapshot: &Snapshot) {
                 Ok(()) => {}
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 // Tried again with the next change.
-                Err(error) => tracing::warn!(event = "status_failed", service = %key, error = %error),
+                Err(error) => tracing::warn!(event = "status_failed", service = %key, error = told(&error)),
             }
         })
         .await;

@@ -19,6 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
 use super::observations::Observations;
+use super::refusal::told_by_watch;
 use super::snapshot::Snapshots;
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
@@ -63,7 +64,7 @@ where
                 see(Seen::All(&all));
                 all.clear();
             }
-            Err(error) => tracing::warn!(event = "watch_failed", what, error = %error),
+            Err(error) => tracing::warn!(event = "watch_failed", what, error = told_by_watch(&error)),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Longest time that a test waits for something that has to happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The operator's namespace.
 pub(crate) const HOME: &str = "packrat-test-system";
 
@@ -58,7 +59,7 @@ impl Cluster {
     }
 
     fn set_up(&self) {
-        self.namespace(HOME, &json!({}));
+        self.make_namespace(HOME, &json!({}));
         self.apply(json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "operator", "namespace": HOME } }));
         let rules =
             include_str!("../rules.yaml").replace("{{namespace}}", HOME).replace("{{account}}", "operator");
@@ -79,15 +80,37 @@ impl Cluster {
                     .any(|condition| condition.type_ == "Established" && condition.status == "True")
             });
         }
+        // Both take effect a moment after they were written.
+        let gateways = self.api("EdgeGateway", "");
+        self.wait_until("EdgeGateways to be served", || {
+            self.runtime.block_on(gateways.list(&Default::default())).is_ok()
+        });
+        self.wait_until("the rules to be in force", || self.operator_may("list", "", "services"));
     }
 
-    /// Makes a namespace; one of the same name that is ending is waited for.
+    /// Whether the operator's ServiceAccount may do that, in all namespaces.
+    fn operator_may(&self, verb: &str, group: &str, resource: &str) -> bool {
+        let review: SubjectAccessReview = serde_json::from_value(json!({ "spec": {
+            "user": format!("system:serviceaccount:{HOME}:operator"),
+            "resourceAttributes": { "verb": verb, "group": group, "resource": resource },
+        }}))
+        .unwrap();
+        let api = Api::<SubjectAccessReview>::all(self.client.clone());
+        let answer = self.runtime.block_on(api.create(&PostParams::default(), &review)).unwrap();
+        answer.status.is_some_and(|status| status.allowed)
+    }
+
+    /// Makes a namespace; what a former run has left behind is removed first.
     pub(crate) fn namespace(&self, name: &str, annotations: &Value) {
+        self.remove_namespace(name);
         let api = Api::<Namespace>::all(self.client.clone());
         self.wait_until("the former namespace to end", || {
-            let found = self.runtime.block_on(api.get_opt(name)).unwrap();
-            found.is_none_or(|found| found.metadata.deletion_timestamp.is_none())
+            self.runtime.block_on(api.get_opt(name)).unwrap().is_none()
         });
+        self.make_namespace(name, annotations);
+    }
+
+    fn make_namespace(&self, name: &str, annotations: &Value) {
         self.apply(json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "annotations": annotations },
         }));
@@ -126,6 +149,12 @@ impl Cluster {
             "Role" => ("rbac.authorization.k8s.io", "v1", "roles"),
             "RoleBinding" => ("rbac.authorization.k8s.io", "v1", "rolebindings"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
+            "ValidatingAdmissionPolicy" => {
+                ("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
+            }
+            "ValidatingAdmissionPolicyBinding" => {
+                ("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings")
+            }
             "MutatingWebhookConfiguration" => {
                 ("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
             }
@@ -289,9 +318,10 @@ impl Operator {
         wait_until("the operator to listen", || {
             let log = self.log();
             let mut lines = log.lines().filter(|line| line.contains("\"event\":\"listening\""));
-            address = lines.nth(number).map(|line| {
-                let line: Value = serde_json::from_str(line).unwrap();
-                line["address"].as_str().unwrap().parse().unwrap()
+            // The line may not be complete yet.
+            address = lines.nth(number).and_then(|line| {
+                let line: Value = serde_json::from_str(line).ok()?;
+                line["address"].as_str()?.parse().ok()
             });
             address.is_some()
         });
@@ -303,6 +333,11 @@ impl Operator {
             .lines()
             .rfind(|line| line.contains("\"event\":\"election\""))
             .is_some_and(|line| line.contains("true"))
+    }
+
+    /// Whether it was refused something that its rules would have to allow. In a namespace that ends everybody is refused.
+    pub(crate) fn lacks_rules(&self) -> bool {
+        self.log().contains("forbidden: User")
     }
 
     /// Resident memory in KiB.

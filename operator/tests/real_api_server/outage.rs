@@ -1,9 +1,7 @@
 //! The API server goes away and comes back: what has happened meanwhile is seen.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -12,27 +10,24 @@ use super::{Cluster, gateway, service};
 /// A way to the API server that can be cut.
 struct Way {
     address: SocketAddr,
-    open: Arc<AtomicBool>,
-    streams: Arc<Mutex<Vec<TcpStream>>>,
+    /// What goes through; `None` while it is cut.
+    streams: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
 
 impl Way {
     fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let way = Self {
-            address: listener.local_addr().unwrap(),
-            open: Arc::new(AtomicBool::new(true)),
-            streams: Arc::default(),
-        };
-        let (open, streams) = (Arc::clone(&way.open), Arc::clone(&way.streams));
+        let way =
+            Self { address: listener.local_addr().unwrap(), streams: Arc::new(Mutex::new(Some(Vec::new()))) };
+        let streams = Arc::clone(&way.streams);
         // Ends with the process.
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                if !open.load(Ordering::Relaxed) {
-                    continue;
-                }
                 let Ok(server) = TcpStream::connect(server) else { continue };
-                streams.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                match streams.lock().unwrap().as_mut() {
+                    Some(open) => open.extend([client.try_clone().unwrap(), server.try_clone().unwrap()]),
+                    None => continue,
+                }
                 for (mut from, mut to) in
                     [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
                 {
@@ -48,15 +43,14 @@ impl Way {
     }
 
     fn cut(&self) {
-        self.open.store(false, Ordering::Relaxed);
-        for stream in self.streams.lock().unwrap().drain(..) {
+        for stream in self.streams.lock().unwrap().take().into_iter().flatten() {
             // It may be gone already.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
 
     fn mend(&self) {
-        self.open.store(true, Ordering::Relaxed);
+        *self.streams.lock().unwrap() = Some(Vec::new());
     }
 }
 
@@ -87,9 +81,8 @@ fn what_happens_while_the_api_server_is_away_is_seen_afterwards() {
     way.cut();
     cluster.delete("Service", namespace, "goes");
     apply("comes", 1003);
-    // Long enough for the lease to be lost.
-    std::thread::sleep(Duration::from_secs(6));
-    assert_eq!(routes(), [1001, 1002]);
+    cluster.wait_until("the lease to be lost", || !operator.is_elected());
+    assert_eq!(routes(), [1001, 1002], "nobody has written anything");
     way.mend();
     // The route that has gone is served until its sessions had time to end; the Service itself knows at once.
     cluster.wait_until("what came and what went", || {
