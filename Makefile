@@ -91,8 +91,9 @@ test-command: ## What operators type, with a real cluster of one node (tools/tes
 	@tools/check-toolchain cargo
 	@tools/test-command
 
-test-chart: ## The Helm chart: lint, schemas, renders as in git, README
+test-chart: ## The Helm chart: lint, schemas, renders as in git, README; Dockerfile and workflow: lint
 	@tools/check-chart
+	@tools/check-packaging
 
 chart: ## Write the chart's renders and README anew
 	@tools/check-chart --write

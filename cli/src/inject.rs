@@ -16,6 +16,9 @@ pub(crate) struct Options {
     /// Image of the gateway
     #[arg(long, default_value = "packrat/gateway:dev")]
     image: String,
+    /// Address that the gateway listens on; :: for IPv6 with IPv4
+    #[arg(long, default_value = "0.0.0.0")]
+    listen_address: std::net::IpAddr,
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
@@ -43,7 +46,8 @@ fn inject(options: &Options) -> Result<(String, bool), String> {
     .map_err(|error| format!("{name} cannot be read: {error}"))?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
         .map_err(|error| format!("{name} is neither YAML nor JSON: {error}"))?;
-    let sidecar = Sidecar { image: options.image.clone() };
+    let sidecar =
+        Sidecar { image: options.image.clone(), listen_address: options.listen_address.to_string() };
     let (mut manifest, mut is_complete, mut is_wanted) = (String::new(), true, false);
     for mut document in documents.into_iter().filter(|document| !document.is_null()) {
         for injected in inject_manifest(&mut document, &sidecar) {

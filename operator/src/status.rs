@@ -201,3 +201,183 @@ fn shortened(mut message: String) -> String {
     }
     message
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::annotations::ObjectKey;
+    use crate::index::Listener;
+    use crate::resource::EdgeGatewaySpec;
+
+    fn model(exposure: ExposureType) -> GatewayModel {
+        let mut spec = EdgeGatewaySpec::default();
+        spec.exposure.type_ = exposure;
+        GatewayModel { generation: 7, spec, ..GatewayModel::default() }
+    }
+
+    fn proxy(name: &str, error: Option<&str>) -> GatewayProxy {
+        GatewayProxy { name: name.to_owned(), replica: "r".to_owned(), error: error.map(str::to_owned) }
+    }
+
+    fn routed() -> GatewayView {
+        let listener = Listener {
+            service: ObjectKey::new("shop", "web"),
+            service_port: 8443,
+            endpoints: vec!["[fd00::1]:443".parse().unwrap()],
+            overrides: Default::default(),
+        };
+        GatewayView { listeners: [(443, listener)].into(), ..GatewayView::default() }
+    }
+
+    fn well() -> Observed {
+        Observed {
+            addresses: vec!["2001:db8::1".to_owned()],
+            ready: 2,
+            pods: 2,
+            proxies: vec![proxy("a", None), proxy("b", None)],
+            sessions: Some(3),
+            ..Observed::default()
+        }
+    }
+
+    fn said(status: &EdgeGatewayStatus, type_: &str) -> (String, String, String) {
+        let found = status.conditions.iter().find(|condition| condition.type_ == type_).unwrap();
+        assert_eq!(found.observed_generation, Some(7));
+        (found.status.clone(), found.reason.clone(), found.message.clone())
+    }
+
+    /// What is seen, and what is said about it: condition, status, reason, a part of the message.
+    #[test]
+    fn what_is_said_in_which_case() {
+        let (balancer, host) = (ExposureType::LoadBalancer, ExposureType::HostNetwork);
+        for (exposure, observed, condition, status, reason, part) in [
+            (balancer, well(), "Accepted", "True", "Accepted", "the gateways are set up"),
+            (balancer, well(), "ResolvedRoutes", "True", "Resolved", "all Services"),
+            (balancer, well(), "Programmed", "True", "Programmed", "2"),
+            (balancer, well(), "Ready", "True", "Ready", "2 of 2 gateways are ready"),
+            (
+                balancer,
+                Observed { failure: Some("Deployment: no".to_owned()), ..well() },
+                "Accepted",
+                "False",
+                "ApplyFailed",
+                "an object of this EdgeGateway was refused: Deployment: no",
+            ),
+            (
+                balancer,
+                Observed { namespace_ends: true, ..well() },
+                "Accepted",
+                "False",
+                "NamespaceEnds",
+                "is being deleted",
+            ),
+            (
+                balancer,
+                Observed { proxies: vec![proxy("a", None), proxy("b", Some("bad port"))], ..well() },
+                "Programmed",
+                "False",
+                "Refused",
+                "1 of 2 gateways refused a part of the configuration and keep the former: b: bad port",
+            ),
+            (
+                balancer,
+                Observed { proxies: Vec::new(), ..well() },
+                "Programmed",
+                "Unknown",
+                "NotConnected",
+                "no gateway is connected",
+            ),
+            (balancer, Observed { ready: 0, ..well() }, "Ready", "False", "NoReadyGateway", ""),
+            (
+                balancer,
+                Observed { addresses: Vec::new(), ..well() },
+                "Ready",
+                "False",
+                "NoAddress",
+                "choose spec.exposure.type NodePort or HostNetwork",
+            ),
+            (
+                host,
+                Observed { addresses: Vec::new(), ..well() },
+                "Ready",
+                "False",
+                "NoAddress",
+                "no address yet",
+            ),
+        ] {
+            let status_of =
+                gateway_status(&model(exposure), &routed(), &observed, &[], Timestamp::UNIX_EPOCH);
+            let (found_status, found_reason, message) = said(&status_of, condition);
+            assert_eq!((found_status.as_str(), found_reason.as_str()), (status, reason), "{message}");
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn numbers_addresses_listeners_and_problems() {
+        let web = ObjectKey::new("shop", "web");
+        let problems = (0..7).map(|number| {
+            let message = format!("problem {number}");
+            (web.clone(), Problem { reason: Reason::PortConflict, message })
+        });
+        let view = GatewayView { problems: problems.collect(), ..routed() };
+        let status =
+            gateway_status(&model(ExposureType::LoadBalancer), &view, &well(), &[], Timestamp::UNIX_EPOCH);
+        assert_eq!(status.addresses, ["2001:db8::1"]);
+        assert_eq!(
+            (status.sessions, status.attached_routes, status.ready_gateways),
+            (Some(3), Some(1), Some(2))
+        );
+        assert_eq!(status.observed_generation, Some(7));
+        let expected =
+            ListenerStatus { port: 443, service: "shop/web".to_owned(), service_port: 8443, endpoints: 1 };
+        assert_eq!(status.listeners, [expected]);
+        let (found, reason, message) = said(&status, "ResolvedRoutes");
+        assert_eq!((found.as_str(), reason.as_str()), ("False", "PortConflict"));
+        assert!(message.starts_with("Service shop/web: problem 0; "), "{message}");
+        assert!(message.ends_with("; and 2 more"), "{message}");
+    }
+
+    #[test]
+    fn a_gateway_that_nobody_has_chosen_is_not_ready() {
+        let status = gateway_status(
+            &model(ExposureType::LoadBalancer),
+            &GatewayView::default(),
+            &well(),
+            &[],
+            Timestamp::UNIX_EPOCH,
+        );
+        let message = "no Service has chosen this gateway; annotate one with packrat.dev/assist: enabled";
+        assert_eq!(said(&status, "Ready"), ("False".to_owned(), "NoRoutes".to_owned(), message.to_owned()));
+    }
+
+    /// The time of a condition is that of its last change, whatever else is said meanwhile.
+    #[test]
+    fn the_time_changes_with_the_status_only() {
+        let later = Timestamp::from_second(1000).unwrap();
+        let view = routed();
+        let first =
+            gateway_status(&model(ExposureType::LoadBalancer), &view, &well(), &[], Timestamp::UNIX_EPOCH);
+        let fewer = Observed { ready: 1, ..well() };
+        let second =
+            gateway_status(&model(ExposureType::LoadBalancer), &view, &fewer, &first.conditions, later);
+        let third = gateway_status(
+            &model(ExposureType::LoadBalancer),
+            &view,
+            &Observed { ready: 0, ..well() },
+            &second.conditions,
+            later,
+        );
+        let time = |status: &EdgeGatewayStatus| {
+            status
+                .conditions
+                .iter()
+                .find(|condition| condition.type_ == "Ready")
+                .unwrap()
+                .last_transition_time
+                .0
+        };
+        assert_eq!((time(&second), time(&third)), (Timestamp::UNIX_EPOCH, later));
+        assert_ne!(said(&second, "Ready").2, said(&first, "Ready").2);
+    }
+}

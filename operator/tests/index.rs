@@ -159,6 +159,32 @@ fn restarting_and_ending_endpoints_are_the_last_resort() {
     assert_eq!(all(&[]), [""; 0]);
 }
 
+#[test]
+fn of_pods_with_two_addresses_those_of_the_services_first_family_count() {
+    let all = |families: &[&str], addresses: &[(&str, bool)]| {
+        let mut web = service("web", 0, &[("assist", "enabled")], &[("quic", 443)]);
+        web["spec"]["ipFamilies"] = json!(families);
+        let (new, old): (Vec<_>, Vec<_>) =
+            addresses.iter().copied().partition(|(address, _)| address.contains(':'));
+        let mut objects = vec![gateway("app", "default", "Same"), web];
+        for (name, kind, addresses) in [("web-6", "IPv6", new), ("web-4", "IPv4", old)] {
+            let mut slice = slice("web", name, &[("quic", 8443)], &addresses);
+            slice["addressType"] = kind.into();
+            objects.push(slice);
+        }
+        endpoints(&index(&objects).resolve(), 443)
+    };
+    let both = [("10.0.0.1", true), ("fd00::1", true)];
+    assert_eq!(all(&["IPv4", "IPv6"], &both), ["10.0.0.1:8443"]);
+    assert_eq!(all(&["IPv6", "IPv4"], &both), ["[fd00::1]:8443"]);
+    assert_eq!(all(&["IPv4"], &[("fd00::1", true)]), ["[fd00::1]:8443"]);
+    assert_eq!(all(&["IPv6"], &[("10.0.0.1", true)]), ["10.0.0.1:8443"]);
+    // Who is ready comes before which family it is of.
+    assert_eq!(all(&["IPv4", "IPv6"], &[("10.0.0.1", false), ("fd00::1", true)]), ["[fd00::1]:8443"]);
+    // The same address in another notation is the same.
+    assert_eq!(all(&["IPv6"], &[("fd00::1", true), ("fd00:0::0001", true)]), ["[fd00::1]:8443"]);
+}
+
 /// Each mistake, and exactly what the Service is told.
 #[test]
 fn what_is_said_about_services_that_cannot_be_assisted() {
@@ -281,12 +307,15 @@ fn some_service() -> impl Strategy<Value = Value> {
 fn some_slice() -> impl Strategy<Value = Value> {
     let ports = prop::sample::subsequence(vec![("p1", 1001), ("p2", 1002), ("p3", 1003)], 0..=3);
     let address = (1..20u8, any::<bool>());
-    (0..8u8, 0..12u8, ports, prop::collection::vec(address, 0..4)).prop_map(
-        |(service, number, ports, addresses)| {
+    (0..8u8, 0..12u8, ports, prop::collection::vec(address, 0..4), any::<bool>()).prop_map(
+        |(service, number, ports, addresses, is_ipv6)| {
+            let prefix = if is_ipv6 { "fd00::" } else { "10.0.0." };
             let texts: Vec<_> =
-                addresses.iter().map(|(host, ready)| (format!("10.0.0.{host}"), *ready)).collect();
+                addresses.iter().map(|(host, ready)| (format!("{prefix}{host}"), *ready)).collect();
             let addresses: Vec<_> = texts.iter().map(|(text, ready)| (text.as_str(), *ready)).collect();
-            slice(&format!("s{service}"), &format!("slice{number}"), &ports, &addresses)
+            let mut slice = slice(&format!("s{service}"), &format!("slice{number}"), &ports, &addresses);
+            slice["addressType"] = if is_ipv6 { "IPv6" } else { "IPv4" }.into();
+            slice
         },
     )
 }
@@ -349,6 +378,7 @@ proptest! {
                 prop_assert_eq!(service.gateway.as_ref(), Some(gateway));
                 prop_assert!(service.listeners.contains(port));
                 prop_assert!(listener.endpoints.is_sorted());
+                prop_assert!(listener.endpoints.iter().all(|endpoint| endpoint.is_ipv6() == listener.endpoints[0].is_ipv6()));
                 for endpoint in &listener.endpoints {
                     let known = newest.iter().any(|object| object["kind"] == "EndpointSlice"
                         && object["metadata"]["labels"]["kubernetes.io/service-name"] == listener.service.name.as_str()

@@ -32,15 +32,20 @@ pub fn review(text: &[u8], sidecar: &Sidecar) -> Result<String, ReviewError> {
     }
     let mut response = json!({ "uid": uid, "allowed": true });
     let patched = match inject_pod(&mut pod, sidecar) {
-        Ok(Outcome::Injected(_)) => Some(pod["spec"].clone()),
+        Ok(Outcome::Injected(_)) => Some(pod),
         Ok(_) => None,
         Err(error) => {
             response["warnings"] = json!([format!("packrat: no sidecar: {error}")]);
             None
         }
     };
-    if let Some(spec) = patched {
-        let patch = json!([{ "op": "replace", "path": "/spec", "value": spec }]).to_string();
+    if let Some(pod) = patched {
+        // "add" replaces what is there (RFC 6902, section 4.1), and a Pod need not have labels.
+        let patch = json!([
+            { "op": "replace", "path": "/spec", "value": pod["spec"] },
+            { "op": "add", "path": "/metadata/labels", "value": pod["metadata"]["labels"] },
+        ])
+        .to_string();
         response["patchType"] = "JSONPatch".into();
         response["patch"] = base64(patch.as_bytes()).into();
     }
@@ -60,7 +65,11 @@ mod tests {
 
     fn ask(pod: Value) -> Value {
         let review = json!({ "request": { "uid": "u", "object": pod } }).to_string();
-        let answer = super::review(review.as_bytes(), &Sidecar { image: "i".to_owned() }).unwrap();
+        let answer = super::review(
+            review.as_bytes(),
+            &Sidecar { image: "i".to_owned(), listen_address: "0.0.0.0".to_owned() },
+        )
+        .unwrap();
         serde_json::from_str::<Value>(&answer).unwrap()["response"].take()
     }
 
@@ -79,12 +88,20 @@ mod tests {
             base64::engine::general_purpose::STANDARD.decode(injected["patch"].as_str().unwrap()).unwrap();
         let patch: Value = serde_json::from_slice(&patch).unwrap();
         assert_eq!(patch[0]["value"]["initContainers"][0]["name"], crate::CONTAINER);
+        assert_eq!(patch[1]["value"], json!({ crate::SIDECAR_LABEL: "injected" }));
     }
 
     #[test]
     fn what_is_no_question_is_refused() {
         for text in ["", "{}", "[]", r#"{"request":{}}"#] {
-            assert!(super::review(text.as_bytes(), &Sidecar { image: String::new() }).is_err(), "{text}");
+            assert!(
+                super::review(
+                    text.as_bytes(),
+                    &Sidecar { image: String::new(), listen_address: String::new() }
+                )
+                .is_err(),
+                "{text}"
+            );
         }
     }
 }

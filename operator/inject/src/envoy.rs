@@ -13,14 +13,14 @@ const METRICS_PATHS: [&str; 5] =
     ["/stats/prometheus", "/ready", "/packrat", "/packrat/sessions", "/packrat/events"];
 
 /// A bootstrap configuration with static listeners.
-pub(crate) fn configuration(gateway: &str, namespace: &str, forwards: &[Forward]) -> Value {
+pub(crate) fn configuration(gateway: &str, namespace: &str, listen: &str, forwards: &[Forward]) -> Value {
     let module = json!({ "name": "packrat_envoy", "do_not_close": true, "metrics_namespace": "packrat" });
     let mut listeners: Vec<Value> = forwards
         .iter()
         .map(|forward| {
             json!({
                 "name": format!("udp-{}", forward.listen),
-                "address": address("UDP", "0.0.0.0", forward.listen),
+                "address": address("UDP", listen, forward.listen),
                 "udp_listener_config": { "downstream_socket_config": { "prefer_gro": true } },
                 "listener_filters": [{ "name": "packrat", "typed_config": {
                     "@type": "type.googleapis.com/envoy.extensions.filters.udp.dynamic_modules.v3.DynamicModuleUdpListenerFilter",
@@ -42,7 +42,7 @@ pub(crate) fn configuration(gateway: &str, namespace: &str, forwards: &[Forward]
     });
     listeners.push(json!({
         "name": "metrics",
-        "address": address("TCP", "0.0.0.0", METRICS_PORT),
+        "address": address("TCP", listen, METRICS_PORT),
         "filter_chains": [{ "filters": [{ "name": "envoy.filters.network.http_connection_manager", "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
             "stat_prefix": "metrics",
@@ -73,5 +73,10 @@ pub(crate) fn configuration(gateway: &str, namespace: &str, forwards: &[Forward]
 }
 
 fn address(protocol: &str, host: &str, port: u16) -> Value {
-    json!({ "socket_address": { "protocol": protocol, "address": host, "port_value": port } })
+    let mut address =
+        json!({ "socket_address": { "protocol": protocol, "address": host, "port_value": port } });
+    if host == "::" {
+        address["socket_address"]["ipv4_compat"] = true.into();
+    }
+    address
 }

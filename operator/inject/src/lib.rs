@@ -17,5 +17,7 @@ pub use pod::{InjectError, Outcome, Sidecar, inject_pod};
 
 /// The annotation of a Pod template that asks for the sidecar; its value is `sidecar`.
 pub const INJECT: &str = "packrat.dev/inject";
+/// The label of a Pod that has got the sidecar; its value is `injected`.
+pub const SIDECAR_LABEL: &str = "packrat.dev/sidecar";
 /// The name of the sidecar's container.
 pub const CONTAINER: &str = "packrat-gateway";

@@ -58,7 +58,7 @@ mod tests {
             { "kind": "CronJob", "metadata": { "name": "c" }, "spec": { "jobTemplate": { "spec": { "template": template } } } },
             { "kind": "Service", "metadata": { "name": "s" }, "spec": {} },
         ]});
-        let sidecar = Sidecar { image: "i".to_owned() };
+        let sidecar = Sidecar { image: "i".to_owned(), listen_address: "0.0.0.0".to_owned() };
         let injected = inject_manifest(&mut list, &sidecar);
         assert_eq!(
             injected.iter().map(|one| (one.object.as_str(), one.outcome.clone())).collect::<Vec<_>>(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::{CONTAINER, INJECT, envoy};
+use crate::{CONTAINER, INJECT, SIDECAR_LABEL, envoy};
 
 /// First port inside the Pod that the sidecar's listeners have.
 const FIRST_PORT: u16 = 15_100;
@@ -17,6 +17,8 @@ const DRAIN_SECONDS: u32 = 20;
 pub struct Sidecar {
     /// Its image.
     pub image: String,
+    /// The address that it listens on: `0.0.0.0`, or `::` for IPv6 with IPv4.
+    pub listen_address: String,
 }
 
 /// What has become of a Pod.
@@ -119,6 +121,8 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
         Value::Array(list) => list.insert(0, container),
         other => *other = json!([container]),
     }
+    // By it whoever scrapes metrics finds the Pods.
+    pod["metadata"]["labels"][SIDECAR_LABEL] = "injected".into();
     Ok(Outcome::Injected(forwards.iter().map(|forward| forward.host).collect()))
 }
 
@@ -164,7 +168,7 @@ fn container(sidecar: &Sidecar, gateway: &str, namespace: &str, forwards: &[Forw
         "restartPolicy": "Always",
         "command": ["/usr/local/bin/envoy"],
         "args": [
-            "--config-yaml", envoy::configuration(gateway, namespace, forwards).to_string(),
+            "--config-yaml", envoy::configuration(gateway, namespace, &sidecar.listen_address, forwards).to_string(),
             "--service-node", "sidecar",
             "--service-cluster", gateway,
             "--drain-time-s", DRAIN_SECONDS.to_string(),
@@ -197,7 +201,7 @@ mod tests {
     use super::*;
 
     fn sidecar() -> Sidecar {
-        Sidecar { image: "packrat/gateway:1".to_owned() }
+        Sidecar { image: "packrat/gateway:1".to_owned(), listen_address: "0.0.0.0".to_owned() }
     }
 
     fn pod(annotation: &str) -> Value {
@@ -218,6 +222,7 @@ mod tests {
     fn the_sidecar_takes_the_host_ports_over_and_forwards_to_the_container() {
         let mut injected = pod("sidecar");
         assert_eq!(inject_pod(&mut injected, &sidecar()), Ok(Outcome::Injected(vec![7000])));
+        assert_eq!(injected["metadata"]["labels"], json!({ SIDECAR_LABEL: "injected" }));
         let container = &injected["spec"]["initContainers"][0];
         assert_eq!(container["ports"][0], json!({ "containerPort": 15101, "protocol": "UDP" }));
         let ports = &injected["spec"]["containers"][0]["ports"];
@@ -230,6 +235,19 @@ mod tests {
         assert_eq!(listener["address"]["socket_address"]["port_value"], 15101);
         let value = &listener["listener_filters"][0]["typed_config"]["filter_config"]["value"];
         assert_eq!(value["endpoints"], json!(["127.0.0.1:7777"]));
+    }
+
+    #[test]
+    fn a_sidecar_for_both_families_listens_on_both() {
+        let mut injected = pod("sidecar");
+        let sidecar = Sidecar { listen_address: "::".to_owned(), ..sidecar() };
+        inject_pod(&mut injected, &sidecar).unwrap();
+        let arguments = &injected["spec"]["initContainers"][0]["args"];
+        let configuration: Value = serde_json::from_str(arguments[1].as_str().unwrap()).unwrap();
+        for listener in configuration["static_resources"]["listeners"].as_array().unwrap() {
+            let address = &listener["address"]["socket_address"];
+            assert_eq!((&address["address"], &address["ipv4_compat"]), (&json!("::"), &json!(true)));
+        }
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct ServiceModel {
     pub annotations: Annotations,
     /// UDP ports.
     pub ports: Vec<ServicePort>,
+    /// Whether IPv6 is its first family of addresses. Where its Pods have addresses of both, those of the first are used.
+    pub prefers_ipv6: bool,
     /// The condition of ours that is on it.
     pub condition: Option<Condition>,
 }
@@ -100,6 +102,12 @@ impl ServiceModel {
             created: service.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             annotations,
             ports,
+            prefers_ipv6: service
+                .spec
+                .iter()
+                .flat_map(|spec| spec.ip_families.iter().flatten())
+                .next()
+                .is_some_and(|family| family == "IPv6"),
             condition,
         })
     }
@@ -174,10 +182,9 @@ impl SliceModel {
                     endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
                 let serving =
                     endpoint.conditions.as_ref().and_then(|conditions| conditions.serving).unwrap_or(ready);
-                endpoint
-                    .addresses
-                    .iter()
-                    .filter_map(move |text| Some(Address { ip: text.parse().ok()?, ready, serving }))
+                endpoint.addresses.iter().filter_map(move |text| {
+                    Some(Address { ip: text.parse::<IpAddr>().ok()?.to_canonical(), ready, serving })
+                })
             })
             .collect();
         Some(Self { service, ports, addresses })

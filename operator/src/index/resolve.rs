@@ -298,14 +298,19 @@ fn choose_ports(service: &super::ServiceModel, slices: &[&SliceModel]) -> (Chose
             });
             continue;
         };
-        chosen.push((choice.listener.unwrap_or(port.port), port.port, endpoints(&port.name, slices)));
+        chosen.push((
+            choice.listener.unwrap_or(port.port),
+            port.port,
+            endpoints(&port.name, service.prefers_ipv6, slices),
+        ));
     }
     (chosen, problems)
 }
 
 /// Endpoints of a port: those that are ready; if there is none, those that still answer; if there is none, all, since a
-/// container that restarts keeps its address, and dropping the listener would lose the sessions.
-fn endpoints(port_name: &str, slices: &[&SliceModel]) -> Vec<SocketAddr> {
+/// container that restarts keeps its address, and dropping the listener would lose the sessions. Of Pods with addresses of both families
+/// those of one are taken: each Pod counts once.
+fn endpoints(port_name: &str, prefers_ipv6: bool, slices: &[&SliceModel]) -> Vec<SocketAddr> {
     let mut tiers: [BTreeSet<SocketAddr>; 3] = Default::default();
     for slice in slices {
         let Some(port) = slice.ports.iter().find(|port| port.name == port_name) else { continue };
@@ -323,5 +328,8 @@ fn endpoints(port_name: &str, slices: &[&SliceModel]) -> Vec<SocketAddr> {
             tiers[tier].insert(SocketAddr::new(address.ip, port.port));
         }
     }
-    tiers.into_iter().find(|tier| !tier.is_empty()).unwrap_or_default().into_iter().collect()
+    let tier = tiers.into_iter().find(|tier| !tier.is_empty()).unwrap_or_default();
+    let (preferred, others): (Vec<_>, Vec<_>) =
+        tier.into_iter().partition(|endpoint| endpoint.is_ipv6() == prefers_ipv6);
+    if preferred.is_empty() { others } else { preferred }
 }

@@ -69,6 +69,7 @@ pub struct EdgeGatewaySpec {
         { "rule": "self.type == 'LoadBalancer' || !has(self.loadBalancerClass)", "message": "loadBalancerClass needs exposure type LoadBalancer; remove it or change the type" },
         { "rule": "self.type == 'LoadBalancer' || size(self.loadBalancerSourceRanges) == 0", "message": "loadBalancerSourceRanges need exposure type LoadBalancer; remove them or change the type" },
         { "rule": "self.type == 'NodePort' || size(self.nodePorts) == 0", "message": "nodePorts need exposure type NodePort; remove them or change the type" },
+        { "rule": "self.type != 'HostNetwork' || (!has(self.ipFamilyPolicy) && size(self.ipFamilies) == 0)", "message": "ipFamilyPolicy and ipFamilies are those of a Service, and exposure type HostNetwork has none: gateways listen on all addresses of their nodes; remove them" },
         { "rule": "self.type in ['LoadBalancer', 'NodePort'] || self.externalTrafficPolicy == 'Local'", "message": "externalTrafficPolicy Cluster needs exposure type LoadBalancer or NodePort; remove it or change the type" },
     ]))]
 pub struct Exposure {
@@ -86,6 +87,13 @@ pub struct Exposure {
     pub load_balancer_source_ranges: Vec<String>,
     /// Fixed ports of the nodes, by the gateway's port, for example {"443": 30443}. Other ports are chosen by Kubernetes.
     pub node_ports: BTreeMap<String, i32>,
+    /// spec.ipFamilyPolicy of the Service: SingleStack, PreferDualStack or RequireDualStack. Default: what Kubernetes chooses, one
+    /// family.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ip_family_policy: Option<IpFamilyPolicy>,
+    /// spec.ipFamilies of the Service: IPv4, IPv6 or both, the more important one first. Default: the cluster's.
+    #[schemars(length(max = 2))]
+    pub ip_families: Vec<IpFamily>,
     /// Annotations of the Service, as cloud providers want them.
     pub annotations: BTreeMap<String, String>,
 }
@@ -102,6 +110,25 @@ pub enum ExposureType {
     ClusterIP,
     /// The nodes' own network.
     HostNetwork,
+}
+
+/// `ipFamilyPolicy` of a Service.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IpFamilyPolicy {
+    /// One family.
+    SingleStack,
+    /// Both where the cluster has both.
+    PreferDualStack,
+    /// Both.
+    RequireDualStack,
+}
+
+/// Families of addresses.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // they are what they are called
+pub enum IpFamily {
+    IPv4,
+    IPv6,
 }
 
 /// `externalTrafficPolicy` of the Service.

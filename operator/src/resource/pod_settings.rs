@@ -13,6 +13,7 @@ use serde_json::Value;
 #[schemars(extend("x-kubernetes-validations" = [
         { "rule": "self.kind == 'Deployment' || !has(self.autoscaling)", "message": "spec.workload.autoscaling needs spec.workload.kind Deployment; remove it or change the kind" },
         { "rule": "!has(self.autoscaling) || self.autoscaling.minimumReplicas <= self.autoscaling.maximumReplicas", "message": "spec.workload.autoscaling.minimumReplicas must not be above maximumReplicas" },
+        { "rule": "!has(self.autoscaling) || 'cpu' in self.pod.resources.requests", "message": "spec.workload.autoscaling measures the use of the requested processor time; set spec.workload.pod.resources.requests.cpu, for example 250m" },
     ]))]
 pub struct Workload {
     /// Deployment: as many gateways as said. DaemonSet: one on each node that the node selector names. Default: Deployment.

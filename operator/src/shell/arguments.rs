@@ -1,6 +1,6 @@
 //! The command line of the operator. Each option can be given in the environment, too.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -43,17 +43,17 @@ pub struct Options {
     /// Image of gateways whose EdgeGateway names none.
     #[arg(long, env = "PACKRAT_GATEWAY_IMAGE", default_value = "packrat/gateway:dev")]
     pub gateway_image: String,
-    /// Address that gateways listen on; :: for IPv6 with IPv4.
-    #[arg(long, env = "PACKRAT_GATEWAY_LISTEN_ADDRESS", default_value = "0.0.0.0")]
-    pub gateway_listen_address: String,
+    /// Address that gateways and sidecars listen on [default: :: for IPv6 and IPv4, or 0.0.0.0 where the operator has no IPv6].
+    #[arg(long, env = "PACKRAT_GATEWAY_LISTEN_ADDRESS")]
+    pub gateway_listen_address: Option<IpAddr>,
     /// Where gateways are served (gRPC, mutual TLS).
-    #[arg(long, env = "PACKRAT_DISCOVERY_LISTEN", default_value = "0.0.0.0:18000")]
+    #[arg(long, env = "PACKRAT_DISCOVERY_LISTEN", default_value = "[::]:18000")]
     pub discovery_listen: SocketAddr,
     /// Where the injector is served (HTTPS).
-    #[arg(long, env = "PACKRAT_WEBHOOK_LISTEN", default_value = "0.0.0.0:9443")]
+    #[arg(long, env = "PACKRAT_WEBHOOK_LISTEN", default_value = "[::]:9443")]
     pub webhook_listen: SocketAddr,
     /// Where /live, /ready and /metrics are served (HTTP).
-    #[arg(long, env = "PACKRAT_HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "PACKRAT_HEALTH_LISTEN", default_value = "[::]:8080")]
     pub health_listen: SocketAddr,
     /// The MutatingWebhookConfiguration whose certificate authority is kept current; empty for none.
     #[arg(long, env = "PACKRAT_WEBHOOK_CONFIGURATION", default_value = "packrat-injector")]
@@ -76,6 +76,12 @@ impl Options {
     /// Host name that gateways reach the operator at.
     pub fn discovery_host(&self) -> String {
         self.discovery_host.clone().unwrap_or_else(|| format!("{}.{}.svc", self.service_name, self.namespace))
+    }
+
+    /// Address that gateways listen on.
+    pub(super) fn gateway_listen_address(&self) -> String {
+        self.gateway_listen_address
+            .map_or_else(|| super::listening::every_address().to_owned(), |address| address.to_string())
     }
 
     /// Names that are in the operator's certificate.

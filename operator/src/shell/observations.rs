@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 
@@ -16,7 +16,7 @@ use crate::workload::GATEWAY_LABEL;
 pub(super) struct SeenPod {
     pub(super) gateway: ObjectKey,
     pub(super) ready: bool,
-    pub(super) node_address: Option<String>,
+    pub(super) node_addresses: Vec<String>,
     pub(super) pod_address: Option<String>,
 }
 
@@ -42,6 +42,12 @@ struct Seen {
 
 fn key<K: kube::Resource>(object: &K) -> ObjectKey {
     ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Addresses of the node, of both families where it has them.
+fn node_addresses(status: &PodStatus) -> Vec<String> {
+    let all: Vec<String> = status.host_ips.iter().flatten().map(|address| address.ip.clone()).collect();
+    if all.is_empty() { status.host_ip.clone().into_iter().collect() } else { all }
 }
 
 impl Observations {
@@ -71,7 +77,7 @@ impl Observations {
         let seen = pod.labels().get(GATEWAY_LABEL).filter(|_| !deleted).map(|gateway| SeenPod {
             gateway: ObjectKey::new(pod_key.namespace.clone(), gateway.clone()),
             ready,
-            node_address: status.and_then(|status| status.host_ip.clone()),
+            node_addresses: status.map(node_addresses).unwrap_or_default(),
             pod_address: status.and_then(|status| status.pod_ip.clone()),
         });
         let differs = {
@@ -122,7 +128,7 @@ impl Observations {
         let seen = self.seen();
         let pods: Vec<_> = seen.pods.values().filter(|pod| pod.gateway == *gateway).collect();
         let nodes: BTreeSet<String> =
-            pods.iter().filter(|pod| pod.ready).filter_map(|pod| pod.node_address.clone()).collect();
+            pods.iter().filter(|pod| pod.ready).flat_map(|pod| pod.node_addresses.clone()).collect();
         let service = seen.services.get(gateway).cloned().unwrap_or_default();
         let addresses = match exposure {
             ExposureType::LoadBalancer => service.balancer,

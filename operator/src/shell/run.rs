@@ -19,8 +19,8 @@ use super::election::Candidate;
 use super::health::{self, Health};
 use super::observations::Observations;
 use super::sessions::Sessions;
-use super::snapshot::Snapshots;
-use super::{injector, keys, reports, tls, watches};
+use super::snapshot::{Snapshots, Surroundings};
+use super::{injector, keys, listening, reports, tls, watches};
 use crate::workload::Platform;
 
 /// Why the operator ends.
@@ -68,7 +68,7 @@ pub fn run(options: Options) -> Result<(), RunError> {
 }
 
 async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, RunError> {
-    let listener = TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, source })?;
+    let listener = listening::listen(address).await.map_err(|source| RunError::Listen { address, source })?;
     tracing::info!(event = "listening", address = %listener.local_addr()?, wanted = %address);
     Ok(listener)
 }
@@ -77,7 +77,9 @@ async fn operate(options: Options) -> Result<(), RunError> {
     // Connections to the API server use it; it may have been chosen already in a test.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = Client::try_default().await.map_err(|error| RunError::Client(error.to_string()))?;
-    let snapshots = Snapshots::new(&options.namespace, &options.gateway_listen_address, watches::ESSENTIAL);
+    let listen_address = options.gateway_listen_address();
+    let surroundings = Surroundings::in_pods(&listen_address);
+    let snapshots = Snapshots::new(&options.namespace, surroundings, watches::ESSENTIAL);
     let observations = Arc::new(Observations::default());
     let connections = Arc::new(Connections::default());
     let (owned, drifted) = mpsc::unbounded_channel();
@@ -116,7 +118,8 @@ async fn operate(options: Options) -> Result<(), RunError> {
     tasks.spawn(tls::serve(discovery_listener, identities.discovery(), move |request, certificate| {
         discovery.clone().answer(request, certificate)
     }));
-    let sidecar = Arc::new(Sidecar { image: options.gateway_image.clone() });
+    let sidecar =
+        Arc::new(Sidecar { image: options.gateway_image.clone(), listen_address: listen_address.clone() });
     let webhook_listener = listen(options.webhook_listen).await?;
     tasks.spawn(tls::serve(webhook_listener, identities.webhook(), move |request, _| {
         injector::answer(request, Arc::clone(&sidecar))
@@ -152,6 +155,7 @@ async fn operate(options: Options) -> Result<(), RunError> {
             image: options.gateway_image.clone(),
             discovery_host: options.discovery_host(),
             discovery_port: options.discovery_port,
+            listen_address,
         },
         snapshots,
         observations,

@@ -37,13 +37,35 @@ pub struct Snapshot {
     pub resolution: Resolution,
 }
 
+/// Where gateways listen, and what their Envoys find where.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// The address that gateways listen on; `::` is for IPv4, too.
+    pub listen_address: String,
+    /// The filter that gives tokens out.
+    pub token_filter: String,
+    /// The file that tells Envoy about the certificate of the listener that does so.
+    pub token_certificate: String,
+}
+
+impl Surroundings {
+    /// Those of a gateway's Pod.
+    pub fn in_pods(listen_address: &str) -> Self {
+        Self {
+            listen_address: listen_address.to_owned(),
+            token_filter: TOKEN_FILTER.to_owned(),
+            token_certificate: format!("{BOOTSTRAP_DIRECTORY}/token.json"),
+        }
+    }
+}
+
 /// The index of a replica, and the newest result.
 #[derive(Debug)]
 pub struct Snapshots {
     index: Mutex<Index>,
     keys: Mutex<BTreeMap<ObjectKey, GatewayKeys>>,
     lingering: Mutex<Lingering>,
-    listen_address: String,
+    surroundings: Surroundings,
     /// Watches that have not seen everything yet.
     incomplete: AtomicUsize,
     dirty: Notify,
@@ -56,13 +78,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Snapshots {
     /// An empty index. `incomplete`: watches that call [`Self::complete`] when they have seen everything; before, there is no
-    /// snapshot, and no gateway is told that it has no routes. `home`: the operator's namespace. `listen_address`: of gateways.
-    pub fn new(home: &str, listen_address: &str, incomplete: usize) -> Arc<Self> {
+    /// snapshot, and no gateway is told that it has no routes. `home`: the operator's namespace. `surroundings`: of gateways.
+    pub fn new(home: &str, surroundings: Surroundings, incomplete: usize) -> Arc<Self> {
         Arc::new(Self {
             index: Mutex::new(Index::new(home)),
             keys: Mutex::default(),
             lingering: Mutex::default(),
-            listen_address: listen_address.to_owned(),
+            surroundings,
             incomplete: AtomicUsize::new(incomplete),
             dirty: Notify::new(),
             newest: watch::Sender::new(None),
@@ -151,7 +173,6 @@ impl Snapshots {
             keys.retain(|key, _| models.contains_key(key));
             keys.clone()
         };
-        let token_certificate = format!("{BOOTSTRAP_DIRECTORY}/token.json");
         let gateways = std::mem::take(&mut resolution.gateways)
             .into_iter()
             .filter_map(|(key, view)| {
@@ -161,9 +182,9 @@ impl Snapshots {
                         key: &key,
                         spec: &model.spec,
                         keys,
-                        listen_address: &self.listen_address,
-                        token_filter: TOKEN_FILTER,
-                        token_certificate: &token_certificate,
+                        listen_address: &self.surroundings.listen_address,
+                        token_filter: &self.surroundings.token_filter,
+                        token_certificate: &self.surroundings.token_certificate,
                     };
                     Arc::new(xds::listeners(&settings, &view))
                 });

@@ -15,9 +15,11 @@ pub const METRICS_PORT: u16 = 9902;
 pub const METRICS_PATHS: [&str; 5] =
     ["/stats/prometheus", "/ready", "/packrat", "/packrat/sessions", "/packrat/events"];
 
-/// The bootstrap configuration of an EdgeGateway's Envoys, as JSON.
-pub fn bootstrap(key: &ObjectKey, platform: &Platform) -> Value {
-    let (listener, administration) = metrics_parts(METRICS_PORT, ADMIN_PORT);
+/// The bootstrap configuration of an EdgeGateway's Envoys, as JSON. On the host network (`on_host`) the page with metrics is for the node
+/// itself, and [`node_page`] adds another.
+pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
+    let listener = page("metrics", if on_host { "127.0.0.1" } else { &platform.listen_address });
+    let administration = administration(ADMIN_PORT);
     let sds = |name: &str, file: &str| {
         json!({ "name": name, "sds_config": {
             "resource_api_version": "V3",
@@ -84,15 +86,21 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform) -> Value {
     })
 }
 
-/// The listener of the page with metrics, and the cluster that it leads to.
-pub fn metrics_parts(metrics_port: u16, admin_port: u16) -> (Value, Value) {
+/// What a gateway on the host network is started with beside its bootstrap configuration: the page with metrics at the node's own address
+/// (`POD_IP` in its environment), and not at all that the node has.
+pub fn node_page() -> String {
+    json!({ "static_resources": { "listeners": [page("metrics-node", "$(POD_IP)")] } }).to_string()
+}
+
+/// A listener of the page with metrics.
+fn page(name: &str, host: &str) -> Value {
     let routes = METRICS_PATHS.map(|path| {
         let get = json!([{ "name": ":method", "string_match": { "exact": "GET" } }]);
         json!({ "match": { "path": path, "headers": get }, "route": { "cluster": "administration" } })
     });
-    let listener = json!({
-        "name": "metrics",
-        "address": address("0.0.0.0", metrics_port),
+    json!({
+        "name": name,
+        "address": address(host, METRICS_PORT),
         // A page that is read twice a minute needs no place on every worker.
         "filter_chains": [{ "filters": [{
             "name": "envoy.filters.network.http_connection_manager",
@@ -105,13 +113,16 @@ pub fn metrics_parts(metrics_port: u16, admin_port: u16) -> (Value, Value) {
                 }}],
             },
         }]}],
-    });
-    let cluster = json!({
+    })
+}
+
+/// The cluster that the pages with metrics lead to.
+pub fn administration(admin_port: u16) -> Value {
+    json!({
         "name": "administration",
         "type": "STATIC",
         "load_assignment": assignment("administration", "127.0.0.1", admin_port),
-    });
-    (listener, cluster)
+    })
 }
 
 /// What tells Envoy about a certificate in a directory that a Secret is mounted at (`authority`: what to trust, instead); Envoy
@@ -137,9 +148,9 @@ pub fn certificate_file(name: &str, directory: &str, authority: bool) -> Value {
 }
 
 /// The files of the bootstrap ConfigMap.
-pub(super) fn files(key: &ObjectKey, platform: &Platform) -> [(&'static str, Value); 4] {
+pub(super) fn files(key: &ObjectKey, platform: &Platform, on_host: bool) -> [(&'static str, Value); 4] {
     [
-        ("envoy.json", bootstrap(key, platform)),
+        ("envoy.json", bootstrap(key, platform, on_host)),
         ("client.json", certificate_file("client", CLIENT_DIRECTORY, false)),
         ("authority.json", certificate_file("authority", CLIENT_DIRECTORY, true)),
         ("token.json", certificate_file(crate::xds::TOKEN_CERTIFICATE, super::TOKEN_DIRECTORY, false)),
@@ -147,7 +158,11 @@ pub(super) fn files(key: &ObjectKey, platform: &Platform) -> [(&'static str, Val
 }
 
 fn address(host: &str, port: u16) -> Value {
-    json!({ "socket_address": { "address": host, "port_value": port } })
+    let mut address = json!({ "socket_address": { "address": host, "port_value": port } });
+    if host == "::" {
+        address["socket_address"]["ipv4_compat"] = true.into();
+    }
+    address
 }
 
 fn assignment(cluster: &str, host: &str, port: u16) -> Value {

@@ -15,7 +15,9 @@ use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
 use crate::index::GatewayModel;
 
-pub use bootstrap::{ADMIN_PORT, METRICS_PATHS, METRICS_PORT, bootstrap, certificate_file, metrics_parts};
+pub use bootstrap::{
+    ADMIN_PORT, METRICS_PATHS, METRICS_PORT, administration, bootstrap, certificate_file, node_page,
+};
 pub use objects::{Kind, Object, objects, obsolete};
 
 /// Label with the name of the EdgeGateway.
@@ -46,6 +48,8 @@ pub struct Platform {
     pub discovery_host: String,
     /// Its port.
     pub discovery_port: u16,
+    /// The address that gateways listen on; `::` is for IPv4, too.
+    pub listen_address: String,
 }
 
 /// Name of what belongs to an EdgeGateway.
@@ -98,4 +102,95 @@ pub fn metadata(name: &str, key: &ObjectKey, gateway: &GatewayModel) -> Value {
             "blockOwnerDeletion": true,
         }],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::GatewayView;
+    use crate::resource::{Autoscaling, ExposureType, IpFamily, IpFamilyPolicy, WorkloadKind};
+
+    fn made(change: impl FnOnce(&mut GatewayModel)) -> BTreeMap<Kind, Value> {
+        let mut model = GatewayModel::default();
+        change(&mut model);
+        let platform = Platform {
+            image: "packrat/gateway:1".to_owned(),
+            discovery_host: "packrat-operator.packrat-system.svc".to_owned(),
+            discovery_port: 18000,
+            listen_address: "::".to_owned(),
+        };
+        let listener = crate::index::Listener {
+            service: ObjectKey::new("shop", "web"),
+            service_port: 443,
+            endpoints: Vec::new(),
+            overrides: Default::default(),
+        };
+        let view = GatewayView { listeners: [(443, listener)].into(), ..GatewayView::default() };
+        objects(&ObjectKey::new("shop", "edge"), &model, &view, &platform)
+            .into_iter()
+            .map(|object| (object.kind, object.content))
+            .collect()
+    }
+
+    fn pages(objects: &BTreeMap<Kind, Value>) -> Vec<Value> {
+        let text = objects[&Kind::ConfigMap]["data"]["envoy.json"].as_str().unwrap();
+        let bootstrap: Value = serde_json::from_str(text).unwrap();
+        let listeners = bootstrap["static_resources"]["listeners"].as_array().unwrap();
+        listeners.iter().map(|listener| listener["address"]["socket_address"].clone()).collect()
+    }
+
+    #[test]
+    fn on_the_host_network_metrics_are_at_the_nodes_address_and_the_loopback_interface_only() {
+        let objects = made(|model| {
+            model.spec.exposure.type_ = ExposureType::HostNetwork;
+            model.spec.workload.kind = WorkloadKind::DaemonSet;
+        });
+        assert_eq!(pages(&objects), [json!({ "address": "127.0.0.1", "port_value": METRICS_PORT })]);
+        let container = &objects[&Kind::DaemonSet]["spec"]["template"]["spec"]["containers"][0];
+        let arguments: Vec<_> =
+            container["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let place = arguments.iter().position(|argument| *argument == "--config-yaml").unwrap();
+        let page: Value = serde_json::from_str(arguments[place + 1]).unwrap();
+        let address = &page["static_resources"]["listeners"][0]["address"]["socket_address"];
+        assert_eq!(*address, json!({ "address": "$(POD_IP)", "port_value": METRICS_PORT }));
+        let variable =
+            json!({ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } });
+        assert!(container["env"].as_array().unwrap().contains(&variable));
+        assert!(!objects.contains_key(&Kind::Service) && !objects.contains_key(&Kind::NetworkPolicy));
+
+        let elsewhere = made(|_| {});
+        let everywhere = json!({ "address": "::", "port_value": METRICS_PORT, "ipv4_compat": true });
+        assert_eq!(pages(&elsewhere), [everywhere]);
+        let text = elsewhere[&Kind::Deployment].to_string();
+        assert!(!text.contains("--config-yaml"));
+    }
+
+    /// A budget that keeps the last gateway would keep its node from ever being drained.
+    #[test]
+    fn a_node_can_always_be_drained() {
+        for change in [
+            (|model: &mut GatewayModel| model.spec.workload.replicas = 1) as fn(&mut GatewayModel),
+            |model| {
+                let autoscaling = Autoscaling { minimum_replicas: 1, ..Autoscaling::default() };
+                model.spec.workload.autoscaling = Some(autoscaling);
+            },
+            |model| model.spec.workload.kind = WorkloadKind::DaemonSet,
+        ] {
+            let objects = made(change);
+            let budget = &objects[&Kind::PodDisruptionBudget]["spec"];
+            assert_eq!((&budget["maxUnavailable"], &budget["minAvailable"]), (&json!(1), &Value::Null));
+        }
+    }
+
+    #[test]
+    fn the_service_has_the_families_that_are_asked_for() {
+        let objects = made(|model| {
+            model.spec.exposure.ip_family_policy = Some(IpFamilyPolicy::PreferDualStack);
+            model.spec.exposure.ip_families = vec![IpFamily::IPv6, IpFamily::IPv4];
+        });
+        let service = &objects[&Kind::Service]["spec"];
+        assert_eq!(service["ipFamilyPolicy"], "PreferDualStack");
+        assert_eq!(service["ipFamilies"], json!(["IPv6", "IPv4"]));
+        assert!(made(|_| {})[&Kind::Service]["spec"].get("ipFamilies").is_none(), "the cluster chooses");
+    }
 }

@@ -79,7 +79,8 @@ pub fn objects(
         content["metadata"] = metadata(&name, key, gateway);
         Object { kind, content }
     };
-    let files: BTreeMap<&str, String> = bootstrap::files(key, platform)
+    let on_host = spec.exposure.type_ == ExposureType::HostNetwork;
+    let files: BTreeMap<&str, String> = bootstrap::files(key, platform, on_host)
         .into_iter()
         .map(|(file, content)| (file, format!("{content:#}\n")))
         .collect();
@@ -141,7 +142,7 @@ pub fn objects(
         Kind::PodDisruptionBudget,
         json!({ "spec": { "maxUnavailable": 1, "selector": selector } }),
     ));
-    if spec.exposure.type_ != ExposureType::HostNetwork {
+    if !on_host {
         objects.push(object(Kind::NetworkPolicy, network_policy(&selector, spec, view)));
     }
     objects
@@ -190,6 +191,12 @@ fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Optio
             ExternalTrafficPolicy::Cluster => "Cluster",
         }
         .into();
+    }
+    if let Some(policy) = exposure.ip_family_policy {
+        content["ipFamilyPolicy"] = json!(policy);
+    }
+    if !exposure.ip_families.is_empty() {
+        content["ipFamilies"] = json!(exposure.ip_families);
     }
     if let Some(class) = &exposure.load_balancer_class {
         content["loadBalancerClass"] = class.as_str().into();

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     ADMIN_PORT, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN, ENVOY, METRICS_PORT, MODULE_DIRECTORY,
-    Platform, TOKEN_DIRECTORY, client_secret_name, labels, object_name, selector,
+    Platform, TOKEN_DIRECTORY, client_secret_name, labels, node_page, object_name, selector,
 };
 use crate::annotations::ObjectKey;
 use crate::resource::{EdgeGatewaySpec, ExposureType, PodSettings, WorkloadKind};
@@ -137,6 +137,9 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
     ]
     .map(str::to_owned)
     .into();
+    if on_host {
+        arguments.extend(["--config-yaml".to_owned(), node_page()]);
+    }
     if let Some(workers) = envoy.workers {
         arguments.extend(["--concurrency".to_owned(), workers.to_string()]);
     }
@@ -177,6 +180,7 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
         "args": arguments,
         "env": [
             { "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } },
+            { "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
             { "name": "ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "value": MODULE_DIRECTORY },
         ],
         "ports": [{ "name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],

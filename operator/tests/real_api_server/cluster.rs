@@ -58,41 +58,67 @@ impl Cluster {
         Some(cluster)
     }
 
+    /// The cluster, an empty namespace, and an operator that is elected.
+    pub(crate) fn with_operator(namespace: &str) -> Option<(Self, Operator)> {
+        let cluster = Self::find()?;
+        cluster.namespace(namespace, &json!({}));
+        let operator = cluster.operator("only", None);
+        cluster.wait_until("the election", || operator.is_elected());
+        Some((cluster, operator))
+    }
+
+    /// The rules that the operator is given: ClusterRole and Role with their bindings.
+    pub(crate) fn rules() -> Vec<Value> {
+        let text =
+            include_str!("../rules.yaml").replace("{{namespace}}", HOME).replace("{{account}}", "operator");
+        serde_saphyr::from_multiple(&text).unwrap()
+    }
+
     fn set_up(&self) {
         self.make_namespace(HOME, &json!({}));
         self.apply(json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "operator", "namespace": HOME } }));
-        let rules =
-            include_str!("../rules.yaml").replace("{{namespace}}", HOME).replace("{{account}}", "operator");
-        for document in serde_saphyr::from_multiple::<Value>(&rules).unwrap() {
+        for document in Self::rules() {
             self.apply(document);
         }
-        let definitions = packrat_operator::resource::definitions().unwrap();
-        for document in serde_saphyr::from_multiple::<Value>(&definitions).unwrap() {
-            let name = document["metadata"]["name"].as_str().unwrap().to_owned();
-            self.apply(document);
-            let api = Api::<CustomResourceDefinition>::all(self.client.clone());
-            self.wait_until("the definition to be established", || {
-                let found = self.runtime.block_on(api.get(&name)).unwrap();
-                found
-                    .status
-                    .iter()
-                    .flat_map(|status| status.conditions.iter().flatten())
-                    .any(|condition| condition.type_ == "Established" && condition.status == "True")
-            });
+        for definition in self.definitions() {
+            self.define(definition);
         }
         // Both take effect a moment after they were written.
         let gateways = self.api("EdgeGateway", "");
         self.wait_until("EdgeGateways to be served", || {
             self.runtime.block_on(gateways.list(&Default::default())).is_ok()
         });
-        self.wait_until("the rules to be in force", || self.operator_may("list", "", "services"));
+        self.wait_until("the rules to be in force", || {
+            self.operator_may("list", "services", "") && self.operator_may("get", "secrets", "")
+        });
     }
 
-    /// Whether the operator's ServiceAccount may do that, in all namespaces.
-    fn operator_may(&self, verb: &str, group: &str, resource: &str) -> bool {
+    /// The present definitions.
+    pub(crate) fn definitions(&self) -> Vec<Value> {
+        let text = packrat_operator::resource::definitions().unwrap();
+        serde_saphyr::from_multiple(&text).unwrap()
+    }
+
+    /// Makes or replaces a definition.
+    pub(crate) fn define(&self, definition: Value) {
+        let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
+        self.apply(definition);
+        let api = Api::<CustomResourceDefinition>::all(self.client.clone());
+        self.wait_until("the definition to be established", || {
+            let found = self.runtime.block_on(api.get(&name)).unwrap();
+            found
+                .status
+                .iter()
+                .flat_map(|status| status.conditions.iter().flatten())
+                .any(|condition| condition.type_ == "Established" && condition.status == "True")
+        });
+    }
+
+    /// Whether the operator's ServiceAccount may do that, in a namespace or, without one, in all.
+    pub(crate) fn operator_may(&self, verb: &str, resource: &str, namespace: &str) -> bool {
         let review: SubjectAccessReview = serde_json::from_value(json!({ "spec": {
             "user": format!("system:serviceaccount:{HOME}:operator"),
-            "resourceAttributes": { "verb": verb, "group": group, "resource": resource },
+            "resourceAttributes": { "verb": verb, "resource": resource, "namespace": namespace },
         }}))
         .unwrap();
         let api = Api::<SubjectAccessReview>::all(self.client.clone());

@@ -51,6 +51,18 @@ fn nonsense_is_refused_with_what_to_write_instead() {
             "externalTrafficPolicy Cluster needs exposure type LoadBalancer or NodePort; remove it or change the type",
         ),
         (
+            json!({ "exposure": { "type": "HostNetwork", "ipFamilies": ["IPv6"] } }),
+            "ipFamilyPolicy and ipFamilies are those of a Service, and exposure type HostNetwork has none: gateways listen on all addresses of their nodes; remove them",
+        ),
+        (
+            json!({ "exposure": { "ipFamilyPolicy": "Dual" } }),
+            "supported values: \"SingleStack\", \"PreferDualStack\", \"RequireDualStack\"",
+        ),
+        (
+            json!({ "workload": { "autoscaling": {}, "pod": { "resources": { "requests": { "memory": "1Gi" } } } } }),
+            "spec.workload.autoscaling measures the use of the requested processor time; set spec.workload.pod.resources.requests.cpu, for example 250m",
+        ),
+        (
             json!({ "exposure": { "type": "HostNetwork" }, "workload": { "autoscaling": {} } }),
             "spec.workload.autoscaling has no use with exposure HostNetwork: one gateway fits on a node; remove it",
         ),

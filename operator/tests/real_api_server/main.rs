@@ -7,6 +7,7 @@ mod definition;
 mod objects;
 mod outage;
 mod scale;
+mod upgrade;
 mod webhook;
 
 use cluster::{Cluster, HOME};

@@ -1,7 +1,7 @@
 //! What an EdgeGateway is made of, what is said about it, and that it goes away again.
 
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Cluster, HOME, gateway, service};
 
@@ -153,11 +153,8 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
 /// The number of gateways would fall to 1, the default, for a moment, and with it the sessions of all others.
 #[test]
 fn an_autoscaler_takes_over_the_number_of_gateways_as_it_is() {
-    let Some(cluster) = Cluster::find() else { return };
     let namespace = "packrat-test-autoscaling";
-    cluster.namespace(namespace, &json!({}));
-    let operator = cluster.operator("only", None);
-    cluster.wait_until("the election", || operator.is_elected());
+    let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
     let name = "packrat-gateway-edge";
     let replicas =
         || cluster.get("Deployment", namespace, name).map(|found| found["spec"]["replicas"].clone());
@@ -183,11 +180,8 @@ fn an_autoscaler_takes_over_the_number_of_gateways_as_it_is() {
 /// Whoever brought back what is being collected would keep the EdgeGateway from ever going.
 #[test]
 fn an_edge_gateway_goes_after_its_objects_when_that_is_asked_for() {
-    let Some(cluster) = Cluster::find() else { return };
     let namespace = "packrat-test-foreground";
-    cluster.namespace(namespace, &json!({}));
-    let operator = cluster.operator("only", None);
-    cluster.wait_until("the election", || operator.is_elected());
+    let Some((cluster, _operator)) = Cluster::with_operator(namespace) else { return };
     let name = "packrat-gateway-edge";
     cluster.apply(gateway(namespace, "edge", &json!({})));
     cluster.wait_until("the gateways", || cluster.get("NetworkPolicy", namespace, name).is_some());
@@ -204,13 +198,9 @@ fn an_edge_gateway_goes_after_its_objects_when_that_is_asked_for() {
 /// A namespace that ends takes nothing new: that is no failure, it is said once, and other namespaces go on.
 #[test]
 fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
-    let Some(cluster) = Cluster::find() else { return };
     let (namespace, other) = ("packrat-test-ends", "packrat-test-goes-on");
-    for namespace in [namespace, other] {
-        cluster.namespace(namespace, &json!({}));
-    }
-    let operator = cluster.operator("only", None);
-    cluster.wait_until("the election", || operator.is_elected());
+    let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
+    cluster.namespace(other, &json!({}));
     let name = "packrat-gateway-edge";
     cluster.apply(gateway(namespace, "edge", &json!({})));
     cluster.wait_until("the gateways", || cluster.get("NetworkPolicy", namespace, name).is_some());
@@ -240,11 +230,8 @@ fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
 /// A port of the node that is taken is nothing that the rest has to wait for.
 #[test]
 fn an_object_that_is_refused_does_not_keep_back_the_others_of_its_gateway() {
-    let Some(cluster) = Cluster::find() else { return };
     let namespace = "packrat-test-node-port";
-    cluster.namespace(namespace, &json!({}));
-    let operator = cluster.operator("only", None);
-    cluster.wait_until("the election", || operator.is_elected());
+    let Some((cluster, _operator)) = Cluster::with_operator(namespace) else { return };
     // Outside of the range that the API server gives out.
     let exposure = json!({ "type": "NodePort", "nodePorts": { "443": 80 } });
     cluster.apply(gateway(namespace, "edge", &json!({ "exposure": exposure })));
@@ -262,6 +249,64 @@ fn an_object_that_is_refused_does_not_keep_back_the_others_of_its_gateway() {
         cluster.wait_until(kind, || cluster.get(kind, namespace, name).is_some());
     }
     cluster.remove_namespace(namespace);
+}
+
+/// With the chart's `gateway.namespaces` the operator may touch Secrets, and everything else, in those namespaces only.
+#[test]
+fn an_edge_gateway_where_the_operator_may_make_nothing_says_so() {
+    let Some(cluster) = Cluster::find() else { return };
+    let (allowed, elsewhere) = ("packrat-test-allowed", "packrat-test-elsewhere");
+    for namespace in [allowed, elsewhere] {
+        cluster.namespace(namespace, &json!({}));
+    }
+    // What it makes is taken out of the ClusterRole and put into a Role.
+    let makes = |rule: &Value| {
+        let has = |field: &str, value: &str| rule[field].as_array().unwrap().contains(&json!(value));
+        !has("resources", "events") && (has("verbs", "create") || has("resources", "edgegateways/finalizers"))
+    };
+    let mut all = Cluster::rules();
+    let cluster_role = all.iter_mut().find(|document| document["kind"] == "ClusterRole").unwrap();
+    let (makes, reads): (Vec<Value>, Vec<Value>) =
+        cluster_role["rules"].as_array().unwrap().iter().cloned().partition(makes);
+    assert!(makes.len() >= 7 && !json!(reads).to_string().contains("secrets"));
+    cluster_role["rules"] = json!(reads);
+    cluster.apply(cluster_role.clone());
+    for namespace in [allowed, HOME] {
+        cluster.apply(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": "makes", "namespace": namespace }, "rules": makes,
+        }));
+        cluster.apply(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": "makes", "namespace": namespace },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "makes" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "operator", "namespace": HOME }],
+        }));
+    }
+    cluster.wait_until("the rules to be in force", || {
+        !cluster.operator_may("get", "secrets", elsewhere) && cluster.operator_may("get", "secrets", allowed)
+    });
+    let operator = cluster.operator("only", None);
+    cluster.wait_until("the election", || operator.is_elected());
+    for namespace in [allowed, elsewhere] {
+        cluster.apply(gateway(namespace, "edge", &json!({})));
+    }
+    let name = "packrat-gateway-edge";
+    cluster.wait_until("the gateways", || cluster.get("PodDisruptionBudget", allowed, name).is_some());
+    let accepted = |namespace| cluster.condition("EdgeGateway", namespace, "edge", "Accepted");
+    cluster.wait_until("what is said", || {
+        accepted(allowed).is_some_and(|(status, ..)| status == "True")
+            && accepted(elsewhere).is_some_and(|(status, reason, message)| {
+                status == "False"
+                    && reason == "ApplyFailed"
+                    && message.contains("cannot get resource \"secrets\"")
+            })
+    });
+    assert!(cluster.get("Deployment", elsewhere, name).is_none());
+    for namespace in [allowed, elsewhere] {
+        cluster.remove_namespace(namespace);
+    }
+    cluster.delete("RoleBinding", HOME, "makes");
 }
 
 /// Keeps the EdgeGateways of a namespace from being deleted.
@@ -318,11 +363,8 @@ impl Empty for serde_json::Value {
 
 #[test]
 fn one_refused_object_costs_the_others_nothing() {
-    let Some(cluster) = Cluster::find() else { return };
     let namespace = "packrat-test-refused";
-    cluster.namespace(namespace, &json!({}));
-    let operator = cluster.operator("only", None);
-    cluster.wait_until("the election", || operator.is_elected());
+    let Some((cluster, _operator)) = Cluster::with_operator(namespace) else { return };
     // The schema takes any affinity, the API server does not.
     let nonsense = json!({ "workload": { "pod": { "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [] } } } } } });
     cluster.apply(gateway(namespace, "bad", &nonsense));

@@ -13,11 +13,8 @@ const ENDPOINTS: u16 = 10;
 
 #[test]
 fn five_hundred_services_with_five_thousand_endpoints() {
-    let Some(cluster) = Cluster::find() else { return };
     let namespace = "packrat-test-scale";
-    cluster.namespace(namespace, &json!({}));
-    let operator = cluster.operator("scale", None);
-    cluster.wait_until("the election", || operator.is_elected());
+    let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
     let empty = operator.memory();
     cluster.apply(gateway(namespace, "default", &json!({})));
     let wanted = json!({ "packrat.dev/assist": "enabled" });

@@ -1,58 +1,104 @@
-//! The API server asks the injector.
+//! The API server asks the injector, as the chart's configuration says.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
 use super::Cluster;
 
+/// The chart's configuration, for an injector at this URL instead of a Service.
+fn configuration(url: &str) -> Value {
+    let render = include_str!("../../../charts/renders/default.yaml");
+    let mut configuration = serde_saphyr::from_multiple::<Value>(render)
+        .unwrap()
+        .into_iter()
+        .find(|document| document["kind"] == "MutatingWebhookConfiguration")
+        .unwrap();
+    configuration["webhooks"][0]["clientConfig"] = json!({ "url": url });
+    configuration
+}
+
+/// A Pod with a port that a sidecar could take over; `annotation`: what it says about one.
+fn pod(namespace: &str, name: &str, annotation: Option<&str>) -> Value {
+    let annotations = annotation.map_or(json!({}), |value| json!({ "packrat.dev/inject": value }));
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": namespace, "annotations": annotations },
+        "spec": { "containers": [{
+            "name": "server", "image": "game",
+            "ports": [{ "containerPort": 7777, "hostPort": 7000, "protocol": "UDP" }],
+        }]},
+    })
+}
+
+fn sidecars(pod: &Value) -> usize {
+    pod["spec"]["initContainers"].as_array().map_or(0, Vec::len)
+}
+
 #[test]
 fn the_api_server_gets_pods_with_sidecars_from_the_injector() {
-    let Some(cluster) = Cluster::find() else { return };
     let namespace = "packrat-test-webhook";
-    cluster.namespace(namespace, &json!({}));
-    let operator = cluster.operator("injector", None);
+    let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
     let address = operator.listening(2);
-    cluster.apply(json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        "metadata": { "name": "packrat-injector" },
-        "webhooks": [{
-            "name": "inject.packrat.dev",
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "failurePolicy": "Ignore",
-            "timeoutSeconds": 2,
-            "reinvocationPolicy": "IfNeeded",
-            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
-            "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }],
-            "clientConfig": { "url": format!("https://{address}/inject") },
-        }],
-    }));
+    cluster.apply(configuration(&format!("https://{address}/inject")));
     cluster.wait_until("the certificate authority", || {
         let found = cluster.get("MutatingWebhookConfiguration", "", "packrat-injector").unwrap();
         found["webhooks"][0]["clientConfig"]["caBundle"].is_string()
     });
-    let pod = |name: &str, annotation: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": { "name": name, "namespace": namespace, "annotations": { "packrat.dev/inject": annotation } },
-            "spec": { "containers": [{
-                "name": "server", "image": "game",
-                "ports": [{ "containerPort": 7777, "hostPort": 7000, "protocol": "UDP" }],
-            }]},
-        })
-    };
-    let sidecars = |pod: &Value| pod["spec"]["initContainers"].as_array().map_or(0, Vec::len);
     // It takes the API server a moment to look at a new configuration.
     let mut number = 0;
     cluster.wait_until("a Pod with a sidecar", || {
         number += 1;
-        sidecars(&cluster.create(&pod(&format!("game-{number}"), "sidecar")).unwrap()) == 1
+        let created = cluster.create(&pod(namespace, &format!("game-{number}"), Some("sidecar"))).unwrap();
+        sidecars(&created) == 1 && created["metadata"]["labels"]["packrat.dev/sidecar"] == "injected"
     });
-    assert_eq!(sidecars(&cluster.create(&pod("plain", "disabled")).unwrap()), 0);
+    assert_eq!(sidecars(&cluster.create(&pod(namespace, "plain", None)).unwrap()), 0);
+    assert_eq!(sidecars(&cluster.create(&pod(namespace, "disabled", Some("disabled"))).unwrap()), 0);
     // A mistake does not keep the Pod from running.
-    assert_eq!(sidecars(&cluster.create(&pod("mistake", "yes")).unwrap()), 0);
+    assert_eq!(sidecars(&cluster.create(&pod(namespace, "mistake", Some("yes"))).unwrap()), 0);
     // And neither does an operator that is away.
     drop(operator);
-    assert_eq!(sidecars(&cluster.create(&pod("later", "sidecar")).unwrap()), 0);
+    assert_eq!(sidecars(&cluster.create(&pod(namespace, "later", Some("sidecar"))).unwrap()), 0);
+    cluster.delete("MutatingWebhookConfiguration", "", "packrat-injector");
+    cluster.remove_namespace(namespace);
+}
+
+/// An injector that hangs is waited for by those who want it, for a short time; nobody else even asks it.
+#[test]
+fn an_injector_that_hangs_delays_only_pods_that_ask_for_a_sidecar() {
+    let Some(cluster) = Cluster::find() else { return };
+    let namespace = "packrat-test-hanging";
+    cluster.namespace(namespace, &json!({}));
+    let listener = TcpListener::bind((cluster.own_address().ip(), 0)).unwrap();
+    let url = format!("https://{}/inject", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    // Takes connections and says nothing; ends with the process.
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            count.fetch_add(1, Ordering::SeqCst);
+            open.push(stream);
+        }
+    });
+    let configuration = configuration(&url);
+    assert!(configuration["webhooks"][0]["timeoutSeconds"].as_u64() <= Some(5));
+    cluster.apply(configuration);
+    let mut number = 0;
+    cluster.wait_until("the API server to ask", || {
+        number += 1;
+        // It runs, without.
+        let created = cluster.create(&pod(namespace, &format!("game-{number}"), Some("sidecar"))).unwrap();
+        assert_eq!(sidecars(&created), 0);
+        asked.load(Ordering::SeqCst) > 0
+    });
+    let before = asked.load(Ordering::SeqCst);
+    for name in ["plain-1", "plain-2", "plain-3"] {
+        cluster.create(&pod(namespace, name, None)).unwrap();
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), before, "nobody has asked about Pods without the annotation");
     cluster.delete("MutatingWebhookConfiguration", "", "packrat-injector");
     cluster.remove_namespace(namespace);
 }

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use packrat_operator::annotations::ObjectKey;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Longest time that a test waits for something that has to happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The Envoy of `PACKRAT_ENVOY`, or the one that `make` has installed. `None`, with a line that says so, when there is none;
 /// with `CI=true` that is a failure.
@@ -31,6 +32,20 @@ pub(crate) fn find_envoy() -> Option<PathBuf> {
     None
 }
 
+/// A port that is free for UDP and TCP. Below those that the system chooses by itself, so that no socket of anybody gets it before the
+/// one that it is meant for.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Each process begins somewhere else.
+    let seed = u16::try_from(std::process::id().wrapping_mul(2_654_435_761) >> 18).unwrap();
+    loop {
+        let port = 10_000 + (seed + NEXT.fetch_add(1, Ordering::Relaxed) % 1000) % 20_000;
+        if UdpSocket::bind(("0.0.0.0", port)).is_ok() && TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// A running Envoy; killed when it is dropped.
 pub(crate) struct Envoy {
     process: Child,
@@ -39,18 +54,8 @@ pub(crate) struct Envoy {
 }
 
 impl Envoy {
-    /// Starts a gateway of `key` that asks the operator at `operator`, and waits until it lives.
+    /// Starts a gateway of `key`, with the certificate of `identity`, that asks the operator at `operator`, and waits until it lives.
     pub(crate) fn start(
-        program: &Path,
-        key: &ObjectKey,
-        authority: &Authority,
-        operator: SocketAddr,
-    ) -> Self {
-        Self::start_as(program, key, key, authority, operator)
-    }
-
-    /// The same with the certificate of `identity`.
-    pub(crate) fn start_as(
         program: &Path,
         key: &ObjectKey,
         identity: &ObjectKey,
@@ -63,6 +68,7 @@ impl Envoy {
             image: String::new(),
             discovery_host: "localhost".to_owned(),
             discovery_port: operator.port(),
+            listen_address: "127.0.0.1".to_owned(),
         };
         let issued = authority.issue_gateway(identity, jiff::Timestamp::now().as_second()).unwrap();
         for (file, content) in [
@@ -79,16 +85,20 @@ impl Envoy {
         ] {
             fs::write(path.join(file), content.to_string()).unwrap();
         }
-        let mut bootstrap = workload::bootstrap(key, &platform);
-        let admin_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // As on the host network: a second page, at the address of the Pod.
+        let mut bootstrap = workload::bootstrap(key, &platform, true);
+        let admin_port = free_port();
         bootstrap["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
         bootstrap["static_resources"]["clusters"][0]["load_assignment"] =
-            workload::metrics_parts(0, admin_port).1["load_assignment"].take();
+            workload::administration(admin_port)["load_assignment"].take();
         // Ports of this machine are not a Pod's.
-        bootstrap["static_resources"]["listeners"][0]["address"]["socket_address"]["port_value"] = 0.into();
-        for cluster in bootstrap["static_resources"]["clusters"].as_array_mut().unwrap() {
-            cluster["dns_lookup_family"] = "V4_ONLY".into();
+        let mut page: Value = serde_json::from_str(&workload::node_page()).unwrap();
+        for of in [&mut bootstrap, &mut page] {
+            of["static_resources"]["listeners"][0]["address"]["socket_address"]["port_value"] = 0.into();
         }
+        let page = page.to_string().replace("$(POD_IP)", &operator.ip().to_string());
+        let family = if operator.is_ipv4() { "V4_ONLY" } else { "V6_ONLY" };
+        bootstrap["static_resources"]["clusters"][1]["dns_lookup_family"] = family.into();
         let text = bootstrap.to_string().replace(BOOTSTRAP_DIRECTORY, here);
         fs::write(path.join("envoy.json"), text).unwrap();
         let modules = std::env::current_exe().unwrap().parent().unwrap().to_owned();
@@ -101,6 +111,7 @@ impl Envoy {
         let process = Command::new(program)
             .arg("--config-path")
             .arg(path.join("envoy.json"))
+            .args(["--config-yaml", &page])
             .arg("--admin-address-path")
             .arg(path.join("admin"))
             .args(["--service-node", "edge-0", "--service-cluster", &key.to_string()])
@@ -179,8 +190,9 @@ impl Envoy {
         while !condition(self) {
             assert!(
                 start.elapsed() < PATIENCE,
-                "waited in vain for {what}; Envoy's log:\n{}\nits connection:\n{}",
+                "waited in vain for {what}; Envoy's log:\n{}\nits listeners:\n{}\nits connection:\n{}",
                 self.log(),
+                self.request("GET", "/config_dump?resource=dynamic_listeners&mask=name,active_state.version_info,warming_state.version_info,error_state"),
                 self.request("GET", "/stats?usedonly&filter=packrat-operator|lds|sds"),
             );
             std::thread::sleep(Duration::from_millis(20));

@@ -5,71 +5,28 @@
 mod assisted;
 mod envoy;
 mod operator;
+mod scene;
+mod tokens;
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use envoy::{Envoy, PATIENCE, find_envoy};
-use operator::{Cluster, Replica};
+use envoy::{PATIENCE, free_port};
+use operator::Cluster;
+use packrat_client::ClientConfig;
 use packrat_operator::resource::{TokenPolicy, TokenTls};
+use scene::{OneRoute, Scene, agree, exchange, has_ipv6, socket};
 use serde_json::{Value, json};
-
-fn socket() -> UdpSocket {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
-}
-
-fn free_port() -> u16 {
-    socket().local_addr().unwrap().port()
-}
-
-/// Envoy has exactly what the index says, `count` listeners, and nobody has refused anything.
-fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value> {
-    envoy.wait_until("Envoy to have what the index says", |envoy| {
-        let wanted: Vec<_> =
-            replica.resources().into_iter().map(|(name, resource)| (name, resource.version)).collect();
-        let has: Vec<_> = envoy.listeners().into_iter().map(|(name, version, _)| (name, version)).collect();
-        wanted == has && has.len() == count
-    });
-    assert_eq!(replica.refusals(), [""; 0]);
-    envoy.listeners().into_iter().map(|(_, _, listener)| listener).collect()
-}
-
-/// One datagram to the server and one back; the gateway's address as the server sees it. Retried, as a listener may just be coming.
-fn exchange(client: &UdpSocket, server: &UdpSocket) -> SocketAddr {
-    let start = Instant::now();
-    let mut buffer = [0; 2048];
-    server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    loop {
-        // The listener may not be there yet: then the system refuses.
-        let _ = client.send(b"question");
-        if let Ok((length, gateway)) = server.recv_from(&mut buffer) {
-            assert_eq!(&buffer[..length], b"question");
-            server.send_to(b"answer", gateway).unwrap();
-            let length = client.recv(&mut buffer).unwrap();
-            assert_eq!(&buffer[..length], b"answer");
-            return gateway;
-        }
-        assert!(start.elapsed() < PATIENCE, "no datagram has reached the server");
-    }
-}
 
 #[test]
 fn envoy_forwards_with_assistance_what_the_index_says() {
-    let Some(program) = find_envoy() else { return };
-    let cluster = Cluster::new();
-    let replica = Replica::start(&cluster);
-    let (server, port) = (socket(), free_port());
+    let Some(route) = OneRoute::begin(&[("packrat.dev/config.idle-timeout-seconds", "77")]) else { return };
+    let OneRoute { scene, envoy, server, port, .. } = &route;
     let server_address = server.local_addr().unwrap();
-    replica.service("web", port, &[server_address], &[("packrat.dev/config.idle-timeout-seconds", "77")]);
-    replica.complete();
-    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
-
-    let listeners = agree(&envoy, &replica, 1);
+    let listeners = agree(envoy, &scene.replica, 1);
     let listener = &listeners[0];
-    assert_eq!(listener["address"]["socket_address"]["port_value"], port);
+    assert_eq!(listener["address"]["socket_address"]["port_value"], *port);
     assert_eq!(listener["udp_listener_config"]["downstream_socket_config"]["prefer_gro"], true);
     let filter = &listener["listener_filters"][0]["typed_config"];
     assert_eq!(
@@ -84,34 +41,88 @@ fn envoy_forwards_with_assistance_what_the_index_says() {
     assert_eq!(configuration["cache_bytes_total"], "268435456");
 
     // With assistance: what the last mile loses is repaired.
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
-    let (mut client, upstream) = assisted::connect(([127, 0, 0, 1], port).into(), &server);
-    assisted::transfer(&mut client, &server, upstream, 0..400);
+    repaired(&route, ([127, 0, 0, 1], *port).into());
     let status: Value = serde_json::from_str(&envoy.request("GET", "/packrat")).unwrap();
-    let route = &status["routes"][0];
-    assert_eq!(route["public_key"], cluster.keys.public_key_text());
-    assert!(route["metrics"]["packrat_repairs_total"].as_u64() > Some(0), "{status:#}");
+    assert_eq!(status["routes"][0]["public_key"], scene.cluster.keys.public_key_text());
+}
+
+/// A download of an assisted client, some of which the last mile loses, and which the gateway repairs.
+fn repaired(route: &OneRoute, gateway: SocketAddr) {
+    let (mut client, upstream) = assisted_client(&route.server, gateway, ClientConfig::default());
+    client.establish();
+    assisted::transfer(&mut client, &route.server, upstream, 0..400);
+    route.envoy.wait_until("the repairs to be counted", |envoy| {
+        let status: Value = serde_json::from_str(&envoy.request("GET", "/packrat")).unwrap_or_default();
+        status["routes"][0]["metrics"]["packrat_repairs_total"].as_u64() > Some(0)
+    });
+}
+
+/// A client with Packrat's core, and the gateway as the server sees it. Its handshake has not begun.
+fn assisted_client(
+    server: &UdpSocket,
+    gateway: SocketAddr,
+    config: ClientConfig,
+) -> (assisted::Client, SocketAddr) {
+    let client = assisted::Client::with(gateway, config);
+    let start = Instant::now();
+    server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut buffer = [0; 100];
+    loop {
+        assert!(start.elapsed() < PATIENCE, "nothing has reached the server");
+        client.socket.send(b"hello").unwrap();
+        // What other clients have sent may still be there.
+        while let Ok((length, upstream)) = server.recv_from(&mut buffer) {
+            if &buffer[..length] == b"hello" {
+                return (client, upstream);
+            }
+        }
+    }
+}
+
+/// IPv4 and IPv6 clients at one listener, and IPv6 everywhere else: server, operator, the page with metrics.
+#[test]
+fn everything_works_with_ipv6() {
+    if !has_ipv6() {
+        return;
+    }
+    let localhost = IpAddr::from(Ipv6Addr::LOCALHOST);
+    let Some(scene) = Scene::of(|| Cluster::at("[::1]:0", "::")) else { return };
+    let Some(route) = OneRoute::of(scene, &[], localhost, localhost) else { return };
+    let OneRoute { scene, envoy, server, port, client, source } = &route;
+    assert!(source.is_ipv6() && source.ip() == localhost);
+    let listeners = agree(envoy, &scene.replica, 1);
+    let address = &listeners[0]["address"]["socket_address"];
+    assert_eq!((&address["address"], &address["ipv4_compat"]), (&json!("::"), &json!(true)));
+    let configuration = &listeners[0]["listener_filters"][0]["typed_config"]["filter_config"]["value"];
+    assert_eq!(configuration["endpoints"], json!([format!("[::1]:{}", server.local_addr().unwrap().port())]));
+
+    repaired(&route, (Ipv6Addr::LOCALHOST, *port).into());
+    repaired(&route, (Ipv4Addr::LOCALHOST, *port).into());
+    let old = socket();
+    old.connect((Ipv4Addr::LOCALHOST, *port)).unwrap();
+    exchange(&old, server);
+
+    // An IPv4 endpoint takes the place of the IPv6 one, and the other way round.
+    let other = socket();
+    scene.replica.service("web", *port, &[other.local_addr().unwrap()], &[]);
+    agree(envoy, &scene.replica, 1);
+    exchange(client, &other);
+    exchange(&old, &other);
+    scene.replica.service("web", *port, &[server.local_addr().unwrap()], &[]);
+    agree(envoy, &scene.replica, 1);
+    exchange(client, server);
 }
 
 #[test]
 fn sessions_survive_every_change_and_a_restart_of_the_operator() {
-    let Some(program) = find_envoy() else { return };
-    let cluster = Cluster::new();
-    let replica = Replica::start(&cluster);
-    let (server, other) = (socket(), socket());
+    let Some(OneRoute { scene, envoy, server, port, client, source }) = OneRoute::begin(&[]) else { return };
+    let replica = &scene.replica;
+    let (other, other_port) = (socket(), free_port());
     let (server_address, other_address) = (server.local_addr().unwrap(), other.local_addr().unwrap());
-    let (port, other_port) = (free_port(), free_port());
-    replica.service("web", port, &[server_address], &[]);
-    replica.complete();
-    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
-    agree(&envoy, &replica, 1);
-    let client = socket();
-    client.connect(("127.0.0.1", port)).unwrap();
-    let source = exchange(&client, &server);
 
     // Another Service comes.
     replica.service("other", other_port, &[other_address], &[]);
-    agree(&envoy, &replica, 2);
+    agree(&envoy, replica, 2);
     let second = socket();
     second.connect(("127.0.0.1", other_port)).unwrap();
     exchange(&second, &other);
@@ -121,7 +132,7 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
     let before = replica.resources()[&format!("udp-{port}")].version.clone();
     replica.service("web", port, &[server_address], &[("packrat.dev/config.repair-budget-percent", "50")]);
     envoy.wait_until("a new version", |_| replica.resources()[&format!("udp-{port}")].version != before);
-    agree(&envoy, &replica, 2);
+    agree(&envoy, replica, 2);
     assert_eq!(exchange(&client, &server), source);
 
     // A change of endpoints that leaves its own alone, and how long it takes.
@@ -134,20 +145,19 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
         })
     });
     println!("a change of endpoints has reached Envoy after {:?}", start.elapsed());
-    agree(&envoy, &replica, 2);
+    agree(&envoy, replica, 2);
 
     // The operator restarts, and does not know everything at first: nothing may be taken away.
     let versions = envoy.request("GET", "/stats?filter=listener_manager.listener_(added|modified|removed)");
-    drop(replica);
-    assert_eq!(exchange(&client, &server), source, "without an operator");
-    let replica = Replica::start(&cluster);
+    let scene = scene.restart(|| assert_eq!(exchange(&client, &server), source, "without an operator"));
+    let replica = &scene.replica;
     envoy.wait_until("Envoy to connect again", |_| replica.connected() == 1);
     assert_eq!(envoy.listeners().len(), 2);
     replica.service("web", port, &[server_address], &[("packrat.dev/config.repair-budget-percent", "50")]);
     replica.service("other", other_port, &far, &[]);
     replica.complete();
     envoy.wait_until("a snapshot", |_| replica.resources().len() == 2);
-    agree(&envoy, &replica, 2);
+    agree(&envoy, replica, 2);
     assert_eq!(exchange(&client, &server), source);
     let again = envoy.request("GET", "/stats?filter=listener_manager.listener_(added|modified|removed)");
     assert_eq!(versions, again, "Envoy was sent what it had");
@@ -156,30 +166,24 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
     replica.gateway(|model| model.spec.drain.seconds = 2);
     replica.service("other", other_port, &[], &[]);
     envoy.wait_until("the listener to be gone", |envoy| envoy.listeners().len() == 1);
-    agree(&envoy, &replica, 1);
+    agree(&envoy, replica, 1);
     assert_eq!(exchange(&client, &server), source);
 }
 
 /// A replica that has just started has not seen the route that is draining; its sessions keep their time.
 #[test]
 fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
-    let Some(program) = find_envoy() else { return };
-    let cluster = Cluster::new();
-    let replica = Replica::start(&cluster);
-    let (server, port, other_port) = (socket(), free_port(), free_port());
-    let server_address = server.local_addr().unwrap();
-    replica.service("web", port, &[server_address], &[]);
-    replica.service("other", other_port, &[server_address], &[]);
-    replica.complete();
-    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
-    agree(&envoy, &replica, 2);
+    let Some(OneRoute { scene, envoy, server, port, .. }) = OneRoute::begin(&[]) else { return };
+    let (server_address, other_port) = (server.local_addr().unwrap(), free_port());
+    scene.replica.service("other", other_port, &[server_address], &[]);
+    agree(&envoy, &scene.replica, 2);
     let client = socket();
     client.connect(("127.0.0.1", other_port)).unwrap();
     let source = exchange(&client, &server);
 
-    drop(replica);
-    let replica = Replica::start(&cluster);
-    replica.gateway(|model| model.spec.drain.seconds = 4);
+    let scene = scene.restart(|| {});
+    let replica = &scene.replica;
+    replica.gateway(|model| model.spec.drain.seconds = 3600);
     // What the restarted one does say at once shows that Envoy has heard of everything.
     replica.service("web", port, &[server_address], &[("packrat.dev/config.idle-timeout-seconds", "77")]);
     replica.complete();
@@ -187,17 +191,25 @@ fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
         envoy.listeners().iter().any(|(_, _, listener)| listener.to_string().contains("77"))
     });
     assert_eq!(exchange(&client, &server), source, "the route is draining");
-    agree(&envoy, &replica, 1);
+    assert_eq!(envoy.listeners().len(), 2);
+    // Their time is over.
+    replica.gateway(|model| model.spec.drain.seconds = 0);
+    agree(&envoy, replica, 1);
 }
 
 /// What can be read without access to the administration interface changes nothing.
 #[test]
 fn the_page_with_metrics_can_be_read_only() {
-    let Some(program) = find_envoy() else { return };
-    let cluster = Cluster::new();
-    let replica = Replica::start(&cluster);
-    replica.complete();
-    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
+    for name in ["metrics", "metrics-node"] {
+        read_only(name);
+    }
+}
+
+/// `metrics-node`: the second page of gateways on the host network.
+fn read_only(name: &str) {
+    let Some(scene) = Scene::begin() else { return };
+    scene.replica.complete();
+    let envoy = scene.envoy();
     // Envoy listens on nothing before it knows its routes.
     envoy.wait_until("Envoy to be ready", |envoy| envoy.request("GET", "/ready").contains("LIVE"));
     let mut metrics = None;
@@ -205,7 +217,7 @@ fn the_page_with_metrics_can_be_read_only() {
         let listeners: Value =
             serde_json::from_str(&envoy.request("GET", "/listeners?format=json")).unwrap_or_default();
         let statuses = listeners["listener_statuses"].as_array().cloned().unwrap_or_default();
-        let found = statuses.iter().find(|status| status["name"] == "metrics");
+        let found = statuses.iter().find(|status| status["name"] == name);
         metrics = found.and_then(|status| {
             u16::try_from(status["local_address"]["socket_address"]["port_value"].as_u64()?).ok()
         });
@@ -235,18 +247,9 @@ fn the_page_with_metrics_can_be_read_only() {
 
 #[test]
 fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
-    let Some(program) = find_envoy() else { return };
-    let cluster = Cluster::new();
-    let replica = Replica::start(&cluster);
-    let (server, port, taken) = (socket(), free_port(), free_port());
+    let Some(OneRoute { scene, envoy, server, port, client, .. }) = OneRoute::begin(&[]) else { return };
+    let (replica, taken) = (&scene.replica, free_port());
     let server_address = server.local_addr().unwrap();
-    replica.service("web", port, &[server_address], &[]);
-    replica.complete();
-    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
-    agree(&envoy, &replica, 1);
-    let client = socket();
-    client.connect(("127.0.0.1", port)).unwrap();
-    exchange(&client, &server);
 
     // A certificate that does not exist: the listener of the tokens is refused, the routes are not.
     replica.gateway(|model| {
@@ -263,35 +266,34 @@ fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
     });
     exchange(&client, &server);
 
-    // Envoy takes a change of something else: the token listener is refused as before, and that is still told.
-    let far = ["192.0.2.7:443".parse().unwrap()];
-    replica.service("second", taken, &far, &[]);
-    envoy.wait_until("the change of the other route", |envoy| {
-        envoy.listeners().iter().any(|(_, _, listener)| listener.to_string().contains("192.0.2.7"))
-    });
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(replica.refusals().first().is_some_and(|reason| reason.contains(&format!("token-{port}"))));
+    // Envoy takes changes of something else: the token listener is refused as before, and that is still told.
+    for far in ["192.0.2.7", "192.0.2.8"] {
+        replica.service("second", taken, &[format!("{far}:443").parse().unwrap()], &[]);
+        envoy.wait_until("the change of the other route", |envoy| {
+            let told = replica.refusals();
+            assert!(told.first().is_some_and(|reason| reason.contains(&format!("token-{port}"))), "{told:?}");
+            envoy.listeners().iter().any(|(_, _, listener)| listener.to_string().contains(far))
+        });
+    }
 
     // What is right again is taken, and the refusal is forgotten.
     replica.gateway(|_| {});
     envoy.wait_until("Envoy to be content", |_| replica.refusals().is_empty());
-    agree(&envoy, &replica, 2);
+    agree(&envoy, replica, 2);
     exchange(&client, &server);
 }
 
 #[test]
 fn a_gateway_gets_its_own_configuration_only() {
-    let Some(program) = find_envoy() else { return };
-    let cluster = Cluster::new();
-    let replica = Replica::start(&cluster);
-    let server = socket();
+    let Some(scene) = Scene::begin() else { return };
+    let (replica, server) = (&scene.replica, socket());
     replica.service("web", free_port(), &[server.local_addr().unwrap()], &[]);
     replica.complete();
     // The certificate is that of another EdgeGateway.
     let mut stranger = Cluster::new();
     stranger.gateway.name = "stranger".to_owned();
-    let envoy =
-        Envoy::start_as(&program, &cluster.gateway, &stranger.gateway, &cluster.authority, cluster.address);
+    stranger.authority = scene.cluster.authority.clone();
+    let envoy = scene.envoy_of(&stranger);
     envoy.wait_until("Envoy to be turned away and to try again", |envoy| {
         let tried = envoy.request("GET", "/stats?filter=cluster.packrat-operator.upstream_rq_total");
         tried.trim().rsplit(' ').next().and_then(|count| count.parse::<u32>().ok()) >= Some(2)
@@ -299,7 +301,7 @@ fn a_gateway_gets_its_own_configuration_only() {
     assert!(envoy.listeners().is_empty());
     assert_eq!(replica.connected(), 0);
     // One of another authority does not even get that far.
-    let envoy = Envoy::start(&program, &cluster.gateway, &stranger.authority, cluster.address);
+    let envoy = scene.envoy_of(&Cluster::new());
     envoy.wait_until("the failed handshake", |envoy| {
         envoy.request("GET", "/stats?filter=cluster.packrat-operator.ssl.connection_error|cluster.packrat-operator.ssl.fail_verify").lines().any(|line| !line.ends_with(": 0"))
     });
@@ -308,24 +310,14 @@ fn a_gateway_gets_its_own_configuration_only() {
 
 #[test]
 fn a_gateway_that_drains_forwards_until_its_sessions_have_ended() {
-    let Some(program) = find_envoy() else { return };
-    let cluster = Cluster::new();
-    let replica = Replica::start(&cluster);
-    let (server, port) = (socket(), free_port());
-    let server_address = server.local_addr().unwrap();
-    replica.service("web", port, &[server_address], &[("packrat.dev/config.idle-timeout-seconds", "2")]);
-    replica.complete();
-    let envoy = Envoy::start(&program, &cluster.gateway, &cluster.authority, cluster.address);
-    agree(&envoy, &replica, 1);
-    let client = socket();
-    client.connect(("127.0.0.1", port)).unwrap();
-    let source = exchange(&client, &server);
+    let idle = [("packrat.dev/config.idle-timeout-seconds", "2")];
+    let Some(route) = OneRoute::begin(&idle) else { return };
+    let OneRoute { envoy, server, client, source, .. } = &route;
 
     let (admin, start) = (envoy.admin(), Instant::now());
-    let draining = std::thread::spawn(move || packrat_drain::drain(admin, Duration::from_secs(15)));
+    let draining = std::thread::spawn(move || packrat_drain::drain(admin, PATIENCE));
     envoy.wait_until("the drain to begin", |envoy| envoy.log().contains("\"event\":\"draining\""));
-    assert_eq!(exchange(&client, &server), source, "forwarding goes on");
-    assert!(!draining.is_finished(), "there is a session");
+    assert_eq!(exchange(client, server), *source, "forwarding goes on");
     // The client falls silent, and the session ends.
     assert_eq!(draining.join().unwrap().unwrap(), packrat_drain::End::NoSessions);
     println!("drained after {:?}", start.elapsed());

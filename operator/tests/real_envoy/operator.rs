@@ -1,15 +1,14 @@
 //! The operator without Kubernetes: its index, its discovery service.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use packrat_operator::annotations::ObjectKey;
 use packrat_operator::certificates::Authority;
 use packrat_operator::index::{Address, GatewayModel, ServiceModel, ServicePort, SliceModel};
 use packrat_operator::keys::GatewayKeys;
-use packrat_operator::shell::{Connections, Discovery, Identities, Snapshots, serve};
+use packrat_operator::shell::{Connections, Discovery, Identities, Snapshots, Surroundings, serve};
 use packrat_operator::xds::Resources;
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 /// What outlives a restart: Secrets and objects of the cluster.
@@ -17,19 +16,30 @@ pub(crate) struct Cluster {
     pub(crate) authority: Authority,
     pub(crate) keys: GatewayKeys,
     pub(crate) gateway: ObjectKey,
-    pub(crate) address: SocketAddr,
+    /// Where the operator is found. It stays open while no replica runs, so that nobody else gets the port.
+    listener: TcpListener,
+    pub(crate) surroundings: Surroundings,
 }
 
 impl Cluster {
     pub(crate) fn new() -> Self {
+        Self::at("127.0.0.1:0", "0.0.0.0")
+    }
+
+    /// The operator listens here, gateways there.
+    pub(crate) fn at(operator: &str, gateways: &str) -> Self {
         let now = jiff::Timestamp::now().as_second();
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         Self {
             authority: Authority::generate(now).unwrap(),
             keys: GatewayKeys::generate(now).unwrap(),
             gateway: ObjectKey::new("app", "default"),
-            address,
+            listener: TcpListener::bind(operator).unwrap(),
+            surroundings: Surroundings::in_pods(gateways),
         }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
     }
 }
 
@@ -45,25 +55,17 @@ impl Replica {
     pub(crate) fn start(cluster: &Cluster) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let snapshots = Snapshots::new("packrat-system", "127.0.0.1", 1);
+        let snapshots = Snapshots::new("packrat-system", cluster.surroundings.clone(), 1);
         let connections = Arc::new(Connections::default());
         let now = jiff::Timestamp::now().as_second();
         let identities = Identities::new(cluster.authority.clone(), &["localhost".to_owned()], now).unwrap();
         let discovery = Discovery::new(Arc::clone(&snapshots), Arc::clone(&connections));
-        let address = cluster.address;
+        let listener = cluster.listener.try_clone().unwrap();
+        listener.set_nonblocking(true).unwrap();
         let index = Arc::clone(&snapshots);
         runtime.spawn(async move { index.run().await });
         runtime.block_on(async {
-            // The port of the predecessor may take a moment to be free.
-            let mut tries = 0;
-            let listener = loop {
-                match TcpListener::bind(address).await {
-                    Ok(listener) => break listener,
-                    Err(error) if tries == 100 => panic!("{address}: {error}"),
-                    Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
-                }
-                tries += 1;
-            };
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             let configuration = identities.discovery();
             tokio::spawn(async move {
                 // Its senders have to live as long as the server.
@@ -127,6 +129,11 @@ impl Replica {
         let mut model = GatewayModel::default();
         change(&mut model);
         self.snapshots.update(|index| index.set_gateway(self.gateway.clone(), Some(model)));
+    }
+
+    /// The keys of the gateways change.
+    pub(crate) fn keys(&self, keys: &GatewayKeys) {
+        self.snapshots.set_keys(&self.gateway, keys.clone());
     }
 
     /// What the index says that the gateways should have.

@@ -40,7 +40,8 @@ impl Client {
     }
 
     pub(crate) fn with(gateway: SocketAddr, config: ClientConfig) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let local = if gateway.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+        let socket = UdpSocket::bind(local).unwrap();
         socket.connect(gateway).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         // Every client has its own randomness.
