@@ -167,13 +167,11 @@ async fn operate(options: Options) -> Result<(), RunError> {
     tasks.spawn(controller.run(options.replica.clone(), drifted));
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            Some(ended) = tasks.join_next() => return Err(RunError::Task(ended.err().map(|error| error.to_string()))),
-            () = &mut election => return Err(RunError::Lease("its task has ended".to_owned())),
-        }
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        Some(ended) = tasks.join_next() => return Err(RunError::Task(ended.err().map(|error| error.to_string()))),
+        () = &mut election => return Err(RunError::Lease("its task has ended".to_owned())),
     }
     // Another replica need not wait for the lease to run out.
     drop(election);

@@ -7,6 +7,7 @@ mod definition;
 mod objects;
 mod outage;
 mod scale;
+mod security;
 mod upgrade;
 mod webhook;
 

@@ -3,13 +3,14 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use packrat_operator::annotations::ObjectKey;
-use packrat_operator::certificates::Authority;
+use packrat_operator::certificates::Issued;
 use packrat_operator::workload::{self, BOOTSTRAP_DIRECTORY, Platform};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -54,12 +55,13 @@ pub(crate) struct Envoy {
 }
 
 impl Envoy {
-    /// Starts a gateway of `key`, with the certificate of `identity`, that asks the operator at `operator`, and waits until it lives.
+    /// Starts a gateway of `key`, with this certificate and trust in these authorities, that asks the operator at `operator`, and waits
+    /// until it lives.
     pub(crate) fn start(
         program: &Path,
         key: &ObjectKey,
-        identity: &ObjectKey,
-        authority: &Authority,
+        certificate: &Issued,
+        authorities: &str,
         operator: SocketAddr,
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -70,18 +72,14 @@ impl Envoy {
             discovery_port: operator.port(),
             listen_address: "127.0.0.1".to_owned(),
         };
-        let issued = authority.issue_gateway(identity, jiff::Timestamp::now().as_second()).unwrap();
-        for (file, content) in [
-            ("tls.crt", issued.certificate.as_str()),
-            ("tls.key", issued.key.as_str()),
-            ("ca.crt", &authority.bundle()),
-        ] {
-            fs::write(path.join(file), content).unwrap();
-        }
+        let client = path.join("client");
+        fs::create_dir(&client).unwrap();
+        write_certificates(&client, certificate, authorities);
         let here = path.to_str().unwrap();
+        let mounted = client.to_str().unwrap();
         for (file, content) in [
-            ("client.json", workload::certificate_file("client", here, false)),
-            ("authority.json", workload::certificate_file("authority", here, true)),
+            ("client.json", workload::certificate_file("client", mounted, false)),
+            ("authority.json", workload::certificate_file("authority", mounted, true)),
         ] {
             fs::write(path.join(file), content.to_string()).unwrap();
         }
@@ -132,6 +130,22 @@ impl Envoy {
         });
         envoy.admin = admin.unwrap();
         envoy
+    }
+
+    /// Puts another certificate into the place of its own, as the kubelet does when a Secret changes, and waits until Envoy has read it.
+    pub(crate) fn replace_certificates(&self, certificate: &Issued, authorities: &str) {
+        let updates = |envoy: &Self| {
+            let stats = envoy.request("GET", "/stats?filter=sds.(client|authority).update_success$");
+            stats.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).collect::<Vec<_>>()
+        };
+        let before = updates(self);
+        write_certificates(&self.directory.path().join("client"), certificate, authorities);
+        self.wait_until("Envoy to read the certificates", |envoy| {
+            let after = updates(envoy);
+            before.len() == 2
+                && after.len() == 2
+                && after.iter().zip(&before).all(|(after, before)| after > before)
+        });
     }
 
     /// Envoy's administration address.
@@ -206,6 +220,27 @@ impl Drop for Envoy {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Writes what is in a gateway's Secret into the folder where it is mounted: into a folder beside, to which a link is moved, so that
+/// all of it changes at once.
+fn write_certificates(mounted: &Path, certificate: &Issued, authorities: &str) {
+    let number = fs::read_dir(mounted).unwrap().count();
+    let version = mounted.join(format!("version-{number}"));
+    fs::create_dir(&version).unwrap();
+    for (file, content) in [
+        ("tls.crt", certificate.certificate.as_str()),
+        ("tls.key", certificate.key.as_str()),
+        ("ca.crt", authorities),
+    ] {
+        fs::write(version.join(file), content).unwrap();
+        let link = mounted.join(file);
+        if !link.is_symlink() {
+            symlink(Path::new("..data").join(file), link).unwrap();
+        }
+    }
+    symlink(&version, mounted.join("..next")).unwrap();
+    fs::rename(mounted.join("..next"), mounted.join("..data")).unwrap();
 }
 
 /// A body without the lengths of its chunks (RFC 9112, section 7.1).

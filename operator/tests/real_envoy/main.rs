@@ -3,6 +3,7 @@
 
 #[path = "../../../gateway-filter/dataplane/tests/client/mod.rs"]
 mod assisted;
+mod certificates;
 mod envoy;
 mod operator;
 mod scene;

@@ -48,6 +48,7 @@ pub(crate) struct Replica {
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) connections: Arc<Connections>,
     runtime: Option<Runtime>,
+    identities: Arc<Identities>,
     gateway: ObjectKey,
 }
 
@@ -58,7 +59,9 @@ impl Replica {
         let snapshots = Snapshots::new("packrat-system", cluster.surroundings.clone(), 1);
         let connections = Arc::new(Connections::default());
         let now = jiff::Timestamp::now().as_second();
-        let identities = Identities::new(cluster.authority.clone(), &["localhost".to_owned()], now).unwrap();
+        let identities =
+            Arc::new(Identities::new(cluster.authority.clone(), &["localhost".to_owned()], now).unwrap());
+        let kept = Arc::clone(&identities);
         let discovery = Discovery::new(Arc::clone(&snapshots), Arc::clone(&connections));
         let listener = cluster.listener.try_clone().unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -69,7 +72,7 @@ impl Replica {
             let configuration = identities.discovery();
             tokio::spawn(async move {
                 // Its senders have to live as long as the server.
-                let _identities = identities;
+                let _identities = kept;
                 serve(listener, configuration, move |request, certificate| {
                     discovery.clone().answer(request, certificate)
                 })
@@ -78,7 +81,7 @@ impl Replica {
         });
         snapshots.update(|index| index.set_gateway(cluster.gateway.clone(), Some(GatewayModel::default())));
         snapshots.set_keys(&cluster.gateway, cluster.keys.clone());
-        Self { snapshots, connections, runtime: Some(runtime), gateway: cluster.gateway.clone() }
+        Self { snapshots, connections, runtime: Some(runtime), identities, gateway: cluster.gateway.clone() }
     }
 
     /// From now on everything has been seen.
@@ -129,6 +132,12 @@ impl Replica {
         let mut model = GatewayModel::default();
         change(&mut model);
         self.snapshots.update(|index| index.set_gateway(self.gateway.clone(), Some(model)));
+    }
+
+    /// The operator's certificates are replaced.
+    pub(crate) fn authority(&self, authority: &Authority) {
+        let now = jiff::Timestamp::now().as_second();
+        self.identities.replace(authority.clone(), &["localhost".to_owned()], now).unwrap();
     }
 
     /// The keys of the gateways change.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use packrat_operator::certificates::{Authority, Issued};
 use serde_json::Value;
 
 use super::envoy::{Envoy, PATIENCE, find_envoy, free_port};
@@ -38,13 +39,18 @@ impl Scene {
 
     /// Starts a gateway with a certificate of the EdgeGateway and the authority of `identity`.
     pub(crate) fn envoy_of(&self, identity: &Cluster) -> Envoy {
-        Envoy::start(
-            &self.program,
-            &self.cluster.gateway,
-            &identity.gateway,
-            &identity.authority,
-            self.cluster.address(),
-        )
+        let now = jiff::Timestamp::now().as_second();
+        self.start(&identity.authority.issue_gateway(&identity.gateway, now).unwrap(), &identity.authority)
+    }
+
+    /// Starts a gateway with this certificate.
+    pub(crate) fn envoy_with(&self, certificate: &Issued) -> Envoy {
+        self.start(certificate, &self.cluster.authority)
+    }
+
+    fn start(&self, certificate: &Issued, authority: &Authority) -> Envoy {
+        let bundle = authority.bundle();
+        Envoy::start(&self.program, &self.cluster.gateway, certificate, &bundle, self.cluster.address())
     }
 
     /// The operator ends, and another one begins, which knows nothing yet.

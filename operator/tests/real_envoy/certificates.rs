@@ -1,0 +1,64 @@
+//! Certificates are replaced while Envoy runs: its own, the operator's, and the authority behind both.
+
+use packrat_operator::certificates::{Authority, LEAF_DAYS};
+
+use super::scene::{OneRoute, Scene, agree, exchange};
+
+const DAY: i64 = 86_400;
+
+/// The authority after the next step of its rotation.
+fn step(authority: &Authority, days: i64) -> Authority {
+    let mut authority = authority.clone();
+    let due = jiff::Timestamp::now().as_second() + days * DAY;
+    assert!(authority.advance(due).unwrap(), "a step is due");
+    authority
+}
+
+#[test]
+fn another_authority_takes_over_without_a_restart_of_envoy() {
+    let Some(OneRoute { scene, envoy, server, port, client, source }) = OneRoute::begin(&[]) else { return };
+    let now = jiff::Timestamp::now().as_second();
+    let first = scene.cluster.authority.clone();
+    let announced = step(&first, 365);
+    let used = step(&announced, 366);
+    let alone = step(&used, 366 + LEAF_DAYS);
+    assert!(used.bundle().contains(&first.bundle()) && !alone.bundle().contains(&first.bundle()));
+
+    // Envoy is told what to trust, then it gets a certificate of the new authority; the operator has exchanged its own by then.
+    envoy.replace_certificates(
+        &first.issue_gateway(&scene.cluster.gateway, now).unwrap(),
+        &announced.bundle(),
+    );
+    scene.replica.authority(&announced);
+    envoy.replace_certificates(&used.issue_gateway(&scene.cluster.gateway, now).unwrap(), &used.bundle());
+    scene.replica.authority(&used);
+
+    // Nobody trusts the first authority any more, and Envoy, the same process, connects to another replica.
+    let mut scene = scene;
+    scene.cluster.authority = alone;
+    let scene = scene.restart(|| assert_eq!(exchange(&client, &server), source, "without an operator"));
+    scene.replica.service("web", port, &[server.local_addr().unwrap()], &[]);
+    scene.replica.complete();
+    envoy.wait_until("Envoy to connect again", |_| scene.replica.connected() == 1);
+    agree(&envoy, &scene.replica, 1);
+    assert_eq!(exchange(&client, &server), source);
+}
+
+#[test]
+fn a_certificate_that_has_run_out_is_refused_until_it_is_replaced() {
+    let Some(scene) = Scene::begin() else { return };
+    let now = jiff::Timestamp::now().as_second();
+    scene.replica.complete();
+    let (key, authority) = (&scene.cluster.gateway, &scene.cluster.authority);
+    let envoy = scene.envoy_with(&authority.issue_gateway(key, now - (LEAF_DAYS + 1) * DAY).unwrap());
+    envoy.wait_until("Envoy to be turned away", |envoy| {
+        let failed = envoy.request(
+            "GET",
+            "/stats?filter=cluster.packrat-operator.upstream_cx_(connect_fail|destroy_remote)$",
+        );
+        failed.lines().any(|line| !line.ends_with(": 0"))
+    });
+    assert_eq!(scene.replica.connected(), 0);
+    envoy.replace_certificates(&authority.issue_gateway(key, now).unwrap(), &authority.bundle());
+    envoy.wait_until("Envoy to connect", |_| scene.replica.connected() == 1);
+}
