@@ -2,26 +2,35 @@
 
 use packrat_operator::certificates::{Authority, LEAF_DAYS};
 
+use super::operator::Cluster;
 use super::scene::{OneRoute, Scene, agree, exchange};
 
 const DAY: i64 = 86_400;
 
 /// The authority after the next step of its rotation.
-fn step(authority: &Authority, days: i64) -> Authority {
+fn step(authority: &Authority, due: i64) -> Authority {
     let mut authority = authority.clone();
-    let due = jiff::Timestamp::now().as_second() + days * DAY;
     assert!(authority.advance(due).unwrap(), "a step is due");
     authority
 }
 
 #[test]
 fn another_authority_takes_over_without_a_restart_of_envoy() {
-    let Some(OneRoute { scene, envoy, server, port, client, source }) = OneRoute::begin(&[]) else { return };
     let now = jiff::Timestamp::now().as_second();
-    let first = scene.cluster.authority.clone();
-    let announced = step(&first, 365);
-    let used = step(&announced, 366);
-    let alone = step(&used, 366 + LEAF_DAYS);
+    // So old that the next one was announced a day ago.
+    let first = Authority::generate(now - 366 * DAY).unwrap();
+    let announced = step(&first, now - DAY);
+    let used = step(&announced, now);
+    let alone = step(&used, now + LEAF_DAYS * DAY);
+    let scene = Scene::of(|| {
+        let mut cluster = Cluster::new();
+        cluster.authority = first.clone();
+        cluster
+    });
+    let Some(scene) = scene else { return };
+    let localhost = std::net::Ipv4Addr::LOCALHOST.into();
+    let Some(route) = OneRoute::of(scene, &[], localhost, localhost) else { return };
+    let OneRoute { scene, envoy, server, port, client, source } = route;
     assert!(used.bundle().contains(&first.bundle()) && !alone.bundle().contains(&first.bundle()));
 
     // Envoy is told what to trust, then it gets a certificate of the new authority; the operator has exchanged its own by then.
