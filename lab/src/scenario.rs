@@ -7,16 +7,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::path::{
-    CrossTraffic, CrossTrafficConfig, LinkConfig, LossModel, QueueDiscipline, bandwidth_delay_product,
+    CrossTraffic, CrossTrafficConfig, LinkConfig, LossModel, QueueDiscipline, StateLoss, bandwidth_delay_product,
 };
 
 /// The scenarios that come with the laboratory, by name.
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("wifi", include_str!("../scenarios/wifi.toml")),
     ("cellular", include_str!("../scenarios/cellular.toml")),
     ("satellite", include_str!("../scenarios/satellite.toml")),
     ("sat_long", include_str!("../scenarios/sat_long.toml")),
     ("wifi_burst", include_str!("../scenarios/wifi_burst.toml")),
+    ("wifi_outages", include_str!("../scenarios/wifi_outages.toml")),
     ("competing", include_str!("../scenarios/competing.toml")),
 ];
 
@@ -95,9 +96,15 @@ pub struct Segment {
     /// Mean share of datagrams lost, 0 to 1.
     #[serde(default)]
     pub loss: f64,
-    /// Mean number of datagrams lost in a row; 1: independently.
+    /// Mean length of a burst of loss, datagrams; 1: they are lost independently.
     #[serde(default = "one")]
     pub burst: f64,
+    /// Loss without a burst, 0 to 1...
+    #[serde(default)]
+    pub good_loss: f64,
+    /// ...and within one.
+    #[serde(default = "one")]
+    pub bad_loss: f64,
     /// Whether datagrams towards the server are lost as well.
     #[serde(default = "yes")]
     pub loss_upwards: bool,
@@ -213,6 +220,10 @@ impl Scenario {
             if let Some(burst) = bursts.into_iter().find(|burst| !(*burst >= 1.0 && burst.is_finite())) {
                 return Err(malformed(format!("{which}.burst is {burst}, below 1")));
             }
+            if !(0.0 <= segment.good_loss && segment.good_loss < segment.bad_loss && segment.bad_loss <= 1.0) {
+                let reason = format!("{which}.good_loss is {}, not below bad_loss", segment.good_loss);
+                return Err(malformed(reason));
+            }
             if !(0.01..=100_000.0).contains(&segment.rate_mbps) {
                 return Err(malformed(format!("{which}.rate_mbps is {}", segment.rate_mbps)));
             }
@@ -288,10 +299,11 @@ impl Scenario {
                 QueueKind::DropTail => QueueDiscipline::DropTail { limit },
                 QueueKind::Red => QueueDiscipline::AdaptiveRed { limit },
             };
+            let states = StateLoss { good: segment.good_loss, bad: segment.bad_loss };
             let loss = LossModel::new(if lossy { segment.loss } else { 0.0 }, segment.burst);
             LinkConfig::new(Duration::from_millis(segment.delay_ms), rate)
                 .with_queue(queue)
-                .with_loss(loss)
+                .with_loss(loss.with_states(states))
                 .with_seed(seed.wrapping_mul(4).wrapping_add(which))
         };
         Links {
@@ -339,6 +351,8 @@ mod tests {
         let said = |text: String| Scenario::parse("mine", &text).unwrap_err().to_string();
         assert!(said(wifi.replace("loss = 0.04", "loss = 4")).contains("last_mile.loss is 4"));
         assert!(said(wifi.replace("loss = 0.04", "los = 0.04")).contains("los"));
+        let bursts = include_str!("../scenarios/wifi_burst.toml");
+        assert!(said(bursts.replace("good_loss = 0.02", "good_loss = 0.9")).contains("last_mile.good_loss is 0.9"));
         let competing = include_str!("../scenarios/competing.toml");
         assert!(said(competing.replace("flows = 1", "flows = 0")).contains("competition.flows is 0"));
         assert!(said(competing.replace("seconds = 60", "seconds = 5")).contains("settle_seconds"));

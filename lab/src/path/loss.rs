@@ -16,14 +16,39 @@ pub enum LossModel {
         /// Probability of loss, 0 to 1.
         rate: f64,
     },
-    /// Two states, good and bad; everything sent in the bad state is lost (Gilbert 1960, Elliott 1963 with error
-    /// probabilities 0 and 1). Bursts have a geometric length.
+    /// Two states, good and bad, each with its own loss (Gilbert 1960, Elliott 1963); the state may change with each datagram, as in
+    /// netem. Both states have a geometric length.
     GilbertElliott {
         /// Share of datagrams lost in the long run, 0 to 1.
         rate: f64,
-        /// Mean number of datagrams lost in a row, at least 1.
+        /// Mean length of the bad state in datagrams, at least 1.
         mean_burst: f64,
+        /// Loss in the good state, and in the bad one.
+        states: StateLoss,
     },
+}
+
+/// Shares of datagrams lost in the two states of a [`LossModel::GilbertElliott`], 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StateLoss {
+    /// In the good state.
+    pub good: f64,
+    /// In the bad state.
+    pub bad: f64,
+}
+
+impl Default for StateLoss {
+    /// Nothing is lost, or everything.
+    fn default() -> Self {
+        Self { good: 0.0, bad: 1.0 }
+    }
+}
+
+impl StateLoss {
+    /// The share of datagrams that are sent in the bad state when this share is lost in the long run.
+    fn share_of_bad(self, rate: f64) -> f64 {
+        ((rate - self.good) / (self.bad - self.good)).clamp(0.0, 1.0)
+    }
 }
 
 impl LossModel {
@@ -34,7 +59,16 @@ impl LossModel {
         } else if mean_burst <= 1.0 {
             Self::Independent { rate }
         } else {
-            Self::GilbertElliott { rate, mean_burst }
+            Self::GilbertElliott { rate, mean_burst, states: StateLoss::default() }
+        }
+    }
+
+    /// The same bursts with other losses in the two states; the mean stays what it is, within what these states can have.
+    #[must_use]
+    pub fn with_states(self, states: StateLoss) -> Self {
+        match self {
+            Self::GilbertElliott { rate, mean_burst, .. } => Self::GilbertElliott { rate, mean_burst, states },
+            other => other,
         }
     }
 
@@ -59,7 +93,7 @@ impl LossProcess {
     /// A process in its long-run state; the same seed gives the same fates.
     pub fn new(model: LossModel, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let bad = matches!(model, LossModel::GilbertElliott { rate, .. } if random.random::<f64>() < rate.clamp(0.0, 1.0));
+        let bad = matches!(model, LossModel::GilbertElliott { rate, states, .. } if random.random::<f64>() < states.share_of_bad(rate));
         Self { model, random, bad }
     }
 
@@ -68,13 +102,18 @@ impl LossProcess {
         match self.model {
             LossModel::None => false,
             LossModel::Independent { rate } => self.random.random::<f64>() < rate,
-            LossModel::GilbertElliott { rate, mean_burst } => {
-                let lost = self.bad;
+            LossModel::GilbertElliott { rate, mean_burst, states } => {
+                let lost = match if self.bad { states.bad } else { states.good } {
+                    0.0 => false,
+                    1.0 => true,
+                    share => self.random.random::<f64>() < share,
+                };
                 let leave_bad = 1.0 / mean_burst.max(1.0);
                 // The share of time in the bad state is enter/(enter+leave): solve it for the wanted rate.
-                let enter_bad = if rate >= 1.0 { 1.0 } else { (leave_bad * rate / (1.0 - rate)).min(1.0) };
+                let share = states.share_of_bad(rate);
+                let enter_bad = if share >= 1.0 { 1.0 } else { (leave_bad * share / (1.0 - share)).min(1.0) };
                 let draw: f64 = self.random.random();
-                self.bad = if lost { rate >= 1.0 || draw >= leave_bad } else { draw < enter_bad };
+                self.bad = if self.bad { share >= 1.0 || draw >= leave_bad } else { draw < enter_bad };
                 lost
             }
         }
@@ -114,10 +153,26 @@ mod tests {
     #[test]
     fn bursty_loss_has_the_rate_and_the_burst_length_it_was_given() {
         for (wanted, burst) in [(0.04, 2.0), (0.1, 5.0), (0.1, 10.0), (0.3, 3.0)] {
-            let fates = fates(LossModel::GilbertElliott { rate: wanted, mean_burst: burst }, 7);
+            let fates = fates(LossModel::new(wanted, burst), 7);
             assert!((rate(&fates) / wanted - 1.0).abs() < 0.08, "rate {} for {wanted}", rate(&fates));
             assert!((mean_burst(&fates) / burst - 1.0).abs() < 0.06, "{} for {burst}", mean_burst(&fates));
         }
+    }
+
+    #[test]
+    fn the_states_have_the_loss_that_they_were_given() {
+        let states = StateLoss { good: 0.02, bad: 0.8 };
+        let fates = fates(LossModel::new(0.1, 56.0).with_states(states), 7);
+        assert!((rate(&fates) / 0.1 - 1.0).abs() < 0.1, "rate {}", rate(&fates));
+        // After two losses in a row most are lost, otherwise few are.
+        let after = |lost: [bool; 2]| {
+            let next: Vec<bool> =
+                fates.windows(3).filter(|three| three[..2] == lost).map(|three| three[2]).collect();
+            rate(&next)
+        };
+        assert!(after([true, true]) > 0.7, "{}", after([true, true]));
+        assert!(after([false, false]) < 0.04, "{}", after([false, false]));
+        assert_eq!(LossModel::new(0.1, 1.0).with_states(states), LossModel::Independent { rate: 0.1 });
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod udp;
 pub use cross_traffic::{CrossTraffic, CrossTrafficConfig};
 pub use lateness::Lateness;
 pub use link::{Link, LinkConfig, LinkCounters, Verdict};
-pub use loss::{LossModel, LossProcess};
+pub use loss::{LossModel, LossProcess, StateLoss};
 pub use queue::{QueueDiscipline, bandwidth_delay_product};
 pub use release::{Direction, InFlight};
 pub use udp::{DirectionReport, PathConfig, PathError, PathReport, UdpPath};
