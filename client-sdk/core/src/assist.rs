@@ -103,6 +103,9 @@ pub struct Assist {
     session: Option<Box<Session>>,
     hold: Hold,
     path: PathEstimate,
+    /// The gateway says that a queue stands on the last mile: what is lost there is not repaired, and the sender must hear of it without
+    /// delay, or it gives way later than others.
+    queue_stands: bool,
     /// Of the last datagram of the base connection: where the set of a new session begins.
     last_material: Option<Material>,
     /// Whether the transport tells packet numbers; otherwise the last datagram counts as the newest.
@@ -140,6 +143,7 @@ impl Assist {
             random,
             session: None,
             path: PathEstimate::new(),
+            queue_stands: false,
             last_material: None,
             knows_packet_numbers: false,
             overdue_below: 0,
@@ -268,6 +272,7 @@ impl Assist {
     fn is_holding(&self) -> bool {
         self.config.hold
             && !self.closed
+            && !self.queue_stands
             && self.session.as_ref().is_some_and(|session| session.unanswered < ECHOES_UNTIL_NO_HOLD)
     }
 
@@ -365,6 +370,7 @@ impl Assist {
         self.stats.reports += 1;
         self.losses = 0;
         self.stats.gateway = report.totals;
+        self.queue_stands = !report.queueing.is_zero();
         let Some(session) = &mut self.session else { return };
         if session.echo.is_some_and(|(counter, _)| report.echo >= counter) {
             session.echo = None;
@@ -420,6 +426,7 @@ impl Assist {
     /// The gateway is gone: nothing is withheld any more, another one is looked for.
     fn lose_gateway(&mut self, now: Timestamp, wait: Duration) {
         self.session = None;
+        self.queue_stands = false;
         self.hold.give_up();
         // A gateway that answers handshakes and nothing else is asked more and more seldom.
         let wait = if self.losses == 0 { wait } else { RECONNECT_AFTER * (1 << self.losses.min(8)) };

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use packrat_eack::{EncodedPrefix, Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchLimits};
-use packrat_estimate::{PathEstimate, Queueing, Timestamp};
+use packrat_estimate::{PathEstimate, Queueing, STANDING_QUEUE, Timestamp};
 use packrat_wire::handshake::{Established, Terms, Wishes};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals, is_newer_epoch};
@@ -51,8 +51,6 @@ pub(crate) const LIMITS: SketchLimits =
 const FAILURES_BEFORE_RESET: u32 = 2;
 /// A Reset is repeated at most this often.
 const RESET_INTERVAL: Duration = Duration::from_millis(10);
-/// Losses that come with a queue that makes datagrams wait for this long are not repaired: they are the sender's to see.
-const STANDING_QUEUE: Duration = Duration::from_millis(10);
 /// Tail probes of one silence.
 const MAXIMUM_PROBES: u32 = 12;
 /// The first tail probe comes no sooner than this after the last datagram.
@@ -121,6 +119,8 @@ pub(crate) struct Session {
     failures: u32,
     /// What the client was told last to be settled.
     told: Option<Identifier>,
+    /// Whether the client was told last that a queue stands on the last mile.
+    told_queue: bool,
     /// A Reset that the client has not answered yet, and when it was last sent.
     pending_reset: Option<(u16, ResetReason, Timestamp)>,
 
@@ -195,6 +195,7 @@ impl Session {
             newest_eack: None,
             failures: 0,
             told: None,
+            told_queue: false,
             pending_reset: None,
             missing: BTreeMap::new(),
             transmissions: 0,
@@ -447,8 +448,10 @@ impl Session {
                 let settled = if in_vain || eack.echo { self.settled() } else { None };
                 let news =
                     in_vain && settled.is_some_and(|settled| self.told.replace(settled) != Some(settled));
-                if eack.echo || news {
-                    self.report(counter, None, settled, counters, out);
+                // What a full queue loses is the sender's to see, at once: the client does not even begin to wait.
+                let turned = self.queue_stands(now) != self.told_queue;
+                if eack.echo || news || turned {
+                    self.report(counter, None, settled, now, counters, out);
                 }
             }
             None => self.on_failed_decode(counter, eack, now, counters, out),
@@ -689,13 +692,18 @@ impl Session {
         }
     }
 
+    /// Whether what is lost now was lost in a queue, most likely. Live streams do not ask.
+    fn queue_stands(&self, now: Timestamp) -> bool {
+        self.live.is_none() && self.queueing.standing(now) >= STANDING_QUEUE
+    }
+
     /// Sends what is missing and worth sending.
     fn repair(&mut self, newest: Option<u64>, now: Timestamp, counters: &mut FlowCounters, out: &mut Outbox) {
         if self.missing.is_empty() {
             return;
         }
         let target = self.share.gateway().config.residual_loss_target;
-        let congested = self.live.is_none() && self.queueing.standing(now) >= STANDING_QUEUE;
+        let congested = self.queue_stands(now);
         let mut sequences = core::mem::take(&mut self.scratch.sequences);
         sequences.clear();
         sequences.extend(self.missing.keys());
@@ -806,7 +814,7 @@ impl Session {
         match Some(wanted).filter(|_| self.failures < FAILURES_BEFORE_RESET) {
             Some(wanted) => {
                 let settled = self.settled();
-                self.report(counter, Some(wanted), settled, counters, out);
+                self.report(counter, Some(wanted), settled, now, counters, out);
             }
             None => {
                 let (epoch, reason) = (self.epoch.wrapping_add(1), ResetReason::DecodeFailed);
@@ -841,10 +849,12 @@ impl Session {
         echo: u32,
         wanted: Option<Encoding>,
         settled: Option<Identifier>,
+        now: Timestamp,
         counters: &mut FlowCounters,
         out: &mut Outbox,
     ) {
         counters.reports_sent += 1;
+        self.told_queue = self.queue_stands(now);
         let report = Report {
             epoch: self.epoch,
             echo,
@@ -855,6 +865,7 @@ impl Session {
             wanted,
             round_trip: self.path.round_trip().unwrap_or_default(),
             loss: (self.path.loss() * 65536.0).min(65535.0) as u16,
+            queueing: if self.told_queue { self.queueing.standing(now) } else { Duration::ZERO },
             totals: self.totals(),
         };
         self.send(&Message::Report(report), out);

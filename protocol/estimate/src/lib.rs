@@ -10,5 +10,5 @@ mod queueing;
 mod timestamp;
 
 pub use path::PathEstimate;
-pub use queueing::Queueing;
+pub use queueing::{Queueing, STANDING_QUEUE};
 pub use timestamp::Timestamp;

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 
 use crate::Timestamp;
 
+/// Losses that come with a queue that makes datagrams wait for this long are not repaired: they are the sender's to see.
+pub const STANDING_QUEUE: Duration = Duration::from_millis(10);
 /// A queue stands when there was one for this long (CoDel: a round trip).
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Fewer round trips within the interval say nothing.

@@ -45,8 +45,8 @@ pub struct Eack<'a> {
     pub prefix: &'a [u8],
 }
 
-/// What the gateway made of the client's eACKs. Sent when asked (echo), when an eACK could not be decoded, and when a hole can't be
-/// repaired.
+/// What the gateway made of the client's eACKs. Sent when asked (echo), when an eACK could not be decoded, when a hole can't be
+/// repaired, and when a queue begins or ceases to stand on the last mile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
     /// The epoch that the gateway is in.
@@ -66,6 +66,8 @@ pub struct Report {
     pub round_trip: Duration,
     /// Last-mile loss in 1/65536.
     pub loss: u16,
+    /// How long datagrams wait at least in the queue that stands on the last mile; zero: none stands. Saturates at 1.05 s.
+    pub queueing: Duration,
     /// Totals of the session.
     pub totals: Totals,
 }
@@ -297,6 +299,7 @@ impl Report {
         put_encoding(out, self.wanted);
         out.put_u32(u32::try_from(self.round_trip.as_micros()).unwrap_or(u32::MAX));
         out.put_u16(self.loss);
+        out.put_u16(age_to_wire(self.queueing));
         for total in [
             self.totals.repaired,
             self.totals.repair_transmissions,
@@ -322,6 +325,7 @@ impl Report {
             wanted: get_encoding(&mut reader)?,
             round_trip: Duration::from_micros(u64::from(reader.u32()?)),
             loss: reader.u16()?,
+            queueing: age_from_wire(reader.u16()?),
             totals: Totals {
                 repaired: reader.u32()?,
                 repair_transmissions: reader.u32()?,
@@ -399,7 +403,7 @@ mod tests {
             }));
             round_trip(Message::Report(Report {
                 epoch, echo: count, echo_age: age_from_wire(age), missing: age, settled: newest.and_then(Identifier::new), wanted: echo.then_some(encoding),
-                round_trip: Duration::from_micros(u64::from(count)), loss: age,
+                round_trip: Duration::from_micros(u64::from(count)), loss: age, queueing: age_from_wire(age),
                 totals: Totals { repaired: count, resets: 3, ..Totals::default() },
             }));
             round_trip(Message::Reset { epoch, reason: ResetReason::DecodeFailed });

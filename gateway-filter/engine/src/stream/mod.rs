@@ -634,6 +634,7 @@ impl Stream {
             wanted,
             round_trip: subscriber.round_trip().unwrap_or_default(),
             loss: 0,
+            queueing: Duration::ZERO,
             totals: Totals::default(),
         };
         self.send(subscriber, &Message::Report(report), out);

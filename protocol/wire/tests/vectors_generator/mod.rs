@@ -132,6 +132,7 @@ pub(crate) fn report() -> Report {
         wanted: Some(Encoding::CodedSymbols { count: 21 }),
         round_trip: Duration::from_micros(4321),
         loss: 2621,
+        queueing: Duration::from_micros(16_000),
         totals: Totals {
             repaired: 10,
             repair_transmissions: 12,
@@ -174,13 +175,13 @@ fn messages() -> Value {
         },
         {
             "name": "report", "epoch": 7, "echo": 258, "echo_age_microseconds": 32, "missing": 3,
-            "settled": 0x1122_3344, "wanted": { "form": 2, "count": 21 }, "round_trip_microseconds": 4321, "loss": 2621,
+            "settled": 0x1122_3344, "wanted": { "form": 2, "count": 21 }, "round_trip_microseconds": 4321, "loss": 2621, "queueing_microseconds": 16000,
             "totals": [10, 12, 1, 2, 3, 65_536],
             "plaintext": encode_message(&Message::Report(report())),
         },
         {
             "name": "report_that_wants_nothing", "epoch": 7, "echo": 258, "echo_age_microseconds": 32, "missing": 3,
-            "settled": null, "wanted": null, "round_trip_microseconds": 0, "loss": 2621, "totals": [10, 12, 1, 2, 3, 65_536],
+            "settled": null, "wanted": null, "round_trip_microseconds": 0, "loss": 2621, "queueing_microseconds": 16000, "totals": [10, 12, 1, 2, 3, 65_536],
             "plaintext": encode_message(&Message::Report(report_without_wish)),
         },
         {
