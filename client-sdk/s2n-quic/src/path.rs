@@ -22,8 +22,10 @@ const ACK_FRAME_ROOM: usize = 64;
 /// decrypts a datagram right after it was passed in. Reported earlier, the newest datagram would be lacking from its own report.
 const DECRYPTION_TIME: Duration = Duration::from_micros(500);
 
-/// s2n-quic drops a packet that is further behind the newest one than this (its window of 128 and the newest itself).
-const RECEIVE_WINDOW: u64 = 128;
+/// A repair must not be further behind the newest packet than this. s2n-quic drops what is more than 128 behind; and a packet number of one
+/// byte, which a sender may use as long as fewer than 128 packets are unacknowledged, means another packet, which cannot be decrypted, as soon
+/// as it is 127 behind the newest one (RFC 9000, appendix A.3: numbers up to 127 below the *next* are understood).
+const RECEIVE_WINDOW: u64 = 126;
 
 /// What becomes of a datagram that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
