@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::path::{
-    CrossTraffic, CrossTrafficConfig, LinkConfig, LossModel, QueueDiscipline, StateLoss, bandwidth_delay_product,
+    CrossTraffic, CrossTrafficConfig, LinkConfig, LossModel, QueueDiscipline, StateLoss,
+    bandwidth_delay_product,
 };
 
 /// The scenarios that come with the laboratory, by name.
@@ -220,7 +221,8 @@ impl Scenario {
             if let Some(burst) = bursts.into_iter().find(|burst| !(*burst >= 1.0 && burst.is_finite())) {
                 return Err(malformed(format!("{which}.burst is {burst}, below 1")));
             }
-            if !(0.0 <= segment.good_loss && segment.good_loss < segment.bad_loss && segment.bad_loss <= 1.0) {
+            if !(0.0 <= segment.good_loss && segment.good_loss < segment.bad_loss && segment.bad_loss <= 1.0)
+            {
                 let reason = format!("{which}.good_loss is {}, not below bad_loss", segment.good_loss);
                 return Err(malformed(reason));
             }
@@ -352,7 +354,10 @@ mod tests {
         assert!(said(wifi.replace("loss = 0.04", "loss = 4")).contains("last_mile.loss is 4"));
         assert!(said(wifi.replace("loss = 0.04", "los = 0.04")).contains("los"));
         let bursts = include_str!("../scenarios/wifi_burst.toml");
-        assert!(said(bursts.replace("good_loss = 0.02", "good_loss = 0.9")).contains("last_mile.good_loss is 0.9"));
+        assert!(
+            said(bursts.replace("good_loss = 0.02", "good_loss = 0.9"))
+                .contains("last_mile.good_loss is 0.9")
+        );
         let competing = include_str!("../scenarios/competing.toml");
         assert!(said(competing.replace("flows = 1", "flows = 0")).contains("competition.flows is 0"));
         assert!(said(competing.replace("seconds = 60", "seconds = 5")).contains("settle_seconds"));

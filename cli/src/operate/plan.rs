@@ -15,8 +15,8 @@ use super::target::{RouteFigures, Target};
 /// Payload bytes of a datagram that rates are computed with.
 const DATAGRAM_BYTES: f64 = 1350.0;
 /// What clients wait for a repair beside three round trips, and the most that they wait by default.
-const PATIENCE_MARGIN: f64 = 0.03;
-const PATIENCE_MAXIMUM: f64 = 0.25;
+const PATIENCE_MARGIN: f64 = 0.1;
+const PATIENCE_MAXIMUM: f64 = 1.0;
 /// Below this loss there is nothing to repair.
 const NO_LOSS: f64 = 1e-4;
 /// A gain from here on is worth a gateway.

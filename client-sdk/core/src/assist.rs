@@ -35,7 +35,9 @@ const ECHO_MARGIN: Duration = Duration::from_millis(25);
 /// The round trip that is assumed before one was measured.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(120);
 /// So many unanswered echoes in a row, without a repair meanwhile, mean that holes are not waited for any more...
-const ECHOES_UNTIL_NO_HOLD: u32 = 4;
+const ECHOES_UNTIL_NO_HOLD: u32 = 8;
+/// After each so many it is asked more seldom.
+const ECHOES_OF_A_STEP: u32 = 4;
 /// ...and so many that the gateway is gone.
 const ECHOES_UNTIL_GONE: u32 = 24;
 /// After so many a long burst of loss is over when the gateway speaks again: the sender has not heard anything meanwhile either.
@@ -138,7 +140,11 @@ impl Assist {
         Self {
             discovery: Discovery::new(wishes, config.gateway_key, nonce, seed, now),
             // The server of many receivers is asked last of all.
-            hold: Hold::new(config.maximum_hold, config.live.is_some_and(|live| live.subscribe)),
+            hold: Hold::new(
+                config.maximum_hold,
+                config.live.is_some(),
+                config.live.is_some_and(|live| live.subscribe),
+            ),
             config,
             random,
             session: None,
@@ -532,7 +538,7 @@ impl Assist {
             + self.path.round_trip_variation() * 4
             + ECHO_MARGIN;
         // Silence may be a long burst of loss: what is asked ever more seldom is still answered when it is over.
-        once * (1 + self.session.as_ref().map_or(0, |session| session.unanswered) / ECHOES_UNTIL_NO_HOLD)
+        once * (1 + self.session.as_ref().map_or(0, |session| session.unanswered) / ECHOES_OF_A_STEP)
     }
 
     /// When [`Self::handle_timeout`] wants to be called. Changes only by the other calls.

@@ -19,7 +19,7 @@ mod steady;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use packrat_estimate::{PathEstimate, Timestamp};
+use packrat_estimate::{LIVE_PATIENCE_MARGIN, PATIENCE_MARGIN, PathEstimate, Timestamp};
 
 use crate::ack_frame;
 use crate::ranges::RangeSet;
@@ -53,6 +53,7 @@ const LONGEST_SUSPENSION: Duration = Duration::from_secs(32);
 #[derive(Debug)]
 pub(crate) struct Hold {
     maximum: Duration,
+    margin: Duration,
     /// Whether holes are waited for until the maximum, whatever the path is like.
     to_the_end: bool,
     /// Numbers of packets that are here, decrypted or not: what is missing among them is a hole.
@@ -121,9 +122,11 @@ pub(crate) struct Arrival {
 }
 
 impl Hold {
-    pub(crate) fn new(maximum: Duration, to_the_end: bool) -> Self {
+    /// `live`: for a live stream; `to_the_end`: holes are waited for until the maximum, whatever the path is like.
+    pub(crate) fn new(maximum: Duration, live: bool, to_the_end: bool) -> Self {
         Self {
             maximum,
+            margin: if live { LIVE_PATIENCE_MARGIN } else { PATIENCE_MARGIN },
             arrived: RangeSet::default(),
             to_the_end,
             received: RangeSet::default(),
@@ -143,7 +146,7 @@ impl Hold {
 
     /// How long a hole is waited for.
     fn patience(&self, path: &PathEstimate) -> Duration {
-        if self.to_the_end { self.maximum } else { path.patience(self.maximum) }
+        if self.to_the_end { self.maximum } else { path.patience(self.margin, self.maximum) }
     }
 
     pub(crate) fn received(&self) -> &RangeSet {
@@ -429,7 +432,7 @@ mod tests {
         fn new() -> Self {
             let path = PathEstimate::new();
             Self {
-                hold: Hold::new(MAXIMUM, false),
+                hold: Hold::new(MAXIMUM, false, false),
                 path,
                 stats: AssistStats::default(),
                 now: Timestamp::from_millis(1000),
@@ -563,7 +566,7 @@ mod tests {
     fn an_ack_that_reveals_nothing_becomes_padding() {
         let mut client = Client::new();
         // Only numbers above a hole, none below: there is nothing left to say.
-        let mut other = Hold::new(MAXIMUM, false);
+        let mut other = Hold::new(MAXIMUM, false, false);
         other.received.insert(7);
         other.holes.insert(3, Hole { end: 6, opened: client.now, state: State::Held, extended: false });
         let mut frames = Vec::new();

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!              Offer             InitAck
-//!  Discovering -----> Initiating --------> Established --+ eACKs: every 16 datagrams or 10 ms, at once for a new hole
+//!  Discovering -----> Initiating --------> Established --+ eACKs: every 24 datagrams or 15 ms, at once for a new hole
 //!    ^   |  no answer     |  no answer       |    ^      | echo answered
 //!    |   v                v                  |    +------+
 //!    +-- Waiting <---------------------------+ Goodbye, or echoes unanswered: acknowledgements are not withheld any more

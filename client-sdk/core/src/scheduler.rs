@@ -1,13 +1,13 @@
-//! When to send an eACK: every 16 datagrams or 10 ms, and at once for a new hole (paper section 3.4, design section 6).
+//! When to send an eACK: every 24 datagrams or 15 ms, and at once for a new hole (paper section 3.4, design section 6).
 
 use core::time::Duration;
 
 use packrat_estimate::Timestamp;
 
 /// Datagrams after which an eACK is due.
-const EVERY_DATAGRAMS: u32 = 16;
+const EVERY_DATAGRAMS: u32 = 24;
 /// Time after the first unreported datagram at which an eACK is due.
-const EVERY: Duration = Duration::from_millis(10);
+const EVERY: Duration = Duration::from_millis(15);
 /// eACKs for new holes keep this distance.
 const HOLE_INTERVAL: Duration = Duration::from_millis(1);
 /// While a hole is open, eACKs are sent at least every round trip, in these bounds, so that a lost repair is noticed on a quiet flow.
@@ -77,12 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn every_sixteen_datagrams_or_ten_milliseconds() {
+    fn every_so_many_datagrams_or_milliseconds() {
         let mut scheduler = Scheduler::default();
         assert_eq!(scheduler.due(false, None), None);
         scheduler.on_datagram(at(1000));
-        assert_eq!(scheduler.due(false, None), Some(at(11_000)));
-        for _ in 1..16 {
+        assert_eq!(scheduler.due(false, None), Some(at(16_000)));
+        for _ in 1..24 {
             scheduler.on_datagram(at(2000));
         }
         assert!(scheduler.due(false, None) <= Some(at(2000)));

@@ -22,7 +22,7 @@ pub struct Assistance {
     /// Whether the sender is asked only when the gateway had its chance. Otherwise it is asked at once, and sends in vain what
     /// the gateway repairs.
     pub hold: bool,
-    /// Whether eACKs are sent for holes only; otherwise every 16 datagrams or 10 ms.
+    /// Whether eACKs are sent for holes only; otherwise every 24 datagrams or 15 ms.
     pub selective: bool,
     /// The gateway's key, token and so on.
     pub client: ClientConfig,

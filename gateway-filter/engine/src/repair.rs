@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use packrat_estimate::{PathEstimate, Timestamp};
+use packrat_estimate::{LIVE_PATIENCE_MARGIN, PATIENCE_MARGIN, PathEstimate, Timestamp};
 
 /// More transmissions than this of one datagram never help.
 const MAXIMUM_TRANSMISSIONS: u32 = 12;
@@ -75,17 +75,17 @@ impl Repair {
     }
 
     /// Decides on an eACK that showed it missing, whose newest datagram has sequence number `newest`. A repair whose number is
-    /// `arrived_transmission` or higher is known to have arrived.
+    /// `arrived_transmission` or higher is known to have arrived. `patience`: see [`patience`].
     pub(crate) fn decide(
         &self,
         newest: Option<u64>,
         arrived_transmission: u64,
         path: &PathEstimate,
-        maximum_hold: Duration,
+        patience: Duration,
         now: Timestamp,
     ) -> Decision {
         let round_trip = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        if now > self.found_at + patience(path, maximum_hold) || self.transmissions >= MAXIMUM_TRANSMISSIONS {
+        if now > self.found_at + patience || self.transmissions >= MAXIMUM_TRANSMISSIONS {
             return Decision::GiveUp;
         }
         if self.transmissions == 0 {
@@ -114,21 +114,24 @@ impl Repair {
 }
 
 /// How long a repair can be of use from when the loss was found. A client that does not withhold acknowledgements can use it, too,
-/// for a while: until the sender has heard of the loss and repaired it itself.
-fn patience(path: &PathEstimate, maximum_hold: Duration) -> Duration {
-    path.patience(maximum_hold).max(MINIMUM_DEADLINE)
+/// for a while: until the sender has heard of the loss and repaired it itself. `live`: the flow is a live stream.
+pub(crate) fn patience(path: &PathEstimate, live: bool, maximum_hold: Duration) -> Duration {
+    let margin = if live { LIVE_PATIENCE_MARGIN } else { PATIENCE_MARGIN };
+    path.patience(margin, maximum_hold).max(MINIMUM_DEADLINE)
 }
 
 /// How many copies of a repair to send now, and how far apart, so that the chance that none of all its transmissions arrives stays below
 /// `target`. What is needed is spread over the round trips that are left, the last one taking the rest: copies that are sent early
 /// cost bytes for every loss, those that are sent late only for the few losses that got so far.
 ///
+/// `patience`: how long a repair can be of use from when the loss was found.
+///
 /// `behind`: how many datagrams were forwarded since this one. Where they are many, nearly every moment has an open hole, and the sender
 /// waits with every hole that takes a second round: then the first one is made sure of.
 pub(crate) fn copies(
     repair: &Repair,
     path: &PathEstimate,
-    maximum_hold: Duration,
+    patience: Duration,
     target: f64,
     behind: u64,
     now: Timestamp,
@@ -136,7 +139,7 @@ pub(crate) fn copies(
     let loss = path.loss().clamp(1e-3, 0.9);
     let needed = (target.ln() / loss.ln()).ceil() as u32;
     let round = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP) + EACK_INTERVAL;
-    let left = patience(path, maximum_hold).saturating_sub(now.saturating_since(repair.found_at));
+    let left = patience.saturating_sub(now.saturating_since(repair.found_at));
     let rounds = ((left.as_secs_f64() / round.as_secs_f64()) as u32).max(1);
     let copies = if behind > CROWD && rounds > 1 && repair.transmissions == 0 {
         (CROWD_TARGET.max(target).ln() / loss.ln()).ceil() as u32

@@ -41,7 +41,7 @@ use crate::history::{
 };
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
-use crate::repair::{Decision, Repair, copies};
+use crate::repair::{Decision, Repair, copies, patience};
 use crate::scratch::Scratch;
 
 /// The sketches that this gateway keeps at most, whatever a client asks for.
@@ -55,7 +55,7 @@ const RESET_INTERVAL: Duration = Duration::from_millis(10);
 const MAXIMUM_PROBES: u32 = 12;
 /// The first tail probe comes no sooner than this after the last datagram.
 const MINIMUM_PROBE_DELAY: Duration = Duration::from_millis(25);
-/// eACKs per second and in a burst. A client sends one per millisecond for new holes at most, and one for every 16 datagrams.
+/// eACKs per second and in a burst. A client sends one per millisecond for new holes at most, and one for every 24 datagrams.
 const EACKS_PER_SECOND: f64 = 20_000.0;
 const EACK_BURST: f64 = 4_000.0;
 /// What a new session may spend before it has lasted.
@@ -704,6 +704,7 @@ impl Session {
         }
         let target = self.share.gateway().config.residual_loss_target;
         let congested = self.queue_stands(now);
+        let patience = patience(&self.path, self.live.is_some(), self.maximum_hold);
         let mut sequences = core::mem::take(&mut self.scratch.sequences);
         sequences.clear();
         sequences.extend(self.missing.keys());
@@ -724,8 +725,7 @@ impl Session {
                 (Some(live), Some(entry)) => live.is_late(entry.forwarded_at, now),
                 _ => false,
             };
-            let decision =
-                repair.decide(newest, self.arrived_transmission, &self.path, self.maximum_hold, now);
+            let decision = repair.decide(newest, self.arrived_transmission, &self.path, patience, now);
             match if late { Decision::GiveUp } else { decision } {
                 Decision::Wait => {}
                 Decision::GiveUp => {
@@ -734,8 +734,7 @@ impl Session {
                 }
                 Decision::Send => {
                     let behind = self.history.next().saturating_sub(sequence);
-                    let (copies, spacing) =
-                        copies(repair, &self.path, self.maximum_hold, target, behind, now);
+                    let (copies, spacing) = copies(repair, &self.path, patience, target, behind, now);
                     if self.send_repair(sequence, now, counters, out) {
                         for copy in 1..copies {
                             self.copies.push_back((now + spacing * copy, sequence));

@@ -67,7 +67,9 @@ impl LossModel {
     #[must_use]
     pub fn with_states(self, states: StateLoss) -> Self {
         match self {
-            Self::GilbertElliott { rate, mean_burst, .. } => Self::GilbertElliott { rate, mean_burst, states },
+            Self::GilbertElliott { rate, mean_burst, .. } => {
+                Self::GilbertElliott { rate, mean_burst, states }
+            }
             other => other,
         }
     }

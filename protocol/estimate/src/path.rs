@@ -7,8 +7,11 @@ const LOSS_HORIZON: f64 = 1024.0;
 
 /// How long a repair is worth waiting for as long as no round trip was measured.
 const UNMEASURED_PATIENCE: Duration = Duration::from_millis(250);
-/// What is waited for a repair beside round trips.
-const PATIENCE_MARGIN: Duration = Duration::from_millis(30);
+/// What a download waits for a repair beside round trips: bursts of loss outlast some of them, and a sender's probe timeout, which does no harm,
+/// comes later.
+pub const PATIENCE_MARGIN: Duration = Duration::from_millis(100);
+/// The same for a live stream, whose receiver can still ask its sender.
+pub const LIVE_PATIENCE_MARGIN: Duration = Duration::from_millis(30);
 
 /// What is known about a path segment: smoothed round trip (RFC 6298's filter) and loss rate.
 ///
@@ -74,12 +77,12 @@ impl PathEstimate {
         self.variation
     }
 
-    /// How long a repair is worth waiting for: three round trips with their variation, and what eACK intervals and the ends' own delays
-    /// add; at most `maximum`. The client withholds acknowledgements for this long, the gateway plans its repairs within it.
-    pub fn patience(&self, maximum: Duration) -> Duration {
+    /// How long a repair is worth waiting for: three round trips with their variation and `margin` ([`PATIENCE_MARGIN`] or
+    /// [`LIVE_PATIENCE_MARGIN`]), at most `maximum`. The client withholds acknowledgements for this long, the gateway plans its repairs within it.
+    pub fn patience(&self, margin: Duration, maximum: Duration) -> Duration {
         match self.smoothed {
             None => UNMEASURED_PATIENCE.min(maximum),
-            Some(smoothed) => (smoothed * 3 + self.variation * 4 + PATIENCE_MARGIN).min(maximum),
+            Some(smoothed) => (smoothed * 3 + self.variation * 4 + margin).min(maximum),
         }
     }
 
@@ -108,15 +111,19 @@ mod tests {
 
     #[test]
     fn patience_follows_the_round_trip_below_its_maximum() {
-        let maximum = Duration::from_millis(100);
+        let maximum = Duration::from_millis(200);
         let mut path = PathEstimate::new();
-        assert_eq!(path.patience(maximum), maximum);
-        assert_eq!(path.patience(Duration::from_secs(9)), UNMEASURED_PATIENCE);
+        assert_eq!(path.patience(PATIENCE_MARGIN, maximum), maximum);
+        assert_eq!(path.patience(PATIENCE_MARGIN, Duration::from_secs(9)), UNMEASURED_PATIENCE);
         for _ in 0..100 {
             path.on_round_trip(Duration::from_millis(4));
         }
-        let patience = path.patience(maximum);
-        assert!(patience > Duration::from_millis(40) && patience < Duration::from_millis(50), "{patience:?}");
+        let patience = path.patience(PATIENCE_MARGIN, maximum);
+        assert!(
+            patience > Duration::from_millis(110) && patience < Duration::from_millis(120),
+            "{patience:?}"
+        );
+        assert_eq!(patience - path.patience(LIVE_PATIENCE_MARGIN, maximum), Duration::from_millis(70));
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub const STANDING_QUEUE: Duration = Duration::from_millis(10);
 /// A queue stands when there was one for this long (CoDel: a round trip).
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Fewer round trips within the interval say nothing.
-const SAMPLES: usize = 4;
+const SAMPLES: usize = 3;
 /// The round trip without a queue is the least one of this time and of as long before: a path may change.
 const MEMORY: Duration = Duration::from_secs(30);
 

@@ -134,9 +134,9 @@ fn a_gateway_that_falls_silent_costs_a_few_holds_at_most() {
         let outcome = run(&Scenario { up_dies_at: Some(1000), ..WIFI }, seed);
         assert_eq!(outcome.client.sessions, 1, "seed {seed}");
         assert!(outcome.client.holes > 60, "seed {seed}");
-        // 4 % of what comes in the 0.2 seconds until four echoes are overdue.
+        // 4 % of what comes in the half second until eight echoes are overdue.
         let waited_in_vain = outcome.client.expired;
-        assert!(waited_in_vain > 0 && waited_in_vain < 30, "seed {seed}: {waited_in_vain} holes");
+        assert!(waited_in_vain > 0 && waited_in_vain < 60, "seed {seed}: {waited_in_vain} holes");
     }
 }
 
@@ -190,7 +190,7 @@ fn a_gateway_that_starts_anew_is_found_again() {
         let waited_in_vain = outcome.client.expired;
         // The new process does not know the session and says so; a round trip later the client believes it.
         assert!(waited_in_vain < 10, "seed {seed}: {waited_in_vain} holes were waited for in vain");
-        assert!(outcome.client.filled_in_time > 200, "seed {seed}: {:?}", outcome.client);
+        assert!(outcome.client.filled_in_time > 180, "seed {seed}: {:?}", outcome.client);
     }
 }
 
