@@ -159,6 +159,7 @@ impl World {
             wanted: wanted.filter(|_| number & 2 != 0),
             round_trip: Duration::from_millis(u64::from(detail(7)) * 10),
             loss: u16::from_be_bytes([detail(8), detail(9)]),
+            queueing: Duration::from_millis(u64::from(detail(10))),
             totals: Totals::default(),
         };
         self.say(&encode(&Message::Report(report)));
