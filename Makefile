@@ -76,6 +76,7 @@ test-telemetry: demo-parts ## Every query of dashboards, rules and alerts agains
 	@tools/install-telemetry-parts
 	@tools/check-dashboards
 	$(BUILD_FOR_TESTS)
+	@tools/check-otlp
 	cargo test --locked --workspace --test live -- --ignored --test-threads 1
 
 test-loki: demo-parts ## Every LogQL query of the dashboards against a real Loki with real log lines (builds Loki once)

@@ -54,6 +54,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
 
+    /// An OpenTelemetry collector (OTLP over HTTP, without TLS) that metrics and sessions, as spans, are sent to: http://HOST:4318
+    #[arg(long, value_name = "URL", env = packrat_otlp::ENDPOINT_VARIABLE)]
+    pub(crate) otlp: Option<String>,
+
     /// Lowest level of log lines: debug, info, warning or error. POST /packrat/log?level= changes it later.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: Level,

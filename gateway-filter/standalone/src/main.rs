@@ -33,6 +33,7 @@ use packrat_admin::Server;
 use packrat_dataplane::log::{Level, StandardOutput};
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Dataplane, Options};
+use packrat_otlp::Exporter;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -75,6 +76,13 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         listen = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap_or(listen);
         attachments.push(dataplane.listen(&route, listen, worker, socket)?);
     }
+    let instance = std::env::var("HOSTNAME").unwrap_or_else(|_| listen.to_string());
+    let exporter = arguments
+        .otlp
+        .as_ref()
+        .filter(|endpoint| !endpoint.is_empty())
+        .map(|endpoint| Exporter::start(endpoint, &instance, &dataplane))
+        .transpose()?;
     let metrics = arguments.metrics.map(|address| Server::start(address, &dataplane)).transpose()?;
     let address = metrics.as_ref().map(|server| server.address().to_string());
     let fields = [
@@ -87,6 +95,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     wait_for_the_end(&mut signals, &dataplane, arguments.drain_time());
     drop(metrics);
     dataplane.shutdown();
+    // After the sessions' end, which it tells.
+    drop(exporter);
     drop(attachments);
     Ok(())
 }

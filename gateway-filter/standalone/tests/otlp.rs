@@ -1,0 +1,125 @@
+//! Metrics and sessions arrive at an OpenTelemetry collector. The collector is a double with this project's own messages: that others
+//! read the same in them is checked by tools/check-otlp, with OpenTelemetry's.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod program;
+
+use std::net::UdpSocket;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use packrat_otlp::messages::{Data, ExportMetricsServiceRequest, ExportTraceServiceRequest};
+use program::Program;
+use prost::Message;
+
+/// Longest time that the test waits for something that has to happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Serves until the test ends; path, media type and body of each request.
+fn collector() -> (String, Receiver<(String, String, Vec<u8>)>) {
+    let server = tiny_http::Server::http("127.0.0.1:0").unwrap();
+    let address = server.server_addr().to_ip().unwrap();
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for mut request in server.incoming_requests() {
+            let mut body = Vec::new();
+            request.as_reader().read_to_end(&mut body).unwrap();
+            let kind = request.headers().iter().find(|header| header.field.equiv("Content-Type"));
+            let kind = kind.map(|header| header.value.to_string()).unwrap_or_default();
+            let path = request.url().to_owned();
+            request.respond(tiny_http::Response::empty(200)).unwrap();
+            if sender.send((path, kind, body)).is_err() {
+                return;
+            }
+        }
+    });
+    (format!("http://{address}"), receiver)
+}
+
+#[test]
+fn metrics_and_sessions_arrive_at_a_collector() {
+    let (url, received) = collector();
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let endpoint = server.local_addr().unwrap().to_string();
+    let mut gateway = Program::start(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--endpoint",
+        &endpoint,
+        "--otlp",
+        &url,
+        "--drain-seconds",
+        "0",
+    ]);
+    let listen = gateway.line("ready")["listen"].as_str().unwrap().to_owned();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.send_to(b"a question", &listen).unwrap();
+    let mut buffer = [0; 100];
+    let (length, _) = server.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"a question");
+    // The end of the process is that of the session, and everything left is sent.
+    gateway.signal("-TERM");
+    let (mut bytes, mut span) = (0, None);
+    let begun = Instant::now();
+    while bytes == 0 || span.is_none() {
+        assert!(begun.elapsed() < PATIENCE, "{bytes} bytes to servers, span {span:?}");
+        let Ok((path, kind, body)) = received.recv_timeout(Duration::from_secs(1)) else { continue };
+        assert_eq!(kind, "application/x-protobuf");
+        match path.as_str() {
+            "/v1/metrics" => bytes = bytes.max(bytes_to_server(&body)),
+            "/v1/traces" => {
+                let message = ExportTraceServiceRequest::decode(body.as_slice()).unwrap();
+                span = Some(message.resource_spans[0].scope_spans[0].spans[0].clone());
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(bytes, 10);
+    let span = span.unwrap();
+    assert_eq!((span.name.as_str(), span.trace_id.len()), ("packrat.session", 16));
+    assert!(span.end_time_unix_nano >= span.start_time_unix_nano);
+    let keys: Vec<&str> = span.attributes.iter().map(|attribute| attribute.key.as_str()).collect();
+    for key in ["packrat.route", "packrat.reason", "packrat.to_server_bytes"] {
+        assert!(keys.contains(&key), "{keys:?}");
+    }
+    // Nobody's address is sent.
+    let address = client.local_addr().unwrap().ip().to_string();
+    let client = span.attributes.iter().find(|attribute| attribute.key == "packrat.client");
+    assert!(!format!("{client:?}").contains(&address), "{client:?}");
+}
+
+/// Of a metric that counts, with the route as an attribute.
+fn bytes_to_server(body: &[u8]) -> i64 {
+    let message = ExportMetricsServiceRequest::decode(body).unwrap();
+    let metrics = &message.resource_metrics[0].scope_metrics[0].metrics;
+    let metric = metrics.iter().find(|metric| metric.name == "packrat_to_server_bytes_total").unwrap();
+    let Some(Data::Sum(sum)) = &metric.data else { panic!("{metric:?}") };
+    assert!(sum.is_monotonic);
+    assert!(sum.data_points[0].attributes.iter().any(|attribute| attribute.key == "route"));
+    sum.data_points[0].as_int.unwrap()
+}
+
+#[test]
+fn a_collector_that_cannot_be_used_is_refused_and_one_that_is_away_costs_nothing() {
+    let mut refused =
+        Program::start(&["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:9", "--otlp", "https://a:4318"]);
+    assert!(refused.line("failed")["error"].as_str().unwrap().contains("without TLS"));
+    assert_eq!(refused.wait(), Some(1));
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{nobody}");
+    let mut gateway = Program::start(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--endpoint",
+        "127.0.0.1:9",
+        "--otlp",
+        &url,
+        "--drain-seconds",
+        "0",
+    ]);
+    gateway.line("ready");
+    gateway.signal("-TERM");
+    gateway.line("otlp_failed");
+    assert_eq!(gateway.wait(), Some(0));
+}

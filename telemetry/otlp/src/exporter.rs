@@ -1,0 +1,163 @@
+//! The thread that sends.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use packrat_dataplane::Dataplane;
+use packrat_dataplane::log::{Level, StandardOutput};
+use prost::Message;
+
+use crate::metrics::metrics;
+use crate::spans::{Sessions, request};
+
+/// The environment variable that names the collector, as OpenTelemetry's specification has it.
+pub const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// Time between two looks at the log: the log remembers more lines than are written meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
+/// Time between two messages with metrics.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// How long a collector may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Lines of the log that are taken at a time.
+const LINES: usize = 1024;
+
+/// Why nothing can be sent there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// The URL.
+    #[error(
+        "{0:?} is no URL of a collector that can be used here; give http://HOST:4318 (without TLS: a collector beside the gateway adds it)"
+    )]
+    Url(String),
+    /// The thread.
+    #[error("no thread can be started: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Sends until it is dropped; what is left then is sent at last.
+#[derive(Debug)]
+pub struct Exporter {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Exporter {
+    /// Starts to send to the collector at `endpoint` (`http://HOST:PORT`). `instance` tells this gateway from others.
+    ///
+    /// # Errors
+    /// When the URL is of no use, or no thread can be started.
+    pub fn start(endpoint: &str, instance: &str, dataplane: &Arc<Dataplane>) -> Result<Self, EndpointError> {
+        let base = endpoint.trim_end_matches('/');
+        let host = base.strip_prefix("http://").filter(|host| !host.is_empty() && !host.contains('/'));
+        if host.is_none() {
+            return Err(EndpointError::Url(endpoint.to_owned()));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut worker = Worker {
+            base: base.to_owned(),
+            instance: instance.to_owned(),
+            dataplane: Arc::clone(dataplane),
+            agent: ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into(),
+            started: nanoseconds(),
+            sessions: Sessions::default(),
+            seen: 0,
+            random: RandomState::new(),
+            numbers: 0,
+            failing: false,
+        };
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("packrat-otlp".to_owned())
+            .spawn(move || worker.send_until(&stopped))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic in it has been printed already; nothing depends on it.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn nanoseconds() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+}
+
+struct Worker {
+    base: String,
+    instance: String,
+    dataplane: Arc<Dataplane>,
+    agent: ureq::Agent,
+    started: u64,
+    sessions: Sessions,
+    /// The last line of the log that was looked at.
+    seen: u64,
+    random: RandomState,
+    numbers: u64,
+    /// Whether the last message could not be sent.
+    failing: bool,
+}
+
+impl Worker {
+    fn send_until(&mut self, stopped: &AtomicBool) {
+        let mut sent = Instant::now();
+        loop {
+            std::thread::park_timeout(LOOK);
+            let is_last = stopped.load(Ordering::Relaxed);
+            self.send_spans();
+            if is_last || sent.elapsed() >= INTERVAL {
+                sent = Instant::now();
+                self.send_metrics();
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    fn send_spans(&mut self) {
+        let lines = self.dataplane.logger().recent(self.seen, LINES);
+        let Some(last) = lines.last() else { return };
+        self.seen = last.number;
+        let (random, numbers) = (&self.random, &mut self.numbers);
+        let spans = self.sessions.spans(&lines, || {
+            *numbers += 1;
+            random.hash_one(*numbers)
+        });
+        if !spans.is_empty() {
+            let message = request(spans, &self.instance).encode_to_vec();
+            self.send("/v1/traces", &message);
+        }
+    }
+
+    fn send_metrics(&mut self) {
+        let message =
+            metrics(&self.dataplane.routes(), &self.instance, self.started, nanoseconds()).encode_to_vec();
+        self.send("/v1/metrics", &message);
+    }
+
+    fn send(&mut self, path: &str, message: &[u8]) {
+        let url = format!("{}{path}", self.base);
+        let answer = self.agent.post(&url).content_type("application/x-protobuf").send(message);
+        // Said once, not each time.
+        match answer {
+            Ok(_) => self.failing = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    let fields = [("url", url.into()), ("error", error.to_string().into())];
+                    StandardOutput::line(Level::Warning, "otlp_failed", fields);
+                }
+            }
+        }
+    }
+}
