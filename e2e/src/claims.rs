@@ -4,6 +4,8 @@ mod exposure;
 mod first_download;
 mod operate;
 mod quick_start;
+mod routes;
+mod tokens;
 mod weather;
 
 pub(crate) use weather::{process_of, send_garbage};
@@ -19,6 +21,8 @@ pub(crate) struct Claim {
     pub(crate) smoke: bool,
     /// Whether the claims behind it need what it sets up.
     pub(crate) prepares: bool,
+    /// Whether it runs programs on the nodes.
+    pub(crate) enters_nodes: bool,
     /// Tries it; the text says what was measured.
     pub(crate) run: fn(&mut Suite) -> Outcome<String>,
 }
@@ -26,15 +30,19 @@ pub(crate) struct Claim {
 type Trial = fn(&mut Suite) -> Outcome<String>;
 
 const fn preparation(name: &'static str, run: Trial) -> Claim {
-    Claim { name, smoke: true, prepares: true, run }
+    Claim { name, smoke: true, prepares: true, enters_nodes: false, run }
 }
 
 const fn smoke(name: &'static str, run: Trial) -> Claim {
-    Claim { name, smoke: true, prepares: false, run }
+    Claim { name, smoke: true, prepares: false, enters_nodes: false, run }
 }
 
 const fn full(name: &'static str, run: Trial) -> Claim {
-    Claim { name, smoke: false, prepares: false, run }
+    Claim { name, smoke: false, prepares: false, enters_nodes: false, run }
+}
+
+const fn on_nodes(name: &'static str, run: Trial) -> Claim {
+    Claim { enters_nodes: true, ..full(name, run) }
 }
 
 /// All claims.
@@ -49,25 +57,29 @@ pub(crate) const CLAIMS: &[Claim] = &[
     smoke("control-datagrams-reach-no-server", first_download::control_stays),
     full("hundred-clients-at-once", first_download::hundred_clients),
     full("plain-client", first_download::plain_client),
-    full("load-balancer-local", exposure::load_balancer),
-    full("host-network", exposure::host_network),
+    on_nodes("load-balancer-local", exposure::load_balancer),
+    on_nodes("host-network", exposure::host_network),
     full("sidecar", exposure::sidecar),
-    full("tokens-required", exposure::tokens),
+    full("tokens-required", tokens::required),
+    full("token-keys-rotated", tokens::rotated),
+    full("many-services-two-gateways", routes::many),
+    full("another-server-stack", routes::another_server),
     full("last-mile-blackhole-5s", weather::blackhole),
     full("last-mile-30-percent-in-bursts-10s", weather::bursts),
     full("client-port-changes", weather::port_changes),
     full("client-address-changes", weather::address_changes),
-    full("gateway-process-killed", weather::gateway_killed),
+    on_nodes("gateway-process-killed", weather::gateway_killed),
     full("gateway-pod-deleted", weather::gateway_deleted),
+    on_nodes("flows-of-the-node-forgotten", weather::flows_forgotten),
     full("node-lost-and-returned", weather::node_lost),
     full("gateways-rolled-behind-load-balancer", exposure::rolled),
     full("operator-killed", weather::operator_killed),
     full("chart-upgraded", weather::chart_upgraded),
-    full("server-pods-rolled", weather::servers_rolled),
+    full("servers-scaled", weather::servers_scaled),
     full("envoy-reconfigured-100-times", weather::reconfigured),
     full("cache-cut-to-a-tenth", weather::cache_cut),
-    full("api-server-gone-60s", weather::api_server_gone),
-    full("garbage-10000-per-second", weather::garbage),
+    on_nodes("api-server-gone-60s", weather::api_server_gone),
+    on_nodes("garbage-10000-per-second", weather::garbage),
     smoke("unannotate", first_download::unannotate),
     smoke("uninstall", first_download::uninstall),
     full("quick-start", quick_start::as_written),
@@ -80,8 +92,8 @@ pub(crate) const FAULTS: &[Claim] = &[
     full("client-port-changes", weather::port_changes),
     full("client-address-changes", weather::address_changes),
     full("operator-killed", weather::operator_killed),
-    full("server-pods-rolled", weather::servers_rolled),
+    full("servers-scaled", weather::servers_scaled),
     full("envoy-reconfigured-100-times", weather::reconfigured),
     full("cache-cut-to-a-tenth", weather::cache_cut),
-    full("garbage-10000-per-second", weather::garbage),
+    on_nodes("garbage-10000-per-second", weather::garbage),
 ];

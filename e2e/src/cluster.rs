@@ -1,5 +1,6 @@
 //! The cluster that is tested, and the client outside it.
 
+mod given;
 mod kind;
 mod processes;
 
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::command::{Outcome, Prefix};
 use crate::impairment::Place;
 
+pub(crate) use given::Given;
 pub(crate) use kind::Kind;
 pub(crate) use processes::Processes;
 
@@ -63,8 +65,18 @@ pub(crate) trait Cluster {
         }
     }
 
-    /// Between the node of the servers and everything else: what their Pods send and receive by UDP.
-    fn far_segment(&self) -> Outcome<Place> {
+    /// Whether programs can be run on the nodes: faults of theirs cannot be tried elsewhere.
+    fn enters_nodes(&self) -> bool {
+        true
+    }
+
+    /// Between the node of the servers and everything else: what their Pods send and receive by UDP. `None` where nothing can be put in.
+    fn far_segment(&self) -> Option<Outcome<Place>> {
+        Some(self.before_servers())
+    }
+
+    /// The place of the far segment on the node of the servers.
+    fn before_servers(&self) -> Outcome<Place> {
         let pods = self.origin_pods()?;
         Ok(Place {
             inside: self.node(self.origin_node()),

@@ -25,6 +25,8 @@ pub(crate) struct Request {
     pub(crate) connect_limit: Duration,
     /// Longest time for all of it.
     pub(crate) limit: Duration,
+    /// Bytes per second that are read, for downloads that shall last; `None`: as they come.
+    pub(crate) pace: Option<u64>,
 }
 
 /// What came of a download.
@@ -119,6 +121,7 @@ impl Download {
         };
         let arrived = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&arrived);
+        let pace = request.pace;
         let reader = thread::spawn(move || {
             let mut digest = Sha256::new();
             let mut buffer = vec![0; 64 * 1024];
@@ -131,6 +134,10 @@ impl Download {
                 digest.update(&buffer[..length]);
                 bytes += length as u64;
                 counter.store(bytes, Ordering::Relaxed);
+                if let Some(pace) = pace {
+                    // The pipe is full meanwhile, and flow control holds the server back.
+                    thread::sleep(Duration::from_secs_f64(length as f64 / pace as f64));
+                }
             }
             (bytes, hexadecimal(&digest.finalize()), stall)
         });

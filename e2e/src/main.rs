@@ -8,6 +8,7 @@ mod certificate;
 mod claims;
 mod cluster;
 mod command;
+mod connection_tracking;
 mod download;
 mod impairment;
 mod path;
@@ -32,6 +33,8 @@ enum Command {
     Run(run::Options),
     /// Be a router that delays and loses packets, until the standard input ends (needs root)
     Path(path::Options),
+    /// Make this network namespace forget all flows (needs root)
+    ForgetFlows,
     /// Send random datagrams to a gateway
     Garbage(GarbageOptions),
 }
@@ -50,6 +53,9 @@ fn main() -> ExitCode {
     let (name, result) = match Arguments::parse().command {
         Command::Run(options) => ("run", run::run(&options)),
         Command::Path(options) => ("path", path::run(&options).map(|()| true).map_err(Into::into)),
+        Command::ForgetFlows => {
+            ("forget-flows", connection_tracking::flush().map(|()| true).map_err(Into::into))
+        }
         Command::Garbage(options) => (
             "garbage",
             claims::send_garbage(&options.to, options.rate, options.seconds).map(|sent| {

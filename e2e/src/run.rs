@@ -1,13 +1,13 @@
 //! One run: a cluster, all claims, a summary.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use crate::claims::{CLAIMS, Claim};
-use crate::cluster::{Cluster, Kind, Processes};
+use crate::cluster::{Cluster, Given, Kind, Processes};
 use crate::command::Outcome;
 use crate::soak::soak;
 use crate::suite::{Places, Suite};
@@ -18,6 +18,9 @@ pub(crate) struct Options {
     /// The program that makes clusters of process nodes; without it the cluster is made by kind
     #[arg(long, value_name = "FILE")]
     cluster_tool: Option<PathBuf>,
+    /// A cluster that is there already; on one that others use, too, its namespaces packrat-system and shop have to be free
+    #[arg(long, value_name = "FILE", conflicts_with = "cluster_tool")]
+    kubeconfig: Option<PathBuf>,
     /// Name of the kind cluster; one that exists (of three nodes) is used and stays
     #[arg(long, value_name = "NAME", default_value = "packrat-e2e")]
     kind_cluster: String,
@@ -33,9 +36,9 @@ pub(crate) struct Options {
     /// Only the claims that show that it works at all: install, first download, uninstall
     #[arg(long)]
     smoke: bool,
-    /// Only claims whose name contains this; what they build on is tried, too
-    #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
+    /// Only claims whose name contains one of these; what they build on is tried, too
+    #[arg(long, value_name = "TEXT,...", value_delimiter = ',')]
+    only: Vec<String>,
     /// Instead of the claims: faults in random order for so many minutes, and then a look at what is left over
     #[arg(long, value_name = "MINUTES", conflicts_with_all = ["smoke", "only"])]
     soak: Option<u64>,
@@ -55,9 +58,9 @@ pub(crate) struct Options {
 
 impl Options {
     fn wants(&self, claim: &Claim) -> bool {
-        let named = self.only.as_ref().is_none_or(|text| claim.name.contains(text.as_str()));
+        let named = self.only.is_empty() || self.only.iter().any(|text| claim.name.contains(text.as_str()));
         // Nothing can be tried before these.
-        let needed = (self.only.is_some() || self.soak.is_some()) && claim.prepares;
+        let needed = (!self.only.is_empty() || self.soak.is_some()) && claim.prepares;
         if self.soak.is_some() {
             return needed;
         }
@@ -70,9 +73,10 @@ impl Options {
 /// # Errors
 /// When the cluster or the path to it cannot be set up.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
-    let cluster: Rc<dyn Cluster> = match &options.cluster_tool {
-        Some(tool) => Rc::new(Processes::new(tool)),
-        None => Rc::new(Kind::new(
+    let cluster: Rc<dyn Cluster> = match (&options.cluster_tool, &options.kubeconfig) {
+        (Some(tool), _) => Rc::new(Processes::new(tool)),
+        (None, Some(kubeconfig)) => Rc::new(Given::new(kubeconfig.clone(), &options.kind_cluster)?),
+        (None, None) => Rc::new(Kind::new(
             &options.kind_cluster,
             options.project.clone(),
             options.images.join("kind.kubeconfig"),
@@ -84,6 +88,14 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
         cluster.down()?;
     }
     outcome
+}
+
+/// Collects what helps to understand a failure, and shows what matters most of it.
+fn explain(suite: &Suite, folder: &Path) {
+    match suite.collect(folder) {
+        Ok(ends) => println!("{ends}     logs and objects: {}", folder.display()),
+        Err(error) => println!("     nothing could be collected: {error}"),
+    }
 }
 
 fn try_all(options: &Options, cluster: &Rc<dyn Cluster>, started: Instant) -> Outcome<bool> {
@@ -99,7 +111,11 @@ fn try_all(options: &Options, cluster: &Rc<dyn Cluster>, started: Instant) -> Ou
     let (mut passed, mut failed) = (0, Vec::new());
     for claim in CLAIMS.iter().filter(|claim| options.wants(claim)) {
         let begun = Instant::now();
-        let result = (claim.run)(&mut suite);
+        let result = if claim.enters_nodes && !cluster.enters_nodes() {
+            Ok("not tried: programs cannot be run on the nodes of this cluster".to_owned())
+        } else {
+            (claim.run)(&mut suite)
+        };
         let seconds = begun.elapsed().as_secs_f64();
         let (word, text) = match &result {
             Ok(text) => ("PASS", text.clone()),
@@ -113,11 +129,7 @@ fn try_all(options: &Options, cluster: &Rc<dyn Cluster>, started: Instant) -> Ou
         }
         failed.push(claim.name);
         let folder = options.artifacts.join(claim.name);
-        if let Err(error) = suite.collect(&folder) {
-            eprintln!("nothing could be collected: {error}");
-        } else {
-            println!("     logs and objects: {}", folder.display());
-        }
+        explain(&suite, &folder);
         if claim.prepares {
             println!("     the other claims build on this one");
             break;
@@ -128,7 +140,7 @@ fn try_all(options: &Options, cluster: &Rc<dyn Cluster>, started: Instant) -> Ou
             Ok(text) => println!("PASS soak: {text}"),
             Err(error) => {
                 println!("FAIL soak: {error}");
-                suite.collect(&options.artifacts.join("soak"))?;
+                explain(&suite, &options.artifacts.join("soak"));
                 failed.push("soak");
             }
         }

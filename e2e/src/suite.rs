@@ -60,7 +60,8 @@ pub(crate) struct Suite {
     pub(crate) last_mile: Impairment,
     /// Where the last download under a fault went: that can be used while nobody can be asked.
     pub(crate) last_gateway: String,
-    pub(crate) far: Impairment,
+    /// `None` where the servers cannot be put far away.
+    pub(crate) far: Option<Impairment>,
     certificate: Certificate,
     folder: TempDir,
 }
@@ -89,7 +90,7 @@ impl Suite {
         let certificate = Certificate::create(HOST)?;
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("authority.pem"), &certificate.authority)?;
-        let far = Impairment::start(cluster.far_segment()?, FAR, 1)?;
+        let far = cluster.far_segment().map(|place| Impairment::start(place?, FAR, 1)).transpose()?;
         let last_mile = Impairment::start(cluster.last_mile(), LAST_MILE, 2)?;
         let suite = Self {
             cluster,
@@ -214,6 +215,7 @@ impl Suite {
             options: Vec::new(),
             connect_limit: Duration::from_secs(20),
             limit: Duration::from_secs(180),
+            pace: None,
         }
     }
 
@@ -239,12 +241,14 @@ impl Suite {
         self.cluster.second_client_address().parse().ok()
     }
 
-    /// Writes what helps to understand a failure into a folder.
-    pub(crate) fn collect(&self, folder: &Path) -> Outcome {
+    /// Writes what helps to understand a failure into a folder; returns the ends of what matters most.
+    pub(crate) fn collect(&self, folder: &Path) -> Outcome<String> {
         fs::create_dir_all(folder)?;
+        let mut ends = String::new();
         let everything = [
             ("pods.txt", vec!["get", "pods", "-A", "-o", "wide"]),
             ("events.txt", vec!["get", "events", "-A", "--sort-by=.lastTimestamp"]),
+            ("nodes.txt", vec!["describe", "nodes"]),
             ("gateways.yaml", vec!["get", "edgegateways,services,endpointslices", "-n", SHOP, "-o", "yaml"]),
             (
                 "operator.log",
@@ -269,8 +273,21 @@ impl Suite {
         ];
         for (name, arguments) in everything {
             let text = self.kubectl.output(&arguments).unwrap_or_else(|error| error.to_string());
+            let lines: Vec<&str> = text.lines().collect();
+            let shown = match name {
+                "pods.txt" => lines.len(),
+                "events.txt" | "operator.log" => 12,
+                "gateway.log" => 20,
+                _ => 0,
+            };
+            for (number, line) in lines[lines.len().saturating_sub(shown)..].iter().enumerate() {
+                if number == 0 {
+                    ends += &format!("     --- {name}\n");
+                }
+                ends += &format!("     {:.240}\n", line);
+            }
             fs::write(folder.join(name), text)?;
         }
-        Ok(())
+        Ok(ends)
     }
 }

@@ -159,6 +159,8 @@ async fn ask(request: &Request) -> Result<Vec<u8>, GetError> {
     tokio::select! {
         biased;
         result = &mut over_quic => match result {
+            // Over HTTP/3 it may be the server behind the gateway who has answered, and who knows of no tokens.
+            Err(error @ GetError::Status { .. }) => over_tcp.await.map_err(|_| error),
             Err(error) if !is_answer(&error) => over_tcp.await,
             result => result,
         },

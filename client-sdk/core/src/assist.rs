@@ -17,6 +17,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use crate::config::ClientConfig;
 use crate::discovery::{Discovery, Outcome};
 use crate::hold::Hold;
+use crate::orphaned::Orphaned;
 use crate::recorder::{Recorded, Recorder};
 use crate::scheduler::Scheduler;
 use crate::stats::{AssistState, AssistStats};
@@ -119,6 +120,8 @@ pub struct Assist {
     closed: bool,
     /// Gateways lost in a row without a single report.
     losses: u32,
+    /// There was a gateway, and there is none now.
+    orphaned: Option<Orphaned>,
     stats: AssistStats,
     plaintext: Vec<u8>,
     message: Vec<u8>,
@@ -156,6 +159,7 @@ impl Assist {
             urgent: VecDeque::new(),
             closed: false,
             losses: 0,
+            orphaned: None,
             stats: AssistStats::default(),
             plaintext: Vec::new(),
             message: Vec::new(),
@@ -172,6 +176,12 @@ impl Assist {
         }
         self.stats.datagrams += 1;
         self.stats.bytes += datagram.len() as u64;
+        if self.stats.datagrams == 1 {
+            self.discovery.on_path_alive(now);
+        }
+        if let Some(orphaned) = &mut self.orphaned {
+            orphaned.on_datagram(now);
+        }
         // A selective client says now and then that it is there.
         let quiet_at = (!self.is_selective()).then(|| now + self.echo_wait().max(ECHO_INTERVAL));
         match &mut self.session {
@@ -328,6 +338,10 @@ impl Assist {
         }
         self.stats.sessions += 1;
         self.stats.gateway_key = Some(established.gateway_key);
+        if self.orphaned.take().is_some() {
+            // What the server sends still goes to the gateway before.
+            self.hold.repeat_ack();
+        }
         let mut scheduler = Scheduler::new(self.is_selective());
         // The first eACK tells the gateway at once where the client's set begins.
         scheduler.on_urgent(now);
@@ -364,7 +378,13 @@ impl Assist {
             _ if !opened => self.stats.control_dropped += 1,
             Ok(Message::Report(report)) => self.on_report(&report, now),
             Ok(Message::Reset { epoch, reason: _ }) => self.on_reset(epoch, now),
-            Ok(Message::Goodbye { .. }) => self.lose_gateway(now, RECONNECT_AFTER),
+            Ok(Message::Goodbye { .. }) => {
+                self.lose_gateway(now, RECONNECT_AFTER);
+                // It goes on forwarding: there is nothing to remind of yet.
+                let mut orphaned = Orphaned::new(now, now);
+                orphaned.on_datagram(now);
+                self.orphaned = Some(orphaned);
+            }
             // This address was asked whether it is there; the answer must leave from where the question came to.
             Ok(Message::PathChallenge { data }) => self.send_urgently(&Message::PathResponse { data }),
             Ok(_) | Err(_) => self.stats.control_dropped += 1,
@@ -439,6 +459,8 @@ impl Assist {
         self.losses += 1;
         let (nonce, seed) = attempt(&mut self.random);
         self.discovery.restart(nonce, seed, now + wait);
+        self.discovery.expect_successor();
+        self.orphaned = Some(Orphaned::new(now, now));
     }
 
     /// Rewrites the frames of an outgoing 1-RTT packet (plaintext): what is above a hole is not revealed. `room`: largest length that
@@ -548,6 +570,7 @@ impl Assist {
         }
         let now_for_force = self.hold.wants_force_ack().then_some(Timestamp::ZERO);
         let hole = self.hold.next_timeout(&self.path);
+        let reminder = self.orphaned.as_ref().and_then(Orphaned::next_timeout);
         let rest = match &self.session {
             None => self.discovery.next_timeout(),
             Some(session) => {
@@ -556,7 +579,7 @@ impl Assist {
                 [eack, echo, session.quiet_at, session.doubted_until].into_iter().flatten().min()
             }
         };
-        [now_for_force, hole, rest].into_iter().flatten().min()
+        [now_for_force, hole, reminder, rest].into_iter().flatten().min()
     }
 
     /// Time has passed. Afterwards call [`Self::poll_transmit`] until it is empty.
@@ -567,6 +590,9 @@ impl Assist {
         self.hold.expire(&self.path, now, &mut self.stats);
         if self.session.as_ref().is_some_and(|session| session.doubted_until.is_some_and(|at| now >= at)) {
             self.lose_gateway(now, Duration::ZERO);
+        }
+        if self.orphaned.as_mut().is_some_and(|orphaned| orphaned.is_due(now)) {
+            self.hold.repeat_ack();
         }
         let wait = self.echo_wait();
         if let Some(session) = &mut self.session

@@ -1,7 +1,8 @@
 //! Finding a gateway in band, and agreeing with it.
 //!
 //! Without a gateway the questions reach the server, which drops them: they are valid packets of no transport. So they are few: six
-//! within two seconds, and then one at a time, half a minute apart, for a client that has moved behind a gateway meanwhile.
+//! within two seconds, and then one at a time, half a minute apart, for a client that has moved behind a gateway meanwhile. Where there was a
+//! gateway until now they are a second apart, for a minute: it is restarted, or replaced.
 //!
 //! The first question brings the first Noise message along, so that a gateway that is not busy can answer with the second one. A client with
 //! a token waits for an Offer: it shows its token to nobody who has not said that he is a gateway.
@@ -21,6 +22,10 @@ const TRIES: u32 = 6;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(30);
 /// First distance between attempts while a gateway has no room; doubles each time up to [`BETWEEN_ATTEMPTS`], half of it by chance.
 const FULL_RETRY: Duration = Duration::from_secs(1);
+/// Time after a fruitless question while the successor of a lost gateway is looked for.
+const SUCCESSOR_RETRY: Duration = Duration::from_millis(400);
+/// Questions to a successor before it is given up: about a minute of silence, or as long as a gateway that is drained goes on refusing.
+const SUCCESSOR_QUESTIONS: u32 = 100;
 /// Distance between attempts when a gateway asks for another token than it was shown, unless one comes sooner.
 const TOKEN_RETRY: Duration = Duration::from_secs(300);
 
@@ -44,6 +49,8 @@ pub(crate) struct Discovery {
     tries: u32,
     /// Attempts in a row that ended because there was no room.
     full: u32,
+    /// Questions that are still asked in short distances: there was a gateway here, so that another one is likely to come.
+    successor_questions: u32,
     /// There is a newer token than the one of this attempt.
     has_new_token: bool,
     sent_at: Timestamp,
@@ -80,6 +87,7 @@ impl Discovery {
             initiator,
             tries: 0,
             full: 0,
+            successor_questions: 0,
             has_new_token: false,
             sent_at: now,
             next_at: now,
@@ -113,9 +121,31 @@ impl Discovery {
 
     /// Starts again, `delay` from now, with fresh randomness.
     pub(crate) fn restart(&mut self, nonce: u64, seed: [u8; 32], at: Timestamp) {
-        let full = self.full;
+        let (full, successor_questions) = (self.full, self.successor_questions);
         *self = Self::new(self.wishes.clone(), self.pinned, nonce, seed, at);
         self.full = full;
+        self.successor_questions = successor_questions;
+    }
+
+    /// There was a gateway on this path: its successor may come at any moment.
+    pub(crate) fn expect_successor(&mut self) {
+        self.successor_questions = SUCCESSOR_QUESTIONS;
+    }
+
+    /// The path has begun to carry datagrams. What was asked before that was asked in vain.
+    pub(crate) fn on_path_alive(&mut self, now: Timestamp) {
+        if matches!(self.step, Step::Waiting { refused: None }) {
+            self.next_at = now;
+        }
+    }
+
+    /// Time until the next attempt, when nothing better is known.
+    fn wait(&mut self) -> Duration {
+        if self.successor_questions == 0 {
+            return BETWEEN_ATTEMPTS;
+        }
+        self.successor_questions -= 1;
+        SUCCESSOR_RETRY
     }
 
     /// The question that is due, if one is. `random` gives fresh randomness for a new attempt.
@@ -159,7 +189,7 @@ impl Discovery {
         self.tries += 1;
         if self.tries > TRIES {
             self.step = Step::Waiting { refused: None };
-            self.next_at = now + BETWEEN_ATTEMPTS;
+            self.next_at = now + self.wait();
             return None;
         }
         self.next_at = now + FIRST_RETRY * (1 << (self.tries - 1).min(10));
@@ -178,7 +208,8 @@ impl Discovery {
                 // Many may have been refused at the same moment; they shall not come back at the same moment.
                 most / 2 + (most / 2).mul_f64(f64::from(random()) / f64::from(u32::MAX))
             }
-            _ => BETWEEN_ATTEMPTS,
+            // Also what a gateway says that is about to end.
+            _ => self.wait(),
         };
         self.step = Step::Waiting { refused: Some(reason) };
         self.next_at = now + wait;
@@ -209,6 +240,7 @@ impl Discovery {
                     Ok(established) => {
                         self.step = Step::Done;
                         self.full = 0;
+                        self.successor_questions = 0;
                         let sample = fresh.then(|| now.saturating_since(self.sent_at));
                         Outcome::Established(Box::new(established), sample)
                     }

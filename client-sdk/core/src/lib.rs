@@ -24,6 +24,7 @@ mod discovery;
 #[cfg(test)]
 mod fuzz_corpus;
 mod hold;
+mod orphaned;
 mod ranges;
 mod recorder;
 mod scheduler;

@@ -109,3 +109,20 @@ fn a_token_is_shown_only_to_who_says_that_he_is_a_gateway() {
     let (_, discover) = question(&mut self::client(&[], 2));
     assert!(matches!(Control::decode(&discover), Ok(Control::Discover { noise: [_, ..], .. })));
 }
+
+#[test]
+fn what_was_asked_before_the_path_stood_is_asked_again() {
+    let mut client = client(&[], 1);
+    while client.poll_transmit(client.next_timeout().unwrap()).is_some() {}
+    let last = client.next_timeout().unwrap();
+    assert!(last > Timestamp::from_millis(30_000), "all questions of the first attempt are lost");
+    let now = Timestamp::from_millis(3000);
+    client.on_datagram(&[0x40; 1200], now);
+    assert_eq!(client.next_timeout(), Some(now));
+    assert!(client.poll_transmit(now).is_some());
+    // Once: who has answered nothing then is not there.
+    let again = client.next_timeout().unwrap();
+    client.on_datagram(&[0x40; 1200], again);
+    assert!(client.poll_transmit(again).is_none());
+    assert!(client.next_timeout().unwrap() > again + Duration::from_secs(20));
+}

@@ -6,17 +6,14 @@ use crate::command::{Failure, Outcome, until};
 use crate::download::Transfer;
 use crate::suite::{GATEWAY, LARGE, SHOP, SMALL, Suite};
 
-/// Node port of the gateway that wants tokens, as `manifests/gateway-tokens.yaml` says.
-const TOKEN_NODE_PORT: u16 = 30444;
-
-fn described(transfer: &Transfer) -> String {
+pub(super) fn described(transfer: &Transfer) -> String {
     let repaired =
         transfer.repaired().map_or_else(|| "not assisted".to_owned(), |count| format!("{count} repaired"));
     format!("{:.1} Mbit/s, {repaired}", transfer.goodput())
 }
 
 /// Downloads by way of `to`; the download has to be assisted.
-fn assisted(suite: &Suite, to: &str) -> Outcome<Transfer> {
+pub(super) fn assisted(suite: &Suite, to: &str) -> Outcome<Transfer> {
     let transfer = suite.download(&suite.request(SMALL, to))?;
     transfer.expect(&suite.checksum(SMALL)?)?;
     if transfer.repaired().is_none() {
@@ -52,7 +49,7 @@ fn expect_client_address(suite: &Suite, port: u16) -> Outcome {
 }
 
 /// Tries something with the objects of a manifest, which are removed in any case.
-fn with(
+pub(super) fn with(
     suite: &mut Suite,
     manifest: &str,
     trial: impl FnOnce(&mut Suite) -> Outcome<String>,
@@ -161,26 +158,5 @@ pub(super) fn sidecar(suite: &mut Suite) -> Outcome<String> {
         let transfer =
             until(Duration::from_secs(20), "a download", || assisted(suite, &format!("{node}:9443")))?;
         Ok(described(&transfer))
-    })
-}
-
-/// Who has no token is forwarded plainly; who has one is assisted.
-pub(super) fn tokens(suite: &mut Suite) -> Outcome<String> {
-    with(suite, "gateway-tokens.yaml", |suite| {
-        suite.gateway_is("with-tokens", "Programmed")?;
-        suite.gateway_is("with-tokens", "Ready")?;
-        let to = suite.node_port("with-tokens", TOKEN_NODE_PORT)?;
-        suite.last_mile.set_loss(0.0, 1.0)?;
-        let without = suite.download(&suite.request(SMALL, &to));
-        suite.last_mile.set_loss(crate::suite::LOSS, 1.0)?;
-        let without = without?;
-        without.expect(&suite.checksum(SMALL)?)?;
-        if without.repaired().is_some() {
-            return Err(Failure::new("a client without a token was assisted"));
-        }
-        if !without.assistance().contains("refused") {
-            return Err(Failure(format!("the client was not refused: {}", without.assistance())));
-        }
-        Ok(format!("without a token: {}", without.assistance()))
     })
 }

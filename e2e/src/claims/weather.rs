@@ -126,6 +126,16 @@ pub(super) fn node_lost(suite: &mut Suite) -> Outcome<String> {
     outcome
 }
 
+/// The gateway's node forgets all its flows, and with them which addresses are translated into which.
+pub(super) fn flows_forgotten(suite: &mut Suite) -> Outcome<String> {
+    during(suite, |suite, _| {
+        let own = std::env::current_exe()?.to_string_lossy().into_owned();
+        let node = suite.gateway_node(GATEWAY)?;
+        suite.cluster.node(&node).output([own.as_str(), "forget-flows"])?;
+        Ok(String::new())
+    })
+}
+
 /// The operator's Pod is deleted without notice.
 pub(super) fn operator_killed(suite: &mut Suite) -> Outcome<String> {
     let outcome = during(suite, |suite, _| {
@@ -148,14 +158,17 @@ pub(super) fn chart_upgraded(suite: &mut Suite) -> Outcome<String> {
     outcome
 }
 
-/// A server's Pod that does not serve this download is replaced; then more and fewer of them.
-pub(super) fn servers_rolled(suite: &mut Suite) -> Outcome<String> {
+/// More servers, and fewer again; those that were there before stay.
+pub(super) fn servers_scaled(suite: &mut Suite) -> Outcome<String> {
     let outcome = during(suite, |suite, _| {
-        for replicas in ["--replicas=4", "--replicas=6"] {
+        // A server that ends takes its connections along, so none ends that may have this one.
+        let cost = "controller.kubernetes.io/pod-deletion-cost=1000";
+        suite.kubectl.output(["annotate", "pods", "-l", "app=web", "-n", SHOP, "--overwrite", cost])?;
+        for replicas in ["--replicas=4", "--replicas=6", "--replicas=2"] {
             suite.kubectl.output(["scale", "deployment/web", "-n", SHOP, replicas])?;
             suite.rolled_out("deployment/web", SHOP)?;
         }
-        Ok("2 to 6 servers".to_owned())
+        Ok("2 to 6 to 2 servers".to_owned())
     });
     suite.kubectl.output(["scale", "deployment/web", "-n", SHOP, "--replicas=2"])?;
     suite.rolled_out("deployment/web", SHOP)?;

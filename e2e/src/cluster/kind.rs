@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use super::{Cluster, text};
 use crate::command::{Failure, Outcome, Prefix};
 
-/// Prefix of the network namespaces of client and router.
-const NAMESPACES: &str = "packrat-e2e";
 /// Where the cluster's description is, in the project's folder.
 const DESCRIPTION: &str = "e2e/kind.yaml";
 /// First three octets of the client's network.
@@ -37,9 +35,10 @@ impl Kind {
     }
 
     fn disconnect_client(&self) {
+        let name = &self.name;
         for namespace in ["cli", "rt"] {
             // It may not be there.
-            let _ = Prefix::new(["ip", "netns", "del"]).output([format!("{NAMESPACES}-{namespace}")]);
+            let _ = Prefix::new(["ip", "netns", "del"]).output([format!("{name}-{namespace}")]);
         }
     }
 
@@ -54,18 +53,21 @@ impl Kind {
             return Err(Failure(format!("a node without an IPv4 address: {node}")));
         };
         let router = format!("{a}.{b}.255.254");
+        let name = &self.name;
+        // Names of devices are short.
+        let plug = format!("plug-{:.9}", name.rsplit('-').next().unwrap_or(name));
         let script = format!(
             "set -e
-            ip netns add {NAMESPACES}-rt; ip netns add {NAMESPACES}-cli
-            ip link add pk-e2e type veth peer name lan netns {NAMESPACES}-rt
-            ip link set pk-e2e master {bridge} up
-            ip -n {NAMESPACES}-rt link add cli type veth peer name eth0 netns {NAMESPACES}-cli
-            ip -n {NAMESPACES}-rt addr add {router}/16 dev lan; ip -n {NAMESPACES}-rt addr add {OUTSIDE}.1/24 dev cli
-            ip -n {NAMESPACES}-cli addr add {OUTSIDE}.100/24 dev eth0
-            for i in lo lan cli; do ip -n {NAMESPACES}-rt link set $i up; done
-            for i in lo eth0; do ip -n {NAMESPACES}-cli link set $i up; done
-            ip -n {NAMESPACES}-cli route add default via {OUTSIDE}.1
-            nsenter --net=/run/netns/{NAMESPACES}-rt sh -c 'cd /proc/sys/net/ipv4; echo 1 >ip_forward; for f in conf/*/rp_filter; do echo 0 >$f; done'"
+            ip netns add {name}-rt; ip netns add {name}-cli
+            ip link add {plug} type veth peer name lan netns {name}-rt
+            ip link set {plug} master {bridge} up
+            ip -n {name}-rt link add cli type veth peer name eth0 netns {name}-cli
+            ip -n {name}-rt addr add {router}/16 dev lan; ip -n {name}-rt addr add {OUTSIDE}.1/24 dev cli
+            ip -n {name}-cli addr add {OUTSIDE}.100/24 dev eth0
+            for i in lo lan cli; do ip -n {name}-rt link set $i up; done
+            for i in lo eth0; do ip -n {name}-cli link set $i up; done
+            ip -n {name}-cli route add default via {OUTSIDE}.1
+            nsenter --net=/run/netns/{name}-rt sh -c 'cd /proc/sys/net/ipv4; echo 1 >ip_forward; for f in conf/*/rp_filter; do echo 0 >$f; done'"
         );
         Prefix::new(["sh", "-c"]).output([script])?;
         for node in &self.nodes {
@@ -129,7 +131,7 @@ impl Cluster for Kind {
     }
 
     fn client(&self) -> Prefix {
-        Prefix::new(["nsenter".to_owned(), format!("--net=/run/netns/{NAMESPACES}-cli")])
+        Prefix::new(["nsenter".to_owned(), format!("--net=/run/netns/{}-cli", self.name)])
     }
 
     fn administrator(&self) -> Prefix {
@@ -137,12 +139,23 @@ impl Cluster for Kind {
     }
 
     fn router(&self) -> Prefix {
-        Prefix::new(["nsenter".to_owned(), format!("--net=/run/netns/{NAMESPACES}-rt")])
+        Prefix::new(["nsenter".to_owned(), format!("--net=/run/netns/{}-rt", self.name)])
     }
 
     fn node(&self, name: &str) -> Prefix {
+        // Where Docker has put the namespace's file, or, if its files are not this machine's, the first process of the container.
         let script = format!(
-            "exec nsenter --net=$(docker inspect --format '{{{{.NetworkSettings.SandboxKey}}}}' {name}) -- \"$@\""
+            "net=$(docker inspect --format '{{{{.NetworkSettings.SandboxKey}}}}' {name})
+            [ -e \"$net\" ] || {{
+                id=$(docker inspect --format '{{{{.Id}}}}' {name})
+                for process in $(grep -l \"$id\" /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3); do
+                    ! grep -q kubepods /proc/$process/cgroup || continue
+                    [ \"$(sed -n 's/^NSpid:.*[[:space:]]//p' /proc/$process/status)\" = 1 ] || continue
+                    net=/proc/$process/ns/net
+                    break
+                done
+            }}
+            exec nsenter --net=$net -- \"$@\""
         );
         Prefix::new(["sh".to_owned(), "-c".to_owned(), script, "node".to_owned()])
     }

@@ -85,7 +85,8 @@ pub struct Exposure {
     pub load_balancer_class: Option<String>,
     /// spec.loadBalancerSourceRanges of the Service.
     pub load_balancer_source_ranges: Vec<String>,
-    /// Fixed ports of the nodes, by the gateway's port, for example {"443": 30443}. Other ports are chosen by Kubernetes.
+    /// Fixed ports of the nodes, by the gateway's port, for example {"443": 30443}: for UDP, and for the TCP port of the same number that
+    /// gives tokens out. Other ports are chosen by Kubernetes.
     pub node_ports: BTreeMap<String, i32>,
     /// spec.ipFamilyPolicy of the Service: SingleStack, PreferDualStack or RequireDualStack. Default: what Kubernetes chooses, one
     /// family.

@@ -176,7 +176,7 @@ fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Optio
         let mut entry = json!({
             "name": format!("{}-{port}", protocol.to_lowercase()), "port": port, "targetPort": port, "protocol": protocol,
         });
-        if let Some(node_port) = exposure.node_ports.get(&port.to_string()).filter(|_| protocol == "UDP") {
+        if let Some(node_port) = exposure.node_ports.get(&port.to_string()) {
             entry["nodePort"] = (*node_port).into();
         }
         ports.push(entry);

@@ -1,0 +1,118 @@
+//! Assist tokens: who has none, who has one, and what happens when the keys change.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::exposure::{described, with};
+use crate::command::{Failure, Outcome, until};
+use crate::download::Request;
+use crate::suite::{LARGE, LOSS, RELEASE, SHOP, SMALL, Suite};
+
+/// The gateway that wants tokens, and its node port, as `manifests/gateway-tokens.yaml` says.
+const GATEWAY: &str = "with-tokens";
+const NODE_PORT: u16 = 30444;
+/// The Secret in which the operator keeps the gateway's keys, and the entry with their state.
+const SECRET: &str = "packrat-gateway-with-tokens-keys";
+const STATE: &str = "state.json";
+
+fn ready(suite: &Suite) -> Outcome<String> {
+    suite.gateway_is(GATEWAY, "Programmed")?;
+    suite.gateway_is(GATEWAY, "Ready")?;
+    suite.node_port(GATEWAY, NODE_PORT)
+}
+
+/// A request whose client fetches a token first, over TLS on the gateway's TCP port.
+fn with_token(suite: &Suite, file: &str, to: &str) -> Request {
+    let mut request = suite.request(file, to);
+    request.options.extend(["--assist-token-from", "auto"].map(str::to_owned));
+    request
+}
+
+/// Who has no token is forwarded plainly; who has one is assisted.
+pub(super) fn required(suite: &mut Suite) -> Outcome<String> {
+    with(suite, "gateway-tokens.yaml", |suite| {
+        let to = ready(suite)?;
+        suite.last_mile.set_loss(0.0, 1.0)?;
+        let without = suite.download(&suite.request(SMALL, &to));
+        suite.last_mile.set_loss(LOSS, 1.0)?;
+        let without = without?;
+        without.expect(&suite.checksum(SMALL)?)?;
+        if without.repaired().is_some() {
+            return Err(Failure::new("a client without a token was assisted"));
+        }
+        if !without.assistance().contains("refused") {
+            return Err(Failure(format!("the client was not refused: {}", without.assistance())));
+        }
+        let with = assisted_with_token(suite, &to)?;
+        Ok(format!("without a token refused, and forwarded plainly; with one: {with}"))
+    })
+}
+
+fn assisted_with_token(suite: &Suite, to: &str) -> Outcome<String> {
+    let transfer = suite.download(&with_token(suite, SMALL, to))?;
+    transfer.expect(&suite.checksum(SMALL)?)?;
+    if transfer.repaired().is_none() {
+        return Err(Failure(format!("a client with a token was not assisted: {}", transfer.assistance())));
+    }
+    Ok(described(&transfer))
+}
+
+/// Both steps of a rotation (the next key is announced, then used), the second of them during a download.
+pub(super) fn rotated(suite: &mut Suite) -> Outcome<String> {
+    with(suite, "gateway-tokens.yaml", |suite| {
+        let to = ready(suite)?;
+        let first = state(suite)?["tokens"]["current"].clone();
+        // As if the key in use had been made long ago.
+        step(suite, |tokens| tokens["since"] = 0.into(), |tokens| tokens["next"].is_array())?;
+        let mut request = with_token(suite, LARGE, &to);
+        request.pace = Some(900_000);
+        let mut download = suite.start_download(&request)?;
+        download.wait_for(2_000_000)?;
+        // As if the next one had been announced long ago.
+        let used = step(
+            suite,
+            |tokens| tokens["next"][1] = 0.into(),
+            |tokens| tokens["next"].is_null() && tokens["current"] != first,
+        );
+        let in_time = !download.ended()?;
+        let transfer = download.finish()?;
+        used?;
+        transfer.expect(&suite.checksum(LARGE)?)?;
+        if transfer.repaired().is_none() {
+            return Err(Failure(format!("no assistance: {}", transfer.assistance())));
+        }
+        // Envoy may hear of it a moment later.
+        let after = until(Duration::from_secs(60), "assistance with a token of the new key", || {
+            assisted_with_token(suite, &to)
+        })?;
+        let when = if in_time { "" } else { " (the download was over before)" };
+        Ok(format!(
+            "stalled {} ms, {}{when}; afterwards, with a new token: {after}",
+            transfer.stall.as_millis(),
+            described(&transfer)
+        ))
+    })
+}
+
+/// What the operator keeps. It is a secret of this cluster only, and is shown to nobody.
+fn state(suite: &Suite) -> Outcome<Value> {
+    let template = format!("go-template={{{{index .data \"{STATE}\" | base64decode}}}}");
+    Ok(serde_json::from_str(&suite.kubectl.output(["get", "secret", SECRET, "-n", SHOP, "-o", &template])?)?)
+}
+
+/// Changes what the operator keeps, and waits until it has made of it what it should.
+fn step(suite: &Suite, change: impl FnOnce(&mut Value), done: impl Fn(&Value) -> bool) -> Outcome {
+    let mut state_now = state(suite)?;
+    change(&mut state_now["tokens"]);
+    let patch = serde_json::json!({ "stringData": { (STATE): state_now.to_string() } }).to_string();
+    suite.kubectl.output(["patch", "secret", SECRET, "-n", SHOP, "--type=merge", "-p", &patch])?;
+    // The operator looks once a minute; a new one looks at once.
+    let deployment = format!("deployment/{}-operator", RELEASE[1]);
+    suite.kubectl.output(["rollout", "restart", &deployment, "-n", RELEASE[0]])?;
+    until(Duration::from_secs(150), "the operator takes the next step of the rotation", || {
+        let state = state(suite)?;
+        if done(&state["tokens"]) { Ok(()) } else { Err(Failure::new("the keys are the same as before")) }
+    })?;
+    suite.rolled_out(&deployment, RELEASE[0])
+}
