@@ -104,6 +104,10 @@ impl Cluster for Given {
         self.namespace("cli")
     }
 
+    fn administrator(&self) -> Prefix {
+        Prefix::new(["env".to_owned(), format!("KUBECONFIG={}", text(&self.kubeconfig))])
+    }
+
     fn router(&self) -> Prefix {
         self.namespace("rt")
     }
