@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
+pub(crate) use packrat_figures::text::{age, bits, bytes, count, milliseconds, percent};
 
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -99,57 +100,9 @@ impl Table {
     }
 }
 
-fn scaled(value: f64, step: f64, units: &[&str]) -> String {
-    let mut value = value;
-    let mut unit = units.first().copied().unwrap_or_default();
-    for next in units.iter().skip(1) {
-        if value.abs() < step {
-            break;
-        }
-        value /= step;
-        unit = next;
-    }
-    let digits = if value == 0.0 || value.abs() >= 100.0 { 0 } else { 1 };
-    format!("{value:.digits$} {unit}").trim_end().to_owned()
-}
-
-pub(crate) fn bits(value: f64) -> String {
-    scaled(value, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s"])
-}
-
-pub(crate) fn bytes(value: f64) -> String {
-    scaled(value, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
-}
-
-pub(crate) fn count(value: f64) -> String {
-    if value.fract() == 0.0 && value.abs() < 1e6 {
-        return format!("{value:.0}");
-    }
-    scaled(value, 1000.0, &["", "k", "M", "G"])
-}
-
-pub(crate) fn percent(ratio: f64) -> String {
-    let value = ratio * 100.0;
-    if value == 0.0 || value >= 99.95 { format!("{value:.0}%") } else { format!("{value:.1}%") }
-}
-
-pub(crate) fn milliseconds(seconds: f64) -> String {
-    let value = seconds * 1e3;
-    if value >= 100.0 { format!("{value:.0} ms") } else { format!("{value:.1} ms") }
-}
-
 /// A value, or a dash.
 pub(crate) fn or_dash(value: Option<f64>, show: fn(f64) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), show)
-}
-
-pub(crate) fn age(seconds: f64) -> String {
-    let seconds = seconds.max(0.0) as u64;
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
-    }
 }
 
 #[cfg(test)]
@@ -166,12 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
-        assert_eq!(bits(18_700_000.0), "18.7 Mbit/s");
-        assert_eq!(bytes(75_566.0), "73.8 KiB");
-        assert_eq!(percent(0.041), "4.1%");
-        assert_eq!(percent(1.0), "100%");
-        assert_eq!(age(3725.0), "1h02m");
+    fn what_is_not_known_is_a_dash() {
         assert_eq!(or_dash(None, percent), "-");
+        assert_eq!(or_dash(Some(0.041), percent), "4.1%");
     }
 }

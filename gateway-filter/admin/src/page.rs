@@ -1,7 +1,7 @@
 //! The page for people: the overview of a gateway as HTML and SVG, without a script and without another asset.
 
 mod chart;
-mod text;
+mod escape;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use packrat_dataplane::{Dataplane, Route};
 use packrat_figures::Figures;
+use packrat_figures::text::{age, bits, bytes, count, milliseconds, percent, times};
 use serde_json::Value;
 
 use crate::history::History;
 use chart::{Chart, Line};
-use text::{bits, bytes, count, escape, milliseconds, percent, times};
+use escape::escape;
 
 const STYLE: &str = include_str!("page/style.css");
 /// What the large figures are taken over.
@@ -244,7 +245,7 @@ fn sessions(html: &mut String, dataplane: &Dataplane, routes: &[Arc<Route>]) {
             row.session,
             escape(route),
             escape(row.client.as_str().unwrap_or("–")),
-            text::age(row.seconds),
+            age(row.seconds),
             bytes(row.to_client_bytes as f64),
             share(row.missing, row.recorded),
             share(row.repairs_arrived, row.missing),

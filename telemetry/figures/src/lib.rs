@@ -8,6 +8,7 @@
 mod figures;
 mod promql;
 pub mod response;
+pub mod text;
 
 pub use figures::{Figures, Reading};
 pub use promql::{FIGURES, Figure, Scope, Selector, Unit};
