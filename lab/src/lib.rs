@@ -3,9 +3,10 @@
 //! [`path`] is a network path with delay, rate, queue and loss in each direction: [`path::Link`] is the sans-IO model,
 //! which runs in virtual time, and [`path::UdpPath`] puts the same model between real UDP sockets on the loopback
 //! interface. Neither needs root or kernel modules. [`scenario`] reads the networks of trials from TOML files, and [`flood`]
-//! is an attack to test gateways with.
+//! is an attack to test gateways with. [`choices!`] gives what is chosen by name its names.
 #![forbid(unsafe_code)]
 
+pub mod choices;
 pub mod flood;
 pub mod path;
 pub mod scenario;

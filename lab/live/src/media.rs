@@ -1,7 +1,6 @@
 //! One stream, one receiver.
 
 use std::net::SocketAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
 use packrat_engine::GatewayConfig;
@@ -27,8 +26,7 @@ const BEGIN: Timestamp = Timestamp::from_millis(1000);
 const AFTERWARDS: Duration = Duration::from_secs(2);
 
 /// What is done against the loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arm {
     /// The receiver asks the sender.
     EndToEnd,
@@ -44,33 +42,14 @@ pub enum Arm {
     Ideal,
 }
 
-impl Arm {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::EndToEnd, Self::Packrat, Self::RepairOnly, Self::EveryEack, Self::NoEarlyCopies, Self::Ideal];
-
-    /// The name on the command line and in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::EndToEnd => "end-to-end",
-            Self::Packrat => "packrat",
-            Self::RepairOnly => "repair-only",
-            Self::EveryEack => "every-eack",
-            Self::NoEarlyCopies => "no-early-copies",
-            Self::Ideal => "ideal",
-        }
-    }
-}
-
-impl FromStr for Arm {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|arm| arm.name() == text).ok_or_else(|| {
-            format!("there is no arm {text:?}; choose one of {}", Self::ALL.map(Self::name).join(", "))
-        })
-    }
-}
+packrat_lab::choices!(Arm, "arm", [
+    EndToEnd "end-to-end",
+    Packrat "packrat",
+    RepairOnly "repair-only",
+    EveryEack "every-eack",
+    NoEarlyCopies "no-early-copies",
+    Ideal "ideal",
+]);
 
 /// What to try.
 #[derive(Debug, Clone)]

@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
 use packrat_client::{Assist, ClientConfig, Datagram, Live};
@@ -27,8 +26,7 @@ const BEGIN: Duration = Duration::from_millis(1500);
 const AFTERWARDS: Duration = Duration::from_secs(1);
 
 /// What is done against the loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MulticastArm {
     /// Receivers ask the server.
     EndToEnd,
@@ -38,29 +36,11 @@ pub enum MulticastArm {
     PackratGroup,
 }
 
-impl MulticastArm {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::EndToEnd, Self::Packrat, Self::PackratGroup];
-
-    /// The name on the command line and in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::EndToEnd => "end-to-end",
-            Self::Packrat => "packrat",
-            Self::PackratGroup => "packrat-group",
-        }
-    }
-}
-
-impl FromStr for MulticastArm {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|arm| arm.name() == text).ok_or_else(|| {
-            format!("there is no arm {text:?}; choose one of {}", Self::ALL.map(Self::name).join(", "))
-        })
-    }
-}
+packrat_lab::choices!(MulticastArm, "arm", [
+    EndToEnd "end-to-end",
+    Packrat "packrat",
+    PackratGroup "packrat-group",
+]);
 
 /// What to try.
 #[derive(Debug, Clone)]

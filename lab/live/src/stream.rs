@@ -1,10 +1,8 @@
 //! What is sent: the paper's audio, and video.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use packrat_media::ReceiverConfig;
-use serde::Serialize;
 
 /// Bytes of an audio packet's payload: 40 ms at 96 kbit/s (paper section 6.2), so that 20 ms are half of it.
 const AUDIO_UNIT: usize = 240;
@@ -15,8 +13,7 @@ const FRAME_BYTES: usize = 16_667;
 const VIDEO_UNIT: usize = 1_190;
 
 /// A stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stream {
     /// A packet every 20 ms with the last 40 ms, 480 bytes: each 20 ms are sent twice.
     Audio,
@@ -24,18 +21,12 @@ pub enum Stream {
     Video,
 }
 
+packrat_lab::choices!(Stream, "stream", [
+    Audio "audio",
+    Video "video",
+]);
+
 impl Stream {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Audio, Self::Video];
-
-    /// The name on the command line and in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Audio => "audio",
-            Self::Video => "video",
-        }
-    }
-
     /// The sizes of the units sent together, and the time until the next ones.
     pub(crate) fn burst(self) -> (Vec<usize>, Duration) {
         match self {
@@ -74,15 +65,5 @@ impl Stream {
                 ..ReceiverConfig::default()
             },
         }
-    }
-}
-
-impl FromStr for Stream {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|stream| stream.name() == text).ok_or_else(|| {
-            format!("there is no stream {text:?}; choose one of {}", Self::ALL.map(Self::name).join(", "))
-        })
     }
 }

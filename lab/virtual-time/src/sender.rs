@@ -8,17 +8,14 @@ use crate::{quinn_server, s2n_server};
 use bytes::Bytes;
 use rand_chacha::ChaCha8Rng;
 use s2n_quic::provider::io::testing::{Handle, spawn};
-use serde::Serialize;
 use std::error::Error;
-use std::str::FromStr;
 
 /// Bytes given to the stream at a time.
 const CHUNK: usize = 64 * 1024;
 static ZEROES: [u8; CHUNK] = [0; CHUNK];
 
 /// A QUIC stack and its congestion control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// s2n-quic with CUBIC.
     S2nCubic,
@@ -27,39 +24,18 @@ pub enum Sender {
     /// quinn with CUBIC.
     QuinnCubic,
     /// quinn with NewReno.
-    #[serde(rename = "quinn-newreno")]
     QuinnNewReno,
     /// quinn with BBR, version 1.
     QuinnBbr,
 }
 
-impl Sender {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::S2nCubic, Self::S2nBbr, Self::QuinnCubic, Self::QuinnNewReno, Self::QuinnBbr];
-
-    /// The name on the command line and in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::S2nCubic => "s2n-cubic",
-            Self::S2nBbr => "s2n-bbr",
-            Self::QuinnCubic => "quinn-cubic",
-            Self::QuinnNewReno => "quinn-newreno",
-            Self::QuinnBbr => "quinn-bbr",
-        }
-    }
-}
-
-impl FromStr for Sender {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|sender| sender.name() == text).ok_or_else(|| {
-            let known = Self::ALL.map(Self::name).join(", ");
-            format!("there is no sender {text:?}; choose one of {known}")
-        })
-    }
-}
+packrat_lab::choices!(Sender, "sender", [
+    S2nCubic "s2n-cubic",
+    S2nBbr "s2n-bbr",
+    QuinnCubic "quinn-cubic",
+    QuinnNewReno "quinn-newreno",
+    QuinnBbr "quinn-bbr",
+]);
 
 /// Starts a server.
 pub(crate) fn start(

@@ -17,15 +17,13 @@ use packrat_lab::path::LinkCounters;
 use packrat_lab::scenario::{QueueKind, Scenario};
 use s2n_quic::provider::io::testing::{spawn, test_seed};
 use serde::Serialize;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// Virtual time after which a download is given up; what has arrived by then counts.
 const LIMIT: Duration = Duration::from_secs(1200);
 
 /// What is done against the loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arm {
     /// Nothing.
     EndToEnd,
@@ -39,31 +37,13 @@ pub enum Arm {
     Ideal,
 }
 
-impl Arm {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::EndToEnd, Self::Packrat, Self::RepairOnly, Self::Split, Self::Ideal];
-
-    /// The name on the command line and in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::EndToEnd => "end-to-end",
-            Self::Packrat => "packrat",
-            Self::RepairOnly => "repair-only",
-            Self::Split => "split",
-            Self::Ideal => "ideal",
-        }
-    }
-}
-
-impl FromStr for Arm {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|arm| arm.name() == text).ok_or_else(|| {
-            format!("there is no arm {text:?}; choose one of {}", Self::ALL.map(Self::name).join(", "))
-        })
-    }
-}
+packrat_lab::choices!(Arm, "arm", [
+    EndToEnd "end-to-end",
+    Packrat "packrat",
+    RepairOnly "repair-only",
+    Split "split",
+    Ideal "ideal",
+]);
 
 /// What to try.
 #[derive(Debug, Clone)]
