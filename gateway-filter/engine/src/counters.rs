@@ -131,7 +131,11 @@ counters! {
         subscriptions_ended,
         /// Subscriptions refused: no room, or too many of one source.
         subscriptions_refused,
-        /// Datagrams dropped: not control, of no subscription, forged, replayed, malformed.
+        /// Addresses challenged because a subscriber's message came from there unexpectedly.
+        subscriptions_challenged,
+        /// Subscriptions that moved to another address.
+        subscriptions_moved,
+        /// Datagrams of subscribers dropped: not control, of no subscription, forged, replayed, malformed.
         stream_refused,
         /// eACKs received.
         stream_eacks,
@@ -171,7 +175,7 @@ counters! {
         stream_cache_bytes,
         /// Packets under repair, of all subscribers.
         stream_outstanding,
-        /// Memory of all subscribers, without their sealed channels.
+        /// Memory of all subscribers, with their sealed channels and what is under repair.
         stream_state_bytes,
     }
 }

@@ -299,7 +299,7 @@ pub(crate) struct Share {
 const UNVALIDATED_CACHE_BYTES: usize = 128 * 1024;
 
 /// An eACK that can't be decoded counts as so many where its source has had too many of them: its session is not listened to for ten seconds.
-const MANY_FAILURES_FACTOR: u16 = 500;
+pub(crate) const MANY_FAILURES_FACTOR: u16 = 500;
 
 impl Share {
     /// `None` when there is no room for another session, of this source or at all.
@@ -318,8 +318,7 @@ impl Share {
     }
 
     fn below(gateway: &Arc<Gateway>, source: IpAddr, limit: usize) -> Option<Self> {
-        let room = |sessions: usize| (sessions < limit).then_some(sessions + 1);
-        gateway.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        gateway.take_room(limit).then_some(())?;
         Some(Self { gateway: Arc::clone(gateway), source, budget: None, cache_bytes: 0 })
     }
 
@@ -349,22 +348,10 @@ impl Share {
         self.gateway.budget.take(&source, flow, bytes, live)
     }
 
-    /// A subscriber of this source has been sent what these bytes are its share of; the gateway has earned them already.
-    pub(crate) fn earn_for_source(&self, bytes: f64) {
-        if let Some(source) = &self.budget {
-            source.earn(bytes);
-        }
-    }
-
-    /// The same for a stream's subscriber, who has a budget of its own.
-    pub(crate) fn take_stream_repair(&self, bytes: usize) -> bool {
-        self.budget.as_ref().is_some_and(|source| self.gateway.budget.take_shared(source, bytes, true))
-    }
-
     /// An eACK could not be decoded: how many times what that costs is to be charged. Who has many sessions, each within its limit, could else keep
     /// the gateway busy with nothing but such eACKs.
     pub(crate) fn failure_factor(&self, now: Timestamp) -> u16 {
-        if self.gateway.sources.decode_failed(self.source, now) { 1 } else { MANY_FAILURES_FACTOR }
+        self.gateway.failure_factor(self.source, now)
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {

@@ -10,9 +10,10 @@ use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::handshake::wishes_in;
 
-use crate::budget::GatewayBudget;
+use crate::budget::{GatewayBudget, SourceBudget};
 use crate::busyness::Busyness;
 use crate::config::GatewayConfig;
+use crate::flow::MANY_FAILURES_FACTOR;
 use crate::outbox::Outbox;
 use crate::sources::Sources;
 use crate::tokens::{TokenPolicy, TokenRefusal};
@@ -305,6 +306,42 @@ impl Gateway {
     /// Whether a session may be prepared for a client of this source that has not echoed a cookie. Changes nothing.
     pub(crate) fn may_prepare(&self, source: IpAddr, now: Timestamp) -> bool {
         self.sessions() < self.room_for_unvalidated() && self.sources.may_begin(source, now)
+    }
+
+    /// Counts another session, if there are fewer than `limit`.
+    pub(crate) fn take_room(&self, limit: usize) -> bool {
+        let room = |sessions: usize| (sessions < limit).then_some(sessions + 1);
+        self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+    }
+
+    /// Counts a subscriber of a stream, and charges its source. Every success is followed by one [`Self::leave_seat`]; nothing of it is kept
+    /// with the subscriber, of whom there are thousands.
+    pub(crate) fn take_seat(&self, source: IpAddr, now: Timestamp) -> Option<Arc<SourceBudget>> {
+        if !self.take_room(self.config.maximum_sessions) {
+            return None;
+        }
+        let charged = self.sources.begin(source, now);
+        if charged.is_none() {
+            self.sessions.fetch_sub(1, Ordering::Relaxed);
+        }
+        charged
+    }
+
+    /// Counts a subscriber that was another gateway's, whatever the limits.
+    pub(crate) fn adopt_seat(&self, source: IpAddr) -> Arc<SourceBudget> {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        self.sources.adopt(source)
+    }
+
+    /// A subscriber of this source has gone.
+    pub(crate) fn leave_seat(&self, source: IpAddr) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.sources.end(source);
+    }
+
+    /// An eACK of this source could not be decoded: how many times what that costs is to be charged.
+    pub(crate) fn failure_factor(&self, source: IpAddr, now: Timestamp) -> u16 {
+        if self.sources.decode_failed(source, now) { 1 } else { MANY_FAILURES_FACTOR }
     }
 
     /// Answers with a cookie: the client has to come again with it.

@@ -124,6 +124,21 @@ impl Sources {
         are_few
     }
 
+    /// Counts a session that exists already, whatever the limits.
+    pub(crate) fn adopt(&self, address: IpAddr) -> Arc<SourceBudget> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = table.sources.entry(source(address)).or_insert(Source {
+            sessions: 0,
+            tokens: f64::from(self.handshakes_per_second),
+            refilled: Timestamp::ZERO,
+            failures_left: FAILED_DECODES_PER_SECOND,
+            failed: Timestamp::ZERO,
+            budget: Arc::new(SourceBudget::new()),
+        });
+        source.sessions += 1;
+        Arc::clone(&source.budget)
+    }
+
     /// A session of this source has ended.
     pub(crate) fn end(&self, address: IpAddr) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);

@@ -207,7 +207,7 @@ fn every_subscriber_gets_its_own_repairs_from_one_cache() {
     assert_eq!(gauges.stream_subscribers, 16);
     assert!(gauges.stream_cache_bytes <= 64 * 1024);
     let outstanding = gauges.stream_outstanding;
-    assert!(gauges.stream_state_bytes <= 16 * 256 + outstanding * 4 * 40 + 16 * 160, "{gauges:?}");
+    assert!(gauges.stream_state_bytes <= 16 * (352 + 24 + 4 * 24) + outstanding * 2 * 24, "{gauges:?}");
     for member in 0..16 {
         assert!(world.members[member].lost > 250);
         assert!(world.missing(member) <= 3, "member {member} misses {}", world.missing(member));
@@ -384,6 +384,117 @@ fn a_message_from_another_address_does_nothing_to_its_owner() {
     world.members[member].loss = 0.2;
     world.run(1000, true);
     assert!(world.missing(member) <= 3);
+}
+
+#[test]
+fn a_member_whose_address_changes_is_challenged_and_stays() {
+    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let member = world.join(address(0), 0.1);
+    let other = world.join(address(1), 0.1);
+    world.run(300, false);
+    world.run(500, true);
+    let session = world.counters.subscriptions;
+    // Its NAT gives it another port, and then its network another address.
+    for next in [address(77), ([203, 0, 113, 5], 4000).into()] {
+        world.members[member].address = next;
+        world.run(700, true);
+        assert!(world.stream.subscribers().any(|address| address == next));
+        assert_eq!(world.stream.subscribers().count(), 2);
+    }
+    assert_eq!(world.counters.subscriptions, session, "it did not have to subscribe anew");
+    assert_eq!(world.counters.subscriptions_moved, 2);
+    assert!(world.counters.subscriptions_challenged >= 2);
+    // What was sent to where it was no more is repaired from the cache, as far as that goes back.
+    let first = world.members[member].first.unwrap();
+    let end = world.number - 200;
+    let missing = (first..end).filter(|number| !world.members[member].received.contains(number)).count();
+    assert!(missing < 400, "{missing} missing");
+    assert!(world.missing(other) <= 3);
+    world.run(2000, true);
+    let late = world.number - 1500..world.number - 200;
+    let missing = late.filter(|number| !world.members[member].received.contains(number)).count();
+    assert!(missing <= 3, "{missing} missing after the moves");
+}
+
+#[test]
+fn a_challenge_is_for_one_address_and_smaller_than_what_it_answers() {
+    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let member = world.join(address(0), 0.0);
+    world.run(300, false);
+    world.run(100, true);
+    // Somebody on the way copies a message and sends it from addresses of others before it arrives itself.
+    let victim: SocketAddr = ([203, 0, 113, 9], 9).into();
+    let (mut sent, mut answered) = (0, 0);
+    for number in 0..200 {
+        let now = world.now;
+        world.members[member].assist.on_overdue(10_000 + number, now);
+        while let Some(sealed) = world.members[member].assist.poll_transmit(now) {
+            sent += sealed.len();
+            world.stream.receive(&sealed, victim, || [4; 32], now, &mut world.out);
+            answered += world.out.datagrams().map(|(_, bytes)| bytes.len()).sum::<usize>();
+            world.out.clear();
+        }
+        world.run(5, true);
+    }
+    assert!(sent > 1000 && answered > 0 && answered < sent, "{answered} bytes for {sent}");
+    assert_eq!(world.stream.subscribers().collect::<Vec<_>>(), [address(0)]);
+    assert_eq!(world.counters.subscriptions_moved, 0);
+}
+
+#[test]
+fn a_stream_asks_for_tokens_as_its_gateway_does() {
+    use packrat_engine::assist_token::{Claims, Key, Keys, RouteHash};
+    use packrat_engine::{TokenCheck, TokenPolicy};
+    let key = |id: u8| Key::from_text(&format!("{id}:{}", "ab".repeat(32))).unwrap();
+    let check = TokenCheck { keys: Keys { current: key(1), previous: None }, route: RouteHash::of("video") };
+    let token = |expires, route: &str| {
+        key(1).issue(&Claims { expires, route: RouteHash::of(route), binding: None, nonce: 1 })
+    };
+    let now = 2_000_000_000;
+    for (policy, given, expected) in [
+        (TokenPolicy::Off, Vec::new(), true),
+        (TokenPolicy::Optional(check.clone()), Vec::new(), true),
+        (TokenPolicy::Optional(check.clone()), token(now - 600, "video"), false),
+        (TokenPolicy::Required(check.clone()), Vec::new(), false),
+        (TokenPolicy::Required(check.clone()), token(now - 600, "video"), false),
+        (TokenPolicy::Required(check.clone()), token(now + 500, "other"), false),
+        (TokenPolicy::Required(check.clone()), token(now + 500, "video"), true),
+    ] {
+        let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
+        gateway.set_tokens(policy.clone());
+        gateway.set_unix_origin(Duration::from_secs(now));
+        let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+        world.stream = Stream::new(gateway, StreamConfig::default(), [3; 32]);
+        let member = world.join(address(0), 0.0);
+        world.members[member].assist.set_token(given, world.now);
+        world.run(500, true);
+        let subscribed = world.stream.subscribers().count() == 1;
+        assert_eq!(subscribed, expected, "{policy:?}");
+        assert_eq!(world.members[member].first.is_some(), expected, "{policy:?}");
+    }
+}
+
+#[test]
+fn another_configuration_costs_nobody_the_subscription() {
+    let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
+    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    world.stream = Stream::new(std::sync::Arc::clone(&gateway), StreamConfig::default(), [3; 32]);
+    let members = [world.join(address(0), 0.1), world.join(address(1), 0.1)];
+    world.run(300, false);
+    world.run(500, true);
+    assert_eq!(gateway.sessions(), 2);
+    let limits = GatewayConfig { repair_budget: 0.5, ..GatewayConfig::default() };
+    let successor = Gateway::new(limits, [1; 32], [2; 32]);
+    let config = StreamConfig { maximum_subscribers: 2, ..StreamConfig::default() };
+    world.stream.reconfigure(std::sync::Arc::clone(&successor), config);
+    assert_eq!((gateway.sessions(), successor.sessions()), (0, 2));
+    let third = world.join(address(2), 0.0);
+    world.run(1000, true);
+    assert!(members.iter().all(|member| world.missing(*member) <= 3));
+    assert!(world.members[third].first.is_none(), "there is no room for a third");
+    world.stream.close(packrat_wire::message::GoodbyeReason::Idle, &mut world.out);
+    assert_eq!(world.out.datagrams().count(), 2);
+    assert_eq!((world.stream.subscribers().count(), successor.sessions()), (0, 0));
 }
 
 #[test]

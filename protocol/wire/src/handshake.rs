@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
-use snow::{Builder, HandshakeState, StatelessTransportState};
+use snow::{Builder, HandshakeState};
 use thiserror::Error;
 
 use crate::codec::{DecodeError, Reader, Write};
@@ -23,6 +23,7 @@ pub use crate::extension::Live;
 use crate::extension::{find_stream, put_stream};
 use crate::identifier::{IdentifierKey, IdentifierScheme};
 use crate::seal::{Opener, Sealer};
+use crate::small_channel::SmallChannel;
 
 /// The Noise protocol name.
 const PATTERN: &str = "Noise_NX_25519_ChaChaPoly_BLAKE2s";
@@ -197,6 +198,17 @@ pub struct Established {
     pub opener: Opener,
     /// The gateway's static public key, as shown.
     pub gateway_key: [u8; 32],
+    /// The keys of what the client seals and of what the gateway seals.
+    keys: Keys,
+}
+
+/// The keys of both directions, the client's first. Noise's own, which must not be used with another set of counters at the same time.
+struct Keys([u8; 32], [u8; 32]);
+
+impl core::fmt::Debug for Keys {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str("Keys(..)")
+    }
 }
 
 impl Initiator {
@@ -241,15 +253,23 @@ impl Initiator {
             .filter(|key| self.pinned.is_none_or(|pinned| pinned == *key))
             .ok_or(HandshakeError::WrongGateway)?;
         let terms = Terms::decode(&payload[..length])?;
-        Ok(Established::new(terms, noise.into_stateless_transport_mode()?, gateway_key))
+        Established::new(terms, noise, gateway_key)
     }
 }
 
 impl Established {
-    fn new(terms: Terms, transport: StatelessTransportState, gateway_key: [u8; 32]) -> Self {
-        let transport = Arc::new(transport);
+    fn new(terms: Terms, mut noise: HandshakeState, gateway_key: [u8; 32]) -> Result<Self, HandshakeError> {
+        let (from_client, from_gateway) = noise.dangerously_get_raw_split();
+        let transport = Arc::new(noise.into_stateless_transport_mode()?);
         let sealer = Sealer::new(terms.session, Arc::clone(&transport));
-        Self { terms, sealer, opener: Opener::new(transport), gateway_key }
+        let keys = Keys(from_client, from_gateway);
+        Ok(Self { terms, sealer, opener: Opener::new(transport), gateway_key, keys })
+    }
+
+    /// The gateway's end of the channel in little memory, instead of [`Self::sealer`] and [`Self::opener`], which end here: no counter may be
+    /// used by both.
+    pub fn into_small_channel(self) -> SmallChannel {
+        SmallChannel::new(self.terms.session, self.keys.0, self.keys.1)
     }
 }
 
@@ -290,8 +310,7 @@ pub fn respond(
     let mut answer = vec![0; MAXIMUM_NOISE];
     let length = noise.write_message(&terms.encode(), &mut answer)?;
     answer.truncate(length);
-    let established =
-        Established::new(terms, noise.into_stateless_transport_mode()?, public_key(static_key)?);
+    let established = Established::new(terms, noise, public_key(static_key)?)?;
     Ok((established, wishes, answer))
 }
 

@@ -16,7 +16,7 @@
 //! - [`control`]: how a control datagram is told apart from the base connection, and its outer layout
 //! - [`message`]: the messages inside sealed datagrams, a registry with room
 //! - [`cookie`]: the stateless proof of address
-//! - [`handshake`]: Noise NX; [`seal`]: everything after it
+//! - [`handshake`]: Noise NX; [`seal`]: everything after it; [`SmallChannel`]: the same in little memory
 //! - [`identifier`]: four bytes that stand for a datagram
 #![forbid(unsafe_code)]
 
@@ -28,5 +28,7 @@ pub mod handshake;
 pub mod identifier;
 pub mod message;
 pub mod seal;
+mod small_channel;
 
 pub use control::is_control;
+pub use small_channel::SmallChannel;

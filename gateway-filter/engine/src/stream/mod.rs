@@ -15,6 +15,7 @@
 //! is under repair, what was given up. So an eACK only has to tell the difference to the one before. Nothing is kept per packet and
 //! subscriber but what is under repair ([`subscriber`]).
 
+mod membership;
 mod outbox;
 mod subscriber;
 mod sums;
@@ -26,19 +27,17 @@ use std::sync::Arc;
 
 use packrat_eack::{Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
 use packrat_estimate::Timestamp;
-use packrat_wire::control::Control;
-use packrat_wire::handshake::{Terms, respond};
+use packrat_wire::handshake::Terms;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::is_control;
-use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals, is_newer_epoch};
-use packrat_wire::seal::session_of;
+use packrat_wire::message::{Eack, Message, Report, ResetReason, Totals, is_newer_epoch};
 
 use crate::counters::{StreamCounters, StreamGauges};
-use crate::flow::Share;
-use crate::gateway::{Begin, Gateway, HandshakeOutcome, Received, refuse};
+use crate::gateway::Gateway;
 use crate::history::{History, Pushed, SELECTIVE_ENTRIES, SETTLED_ENTRIES};
+use membership::{Challenge, Fresh};
 pub use outbox::{StreamOutbox, Target};
-use subscriber::{Channel, FAILED_EACK_COST, MAXIMUM_OUTSTANDING, Outstanding, Step, Subscriber};
+use subscriber::{FAILED_EACK_COST, MAXIMUM_OUTSTANDING, Outstanding, Step, Subscriber};
 use sums::{SUMS, Sums};
 
 /// The sums of the stream are remembered at every so many packets.
@@ -47,8 +46,6 @@ const CHECKPOINT: u64 = 32;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Failed decodes of the longest prefix until a Reset.
 const FAILURES_BEFORE_RESET: u8 = 2;
-/// A subscription that is to replace another one must be used within.
-const PENDING_LIFETIME: Duration = Duration::from_secs(5);
 
 /// What a stream is like.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,9 +100,15 @@ pub struct Stream {
     /// Sums before the packet with this number, in ascending order.
     checkpoints: VecDeque<(u64, Sums)>,
     decoder: Decoder,
-    subscribers: HashMap<SocketAddr, Subscriber>,
-    /// Subscriptions that replace others as soon as they are used.
-    pending: HashMap<SocketAddr, Subscriber>,
+    subscribers: Vec<Subscriber>,
+    /// Where each is, by the name of its session.
+    places: HashMap<u32, u32>,
+    /// Grows whenever somebody comes, goes or moves.
+    version: u64,
+    /// Handshakes whose subscriptions have not been used yet, by address.
+    fresh: HashMap<SocketAddr, Fresh>,
+    /// Addresses that were asked whether a subscriber is there now, by the name of its session.
+    challenges: HashMap<u32, Challenge>,
     missed: HashMap<u64, Missed>,
     bytes: u64,
     sweep_at: Option<Timestamp>,
@@ -131,8 +134,11 @@ impl Stream {
             history: History::new(config.cache_bytes, SELECTIVE_ENTRIES),
             checkpoints: VecDeque::new(),
             decoder: Decoder::new(),
-            subscribers: HashMap::new(),
-            pending: HashMap::new(),
+            subscribers: Vec::new(),
+            places: HashMap::new(),
+            version: 0,
+            fresh: HashMap::new(),
+            challenges: HashMap::new(),
             missed: HashMap::new(),
             bytes: 0,
             sweep_at: None,
@@ -147,7 +153,12 @@ impl Stream {
 
     /// Who gets a copy of every packet.
     pub fn subscribers(&self) -> impl Iterator<Item = SocketAddr> + '_ {
-        self.subscribers.keys().copied()
+        self.subscribers.iter().map(|subscriber| subscriber.address.get())
+    }
+
+    /// A number that grows whenever [`Self::subscribers`] would say something else.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// A packet of the stream, before it is sent to the subscribers.
@@ -177,159 +188,6 @@ impl Stream {
         while self.checkpoints.get(1).is_some_and(|(at, _)| *at <= self.history.first()) {
             self.checkpoints.pop_front();
         }
-    }
-
-    /// A datagram from somebody who is, or wants to be, a subscriber. `seed`: 32 fresh random bytes for a new subscription.
-    pub fn receive(
-        &mut self,
-        datagram: &[u8],
-        from: SocketAddr,
-        seed: impl FnOnce() -> [u8; 32],
-        now: Timestamp,
-        out: &mut StreamOutbox,
-    ) {
-        if !is_control(datagram) {
-            // Subscribers have nothing to say to the stream's sender.
-            self.counters.stream_refused += 1;
-            return;
-        }
-        match self.gateway.receive(datagram, from, now, out.for_one()) {
-            Received::Done(_) => {}
-            Received::Begin(begin) => {
-                self.begin(begin, seed(), now, out);
-            }
-            Received::ForFlow => self.control(datagram, from, now, out),
-        }
-        out.address(from);
-        self.sweep_at.get_or_insert(now + SWEEP_INTERVAL);
-    }
-
-    fn begin(&mut self, begin: Begin, seed: [u8; 32], now: Timestamp, out: &mut StreamOutbox) {
-        // A subscriber is sent the whole stream: nobody becomes one in the name of an address that has not echoed a cookie.
-        if !begin.is_validated {
-            self.gateway.offer(begin.nonce, begin.peer, now, out.for_one());
-            return;
-        }
-        for known in self.subscribers.get(&begin.peer).iter().chain(&self.pending.get(&begin.peer)) {
-            if known.channel.nonce == begin.nonce {
-                out.for_one().send(|bytes| bytes.extend_from_slice(&known.channel.init_ack));
-                return;
-            }
-        }
-        let replaces = self.subscribers.contains_key(&begin.peer);
-        let full = !replaces && self.subscribers.len() >= self.config.maximum_subscribers;
-        let share = if full { None } else { Share::new(&self.gateway, begin.peer.ip(), now) };
-        let Some(share) = share else {
-            self.counters.subscriptions_refused += 1;
-            refuse(begin.nonce, HandshakeOutcome::RefusedFull, out.for_one());
-            return;
-        };
-        let (config, secret) = (&self.config, self.secret);
-        let answered = respond(seed, &self.gateway.static_key, begin.nonce, &begin.noise, |_, random| {
-            let (mut session, mut own) = ([0; 4], [0; 32]);
-            random(&mut session);
-            random(&mut own);
-            terms(u32::from_be_bytes(session), config.scheme, config.cache_bytes, own, secret)
-        });
-        let Ok((established, wishes, noise)) = answered else { return };
-        let Some(live) = wishes.live.filter(|live| live.subscribe) else {
-            // It wants something that is not here.
-            refuse(begin.nonce, HandshakeOutcome::RefusedDisabled, out.for_one());
-            return;
-        };
-        let mut init_ack = Vec::new();
-        Control::InitAck { nonce: begin.nonce, noise: &noise }.encode(&mut init_ack);
-        out.for_one().send(|bytes| bytes.extend_from_slice(&init_ack));
-        let channel = Channel {
-            sealer: established.sealer,
-            opener: established.opener,
-            init_ack,
-            nonce: begin.nonce,
-            share,
-        };
-        let mut subscriber = Subscriber::new(channel, live, self.history.next(), self.bytes, now);
-        if self.gateway.config.repair_budget <= 0.0 {
-            subscriber.forgo_repairs();
-        }
-        // Whoever repeats an old Init must not end a subscription that is in use.
-        if replaces {
-            self.pending.insert(begin.peer, subscriber);
-        } else {
-            self.counters.subscriptions += 1;
-            self.subscribers.insert(begin.peer, subscriber);
-        }
-    }
-
-    fn control(&mut self, datagram: &[u8], from: SocketAddr, now: Timestamp, out: &mut StreamOutbox) {
-        let named = session_of(datagram);
-        let is_named = |subscriber: &Subscriber| named == Some(subscriber.channel.sealer.session());
-        let mut plaintext = core::mem::take(&mut self.plaintext);
-        if self.pending.get(&from).is_some_and(is_named)
-            && let Some(mut pending) = self.pending.remove(&from)
-        {
-            if pending.channel.opener.open(datagram, &mut plaintext).is_ok() {
-                self.counters.subscriptions += 1;
-                self.subscribers.insert(from, pending);
-                // The message itself comes again.
-            } else {
-                self.counters.stream_refused += 1;
-                self.pending.insert(from, pending);
-            }
-        } else if self.subscribers.get(&from).is_some_and(is_named)
-            && let Some(mut subscriber) = self.subscribers.remove(&from)
-        {
-            match subscriber.channel.opener.open(datagram, &mut plaintext) {
-                Ok(counter) => {
-                    subscriber.channel.init_ack = Vec::new();
-                    if self.message(&mut subscriber, counter, &plaintext, from, now, out) {
-                        self.subscribers.insert(from, subscriber);
-                    }
-                }
-                Err(_) => {
-                    self.counters.stream_refused += 1;
-                    self.subscribers.insert(from, subscriber);
-                }
-            }
-        } else {
-            self.counters.stream_refused += 1;
-            self.gateway.refuse_session(datagram, out.for_one());
-        }
-        self.plaintext = plaintext;
-    }
-
-    /// A message of a subscriber; false when it goes.
-    fn message(
-        &mut self,
-        subscriber: &mut Subscriber,
-        counter: u32,
-        plaintext: &[u8],
-        from: SocketAddr,
-        now: Timestamp,
-        out: &mut StreamOutbox,
-    ) -> bool {
-        match Message::decode(plaintext) {
-            Ok(Message::Eack(eack)) => {
-                self.counters.stream_eacks += 1;
-                if subscriber.may_speak(now) {
-                    subscriber.spend_eack(1.0);
-                    self.on_eack(subscriber, counter, &eack, now, out);
-                    out.address(from);
-                    self.repair(subscriber, &eack, from, now, out);
-                } else {
-                    self.counters.stream_eacks_limited += 1;
-                }
-            }
-            Ok(Message::Reset { epoch, .. }) if is_newer_epoch(epoch, subscriber.epoch) => {
-                enter_epoch(subscriber, epoch);
-                subscriber.spend_eack(FAILED_EACK_COST);
-            }
-            Ok(Message::Goodbye { .. }) => {
-                self.counters.subscriptions_ended += 1;
-                return false;
-            }
-            _ => self.counters.stream_refused += 1,
-        }
-        true
     }
 
     fn on_eack(
@@ -373,7 +231,7 @@ impl Stream {
                 subscriber.newest_eack = counter;
                 subscriber.failures = 0;
                 self.settle(subscriber, &changes, now);
-                if eack.echo || usize::from(eack.holes) > subscriber.outstanding.len() {
+                if eack.echo || usize::from(eack.holes) > subscriber.outstanding().len() {
                     self.report(subscriber, counter, None, out);
                 }
             }
@@ -409,7 +267,7 @@ impl Stream {
         };
         subscriber.horizon = start;
         subscriber.base = self.sums_before(start);
-        subscriber.outstanding.clear();
+        subscriber.set_outstanding(Vec::new());
         subscriber.anchored = true;
     }
 
@@ -432,11 +290,10 @@ impl Stream {
     fn reconcile(&mut self, subscriber: &Subscriber, eack: &Eack<'_>, now: Timestamp) -> Option<Changes> {
         let age = subscriber.known_age().unwrap_or_default();
         let identifiers = |is_assumed: &dyn Fn(&Outstanding) -> bool| -> Vec<Identifier> {
-            let assumed = subscriber.outstanding.iter().filter(|one| is_assumed(one));
+            let assumed = subscriber.outstanding().iter().filter(|one| is_assumed(one));
             assumed.filter_map(|one| Some(self.history.get(one.sequence)?.identifier)).collect()
         };
-        let had_time =
-            |one: &Outstanding| one.transmissions() > 0 && now.saturating_since(one.sent_at()) >= age;
+        let had_time = |one: &Outstanding| one.transmissions() > 0 && one.sent_since(now) >= age;
         let guesses = [identifiers(&had_time), identifiers(&|_| true), Vec::new()];
         for (index, assumed) in guesses.iter().enumerate() {
             if guesses[..index].contains(assumed) {
@@ -481,14 +338,16 @@ impl Stream {
     }
 
     fn settle(&mut self, subscriber: &mut Subscriber, changes: &Changes, now: Timestamp) {
+        if changes.arrived.is_empty() && changes.missing.is_empty() {
+            return;
+        }
+        let mut outstanding = subscriber.take_outstanding();
         for identifier in &changes.arrived {
             subscriber.base.remove(*identifier);
             let sequence = self.history.sequence_of(*identifier);
-            match sequence
-                .and_then(|sequence| subscriber.outstanding.iter().position(|one| one.sequence == sequence))
-            {
+            match sequence.and_then(|sequence| outstanding.iter().position(|one| one.sequence == sequence)) {
                 Some(place) => {
-                    let one = subscriber.outstanding.swap_remove(place);
+                    let one = outstanding.swap_remove(place);
                     self.counters.stream_repairs_arrived += u64::from(one.transmissions() > 0);
                 }
                 None if sequence.is_none() => self.counters.stream_foreign += 1,
@@ -500,15 +359,13 @@ impl Stream {
             // From here on the base explains that it is missing.
             subscriber.base.insert(*identifier);
             match self.history.sequence_of(*identifier) {
-                Some(sequence) if subscriber.outstanding.len() < MAXIMUM_OUTSTANDING => {
-                    subscriber.outstanding.push(Outstanding::new(sequence, now));
+                Some(sequence) if outstanding.len() < MAXIMUM_OUTSTANDING => {
+                    outstanding.push(Outstanding::new(sequence, now));
                 }
                 _ => self.counters.stream_unrepairable += 1,
             }
         }
-        if subscriber.outstanding.is_empty() {
-            subscriber.outstanding = Vec::new();
-        }
+        subscriber.set_outstanding(outstanding);
     }
 
     /// Sends what the subscriber misses and is worth sending. Whatever is given up stays in the base.
@@ -521,7 +378,7 @@ impl Stream {
         out: &mut StreamOutbox,
     ) {
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
-        let mut outstanding = core::mem::take(&mut subscriber.outstanding);
+        let mut outstanding = subscriber.take_outstanding();
         let next = self.history.next();
         outstanding.retain_mut(|one| {
             let entry = self.history.get(one.sequence).copied();
@@ -564,7 +421,7 @@ impl Stream {
             // the stream sent to everybody many times over.
             let share = self.gateway.config.repair_budget;
             if !subscriber.may_repair(length, self.bytes, share)
-                || !subscriber.channel.share.take_stream_repair(length)
+                || !self.gateway.budget.take_shared(&subscriber.source, length, true)
             {
                 self.counters.stream_budget_refusals += 1;
                 return true;
@@ -584,7 +441,7 @@ impl Stream {
             one.sent(next, now);
             true
         });
-        subscriber.outstanding = outstanding;
+        subscriber.set_outstanding(outstanding);
     }
 
     fn on_failed_decode(
@@ -596,7 +453,9 @@ impl Stream {
         out: &mut StreamOutbox,
     ) {
         self.counters.stream_eacks_failed += 1;
-        subscriber.spend_eack(FAILED_EACK_COST * f32::from(subscriber.channel.share.failure_factor(now)));
+        subscriber.spend_eack(
+            FAILED_EACK_COST * f32::from(self.gateway.failure_factor(subscriber.address.get().ip(), now)),
+        );
         let longer = limits().longer(eack.encoding);
         subscriber.failures += u8::from(longer.is_none());
         if subscriber.failures < FAILURES_BEFORE_RESET {
@@ -623,13 +482,13 @@ impl Stream {
         out: &mut StreamOutbox,
     ) {
         // The first packet under repair: of those just before it one has arrived, or nothing is known of any.
-        let first = subscriber.outstanding.iter().map(|one| one.sequence).min();
+        let first = subscriber.outstanding().iter().map(|one| one.sequence).min();
         let settled = first.unwrap_or(subscriber.horizon).checked_sub(1);
         let report = Report {
             epoch: subscriber.epoch,
             echo,
             echo_age: Duration::ZERO,
-            missing: u16::try_from(subscriber.outstanding.len()).unwrap_or(u16::MAX),
+            missing: u16::try_from(subscriber.outstanding().len()).unwrap_or(u16::MAX),
             settled: settled.and_then(|at| self.history.get(at)).map(|entry| entry.identifier),
             wanted,
             round_trip: subscriber.round_trip().unwrap_or_default(),
@@ -644,39 +503,7 @@ impl Stream {
         self.message.clear();
         message.encode(&mut self.message);
         // A used-up counter costs the message: the subscriber comes again when nobody answers.
-        let _ = out.for_one().send(|bytes| subscriber.channel.sealer.seal(&self.message, bytes));
-    }
-
-    /// When [`Self::handle_timeout`] wants to be called.
-    pub fn next_timeout(&self) -> Option<Timestamp> {
-        self.sweep_at
-    }
-
-    /// Time has passed: subscribers that are silent are forgotten.
-    pub fn handle_timeout(&mut self, now: Timestamp, out: &mut StreamOutbox) {
-        if self.sweep_at.is_none_or(|at| at > now) {
-            return;
-        }
-        let silence = self.config.silence;
-        let silent = |subscriber: &Subscriber| now.saturating_since(subscriber.heard) >= silence;
-        let gone: Vec<SocketAddr> = self
-            .subscribers
-            .iter()
-            .filter(|(_, subscriber)| silent(subscriber))
-            .map(|(address, _)| *address)
-            .collect();
-        for address in gone {
-            if let Some(mut subscriber) = self.subscribers.remove(&address) {
-                self.counters.subscriptions_ended += 1;
-                self.send(&mut subscriber, &Message::Goodbye { reason: GoodbyeReason::Idle }, out);
-                out.address(address);
-            }
-        }
-        self.pending.retain(|_, pending| now.saturating_since(pending.heard) < PENDING_LIFETIME);
-        let first = self.history.first();
-        self.missed.retain(|sequence, _| *sequence >= first);
-        let anybody = !self.subscribers.is_empty() || !self.pending.is_empty();
-        self.sweep_at = anybody.then_some(now + SWEEP_INTERVAL);
+        let _ = out.for_one().send(|bytes| subscriber.channel.seal(&self.message, bytes));
     }
 
     /// Counters since the last call.
@@ -686,12 +513,14 @@ impl Stream {
 
     /// Levels now. Looks at every subscriber.
     pub fn gauges(&self) -> StreamGauges {
-        let outstanding = self.subscribers.values().map(|subscriber| subscriber.outstanding.len());
+        let outstanding = self.subscribers.iter().map(|subscriber| subscriber.outstanding().len());
+        let held = self.subscribers.iter().map(Subscriber::memory).sum::<usize>();
+        let known = self.subscribers.len() * (size_of::<Subscriber>() + size_of::<(u32, u32)>());
         StreamGauges {
             stream_subscribers: self.subscribers.len() as u64,
             stream_cache_bytes: self.history.cache().len() as u64,
             stream_outstanding: outstanding.sum::<usize>() as u64,
-            stream_state_bytes: self.subscribers.values().map(Subscriber::memory).sum::<usize>() as u64,
+            stream_state_bytes: (held + known) as u64,
         }
     }
 }
@@ -701,7 +530,7 @@ fn enter_epoch(subscriber: &mut Subscriber, epoch: u16) {
     subscriber.anchored = false;
     subscriber.reset_pending = false;
     subscriber.failures = 0;
-    subscriber.outstanding = Vec::new();
+    subscriber.set_outstanding(Vec::new());
 }
 
 fn limits() -> SketchLimits {

@@ -5,12 +5,15 @@
 
 use core::time::Duration;
 
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+
 use packrat_estimate::Timestamp;
+use packrat_wire::SmallChannel;
 use packrat_wire::handshake::Live;
-use packrat_wire::seal::{Opener, Sealer};
 
 use super::sums::Sums;
-use crate::flow::Share;
+use crate::budget::SourceBudget;
 
 /// eACKs per second of one subscriber, and at once.
 const EACKS_PER_SECOND: f32 = 2_000.0;
@@ -30,16 +33,65 @@ const OVERDUE_MARGIN: u32 = 1_000;
 /// How long is tried: three round trips and this, microseconds; a client asks elsewhere then.
 const PATIENCE_MARGIN: u32 = 30_000;
 const MAXIMUM_TRANSMISSIONS: u8 = 8;
+/// Room for packets under repair that is kept beyond what is used.
+const OUTSTANDING_SLACK: usize = 4;
 
 /// A packet under repair.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outstanding {
     pub(super) sequence: u64,
-    /// Where the stream was when it was sent last.
-    mark: u64,
-    found: Timestamp,
-    sent: Timestamp,
+    /// How far the stream has come since this packet when it was sent last.
+    mark: u32,
+    /// When it was found to be missing, and when it was sent last: milliseconds.
+    found: Millis,
+    sent: Millis,
     transmissions: u8,
+}
+
+/// A point in time that comes around after 49 days: only differences of neighbouring ones mean something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Millis(u32);
+
+impl Millis {
+    pub(super) const fn of(now: Timestamp) -> Self {
+        Self((now.as_micros() / 1000) as u32)
+    }
+
+    /// Microseconds since then.
+    fn micros_since(self, now: Timestamp) -> u64 {
+        u64::from(Self::of(now).0.wrapping_sub(self.0)) * 1000
+    }
+
+    pub(super) fn elapsed(self, now: Timestamp) -> Duration {
+        Duration::from_micros(self.micros_since(now))
+    }
+}
+
+/// An address in 24 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Address {
+    /// IPv4 addresses as IPv6 has them.
+    ip: [u8; 16],
+    scope: u32,
+    port: u16,
+}
+
+impl Address {
+    pub(super) fn of(address: SocketAddr) -> Self {
+        let (ip, scope) = match address {
+            SocketAddr::V4(address) => (address.ip().to_ipv6_mapped(), 0),
+            SocketAddr::V6(address) => (*address.ip(), address.scope_id()),
+        };
+        Self { ip: ip.octets(), scope, port: address.port() }
+    }
+
+    pub(super) fn get(self) -> SocketAddr {
+        let ip = Ipv6Addr::from(self.ip);
+        match ip.to_ipv4_mapped() {
+            Some(ip) => (ip, self.port).into(),
+            None => SocketAddrV6::new(ip, self.port, 0, self.scope).into(),
+        }
+    }
 }
 
 /// What to do about a packet under repair.
@@ -50,73 +102,102 @@ pub(super) enum Step {
     GiveUp,
 }
 
-/// The sealed channel to a subscriber, and what counts it.
-pub(super) struct Channel {
-    pub(super) sealer: Sealer,
-    pub(super) opener: Opener,
-    /// Repeated for a repeated Init, until the subscriber has proven that it has it.
-    pub(super) init_ack: Vec<u8>,
-    pub(super) nonce: u64,
-    pub(super) share: Share,
-}
-
 /// One subscriber.
 pub(super) struct Subscriber {
     /// What its sums lack of the stream's, for good: all from before it came, and what it will never get.
     pub(super) base: Sums,
+    pub(super) epoch: u16,
+    pub(super) address: Address,
+    pub(super) failures: u8,
+    pub(super) anchored: bool,
+    pub(super) reset_pending: bool,
+    pub(super) channel: SmallChannel,
+    /// What repairs its source may have.
+    pub(super) source: Arc<SourceBudget>,
     /// Everything before this has been spoken of; before the first eACK: where it joined.
     pub(super) horizon: u64,
-    pub(super) outstanding: Vec<Outstanding>,
-    pub(super) channel: Box<Channel>,
-    pub(super) heard: Timestamp,
+    outstanding: Option<Box<Vec<Outstanding>>>,
+    pub(super) heard: Millis,
     window: u32,
     round_trip: u32,
     variation: u32,
     minimum: u32,
     eack_credit: f32,
     repair_credit: f32,
-    /// The stream's bytes when the repair credit was last counted.
-    counted: u64,
+    /// The stream's bytes when the repair credit was last counted; comes around after 4 GiB, which is more than anybody can save up.
+    counted: u32,
     pub(super) newest_eack: u32,
-    pub(super) epoch: u16,
-    pub(super) failures: u8,
-    pub(super) anchored: bool,
-    pub(super) reset_pending: bool,
 }
 
 impl Subscriber {
-    pub(super) fn new(channel: Channel, live: Live, next: u64, bytes: u64, now: Timestamp) -> Self {
+    pub(super) fn new(
+        address: SocketAddr,
+        channel: SmallChannel,
+        source: Arc<SourceBudget>,
+        live: Live,
+        next: u64,
+        bytes: u64,
+        now: Timestamp,
+    ) -> Self {
         Self {
             base: Sums::ZERO,
+            epoch: 0,
+            address: Address::of(address),
+            failures: 0,
+            anchored: false,
+            reset_pending: false,
+            channel,
+            source,
             horizon: next,
-            outstanding: Vec::new(),
-            channel: Box::new(channel),
-            heard: now,
+            outstanding: None,
+            heard: Millis::of(now),
             window: u32::try_from(live.window.as_micros()).unwrap_or(u32::MAX),
             round_trip: 0,
             variation: 0,
             minimum: u32::MAX,
             eack_credit: EACK_BURST,
             repair_credit: REPAIR_BURST,
-            counted: bytes,
+            counted: bytes as u32,
             newest_eack: 0,
-            epoch: 0,
-            failures: 0,
-            anchored: false,
-            reset_pending: false,
         }
     }
 
-    /// Memory of it, about, without the sealed channel.
+    /// What is under repair.
+    pub(super) fn outstanding(&self) -> &[Outstanding] {
+        self.outstanding.as_ref().map_or(&[], |outstanding| outstanding)
+    }
+
+    pub(super) fn take_outstanding(&mut self) -> Vec<Outstanding> {
+        self.outstanding.take().map(|outstanding| *outstanding).unwrap_or_default()
+    }
+
+    /// Keeps no memory for nothing, and little more than is needed.
+    pub(super) fn set_outstanding(&mut self, mut outstanding: Vec<Outstanding>) {
+        if outstanding.capacity() > outstanding.len() + OUTSTANDING_SLACK {
+            outstanding.shrink_to(outstanding.len());
+        }
+        self.outstanding = (!outstanding.is_empty()).then(|| Box::new(outstanding));
+    }
+
+    /// Heap memory of it, beside its own size.
     pub(super) fn memory(&self) -> usize {
-        size_of::<Self>() + self.outstanding.capacity() * size_of::<Outstanding>()
+        let outstanding = |outstanding: &Box<Vec<Outstanding>>| {
+            size_of::<Vec<Outstanding>>() + outstanding.capacity() * size_of::<Outstanding>()
+        };
+        self.outstanding.as_ref().map_or(0, outstanding)
+    }
+
+    /// It is somewhere else now: another path, another round trip.
+    pub(super) fn move_to(&mut self, address: SocketAddr) {
+        self.address = Address::of(address);
+        (self.round_trip, self.variation, self.minimum) = (0, 0, u32::MAX);
     }
 
     /// Whether another eACK may be looked at.
     pub(super) fn may_speak(&mut self, now: Timestamp) -> bool {
-        let elapsed = now.saturating_since(self.heard).as_secs_f32();
+        let elapsed = self.heard.elapsed(now).as_secs_f32();
         self.eack_credit = (self.eack_credit + elapsed * EACKS_PER_SECOND).min(EACK_BURST);
-        self.heard = now;
+        self.heard = Millis::of(now);
         self.eack_credit >= 1.0
     }
 
@@ -131,9 +212,9 @@ impl Subscriber {
 
     /// Takes `length` bytes of its budget, which is a share of what the stream has brought.
     pub(super) fn may_repair(&mut self, length: usize, stream_bytes: u64, share: f64) -> bool {
-        let earned = (stream_bytes - self.counted) as f64 * share;
-        self.counted = stream_bytes;
-        self.channel.share.earn_for_source(earned);
+        let earned = f64::from((stream_bytes as u32).wrapping_sub(self.counted)) * share;
+        self.counted = stream_bytes as u32;
+        self.source.earn(earned);
         self.repair_credit = (self.repair_credit + earned as f32).min(REPAIR_BURST);
         let allowed = self.repair_credit >= length as f32;
         if allowed {
@@ -179,40 +260,63 @@ impl Subscriber {
         let patience = round_trip.saturating_mul(3).saturating_add(spread).saturating_add(PATIENCE_MARGIN);
         // Without a window nobody knows until when a repair is of use.
         let late = self.window > 0 && now.saturating_since(forwarded) > micros(self.window);
-        let tired = self.window == 0 && now.saturating_since(one.found) > micros(patience);
+        let tired = self.window == 0 && one.found.micros_since(now) > u64::from(patience);
         if late || tired || one.transmissions >= MAXIMUM_TRANSMISSIONS {
             return Step::GiveUp;
         }
         if one.transmissions == 0 {
             return Step::Send;
         }
-        let since = now.saturating_since(one.sent);
+        let since = one.sent.micros_since(now);
         let floor = if self.minimum == u32::MAX { ASSUMED_ROUND_TRIP } else { self.minimum } / 10 * 9;
-        let overtaken = newest.is_some_and(|newest| newest >= one.mark) && since >= micros(floor);
-        let overdue = since >= micros(round_trip.saturating_add(spread).saturating_add(EACK_INTERVAL));
+        let overtaken = newest.is_some_and(|newest| newest >= one.sequence + u64::from(one.mark))
+            && since >= u64::from(floor);
+        let overdue = since >= u64::from(round_trip.saturating_add(spread).saturating_add(EACK_INTERVAL));
         if overtaken || overdue { Step::Send } else { Step::Wait }
     }
 }
 
 impl Outstanding {
     pub(super) fn new(sequence: u64, now: Timestamp) -> Self {
-        Self { sequence, mark: 0, found: now, sent: now, transmissions: 0 }
+        Self { sequence, mark: 0, found: Millis::of(now), sent: Millis::of(now), transmissions: 0 }
     }
 
     pub(super) fn transmissions(&self) -> u8 {
         self.transmissions
     }
 
-    pub(super) fn sent_at(&self) -> Timestamp {
-        self.sent
+    /// Time since it was sent last.
+    pub(super) fn sent_since(&self, now: Timestamp) -> Duration {
+        self.sent.elapsed(now)
     }
 
     pub(super) fn sent(&mut self, next: u64, now: Timestamp) {
         self.transmissions += 1;
-        self.sent = now;
-        self.mark = next;
+        self.sent = Millis::of(now);
+        self.mark = u32::try_from(next.saturating_sub(self.sequence)).unwrap_or(u32::MAX);
     }
 }
 
-/// There are thousands of them. What is under repair and the sealed channel come on top.
-const _: () = assert!(size_of::<Subscriber>() <= 256);
+/// There are thousands of them, each with its sealed channel.
+const _: () = assert!(size_of::<Subscriber>() <= 344);
+const _: () = assert!(size_of::<Outstanding>() <= 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_survives_its_small_form() {
+        for text in ["192.0.2.7:5004", "[2001:db8::5]:443", "[fe80::1%3]:9"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(Address::of(address).get(), address);
+        }
+    }
+
+    #[test]
+    fn time_comes_around_unnoticed() {
+        let before = Timestamp::from_millis(u64::from(u32::MAX) - 10);
+        let after = Timestamp::from_millis(u64::from(u32::MAX) + 20);
+        assert_eq!(Millis::of(before).elapsed(after), Duration::from_millis(30));
+    }
+}

@@ -1,0 +1,196 @@
+//! A sealed channel in 84 bytes, for a gateway that has thousands of them for one stream.
+//!
+//! The same bytes on the wire as [`crate::seal`]: Noise's cipher (ChaCha20-Poly1305, the counter as nonce, RFC 8439) with the keys of its
+//! split, which are set up for each message anew. The window of counters that may arrive late is 64 instead of 1,024.
+
+use chacha20poly1305::aead::{AeadInPlace, KeyInit};
+use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce, Tag};
+
+use crate::codec::DecodeError;
+use crate::control::{Control, MAXIMUM_LENGTH};
+use crate::seal::{MAXIMUM_PLAINTEXT, OpenError, SealError};
+
+const TAG_LENGTH: usize = 16;
+/// Counters that may arrive late.
+const WINDOW: u32 = u64::BITS;
+
+/// Both directions of a session, the gateway's end.
+pub struct SmallChannel {
+    seen: u64,
+    opens: [u8; 32],
+    seals: [u8; 32],
+    session: u32,
+    /// The next message's counter; `u32::MAX`: used up.
+    next: u32,
+    /// Highest counter accepted, plus one; zero: none yet.
+    end: u32,
+}
+
+impl core::fmt::Debug for SmallChannel {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "SmallChannel(session {}, next {})", self.session, self.next)
+    }
+}
+
+impl SmallChannel {
+    pub(crate) const fn new(session: u32, opens: [u8; 32], seals: [u8; 32]) -> Self {
+        Self { seen: 0, opens, seals, session, next: 0, end: 0 }
+    }
+
+    /// The name of the session.
+    pub const fn session(&self) -> u32 {
+        self.session
+    }
+
+    /// Appends the datagram for `plaintext` to `out` and returns its counter.
+    ///
+    /// # Errors
+    /// Too long, or the counter is used up.
+    pub fn seal(&mut self, plaintext: &[u8], out: &mut Vec<u8>) -> Result<u32, SealError> {
+        if plaintext.len() > MAXIMUM_PLAINTEXT {
+            return Err(SealError::TooLong);
+        }
+        let counter = self.next;
+        self.next = counter.checked_add(1).ok_or(SealError::Exhausted)?;
+        let mut ciphertext = plaintext.to_vec();
+        let cipher = ChaCha20Poly1305::new(Key::from_slice(&self.seals));
+        let tag = cipher
+            .encrypt_in_place_detached(&nonce(counter), &[], &mut ciphertext)
+            .map_err(|_| SealError::TooLong)?;
+        ciphertext.extend_from_slice(&tag);
+        Control::Sealed { session: self.session, counter, ciphertext: &ciphertext }.encode(out);
+        Ok(counter)
+    }
+
+    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Changes nothing on error.
+    ///
+    /// # Errors
+    /// The datagram is to be dropped.
+    pub fn open(&mut self, datagram: &[u8], plaintext: &mut Vec<u8>) -> Result<u32, OpenError> {
+        let (counter, ciphertext) = match Control::decode(datagram) {
+            Ok(Control::Sealed { counter, ciphertext, .. }) => (counter, ciphertext),
+            Ok(_) => return Err(OpenError::Malformed(DecodeError::NotControl)),
+            Err(error) => return Err(OpenError::Malformed(error)),
+        };
+        let sealed = ciphertext.split_last_chunk::<TAG_LENGTH>().filter(|_| datagram.len() <= MAXIMUM_LENGTH);
+        let Some((text, tag)) = sealed else { return Err(OpenError::Malformed(DecodeError::Truncated)) };
+        if !self.is_new(counter) {
+            return Err(OpenError::Replayed);
+        }
+        plaintext.clear();
+        plaintext.extend_from_slice(text);
+        ChaCha20Poly1305::new(Key::from_slice(&self.opens))
+            .decrypt_in_place_detached(&nonce(counter), &[], plaintext, Tag::from_slice(tag))
+            .map_err(|_| OpenError::Forged)?;
+        self.accept(counter);
+        Ok(counter)
+    }
+
+    fn is_new(&self, counter: u32) -> bool {
+        // The last counter of all is never used: `end` could not tell of it.
+        let behind = match self.end.checked_sub(counter) {
+            None | Some(0) => return counter < u32::MAX,
+            Some(behind) => behind - 1,
+        };
+        behind < WINDOW && self.seen >> behind & 1 == 0
+    }
+
+    fn accept(&mut self, counter: u32) {
+        if counter >= self.end {
+            let ahead = counter - self.end + 1;
+            self.seen = self.seen.checked_shl(ahead).unwrap_or(0) | 1;
+            self.end = counter + 1;
+        } else {
+            self.seen |= 1 << (self.end - counter - 1);
+        }
+    }
+}
+
+/// Noise's nonce for a counter (Noise specification, section 12.3).
+fn nonce(counter: u32) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[4..8].copy_from_slice(&counter.to_le_bytes());
+    Nonce::from(nonce)
+}
+
+/// There are thousands of them.
+const _: () = assert!(size_of::<SmallChannel>() <= 88);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handshake::{Established, Initiator, Terms, Wishes, respond};
+    use crate::identifier::IdentifierScheme;
+    use packrat_eack::SketchLimits;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    /// Both ends of a session: the client's, and the gateway's.
+    fn session() -> (Established, SmallChannel) {
+        let limits = SketchLimits { coded_symbols: 0, power_sums: 40 };
+        let scheme = IdentifierScheme::Payload;
+        let maximum_hold = core::time::Duration::from_millis(100);
+        let wishes = Wishes { scheme, limits, maximum_hold, live: None, token: Vec::new() };
+        let client = Initiator::new([1; 32], 9, wishes, None);
+        let message = client.message().unwrap();
+        let terms =
+            Terms { session: 77, scheme, limits, cache_bytes: 9, secret: [3; 32], stream: Some([4; 32]) };
+        let (gateway, _, answer) = respond([2; 32], &[5; 32], 9, &message, |_, _| terms).unwrap();
+        (client.finish(&answer).unwrap(), gateway.into_small_channel())
+    }
+
+    #[test]
+    fn it_speaks_with_an_ordinary_end() {
+        let (mut client, mut gateway) = session();
+        let mut plaintext = Vec::new();
+        for number in 0..200u32 {
+            let text = vec![number as u8; number as usize];
+            let mut sealed = Vec::new();
+            // Each round seals two messages.
+            assert_eq!(client.sealer.seal(&text, &mut sealed), Ok(number * 2));
+            assert_eq!(gateway.open(&sealed, &mut plaintext), Ok(number * 2));
+            assert_eq!(plaintext, text);
+            assert_eq!(gateway.open(&sealed, &mut plaintext), Err(OpenError::Replayed));
+            let mut answer = Vec::new();
+            assert_eq!(gateway.seal(&text, &mut answer), Ok(number));
+            assert_eq!(client.opener.open(&answer, &mut plaintext), Ok(number));
+            assert_eq!(plaintext, text);
+            // What it seals itself, or what is bent, it does not take.
+            assert!(gateway.open(&answer, &mut plaintext).is_err());
+            let mut bent = Vec::new();
+            client.sealer.seal(b"bent", &mut bent).unwrap();
+            let at = bent.len() - 1 - number as usize % 20;
+            bent[at] ^= 1;
+            assert_eq!(gateway.open(&bent, &mut plaintext), Err(OpenError::Forged));
+        }
+        let mut out = Vec::new();
+        assert_eq!(gateway.seal(&[0; MAXIMUM_PLAINTEXT + 1], &mut out), Err(SealError::TooLong));
+        gateway.next = u32::MAX;
+        assert_eq!(gateway.seal(b"", &mut out), Err(SealError::Exhausted));
+    }
+
+    proptest! {
+        /// Against a model that remembers everything.
+        #[test]
+        fn nothing_is_accepted_twice_and_nothing_recent_is_refused(jumps in proptest::collection::vec(-800i64..3000, 1..300)) {
+            let (mut channel, mut seen, mut end) = (SmallChannel::new(1, [0; 32], [0; 32]), HashSet::new(), 0i64);
+            for jump in jumps {
+                let counter = (end + jump / 8 - 3).max(0);
+                let expected = end - counter <= i64::from(WINDOW) && !seen.contains(&counter);
+                prop_assert_eq!(channel.is_new(counter as u32), expected, "counter {} end {}", counter, end);
+                if expected {
+                    channel.accept(counter as u32);
+                    seen.insert(counter);
+                    end = end.max(counter + 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_all_counters_is_not_passed() {
+        let mut channel = SmallChannel::new(1, [0; 32], [0; 32]);
+        channel.accept(u32::MAX - 1);
+        assert!(!channel.is_new(u32::MAX) && !channel.is_new(u32::MAX - 1) && channel.is_new(u32::MAX - 2));
+    }
+}
