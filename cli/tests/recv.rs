@@ -1,12 +1,11 @@
 //! `packrat recv` against a real gateway on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use packrat_dataplane::{GatewayConfig, StreamConfig, StreamOptions, StreamServer};
+mod stream_gateway;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use stream_gateway::{PATIENCE, StreamGateway};
 
 fn local() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
@@ -22,33 +21,20 @@ fn packet(number: u16) -> Vec<u8> {
 
 #[test]
 fn a_players_port_gets_what_was_sent() {
-    let gateway = StreamServer::start(StreamOptions {
-        listen: local(),
-        upstream: local(),
-        source: None,
-        group: None,
-        static_key: None,
-        limits: GatewayConfig::default(),
-        stream: StreamConfig::default(),
-    })
-    .unwrap();
+    let gateway = StreamGateway::start(&mut Command::new(stream_gateway::program()), "127.0.0.1:0", &[]);
     let player = UdpSocket::bind(local()).unwrap();
     player.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut recv = Command::new(env!("CARGO_BIN_EXE_packrat"))
-        .args(["recv", &format!("udp://{}", gateway.listen()), "--latency", "50", "--seconds", "30", "--to"])
+        .args(["recv", &format!("udp://{}", gateway.listen), "--latency", "50", "--seconds", "30", "--to"])
         .arg(player.local_addr().unwrap().to_string())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let start = Instant::now();
-    while gateway.figures().gauges.stream_subscribers == 0 {
-        assert!(start.elapsed() < PATIENCE, "nobody subscribes");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    gateway.wait_for_subscribers(1);
     let sender = UdpSocket::bind(local()).unwrap();
     let mut buffer = [0; 2048];
     for number in 0..20 {
-        sender.send_to(&packet(number), gateway.upstream()).unwrap();
+        sender.send_to(&packet(number), gateway.stream).unwrap();
         let length = player.recv(&mut buffer).unwrap();
         assert_eq!(buffer[..length], packet(number), "packet {number}");
     }

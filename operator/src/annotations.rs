@@ -1,6 +1,7 @@
 //! The annotations of Services and Namespaces: what they mean, and what is said about wrong ones.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use crate::resource::{TokenPolicy, parse_size};
@@ -11,6 +12,9 @@ pub const ASSIST: &str = "packrat.dev/assist";
 pub const GATEWAY: &str = "packrat.dev/gateway";
 /// UDP ports of the Service: names or numbers, each with the gateway's port in front where it is another one.
 pub const PORT: &str = "packrat.dev/port";
+/// The Service's UDP port is one live stream for everybody who subscribes: where it arrives at the gateway, and after a comma the group that
+/// it is sent to, if there is one.
+pub const MULTICAST: &str = "packrat.dev/multicast";
 /// What the names of overrides begin with.
 pub const CONFIG_PREFIX: &str = "packrat.dev/config.";
 /// What all annotations of Packrat begin with.
@@ -110,6 +114,22 @@ impl std::fmt::Display for PortName {
     }
 }
 
+/// A live stream with many receivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Multicast {
+    /// Where it arrives at the gateway: a multicast group, or an address of the gateway's.
+    pub upstream: SocketAddr,
+    /// The group that it is sent to; without one each subscriber gets a copy.
+    pub group: Option<SocketAddr>,
+}
+
+impl Multicast {
+    /// Whether it needs IP multicast, and with it the host's network.
+    pub fn has_group(&self) -> bool {
+        self.upstream.ip().is_multicast() || self.group.is_some()
+    }
+}
+
 /// What a Service overrides of its gateway's settings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overrides {
@@ -131,6 +151,8 @@ pub struct Overrides {
     pub handshakes_per_second_per_source: Option<u32>,
     /// Whether clients need a token.
     pub tokens: Option<TokenPolicy>,
+    /// The port is a live stream; only Services have it.
+    pub multicast: Option<Multicast>,
 }
 
 impl Overrides {
@@ -149,6 +171,7 @@ impl Overrides {
                 .handshakes_per_second_per_source
                 .or(other.handshakes_per_second_per_source),
             tokens: self.tokens.or(other.tokens),
+            multicast: self.multicast,
         }
     }
 }
@@ -207,7 +230,7 @@ impl Annotations {
                 }
                 self.gateway = Some(gateway);
             }
-            PORT if carrier == Carrier::Namespace => {
+            PORT | MULTICAST if carrier == Carrier::Namespace => {
                 self.problem(
                     Reason::UnknownAnnotation,
                     format!("{name} has no effect on a Namespace; put it on the Service"),
@@ -224,13 +247,21 @@ impl Annotations {
                 }
                 self.ports = Some(ports);
             }
+            MULTICAST => match read_multicast(value) {
+                Some(multicast) => self.overrides.multicast = Some(multicast),
+                None => self.invalid(
+                    name,
+                    value,
+                    "write address:port where the stream arrives, a multicast group or 0.0.0.0, and after a comma the group that it is sent to, if there is one, for example 239.1.2.3:5004,239.9.9.9:5006; the port is served without it meanwhile",
+                ),
+            },
             _ => match name.strip_prefix(CONFIG_PREFIX) {
                 Some(setting) => self.read_setting(name, setting, value),
                 None if reserved(name) => {}
                 None => self.problem(
                     Reason::UnknownAnnotation,
                     format!(
-                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT} and {CONFIG_PREFIX}*"
+                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT}, {MULTICAST} and {CONFIG_PREFIX}*"
                     ),
                 ),
             },
@@ -318,6 +349,15 @@ fn shown(value: &str) -> String {
         text.push('…');
     }
     text
+}
+
+fn read_multicast(value: &str) -> Option<Multicast> {
+    let mut parts = value.split(',').map(|part| part.trim().parse::<SocketAddr>());
+    let upstream = parts.next()?.ok()?;
+    let group = parts.next().transpose().ok()?;
+    let is_group = group.is_none_or(|group| group.ip().is_multicast() && group.port() != 0);
+    let whole = parts.next().is_none() && upstream.port() >= 1024 && group != Some(upstream);
+    (is_group && whole).then_some(Multicast { upstream, group })
 }
 
 fn size(value: &str) -> Result<u64, String> {
@@ -432,8 +472,26 @@ mod tests {
                 sessions_per_source: Some(8),
                 handshakes_per_second_per_source: Some(2),
                 tokens: Some(TokenPolicy::Required),
+                multicast: None,
             }
         );
+        let stream = |value| service(MULTICAST, value).overrides.multicast;
+        let (upstream, group) = ("239.1.2.3:5004".parse().unwrap(), "239.9.9.9:5006".parse().unwrap());
+        assert_eq!(stream("239.1.2.3:5004"), Some(Multicast { upstream, group: None }));
+        let both = Multicast { upstream, group: Some(group) };
+        assert_eq!(stream("239.1.2.3:5004, 239.9.9.9:5006"), Some(both));
+        assert!(both.has_group() && !stream("0.0.0.0:5004").unwrap().has_group());
+        for wrong in [
+            "",
+            "enabled",
+            "239.1.2.3",
+            "0.0.0.0:80",
+            "0.0.0.0:5004,192.0.2.1:5",
+            "239.9.9.9:5006,239.9.9.9:5006",
+        ] {
+            assert_eq!(stream(wrong), None, "{wrong}");
+            assert_eq!(service(MULTICAST, wrong).problems.len(), 1, "{wrong}");
+        }
     }
 
     /// Each wrong annotation, and exactly what is said about it.
@@ -491,7 +549,7 @@ mod tests {
         };
         assert_eq!(
             unknown(service("packrat.dev/asist", "enabled")),
-            "packrat.dev/asist does not exist; there are packrat.dev/assist, packrat.dev/gateway, packrat.dev/port and packrat.dev/config.*"
+            "packrat.dev/asist does not exist; there are packrat.dev/assist, packrat.dev/gateway, packrat.dev/port, packrat.dev/multicast and packrat.dev/config.*"
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),

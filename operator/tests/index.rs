@@ -101,6 +101,46 @@ fn endpoints(resolution: &Resolution, port: u16) -> Vec<String> {
 }
 
 #[test]
+fn a_live_stream_needs_a_gateway_that_serves_them() {
+    let resolve = |spec: Value, stream: &str, ports: &[(&str, u16)]| {
+        let mut edge = gateway("app", "default", "Same");
+        edge["spec"] = spec;
+        let annotations = [("assist", "enabled"), ("multicast", stream)];
+        let resolution = index(&[
+            edge,
+            service("tv", 0, &annotations, ports),
+            slice("tv", "tv-1", ports, &[("10.0.0.2", true)]),
+        ])
+        .resolve();
+        let problems = resolution.services[&key("app", "tv")].problems.clone();
+        let listeners = resolution.gateways[&key("app", "default")].listeners.clone();
+        assert!(!listeners.is_empty(), "the port is served in any case");
+        (listeners.values().next().unwrap().overrides.multicast, problems)
+    };
+    let on_hosts = json!({ "exposure": { "type": "HostNetwork" }, "multicast": { "enabled": true } });
+    let one = [("rtp", 5000)];
+    let (stream, problems) = resolve(on_hosts.clone(), "239.1.2.3:5004,239.9.9.9:5006", &one);
+    assert!(problems.is_empty(), "{problems:?}");
+    assert_eq!(stream.unwrap().group, Some("239.9.9.9:5006".parse().unwrap()));
+    let by_unicast = json!({ "multicast": { "enabled": true } });
+    assert!(resolve(by_unicast.clone(), "0.0.0.0:5004", &one).0.is_some());
+    for (spec, value, ports, expected) in [
+        (json!({}), "239.1.2.3:5004", &one[..], "set its spec.multicast.enabled to true"),
+        (by_unicast, "239.1.2.3:5004", &one[..], "set its spec.exposure.type to HostNetwork"),
+        (
+            on_hosts,
+            "239.1.2.3:5004",
+            &[("rtp", 5000), ("rtcp", 5001)][..],
+            "is for one UDP port, and 2 are chosen",
+        ),
+    ] {
+        let (stream, problems) = resolve(spec, value, ports);
+        assert_eq!((stream, problems.len()), (None, 1));
+        assert!(problems[0].message.contains(expected), "{}", problems[0].message);
+    }
+}
+
+#[test]
 fn an_annotated_service_is_a_listener() {
     let resolution = index(&[
         gateway("app", "default", "Same"),

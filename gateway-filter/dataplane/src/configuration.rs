@@ -10,6 +10,7 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::capacity::Capacity;
+use crate::stream::{StreamRoute, StreamSummary};
 use crate::tokens::{Tokens, read_lines};
 
 /// Longest name of a route or gateway, in bytes; names become label values of metrics.
@@ -28,7 +29,12 @@ pub struct RouteConfig {
     #[serde(default = "default_namespace")]
     pub namespace: String,
     /// Servers to forward to. A client is assigned to one of them by rendezvous hashing of its address.
+    #[serde(default)]
     pub endpoints: Vec<SocketAddr>,
+    /// A live stream for everybody who subscribes at the listeners. Then endpoints may be left out; they are where subscribers' own datagrams
+    /// go, and who may send the stream.
+    #[serde(default)]
+    pub stream: Option<StreamRoute>,
     /// Whether clients may ask for assistance. Without it, control datagrams are dropped and everything else is forwarded.
     #[serde(default = "default_assist")]
     pub assist: bool,
@@ -86,6 +92,12 @@ pub struct RouteConfig {
 #[serde(transparent)]
 pub struct Hidden(String);
 
+impl Hidden {
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Debug for Hidden {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("(hidden)")
@@ -101,6 +113,8 @@ pub struct RouteSummary {
     pub namespace: String,
     /// Servers that are forwarded to.
     pub endpoints: Vec<SocketAddr>,
+    /// The live stream.
+    pub stream: Option<StreamSummary>,
     /// Whether clients may ask for assistance.
     pub assist: bool,
     /// Bytes that one session may keep for repair.
@@ -152,6 +166,14 @@ pub enum ConfigurationError {
 }
 
 impl RouteConfig {
+    /// A route with nothing but a stream, and the defaults.
+    ///
+    /// # Errors
+    /// [`ConfigurationError::Value`] when the name or the stream is not usable.
+    pub fn of_stream(route: impl Into<String>, stream: StreamRoute) -> Result<Self, ConfigurationError> {
+        Self { stream: Some(stream), ..Self::unchecked(route, []) }.checked()
+    }
+
     /// A route with the defaults.
     ///
     /// # Errors
@@ -160,11 +182,16 @@ impl RouteConfig {
         route: impl Into<String>,
         endpoints: impl IntoIterator<Item = SocketAddr>,
     ) -> Result<Self, ConfigurationError> {
-        let config = Self {
+        Self::unchecked(route, endpoints).checked()
+    }
+
+    fn unchecked(route: impl Into<String>, endpoints: impl IntoIterator<Item = SocketAddr>) -> Self {
+        Self {
             route: route.into(),
             gateway: default_gateway(),
             namespace: default_namespace(),
             endpoints: endpoints.into_iter().collect(),
+            stream: None,
             assist: default_assist(),
             cache_bytes_per_session: default_cache_per_session(),
             cache_bytes_total: default_cache_total(),
@@ -180,8 +207,7 @@ impl RouteConfig {
             tokens: Tokens::Off,
             token_keys: Vec::new(),
             token_keys_file: None,
-        };
-        config.checked()
+        }
     }
 
     /// Reads and checks a configuration.
@@ -208,7 +234,12 @@ impl RouteConfig {
         require(is_name(&self.route), "route", name_problem)?;
         require(is_name(&self.gateway), "gateway", name_problem)?;
         require(is_name(&self.namespace), "namespace", name_problem)?;
-        require(!self.endpoints.is_empty(), "endpoints", "must name at least one \"ip:port\"")?;
+        require(
+            !self.endpoints.is_empty() || self.stream.is_some(),
+            "endpoints",
+            "must name at least one \"ip:port\"",
+        )?;
+        self.stream.as_ref().map_or(Ok(()), StreamRoute::check)?;
         for endpoint in &self.endpoints {
             let usable =
                 endpoint.port() != 0 && !endpoint.ip().is_unspecified() && !endpoint.ip().is_multicast();
@@ -320,6 +351,7 @@ impl RouteConfig {
             gateway: self.gateway.clone(),
             namespace: self.namespace.clone(),
             endpoints: self.endpoints.clone(),
+            stream: self.stream.as_ref().map(StreamRoute::summary),
             assist: self.assist,
             cache_bytes_per_session: self.cache_bytes_per_session,
             cache_bytes_total: self.cache_bytes_total,
@@ -372,7 +404,7 @@ const fn default_handshakes_per_second_without_cookie() -> u32 {
     100
 }
 
-fn decode_hexadecimal(text: &[u8]) -> Option<[u8; 32]> {
+pub(crate) fn decode_hexadecimal(text: &[u8]) -> Option<[u8; 32]> {
     let digit = |byte: u8| (byte as char).to_digit(16).and_then(|value| u8::try_from(value).ok());
     let mut key = [0; 32];
     if text.len() != 2 * key.len() {
@@ -419,7 +451,7 @@ fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Er
 }
 
 /// Reads a whole number below 2^32, written in any of the same ways.
-fn small_whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+pub(crate) fn small_whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let value = whole_number(deserializer)?;
     u32::try_from(value)
         .map_err(|_| de::Error::invalid_value(de::Unexpected::Unsigned(value), &"a whole number below 2^32"))

@@ -199,6 +199,7 @@ impl Dataplane {
             }
         };
         drop(routes);
+        route.follow_stream(&self.environment);
         route.show_limits();
         let summary = route.summary();
         let capacity = &self.environment.capacity;
@@ -299,6 +300,7 @@ impl Dataplane {
                     .logger
                     .about(Event::ConfigurationRefused, route, || [("error", error.to_string().into())]);
             }
+            route.follow_stream(&self.environment);
         }
         drop(routes);
         self.environment.logger.log(Event::Draining, || []);

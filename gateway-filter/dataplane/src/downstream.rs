@@ -122,6 +122,8 @@ impl Attachment {
         environment.logger.about(Event::ListenerAttached, route, || {
             [("listener", listener.to_string().into()), ("worker", worker.into())]
         });
+        // A stream arrives as long as there is somebody to send it to.
+        route.follow_stream(environment);
         Ok(Self { environment: Arc::clone(environment), route: Arc::clone(route), slot, owner, worker })
     }
 }
@@ -140,6 +142,7 @@ impl Drop for Attachment {
             }
         };
         if released {
+            self.route.follow_stream(&self.environment);
             self.environment.logger.about(Event::ListenerReleased, &self.route, || {
                 [("listener", self.slot.listener.to_string().into()), ("worker", self.worker.into())]
             });

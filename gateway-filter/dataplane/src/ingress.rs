@@ -111,6 +111,11 @@ impl Ingress {
     }
 
     fn forward(&mut self, path: &ClientPath, piece: Piece<'_>, now: Timestamp) {
+        if self.route.is_stream_only() {
+            // A stream that nobody can be asked about.
+            self.route.metrics().add(Metric::StreamRefused, piece.datagrams().count() as u64);
+            return;
+        }
         let session = match self.route.sessions.find(&self.environment, path, now) {
             Some(session) => Some(session),
             None if piece.datagrams().all(is_probe) => return,
@@ -196,6 +201,10 @@ impl Ingress {
             && let Ok(secret) = random_bytes()
         {
             engine.rotate_cookie_secret(secret, now);
+        }
+        if let Some(stream) = route.stream() {
+            stream.control(&environment, &route, path, datagram, &mut self.sender, now);
+            return;
         }
         let outbox = &mut self.outbox;
         let received =

@@ -67,6 +67,34 @@
 //! 30 ms when their address is unknown (16 datagrams of an address, 1024 addresses and 4 MiB of a route; beyond, nobody waits). They
 //! leave through the session that a sealed datagram from there names, or else through a new one. All others are never kept.
 //!
+//! # Live streams
+//!
+//! With `stream` a route is one live stream for everybody who subscribes at its listeners (docs/MEDIA.md):
+//!
+//! ```json
+//! {
+//!   "route": "tv",
+//!   "stream": {
+//!     "upstream": "239.1.2.3:5004",
+//!     "sources": ["192.0.2.7"],
+//!     "group": "239.9.9.9:5006",
+//!     "group_hops": 1,
+//!     "interface": "192.0.2.1",
+//!     "key": "(64 hexadecimal digits)",
+//!     "maximum_clients": 10000,
+//!     "cache_bytes": 65536,
+//!     "silence_seconds": 30,
+//!     "group_repairs_from": 3
+//!   }
+//! }
+//! ```
+//!
+//! Only `upstream` is required: an address of this host, or a multicast group, which is joined while the route has a listener. Without
+//! `group` each subscriber gets a unicast copy. `sources` are the hosts that may send the stream; without them the `endpoints`, without
+//! these anybody. Tokens, limits per source, the static key and the repair budget are the route's. What subscribers send
+//! beside control datagrams is forwarded to `endpoints`, and dropped where there are none. An update that leaves `cache_bytes` and `key`
+//! alone costs nobody the subscription.
+//!
 //! # Draining
 //!
 //! [`Dataplane::drain`] says Goodbye to all assisted clients at once and refuses new ones; forwarding goes on until
@@ -107,8 +135,7 @@ pub use configuration::{ConfigurationError, RouteConfig};
 pub use dataplane::{Dataplane, DataplaneError, Options};
 pub use downstream::Attachment;
 pub use ingress::{ClientDatagrams, Ingress};
-pub use packrat_engine::{GatewayConfig, StreamConfig, StreamCounters, StreamGauges};
 pub use route::Route;
 pub use snapshot::SessionSnapshot;
-pub use stream::{StreamFigures, StreamOptions, StreamServer};
+pub use stream::{StreamRoute, StreamSummary};
 pub use tokens::Tokens;

@@ -13,6 +13,7 @@ use crate::capacity::Capacity;
 use crate::configuration::{ConfigurationError, RouteConfig, RouteSummary};
 use crate::downstream::Slot;
 use crate::metrics::{Limits, Metric, Metrics};
+use crate::stream::{RouteStream, StreamRoute};
 use crate::table::SessionTable;
 use crate::waiting::WaitingRoom;
 
@@ -106,6 +107,10 @@ pub struct Route {
     metrics: Metrics,
     slots: Mutex<HashMap<(SocketAddr, usize), Arc<Slot>>>,
     capacity: Arc<Capacity>,
+    /// There is nobody to forward to.
+    pub(crate) stream_only: AtomicBool,
+    /// The live stream, with the configuration that it was made for.
+    pub(crate) stream: RwLock<Option<(StreamRoute, Arc<RouteStream>)>>,
 }
 
 impl Route {
@@ -121,6 +126,8 @@ impl Route {
             metrics: Metrics::default(),
             slots: Mutex::default(),
             capacity,
+            stream_only: AtomicBool::new(false),
+            stream: RwLock::default(),
         })
     }
 
@@ -182,6 +189,12 @@ impl Route {
         listeners.sort_unstable();
         listeners.dedup();
         listeners
+    }
+
+    /// Whether clients can reach the route.
+    pub(crate) fn has_listener(&self) -> bool {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.values().any(|slot| slot.is_filled())
     }
 
     /// The public key that clients may pin, in hexadecimal digits.

@@ -23,6 +23,7 @@ use crate::poller::{Poller, use_precise_timers};
 use crate::route::Route;
 use crate::session::Session;
 use crate::socket::{Message, Piece, ReceiveBatch, Sender};
+use crate::stream::StreamUpstream;
 use crate::table::SessionTable;
 use crate::to_server::forward_to_server;
 use crate::upstream::Upstream;
@@ -37,6 +38,8 @@ const ERRORS_PER_TURN: usize = 8;
 /// A session whose deadline was just served is looked at again after this time at the earliest: an engine that asks for the
 /// past must not keep the thread busy.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
+/// A stream without subscribers is looked at again after this time.
+const STREAM_INTERVAL: Duration = Duration::from_secs(1);
 /// A session at whose deadline the thread has panicked is looked at again after this time.
 const AFTER_A_PANIC: Duration = Duration::from_secs(1);
 
@@ -55,6 +58,10 @@ pub(crate) enum Command {
     Waiting(Arc<Route>, SocketAddr, Timestamp),
     /// The configuration of routes has changed in a way that every session has to hear of now.
     FollowRoutes,
+    /// Read this stream.
+    OpenStream(Arc<StreamUpstream>),
+    /// Do not read the stream of this number any more.
+    CloseStream(u64),
     /// End all sessions and the thread.
     Stop,
 }
@@ -115,6 +122,7 @@ struct IoThread {
     stopping: bool,
     sessions: HashMap<u64, (Arc<Session>, Arc<Upstream>)>,
     listeners: HashMap<u64, Box<Ingress>>,
+    streams: HashMap<u64, Arc<StreamUpstream>>,
     deadlines: Deadlines,
     /// Addresses in waiting rooms by the time they are looked at, and a number that tells equal times apart.
     waiting: BTreeMap<(Timestamp, u64), (Arc<Route>, SocketAddr)>,
@@ -132,6 +140,7 @@ impl IoThread {
             stopping: false,
             sessions: HashMap::new(),
             listeners: HashMap::new(),
+            streams: HashMap::new(),
             deadlines: Deadlines::default(),
             waiting: BTreeMap::new(),
             worker,
@@ -159,6 +168,8 @@ impl IoThread {
                     }
                     Command::Waiting(route, client, until) => self.wait_for(route, client, until),
                     Command::FollowRoutes => self.follow_routes(),
+                    Command::OpenStream(upstream) => self.open_stream(mailbox, upstream),
+                    Command::CloseStream(number) => self.close_stream(mailbox, number),
                     Command::Stop => self.stopping = true,
                 }
             }
@@ -167,9 +178,10 @@ impl IoThread {
             }
             self.run_deadlines(mailbox);
             self.run_waiting();
+            let streams = self.run_streams();
             let now = self.environment.now();
             let waiting = self.waiting.first_key_value().map(|((until, _), _)| *until);
-            let next = self.deadlines.next().into_iter().chain(waiting).min();
+            let next = self.deadlines.next().into_iter().chain(waiting).chain(streams).min();
             let timeout = next.map(|next| next.saturating_since(now));
             if let Err(error) = mailbox.poller.wait(timeout, &mut ready, || mailbox.is_empty()) {
                 self.report("waiting for sockets failed", &error);
@@ -179,6 +191,10 @@ impl IoThread {
                 if let Some((session, upstream)) = self.sessions.get(&number) {
                     let (session, upstream) = (Arc::clone(session), Arc::clone(upstream));
                     self.forward_to_client(&session, &upstream);
+                } else if let Some(upstream) = self.streams.get(&number) {
+                    let upstream = Arc::clone(upstream);
+                    let (batch, sender) = (&mut self.batch, &mut self.sender);
+                    upstream.stream.forward(&self.environment, &upstream, batch, sender);
                 } else if self.listeners.contains_key(&number) {
                     if !self.read_clients(number) {
                         self.listeners.remove(&number);
@@ -221,6 +237,35 @@ impl IoThread {
             Some(Err(error)) => self.report("a listener cannot be watched", &error),
             None => {}
         }
+    }
+
+    fn open_stream(&mut self, mailbox: &Mailbox, upstream: Arc<StreamUpstream>) {
+        match mailbox.poller.add(upstream.socket(), upstream.number) {
+            Ok(()) => {
+                self.streams.insert(upstream.number, upstream);
+            }
+            Err(error) => self.report("a stream cannot be watched", &error),
+        }
+    }
+
+    fn close_stream(&mut self, mailbox: &Mailbox, number: u64) {
+        if let Some(upstream) = self.streams.remove(&number)
+            && let Err(error) = mailbox.poller.remove(upstream.socket(), number)
+        {
+            self.report("a stream's socket could not be given back", &error);
+        }
+    }
+
+    /// Lets the streams look at their subscribers when it is time; when they want it next.
+    fn run_streams(&mut self) -> Option<Timestamp> {
+        let now = self.environment.now();
+        let mut next = None;
+        for upstream in self.streams.values() {
+            upstream.stream.handle_timeout(&self.environment, &upstream.route, &mut self.sender, now);
+            next = upstream.stream.next_timeout().into_iter().chain(next).min();
+        }
+        // Somebody may subscribe on another thread while this one sleeps.
+        if self.streams.is_empty() { None } else { next.or(Some(now + STREAM_INTERVAL)) }
     }
 
     /// Reads what the server sent and forwards it.
@@ -465,6 +510,9 @@ impl IoThread {
     }
 
     fn stop(&mut self, mailbox: &Mailbox) {
+        for upstream in self.streams.values() {
+            upstream.stream.close(&self.environment, &upstream.route, &mut self.sender);
+        }
         let now = self.environment.now();
         let sessions: Vec<_> = self.sessions.values().map(|(session, _)| Arc::clone(session)).collect();
         for session in sessions {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use packrat_dataplane::RouteConfig;
 use packrat_dataplane::log::{Clients, Level};
+use packrat_dataplane::{RouteConfig, StreamRoute};
 
 /// Packrat's gateway on a socket of its own: forwards UDP between clients and servers and repairs what the last mile loses.
 #[derive(Debug, Parser)]
@@ -41,6 +41,10 @@ pub(crate) struct Arguments {
     /// Multicast group to which the stream is sent once, instead of a copy to each subscriber.
     #[arg(long, value_name = "ADDR", requires = "stream")]
     pub(crate) stream_group: Option<SocketAddr>,
+
+    /// Subscribers of the stream at the same time.
+    #[arg(long, value_name = "N", requires = "stream", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) stream_clients: u32,
 
     /// Threads, each with a socket of its own [default: one per processor].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -79,6 +83,15 @@ impl Arguments {
 
     /// The route of `--config`, or one named "default" for the endpoints.
     pub(crate) fn route_config(&self) -> Result<RouteConfig, Box<dyn std::error::Error>> {
+        if let Some(upstream) = self.stream {
+            let stream = StreamRoute {
+                sources: self.stream_source.into_iter().collect(),
+                group: self.stream_group,
+                maximum_clients: self.stream_clients,
+                ..StreamRoute::new(upstream)
+            };
+            return Ok(RouteConfig::of_stream("default", stream)?);
+        }
         let Some(path) = &self.config else {
             return Ok(RouteConfig::new("default", self.endpoints.iter().copied())?);
         };

@@ -11,11 +11,10 @@
 //! what `packrat-admin` documents below `/packrat`. Port 0 picks a free port. Whoever reaches that port can change how the log is
 //! written: keep it on the loopback interface or behind a policy.
 //!
-//! With `--stream` the program serves one live stream to many subscribers (docs/MEDIA.md); its line `stream` once a minute, and at the
-//! end, has the counters.
+//! With `--stream`, or a `stream` in the configuration, the route is one live stream for many subscribers (docs/MEDIA.md).
 //!
 //! Log lines are JSON objects on standard output with the keys `ts`, `level` and `event` (docs/METRICS.md). The line
-//! with `"event":"ready"` has `listen` and `metrics`, the addresses in use.
+//! with `"event":"ready"` has `listen`, `metrics` and `stream`, the addresses in use.
 //!
 //! SIGTERM drains: assisted clients are told at once, so that none of them waits for a repair any more, nobody begins to be assisted,
 //! and forwarding goes on for `--drain-seconds N` (default 5). A second signal ends the process at once, and so does SIGINT.
@@ -23,7 +22,6 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod stream;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -56,9 +54,6 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     // Before anything that takes time, so that an early signal already ends the process in order.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    if let Some(upstream) = arguments.stream {
-        return stream::run(arguments, upstream, &mut signals);
-    }
     let workers = arguments.workers();
     let config = arguments.route_config()?;
     let dataplane = std::sync::Arc::new(Dataplane::start(Options { workers }, Box::new(StandardOutput))?);
@@ -83,11 +78,16 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         .filter(|endpoint| !endpoint.is_empty())
         .map(|endpoint| Exporter::start(endpoint, &instance, &dataplane))
         .transpose()?;
+    let stream = route.stream_upstream();
+    if stream.is_none() && route.summary().stream.is_some() {
+        return Err("the stream cannot be served, as the line stream_unavailable says".into());
+    }
     let metrics = arguments.metrics.map(|address| Server::start(address, &dataplane)).transpose()?;
     let address = metrics.as_ref().map(|server| server.address().to_string());
     let fields = [
         ("listen", listen.to_string().into()),
         ("metrics", address.map_or(Value::Null, Value::from)),
+        ("stream", stream.map_or(Value::Null, |stream| stream.to_string().into())),
         ("version", env!("CARGO_PKG_VERSION").into()),
     ];
     StandardOutput::line(Level::Info, "ready", fields);

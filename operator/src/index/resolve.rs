@@ -7,9 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{Index, SliceModel};
 use crate::annotations::{
-    Annotations, DEFAULT_GATEWAY, ObjectKey, Overrides, PortChoice, PortName, Problem, Reason,
+    Annotations, DEFAULT_GATEWAY, MULTICAST, Multicast, ObjectKey, Overrides, PORT, PortChoice, PortName,
+    Problem, Reason,
 };
-use crate::resource::NamespacesFrom;
+use crate::resource::{EdgeGatewaySpec, ExposureType, NamespacesFrom};
 
 /// What follows from everything that is known.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -189,7 +190,13 @@ impl Index {
         if gateway.deleting {
             return (view, Vec::new());
         }
-        let overrides = own.overrides.clone().or(namespace.overrides.clone());
+        let mut overrides = own.overrides.clone().or(namespace.overrides.clone());
+        if let Some(multicast) = overrides.multicast
+            && let Some(refusal) = refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len())
+        {
+            view.problems.push(refusal);
+            overrides.multicast = None;
+        }
         let claims = chosen
             .into_iter()
             .map(|(listener, service_port, endpoints)| Claim {
@@ -204,6 +211,39 @@ impl Index {
             .collect();
         (view, claims)
     }
+}
+
+/// Why a gateway does not serve a Service's live stream; its port is served without it then.
+fn refuse_multicast(
+    multicast: Multicast,
+    gateway: &ObjectKey,
+    spec: &EdgeGatewaySpec,
+    ports: usize,
+) -> Option<Problem> {
+    let (reason, message) = if !spec.multicast.enabled {
+        (
+            Reason::NotAllowed,
+            format!(
+                "EdgeGateway {gateway} serves no live streams; set its spec.multicast.enabled to true, or remove {MULTICAST}"
+            ),
+        )
+    } else if multicast.has_group() && spec.exposure.type_ != ExposureType::HostNetwork {
+        (
+            Reason::NotAllowed,
+            format!(
+                "EdgeGateway {gateway} is not on the hosts' network, where multicast groups are; set its spec.exposure.type to HostNetwork, or let the stream arrive by unicast: {MULTICAST}: 0.0.0.0:{}",
+                multicast.upstream.port()
+            ),
+        )
+    } else if ports != 1 {
+        (
+            Reason::InvalidAnnotation,
+            format!("{MULTICAST} is for one UDP port, and {ports} are chosen; name one with {PORT}"),
+        )
+    } else {
+        return None;
+    };
+    Some(Problem { reason, message })
 }
 
 impl Resolution {

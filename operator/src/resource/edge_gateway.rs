@@ -56,6 +56,8 @@ pub struct EdgeGatewaySpec {
     pub sessions: Sessions,
     /// Whether clients need a token to be assisted.
     pub tokens: Tokens,
+    /// Live streams with many receivers.
+    pub multicast: MulticastStreams,
     /// How a gateway ends.
     pub drain: Drain,
     /// Whose Services may use this gateway.
@@ -366,6 +368,15 @@ impl Default for Drain {
     fn default() -> Self {
         Self { seconds: 60 }
     }
+}
+
+/// Live streams with many receivers.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MulticastStreams {
+    /// Whether Services may make a live stream of a port with packrat.dev/multicast. The gateways then open ports and join multicast groups that
+    /// Services name. Default: false.
+    pub enabled: bool,
 }
 
 /// Whose Services may use a gateway.

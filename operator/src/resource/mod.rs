@@ -7,7 +7,7 @@ mod size;
 
 pub use edge_gateway::{
     Cache, Drain, EdgeGateway, EdgeGatewaySpec, Envoy, Exposure, ExposureType, ExternalTrafficPolicy,
-    IpFamily, IpFamilyPolicy, LastMile, LogLevel, NamespacesFrom, Repair, RouteNamespaces, Sessions,
+    IpFamily, IpFamilyPolicy, LastMile, LogLevel, MulticastStreams, NamespacesFrom, Repair, RouteNamespaces, Sessions,
     TokenPolicy, TokenTls, Tokens,
 };
 pub use edge_gateway_status::{EdgeGatewayStatus, GatewayProxy, ListenerStatus};

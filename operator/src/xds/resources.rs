@@ -117,6 +117,9 @@ fn filter_configuration(settings: &GatewaySettings<'_>, route: &Route) -> Map<St
         "static_key": settings.keys.static_key_text(),
         "tokens": policy,
     });
+    if let Some(multicast) = overrides.multicast {
+        configuration["stream"] = json!({ "upstream": multicast.upstream, "group": multicast.group });
+    }
     if policy != "off" {
         configuration["token_keys"] = settings.keys.verifying().into();
     }

@@ -132,6 +132,45 @@ pub(crate) fn dashboard() -> Value {
                 ],
             ),
             (
+                "Live streams with many receivers",
+                vec![
+                    curves(
+                        "Subscribers",
+                        "Receivers of the route's live stream, and packets that are under repair for them.",
+                        Unit::Count,
+                        &[
+                            (format!("sum({})", selected("packrat_stream_subscribers")), "subscribers"),
+                            (format!("sum({})", selected("packrat_stream_outstanding")), "under repair"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Packets and repairs",
+                        "Packets of the stream; missed by subscribers; repairs to one, and to the group; missed packets that arrived after all.",
+                        Unit::PerSecond,
+                        &[
+                            plain("packrat_stream_packets_total", "packets"),
+                            plain("packrat_stream_missing_total", "missed"),
+                            plain("packrat_stream_repairs_total", "repairs"),
+                            plain("packrat_stream_group_repairs_total", "of them to the group"),
+                            plain("packrat_stream_repairs_arrived_total", "arrived"),
+                            (rate("packrat_stream_repairs_given_up_total", "reason"), "given up: {{reason}}"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Memory of streams",
+                        "Bytes kept for repair, for all subscribers together, and what is kept of the subscribers.",
+                        Unit::Bytes,
+                        &[
+                            (format!("sum({})", selected("packrat_stream_cache_bytes")), "cache"),
+                            (format!("sum({})", selected("packrat_stream_state_bytes")), "subscribers"),
+                        ],
+                        Thresholds::None,
+                    ),
+                ],
+            ),
+            (
                 "eACKs and Resets",
                 vec![
                     curves(

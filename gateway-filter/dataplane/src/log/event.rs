@@ -40,6 +40,7 @@ events! {
     ListenerAttached Info "listener_attached" "A socket that clients send to is in use: `listener`, `worker`.";
     ListenerReleased Info "listener_released" "It is not any more: `listener`, `worker`.";
     ListenerUnavailable Error "listener_unavailable" "The socket of a listener could not be found; clients are not served there: `error`.";
+    StreamUnavailable Error "stream_unavailable" "A live stream cannot be received or sent to its group: `upstream`, `group`, `error`.";
     SessionOpened Info "session_opened" "A client is new: `endpoint`, `worker`.";
     SessionClosed Info "session_closed" "A client has gone: `reason`, `seconds`, and its totals `to_client_datagrams`, `to_client_bytes`, `to_server_datagrams`, `to_server_bytes`, `repairs`.";
     SessionMoved Info "session_moved" "A session has another endpoint, because its own was removed: `from`, `to`.";

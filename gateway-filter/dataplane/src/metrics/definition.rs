@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use packrat_engine::{FlowCounters, HandshakeOutcome, Side};
+use packrat_engine::{FlowCounters, HandshakeOutcome, Side, StreamCounters};
 use packrat_wire::message::ResetReason;
 
 /// Name, kind, own labels and meaning of one series of a route.
@@ -111,6 +111,7 @@ metrics! {
     ResetByClientDecodeFailed Counter "resets_total" {side="client", reason="decode_failed"} "Resets that the client asked for: not even the longest prefix could be decoded.";
     ResetByClientStateLost Counter "resets_total" {side="client", reason="state_lost"} "Resets that the client asked for: the gateway had lost its state.";
     ResetByClientClientOverflow Counter "resets_total" {side="client", reason="client_overflow"} "Resets that the client asked for: the client could not keep up.";
+    StreamRefused Counter "stream_foreign_total" "Datagrams dropped on a route with a live stream: not from one of the hosts that may send it, or from a subscriber when there is no server to forward to.";
     ForwardNanoseconds Counter "assistance_forward_nanoseconds_total" "Time that recording forwarded datagrams for repair has taken, in nanoseconds.";
     ControlNanoseconds Counter "assistance_control_nanoseconds_total" "Time that answering control datagrams (eACKs, mostly) has taken, in nanoseconds.";
 }
@@ -187,6 +188,51 @@ pub(super) fn engine() -> &'static [(usize, Definition)] {
     })
 }
 
+/// The name of a counter of live streams, without `packrat_` and `_total`; where a reader would not know what it is about, with a prefix, and
+/// what one number tells with a label.
+fn of_streams(field: &str) -> Renamed {
+    Some(match field {
+        "stream_eacks" => ("packrat_stream_eacks_total", &[]),
+        "stream_late" => ("packrat_stream_repairs_given_up_total", &[("reason", "late")]),
+        "stream_unrepairable" => ("packrat_stream_repairs_given_up_total", &[("reason", "evicted")]),
+        "stream_foreign" => ("packrat_stream_identifiers_foreign_total", &[]),
+        "stream_refused" => ("packrat_stream_control_dropped_total", &[]),
+        _ => return None,
+    })
+}
+
+/// Every counter of live streams, in the order of [`StreamCounters::FIELDS`].
+pub(super) fn streams() -> &'static [Definition] {
+    static STREAMS: OnceLock<Vec<Definition>> = OnceLock::new();
+    STREAMS.get_or_init(|| {
+        StreamCounters::FIELDS
+            .iter()
+            .map(|&(field, help)| {
+                let (name, labels): (Cow<'static, str>, _) = match of_streams(field) {
+                    Some((name, labels)) => (name.into(), labels),
+                    None => (format!("packrat_{field}_total").into(), [].as_slice()),
+                };
+                let help = format!("Live streams: {}", help.trim());
+                Definition { name, labels, kind: Kind::Counter, help: help.into() }
+            })
+            .collect()
+    })
+}
+
+/// The levels of a live stream, in the order of `StreamGauges`.
+pub(super) const STREAM_LEVELS: &[Definition] = &[
+    level("packrat_stream_subscribers", "Live streams: subscribers now."),
+    level(
+        "packrat_stream_cache_bytes",
+        "Live streams: bytes kept for repair now, for all subscribers together.",
+    ),
+    level("packrat_stream_outstanding", "Live streams: packets under repair now, of all subscribers."),
+    level(
+        "packrat_stream_state_bytes",
+        "Live streams: memory of all subscribers now, with their sealed channels and what is under repair.",
+    ),
+];
+
 /// What is exported from the levels of all sessions, and of what is configured.
 pub(super) const LEVELS: &[Definition] = &[
     level("packrat_sessions_assisted", "Client sessions that are assisted now."),
@@ -221,13 +267,20 @@ const fn level(name: &'static str, help: &'static str) -> Definition {
     Definition { name: Cow::Borrowed(name), labels: &[], kind: Kind::Gauge, help: Cow::Borrowed(help) }
 }
 
-/// Every series of a route, in the order of [`super::Metrics::values`] and the levels after them: what the dataplane counts, what
-/// the engine counts, and the levels.
+/// Every series of a route, in the order of [`super::Metrics::values`]: what the dataplane counts, what the engine counts, the levels, and
+/// the same two of live streams.
 pub fn definitions() -> &'static [Definition] {
     static ALL: OnceLock<Vec<Definition>> = OnceLock::new();
     ALL.get_or_init(|| {
         let engine = engine().iter().map(|(_, definition)| definition.clone());
-        Metric::DEFINITIONS.iter().cloned().chain(engine).chain(LEVELS.iter().cloned()).collect()
+        Metric::DEFINITIONS
+            .iter()
+            .cloned()
+            .chain(engine)
+            .chain(LEVELS.iter().cloned())
+            .chain(streams().iter().cloned())
+            .chain(STREAM_LEVELS.iter().cloned())
+            .collect()
     })
 }
 

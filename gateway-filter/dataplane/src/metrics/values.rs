@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use packrat_engine::{FlowCounters, FlowGauges};
+use packrat_engine::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};
 
 use super::definition::{self, Metric};
 use super::levels::{Levels, Limits, Reported};
@@ -13,6 +13,8 @@ pub struct Metrics {
     own: Vec<AtomicU64>,
     engine: Vec<AtomicU64>,
     levels: Levels,
+    streams: Vec<AtomicU64>,
+    stream_levels: Vec<AtomicU64>,
 }
 
 impl Default for Metrics {
@@ -22,6 +24,8 @@ impl Default for Metrics {
             own: zeros(Metric::DEFINITIONS.len()),
             engine: zeros(FlowCounters::FIELDS.len()),
             levels: Levels::default(),
+            streams: zeros(StreamCounters::FIELDS.len()),
+            stream_levels: zeros(StreamGauges::FIELDS.len()),
         }
     }
 }
@@ -35,7 +39,8 @@ impl Metrics {
     /// Every value now, in the order of [`super::definitions`]. They are not a consistent snapshot.
     pub fn values(&self) -> impl Iterator<Item = u64> {
         let engine = definition::engine().iter().map(|(index, _)| self.engine.get(*index).map_or(0, load));
-        self.own.iter().map(load).chain(engine).chain(self.levels.values())
+        let streams = self.streams.iter().chain(&self.stream_levels).map(load);
+        self.own.iter().map(load).chain(engine).chain(self.levels.values()).chain(streams)
     }
 
     pub(crate) fn add(&self, metric: Metric, amount: u64) {
@@ -60,6 +65,22 @@ impl Metrics {
             if amount != 0 {
                 value.fetch_add(amount, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Adds what the engine has counted for a live stream.
+    pub(crate) fn add_stream(&self, counters: &StreamCounters) {
+        for (value, amount) in self.streams.iter().zip(counters.values()) {
+            if amount != 0 {
+                value.fetch_add(amount, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The levels of the route's live stream now.
+    pub(crate) fn set_stream_levels(&self, gauges: &StreamGauges) {
+        for (value, level) in self.stream_levels.iter().zip(gauges.values()) {
+            value.store(level, Ordering::Relaxed);
         }
     }
 

@@ -1,0 +1,169 @@
+//! A live stream through a real Envoy: three receivers behind a last mile that loses a tenth, and a plain server behind the gateway.
+//! Needs `PACKRAT_ENVOY` or `.packrat/venv/bin/envoy` in the workspace.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+#[allow(dead_code)]
+mod envoy;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use envoy::{Envoy, find_envoy, free_address, listener};
+use packrat_estimate::Timestamp;
+use packrat_lab::path::{LinkConfig, LossModel, PathConfig, UdpPath};
+use packrat_media::udp::UdpReceiver;
+use packrat_media::{Assistance, MediaKey, ReceiverConfig, Sender, SenderConfig};
+use tokio::time::{Instant, timeout};
+
+const SOURCE: u32 = 11;
+const RECEIVERS: u64 = 3;
+const UNITS: u32 = 600;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn key() -> MediaKey {
+    MediaKey::new([6; 32])
+}
+
+/// The stream's server: sends it to the gateway, and to each receiver what it asks for.
+struct Server {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    /// Units to send.
+    goes: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    retransmissions: Arc<AtomicU64>,
+}
+
+impl Server {
+    fn start(gateway: SocketAddr) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(4))).unwrap();
+        let server = Self {
+            address: socket.local_addr().unwrap(),
+            stop: Arc::default(),
+            goes: Arc::default(),
+            sent: Arc::default(),
+            retransmissions: Arc::default(),
+        };
+        let (stop, goes) = (Arc::clone(&server.stop), Arc::clone(&server.goes));
+        let (sent, retransmissions) = (Arc::clone(&server.sent), Arc::clone(&server.retransmissions));
+        std::thread::spawn(move || {
+            let mut sender = Sender::new(SenderConfig { source: SOURCE, repeats: false }, key());
+            let origin = std::time::Instant::now();
+            let (mut buffer, mut next) = ([0; 2048], origin);
+            while !stop.load(Ordering::Relaxed) {
+                let now = std::time::Instant::now();
+                let number = sent.load(Ordering::Relaxed) as u32;
+                if goes.load(Ordering::Relaxed) && number < UNITS && now >= next {
+                    next = now + Duration::from_millis(4);
+                    let datagram = sender
+                        .send(&unit(number), Timestamp::ZERO + origin.elapsed())
+                        .expect("a unit that fits");
+                    socket.send_to(&datagram, gateway).unwrap();
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+                if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                    for datagram in sender.on_datagram(&buffer[..length]).unwrap_or_default() {
+                        socket.send_to(&datagram, from).unwrap();
+                        retransmissions.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn unit(number: u32) -> Vec<u8> {
+    let mut bytes = number.to_be_bytes().to_vec();
+    bytes.resize(300, 7);
+    bytes
+}
+
+fn last_mile(gateway: SocketAddr, seed: u64) -> UdpPath {
+    let link = |seed| LinkConfig {
+        loss: LossModel::Independent { rate: 0.1 },
+        seed,
+        ..LinkConfig::new(Duration::from_millis(10), 0)
+    };
+    let config = PathConfig { server: gateway, upward: link(seed), downward: link(seed + 100) };
+    UdpPath::start(config).unwrap()
+}
+
+/// Receives until the last units have come; how many came.
+async fn receive(mut receiver: UdpReceiver) -> (u32, UdpReceiver) {
+    let mut count = 0;
+    loop {
+        let unit = timeout(PATIENCE, receiver.next()).await.expect("the next unit").unwrap();
+        count += 1;
+        // The very last ones may be lost, and then nobody knows that they were sent.
+        if u32::from_be_bytes(*unit.bytes.first_chunk().unwrap()) >= UNITS - 5 {
+            return (count, receiver);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everybody_gets_everything_within_the_window_and_the_server_hears_next_to_nothing() {
+    let Some(program) = find_envoy() else { return };
+    let (address, upstream) = (free_address("127.0.0.1"), free_address("127.0.0.1"));
+    let server = Server::start(upstream);
+    let route = |clients: u32| {
+        let stream = format!("{{ upstream: \"{upstream}\", maximum_clients: {clients} }}");
+        let value =
+            format!("{{ route: tv, gateway: edge, endpoints: [\"{}\"], stream: {stream} }}", server.address);
+        listener("tv", address, &value)
+    };
+    let mut envoy = Envoy::start(&program, 2, &[route(100)]);
+    let paths: Vec<UdpPath> = (0..RECEIVERS).map(|seed| last_mile(address, seed + 1)).collect();
+    let config = ReceiverConfig { latency: Duration::from_secs(2), ..ReceiverConfig::default() };
+    let assistance = Assistance { subscribe: true, ..Assistance::default() };
+    let mut tasks = Vec::new();
+    for path in &paths {
+        let connected =
+            UdpReceiver::connect(path.address(), SOURCE, config, key(), Some(&assistance)).await.unwrap();
+        tasks.push(tokio::spawn(receive(connected)));
+    }
+    let start = Instant::now();
+    while envoy.metric("packrat_stream_subscribers", "tv") != Some(RECEIVERS) {
+        assert!(start.elapsed() < PATIENCE, "they do not subscribe; Envoy's log:\n{}", envoy.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.goes.store(true, Ordering::Relaxed);
+    while server.sent.load(Ordering::Relaxed) < u64::from(UNITS) / 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // In the middle of it: another configuration, and a NAT that forgets.
+    assert!(envoy.update(&[route(50)]));
+    paths[0].rebind();
+    let mut receivers = Vec::new();
+    for (number, task) in tasks.into_iter().enumerate() {
+        let (count, mut receiver) = task.await.unwrap();
+        let counts = receiver.take_statistics().accumulated;
+        println!("receiver {number}: {count} units, {counts:?}");
+        assert!(counts.lost >= 30 && counts.recovered_by_gateway >= 20, "{counts:?}");
+        // A host that is busy with other things may be too late for some.
+        assert!(count >= UNITS - 10, "{count} of {UNITS} units; {counts:?}");
+        receivers.push(receiver);
+    }
+    let lost: u64 = paths.iter().map(|path| path.report().downward.link.lost).sum();
+    let retransmissions = server.retransmissions.load(Ordering::Relaxed);
+    println!("{lost} datagrams lost, {retransmissions} retransmissions of the server");
+    assert!(retransmissions * 4 < lost, "{retransmissions} of the server for {lost} lost");
+    assert!(envoy.metric("packrat_stream_repairs_arrived_total", "tv").unwrap() > 60);
+    assert_eq!(envoy.metric("packrat_stream_packets_total", "tv"), Some(UNITS.into()));
+    assert!(envoy.metric("packrat_subscriptions_moved_total", "tv").unwrap() >= 1);
+    assert_eq!(envoy.metric("packrat_stream_resets_total", "tv"), Some(0));
+    for receiver in receivers {
+        receiver.close().await.unwrap();
+    }
+    drop(paths);
+}
