@@ -1,6 +1,6 @@
 //! IP multicast on both sides of a gateway, with the kernel's own IGMP and a bridge that snoops: in network namespaces that this test makes.
 //! Needs root and `ip`; skips with a line otherwise.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod stream_gateway;
 

@@ -1,5 +1,5 @@
 //! `packrat recv` against a real gateway on loopback.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod stream_gateway;
 

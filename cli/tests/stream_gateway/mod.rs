@@ -46,16 +46,13 @@ impl StreamGateway {
             .map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap())
             .find(|line| line["event"] == "ready")
             .expect("the gateway is ready");
-        let address = |key: &str| {
+        let address = |key: &str| -> SocketAddr {
             let text = ready[key].as_str();
             text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {key} in {ready}"))
         };
-        let started = Self {
-            process,
-            listen: address("listen"),
-            stream: address("stream"),
-            metrics: address("metrics"),
-        };
+        started.listen = address("listen");
+        started.stream = address("stream");
+        started.metrics = address("metrics");
         // Somebody must read what it says.
         std::thread::spawn(move || lines.for_each(drop));
         started
