@@ -5,7 +5,7 @@
 
 use clap::{Args, ValueEnum};
 use packrat_media::udp::UdpReceiver;
-use packrat_media::{ClientConfig, Numbers, ReceiverConfig, Statistics};
+use packrat_media::{ClientConfig, Numbers, ReceiverConfig, RefusalReason, Statistics};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,12 +39,23 @@ pub(crate) struct Options {
     /// The gateway's public key, 64 hexadecimal digits; another gateway is refused
     #[arg(long, value_name = "KEY", value_parser = gateway_key)]
     gateway_key: Option<[u8; 32]>,
+    /// An assist token, as the gateway's token endpoint gives it out (the field `token`)
+    #[arg(long, value_name = "TEXT", value_parser = token)]
+    token: Option<Token>,
     /// End after so many seconds
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
     /// Print statistics to standard error once a second
     #[arg(long)]
     statistics: bool,
+}
+
+/// An assist token.
+#[derive(Debug, Clone)]
+struct Token(Vec<u8>);
+
+fn token(text: &str) -> Result<Token, String> {
+    packrat_assist_token::from_text(text).map(Token).map_err(|error| error.to_string())
 }
 
 /// How packets are numbered.
@@ -85,7 +96,8 @@ async fn receive(options: &Options) -> Result<(), String> {
     };
     let config =
         ReceiverConfig { latency: Duration::from_millis(options.latency), ..ReceiverConfig::default() };
-    let client = ClientConfig { gateway_key: options.gateway_key, ..ClientConfig::default() };
+    let token = options.token.clone().map(|Token(token)| token).unwrap_or_default();
+    let client = ClientConfig { gateway_key: options.gateway_key, token, ..ClientConfig::default() };
     let mut sink = sink(options).await?;
     let mut receiver = UdpReceiver::subscribe(gateway, options.group, numbers, config, client)
         .await
@@ -119,15 +131,31 @@ async fn receive(options: &Options) -> Result<(), String> {
         writer.flush().map_err(|error| format!("cannot write the last packets: {error}"))?;
     }
     let statistics = receiver.take_statistics();
-    let sessions = receiver.assistance().map_or(0, |assistance| assistance.sessions);
+    let assistance = receiver.assistance().unwrap_or_default();
     receiver.close().await.map_err(|error| format!("cannot say goodbye to {gateway}: {error}"))?;
     if options.statistics {
         eprintln!("{}", line(&statistics));
     }
-    if sessions == 0 {
+    if let Some(refusal) = assistance.refusal.filter(|_| assistance.sessions == 0) {
+        return Err(format!("{gateway} refuses: {}", told(refusal)));
+    }
+    if assistance.sessions == 0 {
         return Err(format!("nobody at {gateway} has such a stream; start packrat-gateway --stream there"));
     }
     Ok(())
+}
+
+/// What a refusal means here, and what to do.
+fn told(refusal: RefusalReason) -> &'static str {
+    match refusal {
+        RefusalReason::Token => "it demands a token for this stream; give one with --token",
+        RefusalReason::Full => {
+            "it has no room for another subscriber, or none for this address; try again later"
+        }
+        RefusalReason::Disabled => "it has no stream there, or is going away",
+        RefusalReason::Version => "it speaks another version of the protocol; update the older of the two",
+        _ => "the handshake did not come to an end; try again",
+    }
 }
 
 async fn resolve(url: &Url) -> Result<SocketAddr, String> {

@@ -29,6 +29,8 @@ const LIMITS: SketchLimits = SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE 
 const UNEXPLAINED: u64 = 1;
 /// The same for a selective client, beside what is lost behind its newest datagram and which the gateway knows by its age.
 const UNEXPLAINED_SELECTIVE: u64 = 3;
+/// A stream of which nothing has come for this long may have lost sight of its subscriber.
+const QUIET_STREAM: Duration = Duration::from_millis(250);
 /// While datagrams arrive, the gateway is asked for an echo this often.
 const ECHO_INTERVAL: Duration = Duration::from_millis(150);
 /// An echo is overdue after a round trip with its variation and this.
@@ -182,8 +184,7 @@ impl Assist {
         if let Some(orphaned) = &mut self.orphaned {
             orphaned.on_datagram(now);
         }
-        // A selective client says now and then that it is there.
-        let quiet_at = (!self.is_selective()).then(|| now + self.echo_wait().max(ECHO_INTERVAL));
+        let quiet_at = self.quiet_after().map(|quiet| now + quiet);
         match &mut self.session {
             Some(session) => {
                 match session.recorder.record(datagram, now) {
@@ -553,6 +554,18 @@ impl Assist {
         self.stats.eacks += 1;
         self.stats.eack_bytes += datagram.len() as u64;
         Some(datagram)
+    }
+
+    /// How long nothing has to come until the gateway is asked about it.
+    fn quiet_after(&self) -> Option<Duration> {
+        let echo = self.echo_wait().max(ECHO_INTERVAL);
+        match self.config.live {
+            // A stream that stops may go on at an address that the subscriber has no more.
+            Some(live) if live.subscribe => Some(echo.max(QUIET_STREAM)),
+            // It says now and then that it is there.
+            _ if self.is_selective() => None,
+            _ => Some(echo),
+        }
     }
 
     fn echo_wait(&self) -> Duration {

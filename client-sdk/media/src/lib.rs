@@ -26,7 +26,7 @@ mod statistics;
 mod subscription;
 pub mod udp;
 
-pub use packrat_client::{ClientConfig, Live};
+pub use packrat_client::{ClientConfig, Live, RefusalReason};
 pub use packrat_estimate::Timestamp;
 pub use receiver::{Receiver, ReceiverConfig, Unit};
 pub use seal::MediaKey;

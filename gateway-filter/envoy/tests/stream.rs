@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 
 const SOURCE: u32 = 11;
 const RECEIVERS: u64 = 3;
-const UNITS: u32 = 600;
+const UNITS: u32 = 900;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn key() -> MediaKey {
@@ -102,7 +102,10 @@ fn last_mile(gateway: SocketAddr, seed: u64) -> UdpPath {
 async fn receive(mut receiver: UdpReceiver) -> (u32, UdpReceiver) {
     let mut count = 0;
     loop {
-        let unit = timeout(PATIENCE, receiver.next()).await.expect("the next unit").unwrap();
+        let Ok(unit) = timeout(PATIENCE, receiver.next()).await else {
+            panic!("no unit after {count}: {:?}, {:?}", receiver.assistance(), receiver.take_statistics());
+        };
+        let unit = unit.unwrap();
         count += 1;
         // The very last ones may be lost, and then nobody knows that they were sent.
         if u32::from_be_bytes(*unit.bytes.first_chunk().unwrap()) >= UNITS - 5 {
@@ -146,12 +149,18 @@ async fn everybody_gets_everything_within_the_window_and_the_server_hears_next_t
     paths[0].rebind();
     let mut receivers = Vec::new();
     for (number, task) in tasks.into_iter().enumerate() {
-        let (count, mut receiver) = task.await.unwrap();
+        let Ok((count, mut receiver)) = task.await else {
+            panic!(
+                "receiver {number} is stuck; {}",
+                envoy.get("/stats/prometheus?filter=packrat_(sub|stream|control|hand)")
+            );
+        };
         let counts = receiver.take_statistics().accumulated;
         println!("receiver {number}: {count} units, {counts:?}");
         assert!(counts.lost >= 30 && counts.recovered_by_gateway >= 20, "{counts:?}");
-        // A host that is busy with other things may be too late for some.
-        assert!(count >= UNITS - 10, "{count} of {UNITS} units; {counts:?}");
+        // A host that is busy with other things may be too late for some, and the first one was somewhere else for a while.
+        let given_up = if number == 0 { UNITS / 4 } else { 10 };
+        assert!(count >= UNITS - given_up, "{count} of {UNITS} units; {counts:?}");
         receivers.push(receiver);
     }
     let lost: u64 = paths.iter().map(|path| path.report().downward.link.lost).sum();

@@ -34,7 +34,7 @@ const OVERDUE_MARGIN: u32 = 1_000;
 const PATIENCE_MARGIN: u32 = 30_000;
 const MAXIMUM_TRANSMISSIONS: u8 = 8;
 /// Room for packets under repair that is kept beyond what is used.
-const OUTSTANDING_SLACK: usize = 4;
+const OUTSTANDING_SLACK: usize = 1;
 
 /// A packet under repair.
 #[derive(Debug, Clone, Copy)]
