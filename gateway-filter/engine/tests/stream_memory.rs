@@ -1,0 +1,102 @@
+//! What a thousand subscribers of a stream cost in memory, counted by the allocator: everything that the engine keeps because of them. In a
+//! program of its own, as the allocator counts for all threads.
+#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
+
+use std::alloc::System;
+use std::time::Duration;
+
+use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live};
+use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, StreamOutbox};
+use packrat_estimate::Timestamp;
+use packrat_wire::identifier::IdentifierScheme;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const SUBSCRIBERS: u16 = 1000;
+const PACKETS: u64 = 100;
+
+fn packet(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0x80; 200];
+    bytes[1..9].copy_from_slice(&number.to_be_bytes());
+    bytes[184..192].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    bytes[192..200].copy_from_slice(&number.wrapping_mul(0xc2b2_ae3d_27d4_eb4f).to_be_bytes());
+    bytes
+}
+
+fn stream() -> Stream {
+    let limits = GatewayConfig {
+        handshakes_per_second_per_source: u32::MAX,
+        sessions_per_source: u32::MAX,
+        ..GatewayConfig::default()
+    };
+    Stream::new(Gateway::new(limits, [1; 32], [2; 32]), StreamConfig::default(), [3; 32])
+}
+
+/// Runs a stream with so many subscribers, each of which misses a packet, and has it repaired; the bytes that are free again when it ends.
+fn bytes(subscribers: u16) -> usize {
+    let live =
+        Live { selective: true, subscribe: true, window: Duration::from_secs(1), tolerance: Duration::ZERO };
+    let scheme = IdentifierScheme::Payload;
+    let mut now = Timestamp::from_millis(1000);
+    let mut stream = stream();
+    let mut out = StreamOutbox::new();
+    let mut clients: Vec<Assist> = (0..subscribers)
+        .map(|number| {
+            let mut seed = [7; 32];
+            seed[..2].copy_from_slice(&number.to_be_bytes());
+            Assist::new(ClientConfig { live: Some(live), scheme, ..ClientConfig::default() }, seed, now)
+        })
+        .collect();
+    let mut turn = |clients: &mut Vec<Assist>, stream: &mut Stream, now: Timestamp| {
+        for (number, client) in (0..).zip(&mut *clients) {
+            let address = ([192, 0, 2, 1], 1000 + number).into();
+            client.handle_timeout(now);
+            while let Some(datagram) = client.poll_transmit(now) {
+                let mut seed = [9; 32];
+                seed[..8].copy_from_slice(&now.as_micros().to_be_bytes());
+                seed[8..10].copy_from_slice(&u16::to_be_bytes(number));
+                stream.receive(&datagram, address, || seed, now, &mut out);
+                for (_, answer) in out.datagrams() {
+                    if client.on_datagram(answer, now) == Datagram::Base {
+                        let packet = u64::from_be_bytes(answer[1..9].try_into().unwrap());
+                        client.on_packet_number(packet, now);
+                    }
+                }
+                out.clear();
+            }
+        }
+    };
+    for _ in 0..4 {
+        turn(&mut clients, &mut stream, now);
+        now = now + Duration::from_millis(5);
+    }
+    for number in 0..PACKETS {
+        now = now + Duration::from_millis(2);
+        stream.forward(&packet(number), now);
+        for (index, client) in (0..).zip(&mut clients) {
+            if number != 10 + index % 50 {
+                client.on_datagram(&packet(number), now);
+                client.on_packet_number(number, now);
+            }
+        }
+        turn(&mut clients, &mut stream, now);
+    }
+    assert!(clients.iter().all(|client| client.stats().state == AssistState::Established));
+    assert_eq!(stream.take_counters().stream_repairs, u64::from(subscribers));
+    let gauges = stream.gauges();
+    assert_eq!(gauges.stream_subscribers, u64::from(subscribers));
+    println!("{subscribers} subscribers, {gauges:?}");
+    let region = Region::new(ALLOCATOR);
+    drop(stream);
+    let change = region.change();
+    change.bytes_deallocated - change.bytes_allocated
+}
+
+#[test]
+fn a_subscriber_costs_less_than_half_a_kilobyte_with_its_keys() {
+    let each = (bytes(SUBSCRIBERS) - bytes(0)) / usize::from(SUBSCRIBERS);
+    println!("{each} bytes each");
+    assert!(each < 512, "{each} bytes each");
+}
