@@ -5,7 +5,7 @@
 mod stream_gateway;
 
 use std::io::{BufRead, BufReader, Read as _};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use stream_gateway::{PATIENCE, program};
@@ -53,7 +53,7 @@ impl Network {
         None
     }
 
-    fn command(&self, host: usize, program: &PathBuf) -> Command {
+    fn command(&self, host: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[host]]).arg(program);
         command
@@ -129,12 +129,12 @@ fn a_stream_goes_from_group_to_group_and_what_is_lost_is_repaired() {
     );
     let is_lossy = network.says(3, "iptables -S INPUT").contains("DROP");
     println!("loss at one receiver: {is_lossy} {lossy}");
-    let command = PathBuf::from(env!("CARGO_BIN_EXE_packrat"));
+    let command = Path::new(env!("CARGO_BIN_EXE_packrat"));
     let mut running: Vec<Running> = receivers
         .iter()
         .map(|host| {
             let child = network
-                .command(*host, &command)
+                .command(*host, command)
                 .args(["recv", "udp://10.77.0.2:5000", "--group", GROUP, "--latency", "1500"])
                 .args(["--statistics", "--seconds", "20"])
                 .stdout(Stdio::piped())

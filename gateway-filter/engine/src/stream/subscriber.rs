@@ -116,6 +116,8 @@ pub(super) struct Subscriber {
     pub(super) source: Arc<SourceBudget>,
     /// Everything before this has been spoken of; before the first eACK: where it joined.
     pub(super) horizon: u64,
+    #[allow(clippy::box_collection)]
+    // most have nothing under repair, and then this is a third of a vector's size
     outstanding: Option<Box<Vec<Outstanding>>>,
     pub(super) heard: Millis,
     window: u32,
@@ -181,10 +183,9 @@ impl Subscriber {
 
     /// Heap memory of it, beside its own size.
     pub(super) fn memory(&self) -> usize {
-        let outstanding = |outstanding: &Box<Vec<Outstanding>>| {
+        self.outstanding.as_ref().map_or(0, |outstanding| {
             size_of::<Vec<Outstanding>>() + outstanding.capacity() * size_of::<Outstanding>()
-        };
-        self.outstanding.as_ref().map_or(0, outstanding)
+        })
     }
 
     /// It is somewhere else now: another path, another round trip.
