@@ -41,6 +41,8 @@ struct World {
     number: u64,
     counters: StreamCounters,
     out: StreamOutbox,
+    /// What those who join bring.
+    token: Vec<u8>,
 }
 
 fn live() -> Live {
@@ -68,14 +70,19 @@ impl World {
             number: 0,
             counters: StreamCounters::default(),
             out: StreamOutbox::new(),
+            token: Vec::new(),
         }
     }
 
     fn join(&mut self, address: SocketAddr, loss: f64) -> usize {
         let mut seed = [0; 32];
         self.random.fill_bytes(&mut seed);
-        let config =
-            ClientConfig { live: Some(live()), scheme: IdentifierScheme::Payload, ..ClientConfig::default() };
+        let config = ClientConfig {
+            live: Some(live()),
+            scheme: IdentifierScheme::Payload,
+            token: self.token.clone(),
+            ..ClientConfig::default()
+        };
         self.members.push(Member {
             address,
             assist: Assist::new(config, seed, self.now),
@@ -465,8 +472,8 @@ fn a_stream_asks_for_tokens_as_its_gateway_does() {
         gateway.set_unix_origin(Duration::from_secs(now));
         let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
         world.stream = Stream::new(gateway, StreamConfig::default(), [3; 32]);
+        world.token = given;
         let member = world.join(address(0), 0.0);
-        world.members[member].assist.set_token(given, world.now);
         world.run(500, true);
         let subscribed = world.stream.subscribers().count() == 1;
         assert_eq!(subscribed, expected, "{policy:?}");
