@@ -137,7 +137,7 @@ async fn receive(options: &Options) -> Result<(), String> {
         eprintln!("{}", line(&statistics));
     }
     if let Some(refusal) = assistance.refusal.filter(|_| assistance.sessions == 0) {
-        return Err(format!("{gateway} refuses: {}", told(refusal)));
+        return Err(format!("{gateway} refuses: {}", meaning(refusal)));
     }
     if assistance.sessions == 0 {
         return Err(format!("nobody at {gateway} has such a stream; start packrat-gateway --stream there"));
@@ -146,7 +146,7 @@ async fn receive(options: &Options) -> Result<(), String> {
 }
 
 /// What a refusal means here, and what to do.
-fn told(refusal: RefusalReason) -> &'static str {
+fn meaning(refusal: RefusalReason) -> &'static str {
     match refusal {
         RefusalReason::Token => "it demands a token for this stream; give one with --token",
         RefusalReason::Full => {
