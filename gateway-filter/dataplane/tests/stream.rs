@@ -1,7 +1,6 @@
 //! Routes that are live streams, on real sockets: many at once, changed while they run, fed by those who may.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[allow(dead_code)]
 mod gateway;
 
 use std::net::{SocketAddr, UdpSocket};
