@@ -321,7 +321,7 @@ mod tests {
         assert!(why(Paths { last_mile_loss: 0.0, ..WIFI }).contains("nothing to hide"));
         assert!(why(Paths { sender: Reaction::Bbr, ..WIFI }).contains("BBR"));
         assert!(why(Paths { far_loss: 0.3, ..WIFI }).contains("far segment"));
-        assert!(why(Paths { last_mile: 0.5, ..WIFI }).contains("too late"));
+        assert!(why(Paths { last_mile: 1.0, ..WIFI }).contains("too late"));
         assert!(why(Paths { far: 0.001, last_mile: 0.001, last_mile_loss: 0.001, ..WIFI }).contains("limit"));
     }
 
