@@ -35,6 +35,9 @@ const QUIET_STREAM: Duration = Duration::from_millis(250);
 const ECHO_INTERVAL: Duration = Duration::from_millis(150);
 /// An echo is overdue after a round trip with its variation and this.
 const ECHO_MARGIN: Duration = Duration::from_millis(25);
+/// A longer prefix that the gateway asked for is given for two round trips and this, however short the round trip is: the next eACKs
+/// may not leave at once, and what fails costs so much of the gateway's patience that it may not look at them.
+const WANTED_LIFETIME: Duration = Duration::from_millis(100);
 /// The round trip that is assumed before one was measured.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(120);
 /// So many unanswered echoes in a row, without a repair meanwhile, mean that holes are not waited for any more...
@@ -417,8 +420,7 @@ impl Assist {
                 session.scheduler.on_urgent(now);
             }
             let kept = session.wanted.map_or(wanted, |(known, _)| if longer { wanted } else { known });
-            // However short the round trip is: the next eACK may not leave at once.
-            session.wanted = Some((kept, now + round_trip * 2 + ECHO_MARGIN));
+            session.wanted = Some((kept, now + round_trip * 2 + WANTED_LIFETIME));
         }
         if let Some(settled) = report.settled.and_then(|settled| session.recorder.packet_number(settled)) {
             self.hold.settle(settled, &mut self.stats);
