@@ -75,8 +75,10 @@ mod coded_symbols;
 mod encoding;
 mod field;
 mod identifier;
+mod lanes;
 mod mapping;
 mod power_sums;
+mod recurrence;
 mod roots;
 mod sketch;
 

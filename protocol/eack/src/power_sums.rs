@@ -19,12 +19,12 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use fearless_simd::Level;
+
 use crate::field::{self, INVERSES, reduce_sum};
+use crate::lanes::{self, BATCH, add_batch};
 use crate::roots::{RootFinder, trim};
 use crate::{DecodeError, Identifier};
-
-/// Identifiers that are inserted together.
-const BATCH: usize = 16;
 
 /// Bytes of the set's size, modulo 2^16, before the sums on the wire.
 pub(crate) const SIZE_BYTES: usize = 2;
@@ -37,12 +37,14 @@ pub(crate) const SUM_BYTES: usize = 4;
 /// The first `n` sums of a longer sketch are the sketch of length `n`. Insertions and removals commute, and a removal
 /// may come first. An identifier that was inserted twice counts twice.
 ///
-/// Insertion costs as much per sum in the capacity. It is done in batches of sixteen, by Newton's identities: the sums
-/// of a batch follow a linear recurrence, which costs one multiplication per identifier and sum, and one reduction per
-/// sum for all sixteen.
+/// Insertion costs as much per sum in the capacity. It is done in batches of sixteen, with the vector instructions that the processor
+/// has. A sketch with fewer identifiers than that has no sums yet, only the identifiers: it takes a hundred bytes.
 #[derive(Clone, Debug)]
 pub struct PowerSums {
+    /// Empty until something is in them.
     sums: Vec<u32>,
+    capacity: u8,
+    level: Level,
     size: u16,
     /// Inserted, but not yet in the sums; zeros behind `pending_length`.
     pending: [u32; BATCH],
@@ -55,12 +57,19 @@ impl PowerSums {
 
     /// An empty sketch of `capacity` sums. With zero, insertions cost nothing.
     pub fn new(capacity: u8) -> Self {
-        Self { sums: vec![0; usize::from(capacity)], size: 0, pending: [0; BATCH], pending_length: 0 }
+        Self {
+            sums: Vec::new(),
+            capacity,
+            level: lanes::level(),
+            size: 0,
+            pending: [0; BATCH],
+            pending_length: 0,
+        }
     }
 
     /// Number of sums that can be read.
     pub fn capacity(&self) -> u8 {
-        self.sums.len() as u8
+        self.capacity
     }
 
     /// Adds an identifier.
@@ -72,15 +81,24 @@ impl PowerSums {
             self.pending_length += 1;
         }
         if self.pending_length == BATCH {
-            add_batch(&self.pending, BATCH, &mut self.sums);
+            self.allocate();
+            add_batch(self.level, &self.pending, BATCH, &mut self.sums);
             self.pending = [0; BATCH];
             self.pending_length = 0;
+        }
+    }
+
+    #[inline]
+    fn allocate(&mut self) {
+        if self.sums.is_empty() {
+            self.sums = vec![0; usize::from(self.capacity)];
         }
     }
 
     /// Takes an identifier out, whether or not it was added before.
     pub fn remove(&mut self, identifier: Identifier) {
         self.size = self.size.wrapping_sub(1);
+        self.allocate();
         let mut power = 1;
         for sum in &mut self.sums {
             power = field::multiply(power, identifier.get());
@@ -104,23 +122,28 @@ impl PowerSums {
     /// Replaces the contents of `out` by the first `count` sums, at most the capacity.
     pub fn prefix(&self, count: u8, out: &mut Vec<u32>) {
         out.clear();
-        out.extend_from_slice(&self.sums[..usize::from(count.min(self.capacity()))]);
-        if self.pending_length > 0 {
-            add_batch(&self.pending, self.pending_length, out);
-        }
+        out.resize(usize::from(count.min(self.capacity)), 0);
+        self.read(out);
     }
 
     /// Appends the size and the first `count` sums to `out`.
     pub(crate) fn write_prefix(&self, count: u8, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.size.to_be_bytes());
         let mut sums = [0; Self::MAX_CAPACITY as usize];
-        let sums = &mut sums[..usize::from(count.min(self.capacity()))];
-        sums.copy_from_slice(&self.sums[..sums.len()]);
-        if self.pending_length > 0 {
-            add_batch(&self.pending, self.pending_length, sums);
-        }
+        let sums = &mut sums[..usize::from(count.min(self.capacity))];
+        self.read(sums);
         for sum in sums {
             out.extend_from_slice(&sum.to_be_bytes());
+        }
+    }
+
+    /// Fills in the first sums, at most the capacity; `sums` are zero.
+    fn read(&self, sums: &mut [u32]) {
+        for (sum, own) in sums.iter_mut().zip(&self.sums) {
+            *sum = *own;
+        }
+        if self.pending_length > 0 {
+            add_batch(self.level, &self.pending, self.pending_length, sums);
         }
     }
 
@@ -135,59 +158,13 @@ impl PowerSums {
             return Err(DecodeError::DifferenceTooLarge);
         };
         let (sums, _) = sums.as_chunks::<SUM_BYTES>();
-        let count = sums.len().min(self.sums.len());
+        let count = sums.len().min(usize::from(self.capacity));
         self.prefix(count as u8, &mut solver.sums);
         for (own, bytes) in solver.sums.iter_mut().zip(sums) {
             *own = field::subtract(*own, field::reduce(u32::from_be_bytes(*bytes).into()));
         }
         let surplus = self.size.wrapping_sub(u16::from_be_bytes(*size)) as i16;
         solver.solve(surplus.into(), candidates)
-    }
-}
-
-/// Adds the power sums of the first `length` identifiers of a batch (the others are zero) to `sums`.
-fn add_batch(batch: &[u32; BATCH], length: usize, sums: &mut [u32]) {
-    // The coefficients of the product of (1 - x z), from z^0 to z^16.
-    let mut coefficients = [0u32; BATCH + 1];
-    coefficients[0] = 1;
-    for (degree, identifier) in batch.iter().enumerate().take(length) {
-        let negated = u64::from(field::negate(*identifier));
-        for index in (0..=degree).rev() {
-            // One reduction for both: (2^32 - 6)^2 + 2^32 is below 2^64.
-            let sum = u64::from(coefficients[index]) * negated + u64::from(coefficients[index + 1]);
-            coefficients[index + 1] = field::reduce(sum);
-        }
-    }
-    // From z^16 down to z^1.
-    let mut weights = [0u32; BATCH];
-    for (weight, coefficient) in weights.iter_mut().zip(coefficients[1..].iter().rev()) {
-        *weight = *coefficient;
-    }
-    // Newton: p_k = - (c_1 p_(k-1) + ... + c_16 p_(k-16)) - k c_k, with p_k = 0 for k < 1 and c_k = 0 for k > 16.
-    let mut powers = [0u32; BATCH + 256];
-    let (first, rest) = sums.split_at_mut(BATCH.min(sums.len()));
-    for (index, sum) in first.iter_mut().enumerate() {
-        let own = u64::from(coefficients[index + 1]) * (index as u64 + 1);
-        // Of the sums before, there are only as many as the index says.
-        let products = weights[BATCH - index..].iter().zip(&powers[BATCH..]);
-        let total = products.fold(u128::from(own), |total, (weight, power)| {
-            total + u128::from(u64::from(*weight) * u64::from(*power))
-        });
-        let power = field::negate(reduce_sum(total));
-        powers[index + BATCH] = power;
-        *sum = field::add(*sum, power);
-    }
-    for (index, sum) in (BATCH..).zip(rest) {
-        let Some(window) = powers.get(index..).and_then(|rest| rest.first_chunk::<BATCH>()) else { return };
-        let mut total = 0u128;
-        for (weight, power) in weights.iter().zip(window) {
-            total += u128::from(u64::from(*weight) * u64::from(*power));
-        }
-        let power = field::negate(reduce_sum(total));
-        if let Some(place) = powers.get_mut(index + BATCH) {
-            *place = power;
-        }
-        *sum = field::add(*sum, power);
     }
 }
 
@@ -329,40 +306,5 @@ fn reduce_by(dividend: &mut Vec<u32>, cofactor: &mut Vec<u32>, divisor: &[u32], 
 fn add_multiple(target: &mut [u32], source: &[u32], factor: u32) {
     for (value, other) in target.iter_mut().zip(source) {
         *value = field::reduce(u64::from(*other) * u64::from(factor) + u64::from(*value));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// The plain way: a multiplication and a remainder per identifier and sum.
-    fn plain(identifiers: &[u32], sums: &mut [u32]) {
-        for identifier in identifiers {
-            let mut power = 1u64;
-            for sum in &mut *sums {
-                power = power * u64::from(*identifier) % field::MODULUS;
-                *sum = ((u64::from(*sum) + power) % field::MODULUS) as u32;
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_batch_adds_what_one_by_one_adds(
-            identifiers in prop::collection::vec(
-                prop_oneof![0..field::MODULUS as u32, Just(field::MODULUS as u32 - 1), 0u32..3],
-                0..=BATCH,
-            ),
-            sums in prop::collection::vec(0..field::MODULUS as u32, 0..=255),
-        ) {
-            let mut batch = [0; BATCH];
-            batch[..identifiers.len()].copy_from_slice(&identifiers);
-            let (mut quick, mut slow) = (sums.clone(), sums);
-            add_batch(&batch, identifiers.len(), &mut quick);
-            plain(&identifiers, &mut slow);
-            prop_assert_eq!(quick, slow);
-        }
     }
 }
