@@ -235,8 +235,8 @@ mod vectors {
 mod tests {
     use super::*;
     use crate::field::MODULUS;
-    use proptest::prelude::*;
     use alloc::vec::Vec;
+    use proptest::prelude::*;
 
     /// The plain way: a multiplication and a remainder per identifier and sum.
     fn plain(identifiers: &[u32], sums: &mut [u32]) {
