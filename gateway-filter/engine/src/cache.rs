@@ -3,14 +3,22 @@
 //! The ring grows by doubling up to its limit, and shrinks when it has been mostly empty, so that a quiet session costs little;
 //! positions are absolute and never reused.
 
+use core::num::NonZeroU64;
+
 /// First allocation: what a session needs before it has seen traffic.
 const INITIAL_BYTES: usize = 16 * 1024;
 
-/// Where a datagram lies in the ring.
+/// Where a datagram lies in the ring. Positions begin with one, so that "nowhere" takes no room of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
-    pub(crate) position: u64,
+    position: NonZeroU64,
     pub(crate) length: u16,
+}
+
+impl Span {
+    fn end(self) -> u64 {
+        self.position.get() + u64::from(self.length)
+    }
 }
 
 /// A byte ring with absolute positions.
@@ -24,6 +32,7 @@ pub(crate) struct Cache {
     tail: u64,
     /// Where the newest byte ends in `bytes`: `tail` modulo the capacity, without a division per datagram.
     end: usize,
+    /// Most bytes ever, before the last [`Self::shrink`].
     high_water: usize,
     /// Most bytes since the last [`Self::shrink`].
     recent_peak: usize,
@@ -31,7 +40,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { bytes: Vec::new(), limit, head: 0, tail: 0, end: 0, high_water: 0, recent_peak: 0 }
+        Self { bytes: Vec::new(), limit, head: 1, tail: 1, end: 0, high_water: 0, recent_peak: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -39,7 +48,7 @@ impl Cache {
     }
 
     pub(crate) fn high_water(&self) -> usize {
-        self.high_water
+        self.high_water.max(self.recent_peak)
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -64,26 +73,34 @@ impl Cache {
     }
 
     /// Appends a datagram that [has room](Self::has_room); `None` when it has none.
+    #[inline]
     pub(crate) fn push(&mut self, datagram: &[u8]) -> Option<Span> {
         let length = u16::try_from(datagram.len()).ok()?;
-        if !self.has_room(datagram.len()) {
+        let used = self.len() + datagram.len();
+        if used > self.bytes.len() {
             return None;
         }
-        let span = Span { position: self.tail, length };
-        let until_end = self.bytes.len() - self.end;
-        if datagram.len() < until_end {
-            self.bytes[self.end..][..datagram.len()].copy_from_slice(datagram);
-            self.end += datagram.len();
-        } else {
-            let (first, second) = datagram.split_at(until_end);
-            self.bytes[self.end..].copy_from_slice(first);
-            self.bytes[..second.len()].copy_from_slice(second);
-            self.end = second.len();
+        let span = Span { position: NonZeroU64::new(self.tail)?, length };
+        let end = self.end + datagram.len();
+        match self.bytes.get_mut(self.end..end) {
+            Some(place) => {
+                place.copy_from_slice(datagram);
+                self.end = end;
+            }
+            None => self.wrap_around(datagram),
         }
         self.tail += u64::from(length);
-        self.high_water = self.high_water.max(self.len());
-        self.recent_peak = self.recent_peak.max(self.len());
+        self.recent_peak = self.recent_peak.max(used);
         Some(span)
+    }
+
+    /// Writes a datagram that does not fit before the end.
+    #[cold]
+    fn wrap_around(&mut self, datagram: &[u8]) {
+        let (first, second) = datagram.split_at(self.bytes.len() - self.end);
+        self.bytes[self.end..].copy_from_slice(first);
+        self.bytes[..second.len()].copy_from_slice(second);
+        self.end = second.len();
     }
 
     /// Gives memory back when less than a quarter of it was used since the last call.
@@ -92,6 +109,7 @@ impl Cache {
             let length = self.len();
             core::mem::replace(&mut self.recent_peak, length)
         };
+        self.high_water = self.high_water.max(peak);
         let enough = if peak == 0 { 0 } else { (peak * 2).next_power_of_two().max(INITIAL_BYTES) };
         if peak < self.bytes.len() / 4 && enough < self.bytes.len() {
             self.resize(enough);
@@ -100,14 +118,13 @@ impl Cache {
 
     /// Frees everything up to and including the datagram at `span`.
     pub(crate) fn free_through(&mut self, span: Span) {
-        let end = span.position + u64::from(span.length);
-        debug_assert!(end <= self.tail);
-        self.head = self.head.max(end.min(self.tail));
+        debug_assert!(span.end() <= self.tail);
+        self.head = self.head.max(span.end().min(self.tail));
     }
 
     /// The bytes at `span`, in two pieces where they wrap around; `None` when they were freed.
     pub(crate) fn get(&self, span: Span) -> Option<(&[u8], &[u8])> {
-        if span.position < self.head || span.position + u64::from(span.length) > self.tail {
+        if span.position.get() < self.head || span.end() > self.tail {
             return None;
         }
         let (first, second) = self.places(span);
@@ -119,7 +136,7 @@ impl Cache {
         if capacity == 0 {
             return (0..0, 0..0);
         }
-        let start = (span.position % capacity as u64) as usize;
+        let start = (span.position.get() % capacity as u64) as usize;
         let first = length.min(capacity - start);
         (start..start + first, 0..length - first)
     }

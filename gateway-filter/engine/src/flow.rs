@@ -148,6 +148,14 @@ impl Flow {
         if let Some(assisted) = &mut self.assisted {
             assisted.session.forward(datagram, now, &mut self.counters);
         }
+        if self.pending.is_some() {
+            self.forward_to_pending(datagram, now);
+        }
+    }
+
+    /// What passes is also for the session that may begin soon.
+    #[cold]
+    fn forward_to_pending(&mut self, datagram: &[u8], now: Timestamp) {
         self.forget_stale(now);
         if let Some(pending) = &mut self.pending {
             // Counted once.

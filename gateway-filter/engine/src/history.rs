@@ -11,6 +11,8 @@ use packrat_estimate::Timestamp;
 use crate::cache::{Cache, Span};
 use crate::index::IdentifierIndex;
 
+/// Datagrams between two looks at what may be forgotten.
+pub(crate) const TRIM_INTERVAL: u64 = 32;
 /// Entries kept after their fate is known.
 pub(crate) const SETTLED_ENTRIES: usize = 2048;
 /// The same for a flow that has fallen quiet.
@@ -61,6 +63,12 @@ pub(crate) struct History {
     maximum: usize,
 }
 
+/// So many are left when there are more than the limit allows: it then holds until the next look. Queue and index double when they are full,
+/// so that not to reach a power of two halves them.
+const fn below(limit: usize) -> usize {
+    limit - limit / 64
+}
+
 /// Outcome of [`History::push`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
@@ -99,6 +107,7 @@ impl History {
     }
 
     /// Records a datagram. [`Self::make_room`] must have been called for its bytes.
+    #[inline]
     pub(crate) fn push(&mut self, identifier: Identifier, datagram: &[u8], now: Timestamp) -> Pushed {
         let sequence = self.next();
         if !self.index.insert(identifier, sequence) {
@@ -118,8 +127,14 @@ impl History {
 
     /// Makes room for `length` bytes: lets the cache grow where `grant` allows so many more bytes, else evicts the oldest datagrams; returns how
     /// many were evicted whose fate was open. Evicts nothing for what could never fit.
+    #[inline]
     pub(crate) fn make_room(&mut self, length: usize, grant: impl FnOnce(usize) -> bool) -> u64 {
-        if self.cache.has_room(length) || length > self.cache.limit() {
+        if self.cache.has_room(length) { 0 } else { self.grow_or_evict(length, grant) }
+    }
+
+    #[cold]
+    fn grow_or_evict(&mut self, length: usize, grant: impl FnOnce(usize) -> bool) -> u64 {
+        if length > self.cache.limit() {
             return 0;
         }
         let mut evicted = 0;
@@ -177,13 +192,15 @@ impl History {
         }
     }
 
-    /// Forgets the oldest entries beyond the limits, `settled_limit` for those whose fate is known. `forget` is called for each entry that is
+    /// Forgets the oldest entries somewhat below the limits, `settled_limit` for those whose fate is known. `forget` is called for each entry that is
     /// forgotten with its sequence number.
     pub(crate) fn trim(&mut self, settled_limit: usize, mut forget: impl FnMut(u64, &Entry)) {
-        while let Some(entry) = self.entries.front() {
+        while self.entries.len() > below(settled_limit.min(self.maximum))
+            && let Some(entry) = self.entries.front()
+        {
             let settled = matches!(entry.fate, Fate::Received | Fate::GivenUp);
             let limit = if settled { settled_limit } else { self.maximum };
-            if self.entries.len() <= limit {
+            if self.entries.len() <= below(limit) {
                 break;
             }
             if self.first_cached <= self.first {
@@ -280,9 +297,9 @@ mod tests {
             history.release_settled();
             history.trim(SETTLED_ENTRIES, |_, _| {});
         }
-        assert_eq!(history.next() - history.first(), MAXIMUM_ENTRIES as u64);
+        assert_eq!(history.next() - history.first(), below(MAXIMUM_ENTRIES) as u64);
         assert_eq!(history.sequence_of(identifier(0)), None);
-        assert_eq!(history.index.len(), MAXIMUM_ENTRIES);
+        assert_eq!(history.index.len(), below(MAXIMUM_ENTRIES));
         assert!(history.cache().len() <= MAXIMUM_ENTRIES * 10);
     }
 }

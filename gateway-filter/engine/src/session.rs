@@ -37,7 +37,7 @@ use crate::counters::{FlowCounters, FlowGauges};
 use crate::event::{Event, Side};
 use crate::flow::{Elsewhere, Share};
 use crate::history::{
-    Fate, History, MAXIMUM_ENTRIES, Pushed, QUIET_ENTRIES, SELECTIVE_ENTRIES, SETTLED_ENTRIES,
+    Fate, History, MAXIMUM_ENTRIES, Pushed, QUIET_ENTRIES, SELECTIVE_ENTRIES, SETTLED_ENTRIES, TRIM_INTERVAL,
 };
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
@@ -253,6 +253,7 @@ impl Session {
     }
 
     /// A datagram passes: remember its identifier, keep its bytes.
+    #[inline]
     pub(crate) fn forward(&mut self, datagram: &[u8], now: Timestamp, counters: &mut FlowCounters) {
         let identifier = self.key.identify(self.scheme, datagram);
         let share = &mut self.share;
@@ -281,6 +282,14 @@ impl Session {
         if !self.live.as_ref().is_some_and(LiveStream::is_selective) {
             self.probe_follows = true;
         }
+        if self.shrink_at.is_none() || self.history.next().is_multiple_of(TRIM_INTERVAL) {
+            self.look_after_memory(now);
+        }
+    }
+
+    /// What need not be done for each datagram.
+    #[inline(never)]
+    fn look_after_memory(&mut self, now: Timestamp) {
         self.trim(SETTLED_ENTRIES);
         self.shrink_at.get_or_insert(now + SHRINK_INTERVAL);
         if self.history.memory().abs_diff(self.share.held()) > SHARE_STEP {
