@@ -27,7 +27,8 @@ pub struct Flow {
     /// A session that begins when the client has proven that it has it: by sealing something in it. Either a newer one than the one that
     /// assists (a repeated old Init can then not end that), or one whose client has not echoed a cookie.
     pending: Option<Assisted>,
-    counters: FlowCounters,
+    /// None while there is nothing to count and the flow is quiet.
+    counters: Option<Box<FlowCounters>>,
 }
 
 /// An assisted flow's session and how it began.
@@ -35,6 +36,7 @@ pub struct Flow {
 struct Assisted {
     session: Box<Session>,
     nonce: u64,
+    /// The answer, until the client has shown that it has it.
     init_ack: Vec<u8>,
     since: Timestamp,
 }
@@ -45,7 +47,7 @@ const PENDING_LIFETIME: Duration = Duration::from_secs(5);
 impl Flow {
     /// A flow without assistance: [`Flow::forward`] costs nothing until [`Flow::begin`].
     pub fn new(gateway: Arc<Gateway>) -> Self {
-        Self { gateway, assisted: None, pending: None, counters: FlowCounters::default() }
+        Self { gateway, assisted: None, pending: None, counters: None }
     }
 
     /// Starts (or restarts) assistance; `seed`: 32 fresh random bytes from the operating system. The answer is in the outbox: one datagram,
@@ -128,9 +130,17 @@ impl Flow {
     }
 
     fn assist(&mut self, begun: Assisted, out: &mut Outbox) {
-        self.counters.sessions_begun += 1;
+        self.counters.get_or_insert_default().sessions_begun += 1;
         out.event(Event::SessionOpened { session: begun.session.name() });
         self.assisted = Some(begun);
+        self.forget_answer();
+    }
+
+    /// A client that has sealed something has the answer: it will not ask for it again.
+    fn forget_answer(&mut self) {
+        if let Some(assisted) = self.assisted.as_mut().filter(|assisted| assisted.session.is_proven()) {
+            assisted.init_ack = Vec::new();
+        }
     }
 
     /// Whether assistance is on.
@@ -146,7 +156,7 @@ impl Flow {
             return;
         }
         if let Some(assisted) = &mut self.assisted {
-            assisted.session.forward(datagram, now, &mut self.counters);
+            assisted.session.forward(datagram, now, self.counters.get_or_insert_default());
         }
         if self.pending.is_some() {
             self.forward_to_pending(datagram, now);
@@ -160,7 +170,8 @@ impl Flow {
         if let Some(pending) = &mut self.pending {
             // Counted once.
             let mut uncounted = FlowCounters::default();
-            let counters = if self.assisted.is_some() { &mut uncounted } else { &mut self.counters };
+            let counters =
+                if self.assisted.is_some() { &mut uncounted } else { self.counters.get_or_insert_default() };
             pending.session.forward(datagram, now, counters);
         }
     }
@@ -169,7 +180,7 @@ impl Flow {
     pub fn control(&mut self, datagram: &[u8], now: Timestamp, out: &mut Outbox) {
         let named = session_of(datagram);
         if let Some(mut pending) = self.pending.take_if(|pending| named == Some(pending.session.name())) {
-            let ended = pending.session.control(datagram, now, &mut self.counters, out);
+            let ended = pending.session.control(datagram, now, self.counters.get_or_insert_default(), out);
             if !pending.session.is_proven() {
                 self.pending = Some(pending);
                 return;
@@ -189,7 +200,9 @@ impl Flow {
             self.gateway.refuse_session(datagram, out);
             return;
         };
-        if let Some(Ended(reason)) = assisted.session.control(datagram, now, &mut self.counters, out) {
+        let ended = assisted.session.control(datagram, now, self.counters.get_or_insert_default(), out);
+        self.forget_answer();
+        if let Some(Ended(reason)) = ended {
             self.end(Side::Client, reason, out);
         }
     }
@@ -206,8 +219,13 @@ impl Flow {
     ) -> Elsewhere {
         let named = session_of(datagram);
         if let Some(mut pending) = self.pending.take_if(|pending| named == Some(pending.session.name())) {
-            let elsewhere =
-                pending.session.control_from_elsewhere(datagram, from, now, &mut self.counters, out);
+            let elsewhere = pending.session.control_from_elsewhere(
+                datagram,
+                from,
+                now,
+                self.counters.get_or_insert_default(),
+                out,
+            );
             if pending.session.is_proven() {
                 self.promote(pending, now, out);
             } else {
@@ -216,9 +234,13 @@ impl Flow {
             return elsewhere;
         }
         match self.assisted.as_mut().filter(|assisted| named == Some(assisted.session.name())) {
-            Some(assisted) => {
-                assisted.session.control_from_elsewhere(datagram, from, now, &mut self.counters, out)
-            }
+            Some(assisted) => assisted.session.control_from_elsewhere(
+                datagram,
+                from,
+                now,
+                self.counters.get_or_insert_default(),
+                out,
+            ),
             None => Elsewhere::Refused,
         }
     }
@@ -245,7 +267,7 @@ impl Flow {
     pub fn handle_timeout(&mut self, now: Timestamp, out: &mut Outbox) {
         self.forget_stale(now);
         if let Some(assisted) = &mut self.assisted {
-            assisted.session.handle_timeout(now, &mut self.counters, out);
+            assisted.session.handle_timeout(now, self.counters.get_or_insert_default(), out);
         }
     }
 
@@ -260,7 +282,10 @@ impl Flow {
 
     /// Counters since the last call.
     pub fn take_counters(&mut self) -> FlowCounters {
-        core::mem::take(&mut self.counters)
+        if self.assisted.as_ref().is_none_or(|assisted| assisted.session.is_quiet()) {
+            return self.counters.take().map(|counters| *counters).unwrap_or_default();
+        }
+        self.counters.as_deref_mut().map(core::mem::take).unwrap_or_default()
     }
 
     /// Levels now.

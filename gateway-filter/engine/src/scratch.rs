@@ -5,7 +5,7 @@ use std::cell::Cell;
 use packrat_eack::{Decoder, Identifier};
 
 thread_local! {
-    static FREE: Cell<Option<Scratch>> = const { Cell::new(None) };
+    static FREE: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
 /// Buffers for one control datagram. What is in them is of no meaning between two of them.
@@ -23,13 +23,13 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// The buffers of this thread, until [`Scratch::give_back`]; empty ones when they are in use.
-    pub(crate) fn borrow() -> Self {
-        FREE.take().unwrap_or_default()
+    /// The buffers of this thread, until [`Scratch::give_back`]; none the first time, or while they are in use.
+    pub(crate) fn borrow() -> Option<Box<Self>> {
+        FREE.take()
     }
 
     /// The thread has its buffers again. Buffers that are not given back are freed, no harm done.
-    pub(crate) fn give_back(self) {
-        FREE.set(Some(self));
+    pub(crate) fn give_back(scratch: Option<Box<Self>>) {
+        FREE.set(scratch);
     }
 }

@@ -93,7 +93,7 @@ pub(crate) struct Session {
     proven: bool,
     terms: Terms,
     /// The address that was challenged last, with what, when.
-    challenge: Option<(SocketAddr, u64, Timestamp)>,
+    challenge: Option<Box<(SocketAddr, u64, Timestamp)>>,
     challenges: u64,
     /// eACKs that may be processed now; an eACK that can't be decoded costs more than one that can.
     eack_credit: f64,
@@ -102,7 +102,7 @@ pub(crate) struct Session {
     key: IdentifierKey,
     maximum_hold: Duration,
     /// The client receives a live stream.
-    live: Option<LiveStream>,
+    live: Option<Box<LiveStream>>,
 
     history: History,
     sketch: Sketch,
@@ -150,7 +150,7 @@ pub(crate) struct Session {
 
     totals: Totals,
     /// Lent by the thread while it works on a control datagram.
-    scratch: Scratch,
+    scratch: Option<Box<Scratch>>,
 }
 
 impl core::fmt::Debug for Session {
@@ -169,8 +169,8 @@ impl core::fmt::Debug for Session {
 impl Session {
     pub(crate) fn new(share: Share, established: Established, wishes: &Wishes, now: Timestamp) -> Self {
         let terms = established.terms;
-        let live = wishes.live.map(LiveStream::new);
-        let selective = live.as_ref().is_some_and(LiveStream::is_selective);
+        let live = wishes.live.map(|live| Box::new(LiveStream::new(live)));
+        let selective = live.as_deref().is_some_and(LiveStream::is_selective);
         let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
         Self {
             history: History::new(share.gateway().config.cache_bytes_per_flow, entries),
@@ -212,7 +212,7 @@ impl Session {
             probe_at: None,
             probe_follows: false,
             totals: Totals::default(),
-            scratch: Scratch::default(),
+            scratch: None,
             share,
         }
     }
@@ -224,6 +224,11 @@ impl Session {
     /// Whether the client has sent something with this session's key.
     pub(crate) fn is_proven(&self) -> bool {
         self.proven
+    }
+
+    /// Whether it keeps nothing of what passed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.history.cache().capacity() == 0
     }
 
     /// The client has proven its address; whether its source may have this session.
@@ -279,7 +284,7 @@ impl Session {
         self.forwarded_since_eack += datagram.len() as u64;
         self.last_forward = now;
         self.probes = 0;
-        if !self.live.as_ref().is_some_and(LiveStream::is_selective) {
+        if !self.live.as_deref().is_some_and(LiveStream::is_selective) {
             self.probe_follows = true;
         }
         if self.shrink_at.is_none() || self.history.next().is_multiple_of(TRIM_INTERVAL) {
@@ -323,7 +328,7 @@ impl Session {
         out: &mut Outbox,
     ) -> Option<Ended> {
         self.scratch = Scratch::borrow();
-        let mut plaintext = core::mem::take(&mut self.scratch.plaintext);
+        let mut plaintext = core::mem::take(&mut self.scratch().plaintext);
         let mut ended = None;
         if let Some(counter) = self.open(datagram, &mut plaintext, counters) {
             match Message::decode(&plaintext) {
@@ -335,9 +340,13 @@ impl Session {
                 Ok(_) | Err(_) => counters.sealed_malformed += 1,
             }
         }
-        self.scratch.plaintext = plaintext;
-        core::mem::take(&mut self.scratch).give_back();
+        self.scratch().plaintext = plaintext;
+        Scratch::give_back(self.scratch.take());
         ended
+    }
+
+    fn scratch(&mut self) -> &mut Scratch {
+        self.scratch.get_or_insert_default()
     }
 
     /// Opens a sealed datagram; counts why when that fails.
@@ -364,10 +373,10 @@ impl Session {
         out: &mut Outbox,
     ) -> Elsewhere {
         self.scratch = Scratch::borrow();
-        let mut plaintext = core::mem::take(&mut self.scratch.plaintext);
+        let mut plaintext = core::mem::take(&mut self.scratch().plaintext);
         let opened = self.open(datagram, &mut plaintext, counters).is_some();
         let message = Message::decode(&plaintext);
-        let elsewhere = match (message, self.challenge) {
+        let elsewhere = match (message, self.challenge.as_deref().copied()) {
             _ if !opened => Elsewhere::Refused,
             (Ok(Message::PathResponse { data }), Some((challenged, expected, at)))
                 if challenged == from
@@ -392,7 +401,7 @@ impl Session {
             (Ok(_), _) => {
                 let data = self.terms.path_challenge(self.challenges);
                 self.challenges += 1;
-                self.challenge = Some((from, data, now));
+                self.challenge = Some(Box::new((from, data, now)));
                 counters.paths_challenged += 1;
                 self.send(&Message::PathChallenge { data }, out);
                 Elsewhere::Challenged
@@ -402,8 +411,8 @@ impl Session {
                 Elsewhere::Refused
             }
         };
-        self.scratch.plaintext = plaintext;
-        core::mem::take(&mut self.scratch).give_back();
+        self.scratch().plaintext = plaintext;
+        Scratch::give_back(self.scratch.take());
         elsewhere
     }
 
@@ -581,7 +590,8 @@ impl Session {
         let prefix = EncodedPrefix::new(eack.encoding, eack.prefix).ok()?;
         let history = &self.history;
         let identifier = |sequence| history.get(sequence).map(|entry| entry.identifier);
-        let Scratch { candidates, only_here, only_there, decoder, .. } = &mut self.scratch;
+        let Scratch { candidates, only_here, only_there, decoder, .. } =
+            &mut **self.scratch.get_or_insert_default();
         let decoder = decoder.get_or_insert_default();
         candidates.clear();
         candidates.extend(self.missing.keys().copied().filter_map(identifier));
@@ -623,7 +633,7 @@ impl Session {
 
     /// Takes in what a decoded eACK says.
     fn settle(&mut self, now: Timestamp, counters: &mut FlowCounters) {
-        let only_there = core::mem::take(&mut self.scratch.only_there);
+        let only_there = core::mem::take(&mut self.scratch().only_there);
         for &identifier in &only_there {
             self.sketch.insert(identifier);
             match self.history.sequence_of(identifier).and_then(|sequence| self.history.get_mut(sequence)) {
@@ -634,10 +644,10 @@ impl Session {
                 None => counters.identifiers_foreign += 1,
             }
         }
-        self.scratch.only_there = only_there;
+        self.scratch().only_there = only_there;
 
-        let only_here = core::mem::take(&mut self.scratch.only_here);
-        let mut still_missing = core::mem::take(&mut self.scratch.still_missing);
+        let only_here = core::mem::take(&mut self.scratch().only_here);
+        let mut still_missing = core::mem::take(&mut self.scratch().still_missing);
         still_missing.clear();
         let mut newly_missing = 0u64;
         for &identifier in &only_here {
@@ -654,7 +664,7 @@ impl Session {
                 }
             }
         }
-        self.scratch.only_here = only_here;
+        self.scratch().only_here = only_here;
         still_missing.sort_unstable();
 
         let Self { missing, history, arrived_transmission, .. } = self;
@@ -669,7 +679,7 @@ impl Session {
             }
             keep
         });
-        self.scratch.still_missing = still_missing;
+        self.scratch().still_missing = still_missing;
         for sequence in self.considered..self.horizon {
             if let Some(entry) = self.history.get_mut(sequence)
                 && entry.fate == Fate::Unknown
@@ -714,7 +724,7 @@ impl Session {
         let target = self.share.gateway().config.residual_loss_target;
         let congested = self.queue_stands(now);
         let patience = patience(&self.path, self.live.is_some(), self.maximum_hold);
-        let mut sequences = core::mem::take(&mut self.scratch.sequences);
+        let mut sequences = core::mem::take(&mut self.scratch().sequences);
         sequences.clear();
         sequences.extend(self.missing.keys());
         for &sequence in &sequences {
@@ -752,7 +762,7 @@ impl Session {
                 }
             }
         }
-        self.scratch.sequences = sequences;
+        self.scratch().sequences = sequences;
         self.copies.make_contiguous().sort_unstable();
     }
 
@@ -880,7 +890,7 @@ impl Session {
     }
 
     fn send(&mut self, message: &Message<'_>, out: &mut Outbox) {
-        let buffer = &mut self.scratch.message;
+        let buffer = &mut self.scratch.get_or_insert_default().message;
         buffer.clear();
         message.encode(buffer);
         // A used-up counter or an oversized message (neither can happen in practice) costs the message, nothing else.
@@ -904,7 +914,7 @@ impl Session {
 
     fn schedule_probe(&mut self, now: Timestamp) {
         // A selective client is silent as long as it misses nothing: its silence says nothing.
-        let silent = !self.live.as_ref().is_some_and(LiveStream::is_selective);
+        let silent = !self.live.as_deref().is_some_and(LiveStream::is_selective);
         let unspoken = silent && self.horizon < self.history.next();
         let tail = self.anchored && (unspoken || !self.missing.is_empty());
         self.probe_follows = false;
@@ -914,7 +924,7 @@ impl Session {
 
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         let copy = self.copies.front().map(|(at, _)| *at);
-        let early = self.live.as_ref().and_then(LiveStream::next_timeout);
+        let early = self.live.as_deref().and_then(LiveStream::next_timeout);
         [copy, early, self.probe_at(), self.shrink_at].into_iter().flatten().min()
     }
 

@@ -29,13 +29,19 @@ pub(crate) const SYMBOL_BYTES: usize = 6;
 /// removal may come first. An identifier that was inserted twice counts twice.
 #[derive(Clone, Debug)]
 pub struct CodedSymbols {
-    key: SketchKey,
-    /// In the upper 48 bits, so that the arithmetic wraps by itself. Always 256, so that a byte is a valid index.
     /// Nothing for a capacity of zero: a session that does without costs no memory.
-    symbols: Option<Box<[u64; 256]>>,
+    filled: Option<Box<Filled>>,
     capacity: u8,
     /// Ranges of the mapping to fill. The last may reach beyond the capacity; those symbols are never read.
     ranges: u8,
+}
+
+/// The symbols, and the key of what is in them.
+#[derive(Clone, Debug)]
+struct Filled {
+    key: SketchKey,
+    /// In the upper 48 bits, so that the arithmetic wraps by itself. Always 256, so that a byte is a valid index.
+    symbols: [u64; 256],
 }
 
 impl CodedSymbols {
@@ -46,7 +52,8 @@ impl CodedSymbols {
     pub fn new(key: SketchKey, capacity: u8) -> Self {
         let capacity = capacity.min(Self::MAX_CAPACITY);
         let ranges = ranges_for(usize::from(capacity)) as u8;
-        Self { key, symbols: (capacity > 0).then(|| Box::new([0; 256])), capacity, ranges }
+        let filled = (capacity > 0).then(|| Box::new(Filled { key, symbols: [0; 256] }));
+        Self { filled, capacity, ranges }
     }
 
     /// Number of symbols that can be read.
@@ -57,8 +64,8 @@ impl CodedSymbols {
     /// Adds an identifier.
     #[inline]
     pub fn insert(&mut self, identifier: Identifier) {
-        if let Some(symbols) = &mut self.symbols {
-            let mapping = self.key.map(identifier.get());
+        if let Some(Filled { key, symbols }) = self.filled.as_deref_mut() {
+            let mapping = key.map(identifier.get());
             mapping.add_to(symbols, usize::from(self.ranges), mapping.value);
         }
     }
@@ -66,23 +73,23 @@ impl CodedSymbols {
     /// Takes an identifier out, whether or not it was added before.
     #[inline]
     pub fn remove(&mut self, identifier: Identifier) {
-        if let Some(symbols) = &mut self.symbols {
-            let mapping = self.key.map(identifier.get());
+        if let Some(Filled { key, symbols }) = self.filled.as_deref_mut() {
+            let mapping = key.map(identifier.get());
             mapping.add_to(symbols, usize::from(self.ranges), mapping.value.wrapping_neg());
         }
     }
 
     /// Back to the empty set.
     pub fn clear(&mut self) {
-        if let Some(symbols) = &mut self.symbols {
-            symbols.fill(0);
+        if let Some(filled) = &mut self.filled {
+            filled.symbols.fill(0);
         }
     }
 
     /// The first `count` symbols, at most the capacity, each in the lower 48 bits.
     pub fn prefix(&self, count: u8) -> impl Iterator<Item = u64> {
         let count = usize::from(count.min(self.capacity));
-        self.symbols.iter().flat_map(move |symbols| &symbols[..count]).map(|symbol| symbol >> 16)
+        self.filled.iter().flat_map(move |filled| &filled.symbols[..count]).map(|symbol| symbol >> 16)
     }
 
     /// Appends the first `count` symbols to `out`.
@@ -94,7 +101,9 @@ impl CodedSymbols {
 
     /// What is only here and only in the serialised prefix `theirs`, of as many symbols as its length says.
     pub(crate) fn decode(&self, theirs: &[u8], peeler: &mut Peeler) -> Result<(), DecodeError> {
-        let Some(symbols) = &self.symbols else { return Err(DecodeError::DifferenceTooLarge) };
+        let Some(Filled { key, symbols }) = self.filled.as_deref() else {
+            return Err(DecodeError::DifferenceTooLarge);
+        };
         let (theirs, _) = theirs.as_chunks::<SYMBOL_BYTES>();
         let count = theirs.len().min(SYMBOLS);
         // A mixture of identifiers passes for pure once in some thousands of decodes: then again, with a closer look.
@@ -106,7 +115,7 @@ impl CodedSymbols {
                     let symbol = u64::from_be_bytes([a, b, c, d, e, f, 0, 0]);
                     peeler.symbols[index] = symbols[index].wrapping_sub(symbol);
                 }
-                peeler.peel(&self.key, count, look)
+                peeler.peel(key, count, look)
             })
             .find(Result::is_ok)
             .unwrap_or(Err(DecodeError::DifferenceTooLarge))

@@ -154,7 +154,10 @@ const WORDS: usize = REPLAY_WINDOW as usize / 64 + 1;
 struct ReplayWindow {
     /// Highest counter accepted, plus one; zero: none yet.
     end: u64,
-    seen: [u64; WORDS],
+    /// The first 64 counters: all that a session without traffic needs.
+    first: u64,
+    /// The ring, from the counter behind those on.
+    seen: Option<Box<[u64; WORDS]>>,
 }
 
 impl ReplayWindow {
@@ -166,23 +169,37 @@ impl ReplayWindow {
         if self.end - counter > u64::from(REPLAY_WINDOW) {
             return false;
         }
-        self.seen[(counter / 64) as usize % WORDS] >> (counter % 64) & 1 == 0
+        let word = match &self.seen {
+            Some(seen) => seen[(counter / 64) as usize % WORDS],
+            None => self.first,
+        };
+        word >> (counter % 64) & 1 == 0
     }
 
     fn accept(&mut self, counter: u32) {
         let counter = u64::from(counter);
+        if counter < 64 && self.seen.is_none() {
+            self.first |= 1 << counter;
+            self.end = self.end.max(counter + 1);
+            return;
+        }
+        let seen = self.seen.get_or_insert_with(|| {
+            let mut seen = Box::new([0; WORDS]);
+            seen[0] = self.first;
+            seen
+        });
         if counter >= self.end {
             let first_fresh = self.end.div_ceil(64);
             let last_fresh = counter / 64;
             for word in first_fresh..=last_fresh.min(first_fresh + WORDS as u64 - 1) {
-                self.seen[word as usize % WORDS] = 0;
+                seen[word as usize % WORDS] = 0;
             }
             if last_fresh >= first_fresh + WORDS as u64 {
-                self.seen = [0; WORDS];
+                **seen = [0; WORDS];
             }
             self.end = counter + 1;
         }
-        self.seen[(counter / 64) as usize % WORDS] |= 1 << (counter % 64);
+        seen[(counter / 64) as usize % WORDS] |= 1 << (counter % 64);
     }
 }
 

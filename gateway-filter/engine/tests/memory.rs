@@ -1,0 +1,103 @@
+//! What a session keeps: little while nothing passes, what it needs while something does, and little again afterwards. In a program of its
+//! own, as the allocator counts for all threads.
+
+#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
+
+use std::alloc::System;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packrat_client::{Assist, ClientConfig};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
+use packrat_estimate::Timestamp;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const SESSIONS: usize = 500;
+/// Bytes of an idle session, with what is kept of its source's address: a hundred thousand of them fit into 200 MiB.
+const MOST_IDLE: usize = 1600;
+const BEGIN: Timestamp = Timestamp::from_millis(1000);
+
+/// Bytes that are allocated now and were not when the region began, per session.
+fn held(region: &Region<'_, System>) -> usize {
+    let change = region.change();
+    (change.bytes_allocated - change.bytes_deallocated) / SESSIONS
+}
+
+/// An assisted flow of an address of its own, and its client.
+fn assisted(gateway: &Arc<Gateway>, number: u32, out: &mut Outbox) -> (Flow, Assist) {
+    let mut random = ChaCha8Rng::seed_from_u64(number.into());
+    let mut seed = || {
+        let mut seed = [0; 32];
+        random.fill_bytes(&mut seed);
+        seed
+    };
+    let mut flow = Flow::new(Arc::clone(gateway));
+    let mut client = Assist::new(ClientConfig::default(), seed(), BEGIN);
+    let peer = (std::net::Ipv4Addr::from(0x0a00_0000 + number), 443).into();
+    for _ in 0..3 {
+        while let Some(question) = client.poll_transmit(BEGIN) {
+            match gateway.receive(&question, peer, BEGIN, out) {
+                Received::Begin(begin) => {
+                    flow.begin(begin, seed(), BEGIN, out);
+                }
+                Received::ForFlow => flow.control(&question, BEGIN, out),
+                Received::Done(_) => {}
+            }
+        }
+        out.datagrams().for_each(|answer| {
+            client.on_datagram(answer, BEGIN);
+        });
+        out.clear();
+    }
+    assert!(flow.is_assisted());
+    (flow, client)
+}
+
+#[test]
+fn memory_follows_what_passes() {
+    let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
+    let mut out = Outbox::new();
+    // What a thread and the gateway need once.
+    drop(assisted(&gateway, 0, &mut out));
+    let mut flows = Vec::with_capacity(SESSIONS);
+    let both = Region::new(ALLOCATOR);
+    for number in 1..=SESSIONS as u32 {
+        let (mut flow, client) = assisted(&gateway, number, &mut out);
+        assert_eq!(flow.take_counters().sessions_begun, 1);
+        drop(client);
+        flows.push(flow);
+    }
+    let idle = held(&both) + size_of::<Flow>();
+    println!("{idle} bytes of an idle session");
+    assert!(idle <= MOST_IDLE, "{idle} bytes of an idle session");
+
+    let mut datagram = [0x40; 1200];
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let mut now = BEGIN;
+    for _ in 0..100 {
+        now = now + Duration::from_millis(1);
+        for flow in &mut flows {
+            random.fill_bytes(&mut datagram[1184..]);
+            flow.forward(&datagram, now);
+        }
+    }
+    let busy = held(&both);
+    assert!(busy >= 100 * 1200, "{busy} bytes of a session that keeps 100 datagrams");
+    for _ in 0..5 {
+        now = now + Duration::from_secs(1);
+        for flow in &mut flows {
+            flow.handle_timeout(now, &mut out);
+            flow.take_counters();
+            out.clear();
+        }
+    }
+    let quiet = held(&both) + size_of::<Flow>();
+    println!("{busy} bytes after 100 datagrams, {quiet} when it has fallen quiet");
+    assert!(quiet <= idle + 1024, "{quiet} bytes of a session that has fallen quiet, {idle} before");
+    drop(flows);
+}
