@@ -94,8 +94,10 @@ fn an_update_of_the_configuration_costs_nobody_the_subscription() {
     let mut subscriber = Subscriber::subscribe(gateway.listen);
     let sender = socket("127.0.0.1:0");
     let arrives = |subscriber: &mut Subscriber, number: u32| {
-        sender.send_to(&packet(1, number), gateway.route.stream_upstream().unwrap()).unwrap();
+        let upstream = gateway.route.stream_upstream().unwrap();
         subscriber.turn_until("the packet", |one| {
+            // Nobody may be listening there yet: sent until it arrives.
+            sender.send_to(&packet(1, number), upstream).unwrap();
             one.received.last().is_some_and(|last| *last == packet(1, number))
         });
     };
@@ -118,8 +120,10 @@ fn an_update_of_the_configuration_costs_nobody_the_subscription() {
     assert_eq!(route.stream_upstream(), None);
     let mut gateway = Gateway { dataplane, route, listen, attachments: Vec::new() };
     gateway.listen_again();
-    sender.send_to(&packet(1, 4), other).unwrap();
-    subscriber.turn_until("the packet", |one| one.received.contains(&packet(1, 4)));
+    subscriber.turn_until("the packet", |one| {
+        sender.send_to(&packet(1, 4), other).unwrap();
+        one.received.contains(&packet(1, 4))
+    });
     // The route is an ordinary one from now on: the subscriber is told.
     let server = socket("127.0.0.1:0");
     config.stream = None;

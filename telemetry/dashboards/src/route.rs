@@ -159,6 +159,31 @@ pub(crate) fn dashboard() -> Value {
                         Thresholds::None,
                     ),
                     curves(
+                        "Subscriptions",
+                        "Begun; ended by the subscriber or its silence; refused: no room, or too many of one source; moved to another address.",
+                        Unit::PerSecond,
+                        &[
+                            plain("packrat_subscriptions_total", "begun"),
+                            plain("packrat_subscriptions_ended_total", "ended"),
+                            plain("packrat_subscriptions_refused_total", "refused"),
+                            plain("packrat_subscriptions_moved_total", "moved"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Subscribers' eACKs",
+                        "Those that a longer prefix was asked for, that were too many to be looked at, Resets asked for, and repairs that no budget was left for.",
+                        Unit::PerSecond,
+                        &[
+                            plain("packrat_stream_eacks_total", "eACKs"),
+                            plain("packrat_stream_eacks_failed_total", "failed"),
+                            plain("packrat_stream_eacks_limited_total", "too many"),
+                            plain("packrat_stream_resets_total", "Resets"),
+                            plain("packrat_stream_budget_refusals_total", "no budget"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
                         "Memory of streams",
                         "Bytes kept for repair, for all subscribers together, and what is kept of the subscribers.",
                         Unit::Bytes,
