@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use packrat_engine::{Event, Flow, Outbox};
 use packrat_estimate::Timestamp;
@@ -23,6 +24,14 @@ use crate::snapshot::SessionSnapshot;
 use crate::socket::{Ecn, Piece, SendReport, Sender};
 use crate::upstream::Upstream;
 use crate::worker::Command;
+
+/// How long a server that is not configured any more may leave its client without an answer until another one is tried.
+const UNANSWERED: Duration = Duration::from_secs(3);
+
+/// What [`Session::astray`] holds when the endpoint is configured...
+const AT_HOME: u64 = 0;
+/// ...and when it is not, but nothing waits for its answer.
+const ANSWERED: u64 = 1;
 
 /// Where a client is and how it is reached.
 #[derive(Debug, Clone)]
@@ -61,6 +70,9 @@ pub(crate) struct Session {
     /// Taken out of the table for good.
     closed: AtomicBool,
     upstream: RwLock<Arc<Upstream>>,
+    /// [`AT_HOME`], [`ANSWERED`], or when the client said something that its server, which is not configured any more, has not
+    /// answered since, in microseconds.
+    astray: AtomicU64,
     generation: AtomicU64,
     assistance: Mutex<Assistance>,
     /// Whether the engine assists this session; known without the lock of `assistance`.
@@ -101,6 +113,7 @@ impl Session {
             displaced: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             upstream: RwLock::new(Arc::new(Upstream::open(endpoint, path.client)?)),
+            astray: AtomicU64::new(AT_HOME),
             generation: AtomicU64::new(route.generation()),
             assistance: Mutex::new(Assistance::new(Arc::clone(&settings.engine))),
             assisted: AtomicBool::new(false),
@@ -224,6 +237,9 @@ impl Session {
 
     /// A datagram goes to the server; the first one begins the measurement of the far round trip.
     pub(crate) fn note_question(&self, environment: &Environment) {
+        if self.astray.load(Ordering::Relaxed) == ANSWERED {
+            self.astray.store(environment.now().as_micros().max(ANSWERED + 1), Ordering::Relaxed);
+        }
         if self.asked.load(Ordering::Relaxed) == 0 {
             self.asked.store(environment.now().as_micros().max(1), Ordering::Relaxed);
         }
@@ -231,6 +247,9 @@ impl Session {
 
     /// Something has come from the server; the first time this ends the measurement of the far round trip.
     pub(crate) fn note_answer(&self, now: Timestamp) {
+        if self.astray.load(Ordering::Relaxed) > ANSWERED {
+            self.astray.store(ANSWERED, Ordering::Relaxed);
+        }
         let asked = self.asked.load(Ordering::Relaxed);
         if self.far_round_trip.load(Ordering::Relaxed) == 0 && asked != 0 {
             let microseconds = now.as_micros().saturating_sub(asked).max(1);
@@ -288,10 +307,24 @@ impl Session {
         let generation = self.route.generation();
         if self.generation.swap(generation, Ordering::AcqRel) != generation {
             self.follow_configuration(environment);
+            return;
+        }
+        let asked = self.astray.load(Ordering::Relaxed);
+        if asked > ANSWERED && environment.now().saturating_since(Timestamp::from_micros(asked)) > UNANSWERED
+        {
+            self.leave_endpoint(environment);
         }
     }
 
-    /// Keeps the endpoint while it is configured, else moves to the next choice.
+    /// The server can't be reached, as the network says: when it is not configured any more, there is nothing to wait for.
+    pub(crate) fn note_unreachable(self: &Arc<Self>, environment: &Environment) {
+        if self.astray.load(Ordering::Relaxed) != AT_HOME {
+            self.leave_endpoint(environment);
+        }
+    }
+
+    /// Keeps the endpoint while it is configured, and after that for as long as it answers: a server that is taken from the list may be
+    /// ending, or have been lost sight of for a moment, and no other one knows its connections.
     fn follow_configuration(self: &Arc<Self>, environment: &Environment) {
         let settings = self.route.settings();
         let mut outbox = Outbox::default();
@@ -301,6 +334,22 @@ impl Session {
             self.index(&mut assistance);
         }
         self.send_outbox(environment, &mut Sender::default(), &mut outbox, false);
+        if settings.config.endpoints.contains(&self.upstream().endpoint()) {
+            self.astray.store(AT_HOME, Ordering::Relaxed);
+            return;
+        }
+        self.astray.store(ANSWERED, Ordering::Relaxed);
+        if self.far_round_trip().is_none() {
+            self.leave_endpoint(environment);
+        }
+    }
+
+    /// Moves to the next choice among the endpoints that are configured. Nothing happens when another thread has done so.
+    fn leave_endpoint(self: &Arc<Self>, environment: &Environment) {
+        if self.astray.swap(AT_HOME, Ordering::AcqRel) == AT_HOME {
+            return;
+        }
+        let settings = self.route.settings();
         let old = self.upstream().endpoint();
         if settings.config.endpoints.contains(&old) {
             return;

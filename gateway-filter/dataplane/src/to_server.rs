@@ -37,5 +37,6 @@ pub(crate) fn forward_to_server(
         session.log(environment, Event::UpstreamError, || {
             [("endpoint", upstream.endpoint().to_string().into()), ("error", error.into())]
         });
+        session.note_unreachable(environment);
     }
 }

@@ -287,6 +287,7 @@ impl IoThread {
                         ("error", error.to_string().into()),
                     ]
                 });
+                session.note_unreachable(&environment);
                 errors += 1;
                 if errors >= ERRORS_PER_TURN {
                     break;

@@ -166,11 +166,13 @@ async fn everybody_gets_everything_within_the_window_and_the_server_hears_next_t
     let lost: u64 = paths.iter().map(|path| path.report().downward.link.lost).sum();
     let retransmissions = server.retransmissions.load(Ordering::Relaxed);
     println!("{lost} datagrams lost, {retransmissions} retransmissions of the server");
-    assert!(retransmissions * 4 < lost, "{retransmissions} of the server for {lost} lost");
+    // Most of them are for the first receiver's time elsewhere.
+    assert!(retransmissions * 2 < lost, "{retransmissions} of the server for {lost} lost");
     assert!(envoy.metric("packrat_stream_repairs_arrived_total", "tv").unwrap() > 60);
     assert_eq!(envoy.metric("packrat_stream_packets_total", "tv"), Some(UNITS.into()));
     assert!(envoy.metric("packrat_subscriptions_moved_total", "tv").unwrap() >= 1);
-    assert_eq!(envoy.metric("packrat_stream_resets_total", "tv"), Some(0));
+    // What the first receiver has missed meanwhile may be more than a subscriber's sketch can tell, which a Reset or two ends.
+    assert!(envoy.metric("packrat_stream_resets_total", "tv").unwrap() <= 3);
     for receiver in receivers {
         receiver.close().await.unwrap();
     }
