@@ -91,7 +91,7 @@ fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_no
         drain(&old);
         let repairs = gateway.metric("repairs_total");
         transfer(&mut client, &server, upstream, first + 100..first + 300);
-        assert!(gateway.metric("repairs_total") >= repairs + 10, "no repairs after the move");
+        assert!(gateway.metric("repairs_total") >= repairs + 5, "no repairs after the move");
         assert_eq!(drain(&old), 0, "the old address still gets something");
         client.socket.send(b"anything").unwrap();
         assert_eq!(receive(&server), (b"anything".to_vec(), upstream));
@@ -119,7 +119,7 @@ fn a_client_that_has_begun_again_is_found_by_its_new_session_when_it_moves() {
     wait_until_moved(&mut client, &gateway, 1);
     let repairs = gateway.metric("repairs_total");
     transfer(&mut client, &server, upstream, 2000..2200);
-    assert!(gateway.metric("repairs_total") >= repairs + 10, "no repairs after the move");
+    assert!(gateway.metric("repairs_total") >= repairs + 5, "no repairs after the move");
     assert_eq!((gateway.metric("sessions_opened_total"), gateway.metric("sessions_begun_total")), (1, 2));
     assert_eq!(gateway.metric("handshakes_total{result=\"refused_session\"}"), 0);
 }

@@ -11,6 +11,8 @@ use packrat_estimate::Timestamp;
 
 /// Longest time that a client waits for something that has to happen.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// When nothing arrives for so long, the server sends again what is missing.
+const SERVER_PATIENCE: Duration = Duration::from_millis(500);
 /// One of so many datagrams is lost by the last mile of [`transfer`].
 pub(crate) const LOST_EVERY: usize = 20;
 
@@ -144,13 +146,29 @@ pub(crate) fn connect_with(
     (client, upstream)
 }
 
-/// The server sends datagrams; the last mile loses some of them once; the client waits until it has them all.
+/// Whether the last mile of [`transfer`] loses this one the first time.
+fn is_lost_once(number: usize) -> bool {
+    number % LOST_EVERY == 7
+}
+
+/// The server sends datagrams; the last mile loses some of them once; the client waits until it has them all. What the gateway shows the
+/// server as lost, as it does when a queue seems to stand (on a busy host there is one), the server sends again after a while.
 pub(crate) fn transfer(client: &mut Client, server: &UdpSocket, upstream: SocketAddr, range: Range<usize>) {
     let numbers: HashMap<Vec<u8>, usize> = range.clone().map(|number| (encrypted(number), number)).collect();
     let (mut arrivals, mut missing) = (HashMap::<usize, usize>::new(), range.len());
     let mut to_send = range;
+    let mut progress = Instant::now();
     client.turn_until("all datagrams", |client, received| {
         if received.is_none() {
+            if progress.elapsed() > SERVER_PATIENCE {
+                for (datagram, number) in &numbers {
+                    if arrivals.get(number).is_some_and(|count| *count <= usize::from(is_lost_once(*number)))
+                    {
+                        server.send_to(datagram, upstream).unwrap();
+                    }
+                }
+                progress = Instant::now();
+            }
             for number in to_send.by_ref().take(10) {
                 server.send_to(&encrypted(number), upstream).unwrap();
             }
@@ -161,11 +179,13 @@ pub(crate) fn transfer(client: &mut Client, server: &UdpSocket, upstream: Socket
         if let Some(&number) = numbers.get(&datagram) {
             let arrival = arrivals.entry(number).or_default();
             *arrival += 1;
-            let is_lost = number % LOST_EVERY == 7;
-            if is_lost && *arrival == 1 {
+            if is_lost_once(number) && *arrival == 1 {
                 return false;
             }
-            missing -= usize::from(*arrival == 1 + usize::from(is_lost));
+            if *arrival == 1 + usize::from(is_lost_once(number)) {
+                missing -= 1;
+                progress = Instant::now();
+            }
             client.assist.on_datagram(&datagram, now);
             client.assist.on_packet_number(number as u64, now);
         } else {
