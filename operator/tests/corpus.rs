@@ -5,6 +5,8 @@
 mod corpus;
 #[path = "../../protocol/fuzz/entry/discovery_requests.rs"]
 mod discovery_requests;
+#[path = "../../protocol/fuzz/entry/take.rs"]
+mod take;
 
 use packrat_operator::xds;
 

@@ -385,9 +385,9 @@ impl Assist {
             Ok(Message::Goodbye { .. }) => {
                 self.lose_gateway(now, RECONNECT_AFTER);
                 // It goes on forwarding: there is nothing to remind of yet.
-                let mut orphaned = Orphaned::new(now, now);
-                orphaned.on_datagram(now);
-                self.orphaned = Some(orphaned);
+                if let Some(orphaned) = &mut self.orphaned {
+                    orphaned.on_datagram(now);
+                }
             }
             // This address was asked whether it is there; the answer must leave from where the question came to.
             Ok(Message::PathChallenge { data }) => self.send_urgently(&Message::PathResponse { data }),

@@ -19,7 +19,7 @@ mod steady;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use packrat_estimate::{LIVE_PATIENCE_MARGIN, PATIENCE_MARGIN, PathEstimate, Timestamp};
+use packrat_estimate::{PathEstimate, Timestamp, patience_margin};
 
 use crate::ack_frame;
 use crate::ranges::RangeSet;
@@ -126,7 +126,7 @@ impl Hold {
     pub(crate) fn new(maximum: Duration, live: bool, to_the_end: bool) -> Self {
         Self {
             maximum,
-            margin: if live { LIVE_PATIENCE_MARGIN } else { PATIENCE_MARGIN },
+            margin: patience_margin(live),
             arrived: RangeSet::default(),
             to_the_end,
             received: RangeSet::default(),

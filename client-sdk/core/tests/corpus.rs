@@ -5,6 +5,8 @@
 mod client;
 #[path = "../../../protocol/fuzz/entry/corpus.rs"]
 mod corpus;
+#[path = "../../../protocol/fuzz/entry/take.rs"]
+mod take;
 
 #[test]
 fn clients() {

@@ -5,6 +5,8 @@
 mod corpus;
 #[path = "../../../protocol/fuzz/entry/live_packets.rs"]
 mod live_packets;
+#[path = "../../../protocol/fuzz/entry/take.rs"]
+mod take;
 
 #[test]
 fn live_packets() {

@@ -7,6 +7,8 @@ mod acknowledgements;
 mod corpus;
 #[path = "../../../protocol/fuzz/entry/packet_numbers.rs"]
 mod packet_numbers;
+#[path = "../../../protocol/fuzz/entry/take.rs"]
+mod take;
 
 #[test]
 fn packet_numbers() {

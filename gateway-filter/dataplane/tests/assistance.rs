@@ -4,15 +4,13 @@
 mod client;
 mod gateway;
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use client::{connect, encrypted, transfer};
+use client::{Arrivals, LOST_EVERY, connect, encrypted, transfer};
 use gateway::{Gateway, config, receive, socket};
 use packrat_client::Datagram;
 
 const DATAGRAMS: usize = 400;
-const LOST_EVERY: usize = 20;
 
 #[test]
 fn what_the_last_mile_loses_is_repaired_unchanged() {
@@ -21,7 +19,6 @@ fn what_the_last_mile_loses_is_repaired_unchanged() {
     let (mut client, upstream) = connect(gateway.listen, &server);
     assert_eq!(gateway.metric("sessions_assisted"), 1);
 
-    let numbers: HashMap<Vec<u8>, usize> = (0..DATAGRAMS).map(|number| (encrypted(number), number)).collect();
     let again = server.try_clone().unwrap();
     let sender = std::thread::spawn(move || {
         for number in 0..DATAGRAMS {
@@ -32,43 +29,25 @@ fn what_the_last_mile_loses_is_repaired_unchanged() {
         }
         server
     });
-    let mut arrivals = vec![0; DATAGRAMS];
-    let mut missing = DATAGRAMS;
-    let mut progress = Instant::now();
+    let mut arrivals = Arrivals::new(0..DATAGRAMS);
     client.turn_until("all datagrams", |client, received| {
         let Some(datagram) = received else {
-            // On a busy host a queue seems to stand now and then; what is lost meanwhile is the server's to send again.
-            if progress.elapsed() > Duration::from_secs(1) {
-                for (datagram, number) in &numbers {
-                    if arrivals[*number] <= usize::from(number % LOST_EVERY == 7) {
-                        again.send_to(datagram, upstream).unwrap();
-                    }
-                }
-                progress = Instant::now();
-            }
-            return missing == 0;
+            arrivals.repeat(&again, upstream);
+            return arrivals.are_complete();
         };
         let now = client.now();
-        let number = numbers.get(&datagram).copied();
-        if let Some(number) = number {
-            arrivals[number] += 1;
-            // The last mile: some datagrams are lost the first time.
-            if number % LOST_EVERY == 7 && arrivals[number] == 1 {
-                return false;
-            }
+        let number = arrivals.number(&datagram);
+        if number.is_some_and(|number| !arrivals.arrive(number)) {
+            return false;
         }
         match client.assist.on_datagram(&datagram, now) {
             Datagram::Control => assert!(number.is_none()),
             Datagram::Base => {
                 let number = number.expect("nothing but what the server sent");
                 client.assist.on_packet_number(number as u64, now);
-                if arrivals[number] == 1 + usize::from(number % LOST_EVERY == 7) {
-                    missing -= 1;
-                    progress = Instant::now();
-                }
             }
         }
-        missing == 0
+        arrivals.are_complete()
     });
     let server = sender.join().unwrap();
     let lost = (DATAGRAMS / LOST_EVERY) as u64;

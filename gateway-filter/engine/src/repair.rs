@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use packrat_estimate::{LIVE_PATIENCE_MARGIN, PATIENCE_MARGIN, PathEstimate, Timestamp};
+use packrat_estimate::{PathEstimate, Timestamp, patience_margin};
 
 /// More transmissions than this of one datagram never help.
 const MAXIMUM_TRANSMISSIONS: u32 = 12;
@@ -116,8 +116,7 @@ impl Repair {
 /// How long a repair can be of use from when the loss was found. A client that does not withhold acknowledgements can use it, too,
 /// for a while: until the sender has heard of the loss and repaired it itself. `live`: the flow is a live stream.
 pub(crate) fn patience(path: &PathEstimate, live: bool, maximum_hold: Duration) -> Duration {
-    let margin = if live { LIVE_PATIENCE_MARGIN } else { PATIENCE_MARGIN };
-    path.patience(margin, maximum_hold).max(MINIMUM_DEADLINE)
+    path.patience(patience_margin(live), maximum_hold).max(MINIMUM_DEADLINE)
 }
 
 /// How many copies of a repair to send now, and how far apart, so that the chance that none of all its transmissions arrives stays below

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
+#[path = "../../../protocol/fuzz/entry/claims.rs"]
+mod claims;
 #[path = "../../../protocol/fuzz/entry/corpus.rs"]
 mod corpus;
 #[path = "../../../protocol/fuzz/entry/gateway.rs"]
@@ -10,6 +12,8 @@ mod gateway;
 mod meeting;
 #[path = "../../../protocol/fuzz/entry/subscribers.rs"]
 mod subscribers;
+#[path = "../../../protocol/fuzz/entry/take.rs"]
+mod take;
 
 use proptest::prelude::*;
 

@@ -136,20 +136,35 @@ fn who_claims_to_be_a_live_stream_as_well_gets_early_copies_of_a_thin_stream_on_
     assert!(repairs <= liar.forwarded / 2 + SESSION_BURST, "{repairs} bytes");
 }
 
+/// What sessions cost.
+struct Spent {
+    forwarded: u64,
+    extra: u64,
+    refusals: u64,
+    /// When the last one has ended.
+    now: Timestamp,
+}
+
+/// 150 liars, one after the other, each for a third of a second. `address`: of each, by its number.
+fn short_sessions(gateway: &Arc<Gateway>, address: impl Fn(u16) -> SocketAddr) -> Spent {
+    let mut spent = Spent { forwarded: 0, extra: 0, refusals: 0, now: Timestamp::from_millis(1000) };
+    for number in 0..150 {
+        let mut liar = Liar::new(gateway, address(number), None, spent.now);
+        for _ in 0..300 {
+            liar.tick(gateway, 5);
+        }
+        spent.now = liar.now;
+        spent.forwarded += liar.forwarded;
+        spent.extra += liar.extra;
+        spent.refusals += liar.counters.budget_refusals;
+    }
+    spent
+}
+
 #[test]
 fn many_short_sessions_of_liars_share_what_a_gateway_may_send() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
-    let (mut now, mut forwarded, mut extra, mut refusals) = (Timestamp::from_millis(1000), 0, 0, 0);
-    for number in 0..150 {
-        let mut liar = Liar::new(&gateway, address(number), None, now);
-        for _ in 0..300 {
-            liar.tick(&gateway, 5);
-        }
-        now = liar.now;
-        forwarded += liar.forwarded;
-        extra += liar.extra;
-        refusals += liar.counters.budget_refusals;
-    }
+    let Spent { forwarded, extra, refusals, .. } = short_sessions(&gateway, address);
     let allowed = forwarded / 2 + GATEWAY_BURST;
     println!("{extra} of {allowed} bytes for {forwarded}; {refusals} refusals");
     assert!(
@@ -162,17 +177,8 @@ fn many_short_sessions_of_liars_share_what_a_gateway_may_send() {
 #[test]
 fn one_source_with_many_short_sessions_leaves_repairs_to_everybody_else() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
-    let (mut now, mut forwarded, mut extra, mut refusals) = (Timestamp::from_millis(1000), 0, 0, 0);
-    for port in 0..150 {
-        let mut liar = Liar::new(&gateway, SocketAddr::from(([192, 0, 2, 1], 1000 + port)), None, now);
-        for _ in 0..300 {
-            liar.tick(&gateway, 5);
-        }
-        now = liar.now;
-        forwarded += liar.forwarded;
-        extra += liar.extra;
-        refusals += liar.counters.budget_refusals;
-    }
+    let one_source = |port| SocketAddr::from(([192, 0, 2, 1], 1000 + port));
+    let Spent { forwarded, extra, refusals, now } = short_sessions(&gateway, one_source);
     let allowed = forwarded / 2 + SOURCE_SAVINGS;
     println!("{extra} of {allowed} bytes for {forwarded}; {refusals} refusals");
     assert!(

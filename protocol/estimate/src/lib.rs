@@ -9,6 +9,6 @@ mod path;
 mod queueing;
 mod timestamp;
 
-pub use path::{LIVE_PATIENCE_MARGIN, PATIENCE_MARGIN, PathEstimate};
+pub use path::{LIVE_PATIENCE_MARGIN, PATIENCE_MARGIN, PathEstimate, patience_margin};
 pub use queueing::{Queueing, STANDING_QUEUE};
 pub use timestamp::Timestamp;

@@ -13,6 +13,11 @@ pub const PATIENCE_MARGIN: Duration = Duration::from_millis(100);
 /// The same for a live stream, whose receiver can still ask its sender.
 pub const LIVE_PATIENCE_MARGIN: Duration = Duration::from_millis(30);
 
+/// What is waited for a repair beside round trips; `live`: for that of a live stream.
+pub const fn patience_margin(live: bool) -> Duration {
+    if live { LIVE_PATIENCE_MARGIN } else { PATIENCE_MARGIN }
+}
+
 /// What is known about a path segment: smoothed round trip (RFC 6298's filter) and loss rate.
 ///
 /// Fed by whoever sees the evidence (the gateway from eACKs, the client from echoes), read by every policy.
@@ -77,8 +82,8 @@ impl PathEstimate {
         self.variation
     }
 
-    /// How long a repair is worth waiting for: three round trips with their variation and `margin` ([`PATIENCE_MARGIN`] or
-    /// [`LIVE_PATIENCE_MARGIN`]), at most `maximum`. The client withholds acknowledgements for this long, the gateway plans its repairs within it.
+    /// How long a repair is worth waiting for: three round trips with their variation and `margin` (see
+    /// [`patience_margin`]), at most `maximum`. The client withholds acknowledgements for this long, the gateway plans its repairs within it.
     pub fn patience(&self, margin: Duration, maximum: Duration) -> Duration {
         match self.smoothed {
             None => UNMEASURED_PATIENCE.min(maximum),

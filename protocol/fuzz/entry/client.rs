@@ -16,6 +16,8 @@ use packrat_wire::seal::MAXIMUM_PLAINTEXT;
 use s2n_codec::DecoderBufferMut;
 use s2n_quic_core::frame::FrameMut;
 
+use super::take::take;
+
 const MAXIMUM_HOLD: Duration = Duration::from_millis(300);
 /// Timers are this late.
 const TIMER: Duration = Duration::from_micros(500);
@@ -82,14 +84,6 @@ pub(crate) fn client(data: &[u8]) {
         world.listen();
         world.check();
     }
-}
-
-/// A length byte, and as many bytes as it says, as far as there are any.
-fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
-    let Some((&length, tail)) = rest.split_first() else { return &[] };
-    let (taken, tail) = tail.split_at(tail.len().min(usize::from(length)));
-    *rest = tail;
-    taken
 }
 
 fn encode(message: &Message<'_>) -> Vec<u8> {

@@ -11,6 +11,8 @@ use crate::xds::proto::Any;
 use crate::xds::wire::{DeltaDiscoveryRequest, LISTENER_TYPE, Status};
 use crate::xds::{Resources, Versioned};
 
+use super::take::take;
+
 /// Runs the steps; panics when Envoy would end up without what it should have, or is sent the same again without having asked.
 pub(crate) fn discovery_requests(data: &[u8]) {
     let mut stream = Stream::default();
@@ -85,12 +87,4 @@ pub(crate) fn discovery_requests(data: &[u8]) {
             }
         }
     }
-}
-
-/// A length byte, and as many bytes as it says, as far as there are any.
-fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
-    let Some((&length, tail)) = rest.split_first() else { return &[] };
-    let (taken, tail) = tail.split_at(tail.len().min(usize::from(length)));
-    *rest = tail;
-    taken
 }

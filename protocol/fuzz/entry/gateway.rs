@@ -7,14 +7,17 @@
 use core::time::Duration;
 use std::net::SocketAddr;
 
-use packrat_eack::{Encoding, Identifier, Sketch, SketchLimits};
+use packrat_eack::{Encoding, SketchLimits};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_estimate::Timestamp;
-use packrat_wire::control::{Control, VERSION};
-use packrat_wire::handshake::{Established, Initiator, Wishes};
+use packrat_wire::control::Control;
+use packrat_wire::handshake::{Initiator, Wishes};
 use packrat_wire::identifier::IdentifierScheme;
-use packrat_wire::message::{Eack, Message};
+use packrat_wire::message::Message;
 use packrat_wire::seal::MAXIMUM_PLAINTEXT;
+
+use super::claims::Claims;
+use super::take::take;
 
 const CACHE_BYTES: usize = 32 * 1024;
 const REPAIR_BUDGET: f64 = 0.25;
@@ -24,14 +27,10 @@ const NONCE: u64 = 7;
 
 struct World {
     flow: Flow,
-    client: Established,
-    /// The client's sketch: what it says that it has received.
-    claimed: Sketch,
-    identifiers: Vec<Identifier>,
+    claims: Claims,
     forwarded: Vec<Vec<u8>>,
     forwarded_bytes: u64,
     repaired_bytes: u64,
-    epoch: u16,
     now: Timestamp,
     out: Outbox,
 }
@@ -52,7 +51,7 @@ pub(crate) fn gateway(data: &[u8]) {
         let (kind, number) = (step & 7, usize::from(step >> 3));
         match kind {
             0 => (0..=number).for_each(|_| world.forward(number * 47)),
-            1 => world.claim(number),
+            1 => world.claims.claim(number),
             2 => {
                 world.now = world.now + Duration::from_millis(number as u64);
                 if world.flow.next_timeout().is_some_and(|at| at <= world.now) {
@@ -60,7 +59,7 @@ pub(crate) fn gateway(data: &[u8]) {
                 }
             }
             3 => world.say_eack(number, take(&mut rest)),
-            4 => world.epoch = world.epoch.wrapping_add(number as u16),
+            4 => world.claims.epoch = world.claims.epoch.wrapping_add(number as u16),
             5 => {
                 let plaintext = take(&mut rest);
                 world.say(plaintext);
@@ -88,50 +87,27 @@ pub(crate) fn gateway(data: &[u8]) {
     }
 }
 
-/// A length byte, and as many bytes as it says, as far as there are any.
-fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
-    let Some((&length, tail)) = rest.split_first() else { return &[] };
-    let (taken, tail) = tail.split_at(tail.len().min(usize::from(length)));
-    *rest = tail;
-    taken
-}
-
 impl World {
     fn begin(gateway: &std::sync::Arc<Gateway>, peer: SocketAddr) -> Self {
-        let (now, mut out) = (Timestamp::from_millis(1000), Outbox::new());
-        let (mut discover, mut init) = (Vec::new(), Vec::new());
-        Control::Discover { nonce: NONCE, versions: &[VERSION], noise: &[] }.encode(&mut discover);
-        gateway.receive(&discover, peer, now, &mut out);
-        let offer = out.datagrams().next().expect("an Offer").to_vec();
-        let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else {
-            panic!("not an Offer")
-        };
+        let now = Timestamp::from_millis(1000);
         let limits = SketchLimits { coded_symbols: 191, power_sums: 129 };
         let maximum_hold = Duration::from_millis(120);
         let wishes =
             Wishes { scheme: IdentifierScheme::Trailer, limits, maximum_hold, token: Vec::new(), live: None };
-        let initiator = Initiator::new([1; 32], nonce, wishes, None);
-        let noise = initiator.message().expect("the first message");
-        Control::Init { nonce, cookie_time, cookie, noise: &noise }.encode(&mut init);
-        out.clear();
-        let Received::Begin(begin) = gateway.receive(&init, peer, now, &mut out) else {
-            panic!("no session")
-        };
         let mut flow = Flow::new(std::sync::Arc::clone(gateway));
-        flow.begin(begin, [2; 32], now, &mut out);
-        let init_ack = out.datagrams().next().expect("an InitAck").to_vec();
-        let Ok(Control::InitAck { noise, .. }) = Control::decode(&init_ack) else { panic!("not an InitAck") };
-        let client = initiator.finish(noise).expect("the end of the handshake");
-        let claimed = Sketch::new(client.terms.sketch_key(), client.terms.limits);
+        let claims = Claims::begin(Initiator::new([1; 32], NONCE, wishes, None), NONCE, |question| {
+            let mut out = Outbox::new();
+            if let Received::Begin(begin) = gateway.receive(question, peer, now, &mut out) {
+                flow.begin(begin, [2; 32], now, &mut out);
+            }
+            out.datagrams().next().expect("an answer").to_vec()
+        });
         Self {
             flow,
-            client,
-            claimed,
-            identifiers: Vec::new(),
+            claims,
             forwarded: Vec::new(),
             forwarded_bytes: 0,
             repaired_bytes: 0,
-            epoch: 0,
             now,
             out: Outbox::new(),
         }
@@ -142,51 +118,25 @@ impl World {
         let number = self.forwarded.len() as u64;
         datagram[length..length + 8].copy_from_slice(&number.to_le_bytes());
         datagram[length + 16..].copy_from_slice(&(number + 1).to_le_bytes());
-        let key = self.client.terms.identifier_key();
-        self.identifiers.push(key.identify(self.client.terms.scheme, &datagram));
+        self.claims.forwarded(&datagram);
         self.flow.forward(&datagram, self.now);
         self.forwarded_bytes += datagram.len() as u64;
         self.forwarded.push(datagram);
     }
 
-    /// The client says that it has the datagram that was forwarded `back` before the last.
-    fn claim(&mut self, back: usize) {
-        let identifier = self.identifiers.len().checked_sub(back + 1).map(|at| self.identifiers[at]);
-        self.claimed.insert(identifier.unwrap_or(Identifier::from_hash(back as u64)));
-    }
-
-    /// An eACK of the claimed set. `details`: how far back the newest and the anchor are, the encoding, the holes.
+    /// An eACK of the claimed set. `details`: see [`Claims::eack`].
     fn say_eack(&mut self, number: usize, details: &[u8]) {
-        let detail = |at: usize| details.get(at).copied().unwrap_or_default();
-        let back = |at: u8| self.identifiers.iter().rev().nth(usize::from(at)).copied();
-        let count = detail(2);
-        let encoding =
-            if number & 1 == 0 { Encoding::PowerSums { count } } else { Encoding::CodedSymbols { count } };
-        let mut prefix = Vec::new();
-        let encoding = Encoding::from_wire(encoding.to_wire()).unwrap_or(Encoding::PowerSums { count: 2 });
-        if self.claimed.write_prefix(encoding, &mut prefix).is_err() {
-            return;
-        }
-        let eack = Eack {
-            epoch: self.epoch,
-            echo: number & 2 != 0,
-            newest: back(detail(0)).filter(|_| number & 4 == 0),
-            newest_age: Duration::from_millis(u64::from(detail(4))),
-            holes: detail(3),
-            anchor: back(detail(1)).filter(|_| number & 8 != 0),
-            encoding,
-            prefix: &prefix,
+        let encoding = |count| match number & 1 {
+            0 => Encoding::PowerSums { count },
+            _ => Encoding::CodedSymbols { count },
         };
-        let mut plaintext = Vec::new();
-        Message::Eack(eack).encode(&mut plaintext);
-        self.say(&plaintext);
+        if let Some(eack) = self.claims.eack(number, details, encoding) {
+            self.say(&eack);
+        }
     }
 
     fn seal(&mut self, plaintext: &[u8]) -> Vec<u8> {
-        let mut datagram = Vec::new();
-        let plaintext = &plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)];
-        self.client.sealer.seal(plaintext, &mut datagram).expect("short enough");
-        datagram
+        self.claims.seal(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)])
     }
 
     fn say(&mut self, plaintext: &[u8]) {
@@ -200,7 +150,7 @@ impl World {
         for datagram in self.out.datagrams() {
             match Control::decode(datagram) {
                 Ok(Control::Sealed { .. }) => {
-                    self.client.opener.open(datagram, &mut plaintext).expect("authentic and new");
+                    self.claims.client.opener.open(datagram, &mut plaintext).expect("authentic and new");
                     assert!(Message::decode(&plaintext).is_ok(), "the gateway said nonsense");
                 }
                 Ok(Control::Refusal { .. }) => {}

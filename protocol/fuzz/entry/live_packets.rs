@@ -12,6 +12,8 @@ use packrat_media::{
     Subscription, Timestamp,
 };
 
+use super::take::take;
+
 const SOURCE: u32 = 7;
 const SECRET: [u8; 32] = [3; 32];
 /// Units that a receiver keeps at most, and what has not been polled.
@@ -92,14 +94,6 @@ pub(crate) fn live_packets(data: &[u8]) {
         }
         world.poll();
     }
-}
-
-/// A length byte, and as many bytes as it says, as far as there are any.
-fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
-    let Some((&length, tail)) = rest.split_first() else { return &[] };
-    let (taken, tail) = tail.split_at(tail.len().min(usize::from(length)));
-    *rest = tail;
-    taken
 }
 
 impl World {

@@ -12,6 +12,8 @@ use s2n_quic_core::varint::VarInt;
 
 use crate::header_protection::{PacketNumbers, SharedKey};
 
+use super::take::take;
+
 const SAMPLE: usize = 16;
 const HIGHEST_NUMBER: u64 = (1 << 62) - 1;
 
@@ -75,14 +77,6 @@ pub(crate) fn packet_numbers(data: &[u8]) {
             _ => compare(take(&mut rest)),
         }
     }
-}
-
-/// A length byte, and as many bytes as it says, as far as there are any.
-fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
-    let Some((&length, tail)) = rest.split_first() else { return &[] };
-    let (taken, tail) = tail.split_at(tail.len().min(usize::from(length)));
-    *rest = tail;
-    taken
 }
 
 impl World {

@@ -7,14 +7,17 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use packrat_eack::{Encoding, Identifier, Sketch, SketchLimits};
+use packrat_eack::{Encoding, SketchLimits};
 use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, StreamOutbox, Target};
 use packrat_estimate::Timestamp;
 use packrat_wire::control::{Control, VERSION};
-use packrat_wire::handshake::{Established, Initiator, Live, Wishes};
+use packrat_wire::handshake::{Initiator, Live, Wishes};
 use packrat_wire::identifier::IdentifierScheme;
-use packrat_wire::message::{Eack, Message};
+use packrat_wire::message::Message;
 use packrat_wire::seal::MAXIMUM_PLAINTEXT;
+
+use super::claims::Claims;
+use super::take::take;
 
 /// What a subscriber may have of the stream again, and before it has earned anything.
 const REPAIR_SHARE: f64 = 0.25;
@@ -23,14 +26,10 @@ const REPAIR_BURST: u64 = 32 * 1024;
 struct World {
     stream: Stream,
     address: SocketAddr,
-    client: Established,
-    /// What the subscriber says that it has received.
-    claimed: Sketch,
-    identifiers: Vec<Identifier>,
+    claims: Claims,
     packets: Vec<Vec<u8>>,
     bytes: u64,
     repaired: u64,
-    epoch: u16,
     now: Timestamp,
     out: StreamOutbox,
     /// Bytes from and to addresses that subscribe to nothing.
@@ -46,7 +45,7 @@ pub(crate) fn subscribers(data: &[u8]) {
         let number = usize::from(step >> 3);
         match step & 7 {
             0 => (0..=number).for_each(|_| world.forward(number * 37)),
-            1 => world.claim(number),
+            1 => world.claims.claim(number),
             2 => {
                 world.now = world.now + Duration::from_millis(number as u64);
                 if world.stream.next_timeout().is_some_and(|at| at <= world.now) {
@@ -54,7 +53,7 @@ pub(crate) fn subscribers(data: &[u8]) {
                 }
             }
             3 => world.say_eack(number, take(&mut rest)),
-            4 => world.epoch = world.epoch.wrapping_add(number as u16),
+            4 => world.claims.epoch = world.claims.epoch.wrapping_add(number as u16),
             5 => {
                 let plaintext = take(&mut rest);
                 world.say(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)]);
@@ -80,14 +79,6 @@ pub(crate) fn subscribers(data: &[u8]) {
     }
 }
 
-/// A length byte, and as many bytes as it says, as far as there are any.
-fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
-    let Some((&length, tail)) = rest.split_first() else { return &[] };
-    let (taken, tail) = tail.split_at(tail.len().min(usize::from(length)));
-    *rest = tail;
-    taken
-}
-
 fn initiator(nonce: u64) -> Initiator {
     let live = Live {
         selective: true,
@@ -109,38 +100,22 @@ impl World {
     fn begin() -> Self {
         let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
         let mut stream = Stream::new(gateway, StreamConfig::default(), [5; 32]);
-        let (now, mut out) = (Timestamp::from_millis(1000), StreamOutbox::new());
+        let now = Timestamp::from_millis(1000);
         let address = SocketAddr::from(([192, 0, 2, 1], 5000));
-        let initiator = initiator(7);
-        let noise = initiator.message().expect("a first message");
-        let mut discover = Vec::new();
-        Control::Discover { nonce: 7, versions: &[VERSION], noise: &[] }.encode(&mut discover);
-        stream.receive(&discover, address, || [2; 32], now, &mut out);
-        let offer = out.datagrams().next().expect("an Offer").1.to_vec();
-        let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else {
-            panic!("not an Offer")
-        };
-        out.clear();
-        let mut init = Vec::new();
-        Control::Init { nonce, cookie_time, cookie, noise: &noise }.encode(&mut init);
-        stream.receive(&init, address, || [2; 32], now, &mut out);
-        let init_ack = out.datagrams().next().expect("an InitAck").1.to_vec();
-        let Ok(Control::InitAck { noise, .. }) = Control::decode(&init_ack) else { panic!("not an InitAck") };
-        let client = initiator.finish(noise).expect("the end of the handshake");
-        let claimed = Sketch::new(client.terms.sketch_key(), client.terms.limits);
-        out.clear();
+        let claims = Claims::begin(initiator(7), 7, |question| {
+            let mut out = StreamOutbox::new();
+            stream.receive(question, address, || [2; 32], now, &mut out);
+            out.datagrams().next().expect("an answer").1.to_vec()
+        });
         Self {
             stream,
             address,
-            client,
-            claimed,
-            identifiers: Vec::new(),
+            claims,
             packets: Vec::new(),
             bytes: 0,
             repaired: 0,
-            epoch: 0,
             now,
-            out,
+            out: StreamOutbox::new(),
             strangers: HashMap::new(),
         }
     }
@@ -149,46 +124,21 @@ impl World {
         let mut packet = vec![0x80; length + 24];
         let number = self.packets.len() as u64;
         packet[1..9].copy_from_slice(&number.to_be_bytes());
-        let key = self.client.terms.identifier_key();
-        self.identifiers.push(key.identify(self.client.terms.scheme, &packet));
+        self.claims.forwarded(&packet);
         self.stream.forward(&packet, self.now);
         self.bytes += packet.len() as u64;
         self.packets.push(packet);
     }
 
-    fn claim(&mut self, back: usize) {
-        let identifier = self.identifiers.len().checked_sub(back + 1).map(|at| self.identifiers[at]);
-        self.claimed.insert(identifier.unwrap_or(Identifier::from_hash(back as u64)));
-    }
-
-    /// An eACK of the claimed set. `details`: how far back the newest and the anchor are, power sums, holes, age.
+    /// An eACK of the claimed set. `details`: see [`Claims::eack`].
     fn say_eack(&mut self, number: usize, details: &[u8]) {
-        let detail = |at: usize| details.get(at).copied().unwrap_or_default();
-        let back = |at: u8| self.identifiers.iter().rev().nth(usize::from(at)).copied();
-        let encoding = Encoding::from_wire(Encoding::PowerSums { count: detail(2) }.to_wire())
-            .unwrap_or(Encoding::PowerSums { count: 2 });
-        let mut prefix = Vec::new();
-        if self.claimed.write_prefix(encoding, &mut prefix).is_err() {
-            return;
+        if let Some(eack) = self.claims.eack(number, details, |count| Encoding::PowerSums { count }) {
+            self.say(&eack);
         }
-        let eack = Eack {
-            epoch: self.epoch,
-            echo: number & 2 != 0,
-            newest: back(detail(0)).filter(|_| number & 4 == 0),
-            newest_age: Duration::from_millis(u64::from(detail(4))),
-            holes: detail(3),
-            anchor: back(detail(1)).filter(|_| number & 8 != 0),
-            encoding,
-            prefix: &prefix,
-        };
-        let mut plaintext = Vec::new();
-        Message::Eack(eack).encode(&mut plaintext);
-        self.say(&plaintext);
     }
 
     fn say(&mut self, plaintext: &[u8]) {
-        let mut datagram = Vec::new();
-        self.client.sealer.seal(plaintext, &mut datagram).expect("short enough");
+        let datagram = self.claims.seal(plaintext);
         self.receive(&datagram, self.address);
     }
 
@@ -210,7 +160,7 @@ impl World {
                 }
                 Ok(Control::Sealed { .. }) => {
                     // Of the session before, perhaps, when the subscription has ended.
-                    if self.client.opener.open(datagram, &mut plaintext).is_ok() {
+                    if self.claims.client.opener.open(datagram, &mut plaintext).is_ok() {
                         assert!(Message::decode(&plaintext).is_ok(), "the gateway said nonsense");
                     }
                 }

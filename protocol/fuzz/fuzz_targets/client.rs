@@ -3,5 +3,7 @@
 
 #[path = "../entry/client.rs"]
 mod entry;
+#[path = "../entry/take.rs"]
+mod take;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::client(data));

@@ -3,6 +3,8 @@
 
 #[path = "../entry/discovery_requests.rs"]
 mod entry;
+#[path = "../entry/take.rs"]
+mod take;
 #[path = "../entry/xds.rs"]
 #[allow(dead_code)]
 mod xds;

@@ -6,5 +6,7 @@ mod entry;
 #[path = "../../../client-sdk/s2n-quic/src/header_protection.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod header_protection;
+#[path = "../entry/take.rs"]
+mod take;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::packet_numbers(data));

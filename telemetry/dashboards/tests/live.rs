@@ -2,6 +2,7 @@
 //! alerts that real faults make fire. `make test-telemetry` builds and installs what it needs.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod address;
 mod place;
 mod prometheus;
 mod scene;

@@ -2,6 +2,7 @@
 //! operator. `make test-loki` builds and installs what it needs.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod address;
 mod loki;
 mod place;
 mod scene;

@@ -53,6 +53,8 @@ impl std::fmt::Debug for RouteStream {
 
 struct State {
     engine: Stream,
+    /// Random bytes that nothing has used yet: few datagrams need any.
+    seed: Option<[u8; 32]>,
     /// Who is sent a copy, by the socket that it is sent from; of the engine's version.
     recipients: Arc<Vec<Recipients>>,
     version: u64,
@@ -117,7 +119,7 @@ impl RouteStream {
             None => random_bytes().map_err(ConfigurationError::Random)?,
         };
         let engine = Stream::new(gateway, config.engine(), key);
-        let state = State { engine, recipients: Arc::default(), version: 0 };
+        let state = State { engine, seed: None, recipients: Arc::default(), version: 0 };
         Ok(Self { state: Mutex::new(state), upstream: Mutex::default() })
     }
 
@@ -145,15 +147,21 @@ impl RouteStream {
         now: Timestamp,
     ) {
         let mut out = StreamOutbox::new();
-        let Ok(seed) = random_bytes() else {
-            route.metrics().add(Metric::ControlDropped, 1);
-            return;
-        };
         let received = {
             let mut state = self.state();
+            let Some(seed) = state.seed.take().or_else(|| random_bytes().ok()) else {
+                route.metrics().add(Metric::ControlDropped, 1);
+                return;
+            };
+            let mut spare = Some(seed);
             let received = guarded(route, &environment.logger, || {
-                state.engine.receive(datagram, path.client, || seed, now, &mut out)
+                let fresh = || {
+                    spare = None;
+                    seed
+                };
+                state.engine.receive(datagram, path.client, fresh, now, &mut out)
             });
+            state.seed = spare;
             route.metrics().add_stream(&state.engine.take_counters());
             state.follow(Some(path), route);
             received
@@ -347,8 +355,7 @@ impl Route {
         let mut current = self.stream.write().unwrap_or_else(PoisonError::into_inner);
         let Some(config) = &settings.config.stream else {
             if let Some((_, stream)) = current.take() {
-                stream.close_sockets(environment);
-                stream.close(environment, self, &mut Sender::default());
+                stream.end(environment, self);
             }
             return;
         };
@@ -359,8 +366,7 @@ impl Route {
             }
             None => {
                 if let Some((_, stream)) = current.take() {
-                    stream.close_sockets(environment);
-                    stream.close(environment, self, &mut Sender::default());
+                    stream.end(environment, self);
                 }
                 match RouteStream::new(config, Arc::clone(&settings.engine)) {
                     Ok(stream) => Arc::new(stream),
@@ -417,8 +423,10 @@ impl Route {
 }
 
 impl RouteStream {
-    fn close_sockets(&self, environment: &Environment) {
+    /// The route has no such stream any more.
+    fn end(&self, environment: &Environment, route: &Route) {
         self.upstream().take().inspect(|open| open.close(environment));
+        self.close(environment, route, &mut Sender::default());
     }
 }
 

@@ -146,51 +146,85 @@ pub(crate) fn connect_with(
     (client, upstream)
 }
 
-/// Whether the last mile of [`transfer`] loses this one the first time.
-fn is_lost_once(number: usize) -> bool {
-    number % LOST_EVERY == 7
+/// What of a server's datagrams has come through a last mile that loses some of them once. What the gateway shows the server as lost, as it
+/// does when a queue seems to stand (on a busy host there is one), the server sends again after a while.
+pub(crate) struct Arrivals {
+    numbers: HashMap<Vec<u8>, usize>,
+    counts: HashMap<usize, usize>,
+    missing: usize,
+    progress: Instant,
 }
 
-/// The server sends datagrams; the last mile loses some of them once; the client waits until it has them all. What the gateway shows the
-/// server as lost, as it does when a queue seems to stand (on a busy host there is one), the server sends again after a while.
-pub(crate) fn transfer(client: &mut Client, server: &UdpSocket, upstream: SocketAddr, range: Range<usize>) {
-    let numbers: HashMap<Vec<u8>, usize> = range.clone().map(|number| (encrypted(number), number)).collect();
-    let (mut arrivals, mut missing) = (HashMap::<usize, usize>::new(), range.len());
-    let mut to_send = range;
-    let mut progress = Instant::now();
-    client.turn_until("all datagrams", |client, received| {
-        if received.is_none() {
-            if progress.elapsed() > SERVER_PATIENCE {
-                for (datagram, number) in &numbers {
-                    if arrivals.get(number).is_some_and(|count| *count <= usize::from(is_lost_once(*number)))
-                    {
-                        server.send_to(datagram, upstream).unwrap();
-                    }
-                }
-                progress = Instant::now();
+impl Arrivals {
+    pub(crate) fn new(range: Range<usize>) -> Self {
+        Self {
+            missing: range.len(),
+            numbers: range.map(|number| (encrypted(number), number)).collect(),
+            counts: HashMap::new(),
+            progress: Instant::now(),
+        }
+    }
+
+    pub(crate) fn are_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// The number of one of the server's datagrams.
+    pub(crate) fn number(&self, datagram: &[u8]) -> Option<usize> {
+        self.numbers.get(datagram).copied()
+    }
+
+    /// One has come to the last mile; whether it gets through.
+    pub(crate) fn arrive(&mut self, number: usize) -> bool {
+        let count = self.counts.entry(number).or_default();
+        *count += 1;
+        if *count == 1 + losses(number) {
+            self.missing -= 1;
+            self.progress = Instant::now();
+        }
+        *count > losses(number)
+    }
+
+    /// The server sends again what has not arrived, when nothing has for a while.
+    pub(crate) fn repeat(&mut self, server: &UdpSocket, upstream: SocketAddr) {
+        if self.progress.elapsed() <= SERVER_PATIENCE {
+            return;
+        }
+        self.progress = Instant::now();
+        for (datagram, number) in &self.numbers {
+            if self.counts.get(number).is_some_and(|count| *count <= losses(*number)) {
+                server.send_to(datagram, upstream).unwrap();
             }
+        }
+    }
+}
+
+/// How often the last mile loses this one.
+fn losses(number: usize) -> usize {
+    usize::from(number % LOST_EVERY == 7)
+}
+
+/// The server sends datagrams; the last mile loses some of them once; the client waits until it has them all.
+pub(crate) fn transfer(client: &mut Client, server: &UdpSocket, upstream: SocketAddr, range: Range<usize>) {
+    let mut arrivals = Arrivals::new(range.clone());
+    let mut to_send = range;
+    client.turn_until("all datagrams", |client, received| {
+        let Some(datagram) = received else {
+            arrivals.repeat(server, upstream);
             for number in to_send.by_ref().take(10) {
                 server.send_to(&encrypted(number), upstream).unwrap();
             }
-            return missing == 0;
-        }
-        let datagram = received.unwrap();
+            return arrivals.are_complete();
+        };
         let now = client.now();
-        if let Some(&number) = numbers.get(&datagram) {
-            let arrival = arrivals.entry(number).or_default();
-            *arrival += 1;
-            if is_lost_once(number) && *arrival == 1 {
-                return false;
-            }
-            if *arrival == 1 + usize::from(is_lost_once(number)) {
-                missing -= 1;
-                progress = Instant::now();
-            }
-            client.assist.on_datagram(&datagram, now);
-            client.assist.on_packet_number(number as u64, now);
-        } else {
-            client.assist.on_datagram(&datagram, now);
+        let number = arrivals.number(&datagram);
+        if number.is_some_and(|number| !arrivals.arrive(number)) {
+            return false;
         }
-        missing == 0
+        client.assist.on_datagram(&datagram, now);
+        if let Some(number) = number {
+            client.assist.on_packet_number(number as u64, now);
+        }
+        arrivals.are_complete()
     });
 }

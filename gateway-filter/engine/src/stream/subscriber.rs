@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 
-use packrat_estimate::Timestamp;
+use packrat_estimate::{LIVE_PATIENCE_MARGIN, Timestamp};
 use packrat_wire::SmallChannel;
 use packrat_wire::handshake::Live;
 
@@ -31,7 +31,7 @@ const EACK_INTERVAL: u32 = 10_000;
 /// What the eACK of a selective client must know is older than a round trip and this.
 const OVERDUE_MARGIN: u32 = 1_000;
 /// How long is tried: three round trips and this, microseconds; a client asks elsewhere then.
-const PATIENCE_MARGIN: u32 = 30_000;
+const PATIENCE_MARGIN: u32 = LIVE_PATIENCE_MARGIN.as_micros() as u32;
 const MAXIMUM_TRANSMISSIONS: u8 = 8;
 /// Room for packets under repair that is kept beyond what is used.
 const OUTSTANDING_SLACK: usize = 1;

@@ -1,8 +1,7 @@
 //! A real Loki for tests.
 
-use std::fmt::Write as _;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::address::{encoded, free_address};
 use crate::place::{PATIENCE, root};
 
 /// Loki as `make` has built it. `None`, with a line that says so, when it is missing; with `CI=true` that is a failure.
@@ -162,22 +162,6 @@ fn labels() -> Vec<String> {
         values.split(',').map(|pair| pair.split('=').next().unwrap().trim().to_owned()).collect();
     assert!(names.iter().any(|name| name == "event"), "{names:?}");
     names
-}
-
-fn encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() {
-            encoded.push(char::from(byte));
-        } else {
-            write!(encoded, "%{byte:02X}").unwrap();
-        }
-    }
-    encoded
-}
-
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 impl Drop for Loki {
