@@ -1,15 +1,10 @@
 //! A real Envoy that issues assist tokens: TLS over TCP (HTTP/1.1 and HTTP/2) and HTTP/3, on one port.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
-/// Longest time that a test waits for something that has to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+use packrat_real_envoy::{Envoy, find, find_envoy, free_port};
 
 /// What a test of the token endpoint needs beside the command.
 pub(crate) struct Parts {
@@ -21,20 +16,9 @@ impl Parts {
     /// The Envoy of `PACKRAT_ENVOY` and the module of `PACKRAT_TOKEN_WASM`, or those that `make` puts into the workspace. `None`, with
     /// a line that says so, when one is missing; with `CI=true` that is a failure.
     pub(crate) fn find() -> Option<Self> {
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let part = |variable: &str, path: &str, make: &str| {
-            let part = std::env::var_os(variable).map_or(workspace.join(path), PathBuf::from);
-            if part.exists() {
-                return Some(part);
-            }
-            let hint = format!("nothing at {}: set {variable} or run `make {make}`", part.display());
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{hint}");
-            println!("SKIPPED: {hint}");
-            None
-        };
         Some(Self {
-            envoy: part("PACKRAT_ENVOY", ".packrat/venv/bin/envoy", "demo-parts")?,
-            module: part("PACKRAT_TOKEN_WASM", ".packrat/packrat-token.wasm", "token")?,
+            envoy: find_envoy()?,
+            module: find("PACKRAT_TOKEN_WASM", ".packrat/packrat-token.wasm", "token")?,
         })
     }
 
@@ -46,8 +30,7 @@ impl Parts {
 
 /// A running Envoy; killed when it is dropped.
 pub(crate) struct Issuer {
-    process: Child,
-    directory: TempDir,
+    envoy: Envoy,
     /// TCP and UDP.
     pub(crate) port: u16,
     /// From the start of the process until it serves.
@@ -59,25 +42,16 @@ impl Issuer {
     pub(crate) fn start(parts: &Parts, workers: usize, configuration: Option<&str>) -> Self {
         let mut issuer = Self::spawn(parts, workers, configuration);
         let started = Instant::now();
-        while !issuer.admin("/ready").is_some_and(|answer| answer.contains("LIVE")) {
-            let ended = issuer.process.try_wait().unwrap();
-            assert!(ended.is_none(), "Envoy has ended: {}", issuer.log());
-            assert!(started.elapsed() < PATIENCE, "Envoy does not serve: {}", issuer.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        issuer.envoy.wait_until("Envoy to serve", |envoy| envoy.get("/ready").contains("LIVE"));
         issuer.start_up = started.elapsed();
         issuer
     }
 
     /// The log of an Envoy that ends by itself because it does not take its configuration.
     pub(crate) fn refuses(parts: &Parts, configuration: &str) -> String {
-        let mut issuer = Self::spawn(parts, 1, Some(configuration));
-        let started = Instant::now();
-        while issuer.process.try_wait().unwrap().is_none() {
-            assert!(started.elapsed() < PATIENCE, "Envoy has taken {configuration}: {}", issuer.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        issuer.log()
+        let issuer = Self::spawn(parts, 1, Some(configuration));
+        issuer.envoy.wait();
+        issuer.envoy.log()
     }
 
     fn spawn(parts: &Parts, workers: usize, configuration: Option<&str>) -> Self {
@@ -88,20 +62,12 @@ impl Issuer {
         fs::write(path.join("key.pem"), certificate.signing_key.serialize_pem()).unwrap();
         let port = free_port();
         fs::write(path.join("envoy.yaml"), envoy_yaml(path, port, &parts.module, configuration)).unwrap();
-        let log = fs::File::create(path.join("log")).unwrap();
-        let process = Command::new(&parts.envoy)
-            .arg("--config-path")
-            .arg(path.join("envoy.yaml"))
-            .arg("--admin-address-path")
-            .arg(path.join("admin"))
-            .args(["--log-level", "warning", "--component-log-level", "wasm:info"])
-            .args(["--use-dynamic-base-id", "--concurrency", &workers.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Self { process, directory, port, start_up: Duration::ZERO }
+        let envoy = Envoy::spawn(&parts.envoy, directory, "envoy.yaml", |command| {
+            command
+                .args(["--component-log-level", "wasm:info"])
+                .args(["--concurrency", &workers.to_string()]);
+        });
+        Self { envoy, port, start_up: Duration::ZERO }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -110,59 +76,23 @@ impl Issuer {
 
     /// PEM of the certificate, which is its own authority.
     pub(crate) fn certificate(&self) -> PathBuf {
-        self.directory.path().join("certificate.pem")
+        self.envoy.directory().join("certificate.pem")
     }
 
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
-    }
-
-    /// The answer to an administration request, with its header; `None` while there is none.
-    pub(crate) fn admin(&self, path: &str) -> Option<String> {
-        let address = fs::read_to_string(self.directory.path().join("admin")).ok()?;
-        let mut stream = TcpStream::connect(address.trim()).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        stream
-            .write_all(
-                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes(),
-            )
-            .ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        Some(answer)
+    /// The answer to an administration request.
+    pub(crate) fn admin(&self, path: &str) -> String {
+        self.envoy.get(path)
     }
 
     /// Bytes that Envoy's allocator has handed out, and resident bytes of the process.
     pub(crate) fn memory(&self) -> [u64; 2] {
-        let answer = self.admin("/memory").unwrap();
+        let answer = self.admin("/memory");
         let (_, rest) = answer.split_once("\"allocated\": \"").unwrap();
         let allocated = rest.split('"').next().unwrap().parse().unwrap();
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.envoy.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
         [allocated, kilobytes * 1024]
-    }
-}
-
-impl Drop for Issuer {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        if std::thread::panicking() {
-            eprintln!("Envoy's log:\n{}", self.log());
-        }
-    }
-}
-
-/// A port that is free now, for TCP and for UDP.
-fn free_port() -> u16 {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }
 

@@ -3,7 +3,6 @@
 
 #[path = "../../dataplane/tests/client/mod.rs"]
 mod assisted;
-mod envoy;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -11,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use envoy::{Envoy, PATIENCE, find_envoy, free_address, listener, validates};
 use packrat_assist_token::{Claims, Key, RouteHash};
 use packrat_client::{ClientConfig, RefusalReason};
+use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_address, listener, module_directory, validates};
 
 /// A server that sends every datagram back, with the port that it came from in front.
 struct EchoServer {
@@ -85,8 +84,9 @@ fn datagrams_pass_both_ways_and_are_counted_with_labels() {
     let server = EchoServer::start();
     // A wildcard listener: answers have to leave from the address that was asked.
     let address = free_address("0.0.0.0");
-    let mut envoy = Envoy::start(
+    let envoy = Envoy::start_gateway(
         &program,
+        &module_directory(),
         2,
         &[listener("web", address, &server.route(", cache_bytes_total: 5000000000"))],
     );
@@ -120,7 +120,12 @@ fn control_datagrams_stay_in_the_gateway() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
-    let envoy = Envoy::start(&program, 1, &[listener("web", address, &server.route(""))]);
+    let envoy = Envoy::start_gateway(
+        &program,
+        &module_directory(),
+        1,
+        &[listener("web", address, &server.route(""))],
+    );
     let client = client(address);
     let port = ask(&client, b"hello");
     for length in [5usize, 6, 30, 200, 1400, 60_000] {
@@ -139,7 +144,12 @@ fn an_update_changes_nothing_for_sessions_and_loses_nothing() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
-    let mut envoy = Envoy::start(&program, 2, &[listener("web", address, &server.route(""))]);
+    let mut envoy = Envoy::start_gateway(
+        &program,
+        &module_directory(),
+        2,
+        &[listener("web", address, &server.route(""))],
+    );
     let clients: Vec<_> = (0..40).map(|_| client(address)).collect();
     let ports: Vec<_> = clients.iter().map(|client| ask(client, b"before")).collect();
 
@@ -185,7 +195,7 @@ fn a_listener_that_goes_and_returns_finds_its_sessions() {
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
     let resource = listener("web", address, &server.route(""));
-    let mut envoy = Envoy::start(&program, 2, std::slice::from_ref(&resource));
+    let mut envoy = Envoy::start_gateway(&program, &module_directory(), 2, std::slice::from_ref(&resource));
     let clients: Vec<_> = (0..40).map(|_| client(address)).collect();
     let ports: Vec<_> = clients.iter().map(|client| ask(client, b"before")).collect();
     for returns_at_once in [false, true, false] {
@@ -210,7 +220,12 @@ fn a_bad_configuration_is_refused_with_its_reason_and_the_old_one_goes_on() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
-    let mut envoy = Envoy::start(&program, 1, &[listener("web", address, &server.route(""))]);
+    let mut envoy = Envoy::start_gateway(
+        &program,
+        &module_directory(),
+        1,
+        &[listener("web", address, &server.route(""))],
+    );
     let client = client(address);
     let port = ask(&client, b"before");
     for (value, reason) in [
@@ -231,7 +246,8 @@ fn clients_follow_their_endpoint_when_it_is_replaced() {
     let Some(program) = find_envoy() else { return };
     let (old, new) = (EchoServer::start(), EchoServer::start());
     let address = free_address("127.0.0.1");
-    let mut envoy = Envoy::start(&program, 2, &[listener("web", address, &old.route(""))]);
+    let mut envoy =
+        Envoy::start_gateway(&program, &module_directory(), 2, &[listener("web", address, &old.route(""))]);
     let clients: Vec<_> = (0..10).map(|_| client(address)).collect();
     for client in &clients {
         ask(client, b"before");
@@ -260,8 +276,16 @@ fn clients_follow_their_endpoint_when_it_is_replaced() {
 fn validation_accepts_what_is_right_and_refuses_what_is_not() {
     let Some(program) = find_envoy() else { return };
     let address = free_address("127.0.0.1");
-    assert!(validates(&program, &listener("web", address, "{ route: web, endpoints: [\"192.0.2.1:443\"] }")));
-    assert!(!validates(&program, &listener("web", address, "{ route: web, endpoints: [\"192.0.2.1\"] }")));
+    assert!(validates(
+        &program,
+        &module_directory(),
+        &listener("web", address, "{ route: web, endpoints: [\"192.0.2.1:443\"] }")
+    ));
+    assert!(!validates(
+        &program,
+        &module_directory(),
+        &listener("web", address, "{ route: web, endpoints: [\"192.0.2.1\"] }")
+    ));
 }
 
 #[test]
@@ -270,8 +294,9 @@ fn two_listeners_of_one_route_share_it_and_two_routes_are_counted_apart() {
     let (one, other) = (EchoServer::start(), EchoServer::start());
     let addresses = [free_address("127.0.0.1"), free_address("::1"), free_address("127.0.0.1")];
     let second = format!("{{ route: media, gateway: edge, endpoints: [\"{}\"] }}", other.address);
-    let envoy = Envoy::start(
+    let envoy = Envoy::start_gateway(
         &program,
+        &module_directory(),
         2,
         &[
             listener("web4", addresses[0], &one.route("")),
@@ -296,7 +321,12 @@ fn a_drain_of_envoy_says_goodbye_at_once_and_forwarding_goes_on() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
-    let envoy = Envoy::start(&program, 2, &[listener("web", address, &server.route(""))]);
+    let envoy = Envoy::start_gateway(
+        &program,
+        &module_directory(),
+        2,
+        &[listener("web", address, &server.route(""))],
+    );
     let plain = client(address);
     let port = ask(&plain, b"before");
     let mut assisted = assisted::Client::new(address);
@@ -329,7 +359,7 @@ fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
             &format!("{{ route: web, gateway: edge, endpoints: [\"{endpoint}\"], {tokens} }}"),
         )
     };
-    let mut envoy = Envoy::start(&program, 2, &[route(&[2])]);
+    let mut envoy = Envoy::start_gateway(&program, &module_directory(), 2, &[route(&[2])]);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let token = |id: u8, expires: u64, route: &str| {
         let claims = Claims { expires, route: RouteHash::of(route), binding: None, nonce: 1 };

@@ -3,24 +3,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 #[allow(dead_code)]
-mod envoy;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use envoy::{Envoy, find_envoy, free_address, listener};
 use packrat_estimate::Timestamp;
 use packrat_lab::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 use packrat_media::udp::UdpReceiver;
 use packrat_media::{Assistance, MediaKey, ReceiverConfig, Sender, SenderConfig};
+use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_address, listener, module_directory};
 use tokio::time::{Instant, timeout};
 
 const SOURCE: u32 = 11;
 const RECEIVERS: u64 = 3;
 const UNITS: u32 = 900;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn key() -> MediaKey {
     MediaKey::new([6; 32])
@@ -125,7 +122,7 @@ async fn everybody_gets_everything_within_the_window_and_the_server_hears_next_t
             format!("{{ route: tv, gateway: edge, endpoints: [\"{}\"], stream: {stream} }}", server.address);
         listener("tv", address, &value)
     };
-    let mut envoy = Envoy::start(&program, 2, &[route(100)]);
+    let mut envoy = Envoy::start_gateway(&program, &module_directory(), 2, &[route(100)]);
     let paths: Vec<UdpPath> = (0..RECEIVERS).map(|seed| last_mile(address, seed + 1)).collect();
     let config = ReceiverConfig { latency: Duration::from_secs(2), ..ReceiverConfig::default() };
     let assistance = Assistance { subscribe: true, ..Assistance::default() };

@@ -2,6 +2,7 @@
 
 use packrat_operator::certificates::{Authority, LEAF_DAYS};
 
+use super::envoy::replace_certificates;
 use super::operator::Cluster;
 use super::scene::{OneRoute, Scene, agree, exchange};
 
@@ -34,12 +35,13 @@ fn another_authority_takes_over_without_a_restart_of_envoy() {
     assert!(used.bundle().contains(&first.bundle()) && !alone.bundle().contains(&first.bundle()));
 
     // Envoy is told what to trust, then it gets a certificate of the new authority; the operator has exchanged its own by then.
-    envoy.replace_certificates(
+    replace_certificates(
+        &envoy,
         &first.issue_gateway(&scene.cluster.gateway, now).unwrap(),
         &announced.bundle(),
     );
     scene.replica.authority(&announced);
-    envoy.replace_certificates(&used.issue_gateway(&scene.cluster.gateway, now).unwrap(), &used.bundle());
+    replace_certificates(&envoy, &used.issue_gateway(&scene.cluster.gateway, now).unwrap(), &used.bundle());
     scene.replica.authority(&used);
 
     // Nobody trusts the first authority any more, and Envoy, the same process, connects to another replica.
@@ -61,13 +63,11 @@ fn a_certificate_that_has_run_out_is_refused_until_it_is_replaced() {
     let (key, authority) = (&scene.cluster.gateway, &scene.cluster.authority);
     let envoy = scene.envoy_with(&authority.issue_gateway(key, now - (LEAF_DAYS + 1) * DAY).unwrap());
     envoy.wait_until("Envoy to be turned away", |envoy| {
-        let failed = envoy.request(
-            "GET",
-            "/stats?filter=cluster.packrat-operator.upstream_cx_(connect_fail|destroy_remote)$",
-        );
+        let failed =
+            envoy.get("/stats?filter=cluster.packrat-operator.upstream_cx_(connect_fail|destroy_remote)$");
         failed.lines().any(|line| !line.ends_with(": 0"))
     });
     assert_eq!(scene.replica.connected(), 0);
-    envoy.replace_certificates(&authority.issue_gateway(key, now).unwrap(), &authority.bundle());
+    replace_certificates(&envoy, &authority.issue_gateway(key, now).unwrap(), &authority.bundle());
     envoy.wait_until("Envoy to connect", |_| scene.replica.connected() == 1);
 }

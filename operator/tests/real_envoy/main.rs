@@ -13,10 +13,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use envoy::{PATIENCE, free_port};
 use operator::Cluster;
 use packrat_client::ClientConfig;
 use packrat_operator::resource::{TokenPolicy, TokenTls};
+use packrat_real_envoy::{PATIENCE, free_port};
 use scene::{OneRoute, Scene, agree, exchange, has_ipv6, socket};
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn envoy_forwards_with_assistance_what_the_index_says() {
 
     // With assistance: what the last mile loses is repaired.
     repaired(&route, ([127, 0, 0, 1], *port).into());
-    let status: Value = serde_json::from_str(&envoy.request("GET", "/packrat")).unwrap();
+    let status: Value = serde_json::from_str(&envoy.get("/packrat")).unwrap();
     assert_eq!(status["routes"][0]["public_key"], scene.cluster.keys.public_key_text());
 }
 
@@ -53,7 +53,7 @@ fn repaired(route: &OneRoute, gateway: SocketAddr) {
     client.establish();
     assisted::transfer(&mut client, &route.server, upstream, 0..400);
     route.envoy.wait_until("the repairs to be counted", |envoy| {
-        let status: Value = serde_json::from_str(&envoy.request("GET", "/packrat")).unwrap_or_default();
+        let status: Value = serde_json::from_str(&envoy.get("/packrat")).unwrap_or_default();
         status["routes"][0]["metrics"]["packrat_repairs_total"].as_u64() > Some(0)
     });
 }
@@ -141,7 +141,7 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
     replica.service("other", other_port, &far, &[]);
     let start = Instant::now();
     envoy.wait_until("the new endpoint in Envoy", |envoy| {
-        envoy.listeners().iter().any(|(name, _, listener)| {
+        envoy::listeners(envoy).iter().any(|(name, _, listener)| {
             *name == format!("udp-{other_port}") && listener.to_string().contains(&server_address.to_string())
         })
     });
@@ -149,24 +149,24 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
     agree(&envoy, replica, 2);
 
     // The operator restarts, and does not know everything at first: nothing may be taken away.
-    let versions = envoy.request("GET", "/stats?filter=listener_manager.listener_(added|modified|removed)");
+    let versions = envoy.get("/stats?filter=listener_manager.listener_(added|modified|removed)");
     let scene = scene.restart(|| assert_eq!(exchange(&client, &server), source, "without an operator"));
     let replica = &scene.replica;
     envoy.wait_until("Envoy to connect again", |_| replica.connected() == 1);
-    assert_eq!(envoy.listeners().len(), 2);
+    assert_eq!(envoy::listeners(&envoy).len(), 2);
     replica.service("web", port, &[server_address], &[("packrat.dev/config.repair-budget-percent", "50")]);
     replica.service("other", other_port, &far, &[]);
     replica.complete();
     envoy.wait_until("a snapshot", |_| replica.resources().len() == 2);
     agree(&envoy, replica, 2);
     assert_eq!(exchange(&client, &server), source);
-    let again = envoy.request("GET", "/stats?filter=listener_manager.listener_(added|modified|removed)");
+    let again = envoy.get("/stats?filter=listener_manager.listener_(added|modified|removed)");
     assert_eq!(versions, again, "Envoy was sent what it had");
 
     // The Service goes: its listener is served for a while, then it is gone; the other one stays.
     replica.gateway(|model| model.spec.drain.seconds = 2);
     replica.service("other", other_port, &[], &[]);
-    envoy.wait_until("the listener to be gone", |envoy| envoy.listeners().len() == 1);
+    envoy.wait_until("the listener to be gone", |envoy| envoy::listeners(envoy).len() == 1);
     agree(&envoy, replica, 1);
     assert_eq!(exchange(&client, &server), source);
 }
@@ -189,10 +189,10 @@ fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
     replica.service("web", port, &[server_address], &[("packrat.dev/config.idle-timeout-seconds", "77")]);
     replica.complete();
     envoy.wait_until("the change", |envoy| {
-        envoy.listeners().iter().any(|(_, _, listener)| listener.to_string().contains("77"))
+        envoy::listeners(envoy).iter().any(|(_, _, listener)| listener.to_string().contains("77"))
     });
     assert_eq!(exchange(&client, &server), source, "the route is draining");
-    assert_eq!(envoy.listeners().len(), 2);
+    assert_eq!(envoy::listeners(&envoy).len(), 2);
     // Their time is over.
     replica.gateway(|model| model.spec.drain.seconds = 0);
     agree(&envoy, replica, 1);
@@ -212,11 +212,10 @@ fn read_only(name: &str) {
     scene.replica.complete();
     let envoy = scene.envoy();
     // Envoy listens on nothing before it knows its routes.
-    envoy.wait_until("Envoy to be ready", |envoy| envoy.request("GET", "/ready").contains("LIVE"));
+    envoy.wait_until("Envoy to be ready", |envoy| envoy.get("/ready").contains("LIVE"));
     let mut metrics = None;
     envoy.wait_until("the listener", |envoy| {
-        let listeners: Value =
-            serde_json::from_str(&envoy.request("GET", "/listeners?format=json")).unwrap_or_default();
+        let listeners: Value = serde_json::from_str(&envoy.get("/listeners?format=json")).unwrap_or_default();
         let statuses = listeners["listener_statuses"].as_array().cloned().unwrap_or_default();
         let found = statuses.iter().find(|status| status["name"] == name);
         metrics = found.and_then(|status| {
@@ -262,7 +261,7 @@ fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
     let refusals = replica.refusals();
     assert!(refusals[0].contains(&format!("token-{port}")), "{refusals:?}");
     envoy.wait_until("the routes", |envoy| {
-        let names: Vec<_> = envoy.listeners().into_iter().map(|(name, _, _)| name).collect();
+        let names: Vec<_> = envoy::listeners(envoy).into_iter().map(|(name, _, _)| name).collect();
         names.contains(&format!("udp-{port}")) && names.contains(&format!("udp-{taken}"))
     });
     exchange(&client, &server);
@@ -273,7 +272,7 @@ fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
         envoy.wait_until("the change of the other route", |envoy| {
             let told = replica.refusals();
             assert!(told.first().is_some_and(|reason| reason.contains(&format!("token-{port}"))), "{told:?}");
-            envoy.listeners().iter().any(|(_, _, listener)| listener.to_string().contains(far))
+            envoy::listeners(envoy).iter().any(|(_, _, listener)| listener.to_string().contains(far))
         });
     }
 
@@ -296,15 +295,15 @@ fn a_gateway_gets_its_own_configuration_only() {
     stranger.authority = scene.cluster.authority.clone();
     let envoy = scene.envoy_of(&stranger);
     envoy.wait_until("Envoy to be turned away and to try again", |envoy| {
-        let tried = envoy.request("GET", "/stats?filter=cluster.packrat-operator.upstream_rq_total");
+        let tried = envoy.get("/stats?filter=cluster.packrat-operator.upstream_rq_total");
         tried.trim().rsplit(' ').next().and_then(|count| count.parse::<u32>().ok()) >= Some(2)
     });
-    assert!(envoy.listeners().is_empty());
+    assert!(envoy::listeners(&envoy).is_empty());
     assert_eq!(replica.connected(), 0);
     // One of another authority does not even get that far.
     let envoy = scene.envoy_of(&Cluster::new());
     envoy.wait_until("the failed handshake", |envoy| {
-        envoy.request("GET", "/stats?filter=cluster.packrat-operator.ssl.connection_error|cluster.packrat-operator.ssl.fail_verify").lines().any(|line| !line.ends_with(": 0"))
+        envoy.get("/stats?filter=cluster.packrat-operator.ssl.connection_error|cluster.packrat-operator.ssl.fail_verify").lines().any(|line| !line.ends_with(": 0"))
     });
     assert_eq!(replica.connected(), 0);
 }

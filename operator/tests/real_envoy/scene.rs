@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use packrat_operator::certificates::{Authority, Issued};
+use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_port};
 use serde_json::Value;
 
-use super::envoy::{Envoy, PATIENCE, find_envoy, free_port};
+use super::envoy;
 use super::operator::{Cluster, Replica};
 
 /// An operator with an EdgeGateway that has no routes yet.
@@ -50,7 +51,7 @@ impl Scene {
 
     fn start(&self, certificate: &Issued, authority: &Authority) -> Envoy {
         let bundle = authority.bundle();
-        Envoy::start(&self.program, &self.cluster.gateway, certificate, &bundle, self.cluster.address())
+        envoy::start(&self.program, &self.cluster.gateway, certificate, &bundle, self.cluster.address())
     }
 
     /// The operator ends, and another one begins, which knows nothing yet.
@@ -124,7 +125,7 @@ pub(crate) fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value
     let mut listeners = Vec::new();
     envoy.wait_until("Envoy to have what the index says", |envoy| {
         let wanted = replica.resources();
-        listeners = envoy.listeners();
+        listeners = envoy::listeners(envoy);
         listeners.len() == count
             && wanted.len() == count
             && replica.refusals().is_empty()

@@ -14,6 +14,7 @@ use packrat_operator::xds::TOKEN_CERTIFICATE;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::envoy;
 use super::operator::Cluster;
 use super::scene::{OneRoute, Scene, agree};
 use super::{assisted, assisted_client};
@@ -101,7 +102,7 @@ fn step(route: &OneRoute, keys: &mut GatewayKeys, now: &mut i64, seconds: i64) {
     route.scene.replica.keys(keys);
     let wanted = keys.verifying();
     route.envoy.wait_until("the gateway to have the keys", |envoy| {
-        envoy.listeners().iter().any(|(name, _, listener)| {
+        envoy::listeners(envoy).iter().any(|(name, _, listener)| {
             let filter = &listener["listener_filters"][0]["typed_config"]["filter_config"]["value"];
             name.starts_with("udp-") && filter["token_keys"] == json!(wanted)
         })

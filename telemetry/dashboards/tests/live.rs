@@ -14,7 +14,7 @@ use packrat_dashboards::rules::ALERTS;
 use packrat_figures::{Figure, Figures, Selector};
 
 use prometheus::{Prometheus, find_tools};
-use scene::{Demo, IdleEnvoy};
+use scene::{Demo, idle_envoy, refuse_a_configuration};
 
 const NO_OPERATOR: &str = "no operator runs here; a test holds the names against its source";
 /// Queries that have no answer here, and why.
@@ -44,7 +44,7 @@ fn rules_and_alerts_pass_promtool() {
 fn every_query_returns_data_and_faults_make_alerts_fire() {
     let Some(tools) = find_tools() else { return };
     let demo = Demo::start();
-    let mut idle = IdleEnvoy::start();
+    let mut idle = idle_envoy();
     let prometheus = Prometheus::start(&tools, &[demo.admin(), idle.admin()]);
     prometheus.wait_for("repairs in the middle of a download", "sum(packrat_repairs_arrived_total) > 100");
     prometheus.wait_for("enough scrapes", "packrat_datagrams_recorded_total{route=\"demo\"} offset 9s > 0");
@@ -71,7 +71,7 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
     }
     the_command_and_prometheus_agree(&prometheus);
 
-    idle.refuse_a_configuration();
+    refuse_a_configuration(&mut idle);
     prometheus.wait_for_alert("PackratConfigurationRefused");
     drop(demo);
     prometheus.wait_for_alert("PackratGatewayDown");

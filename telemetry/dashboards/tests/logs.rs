@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use loki::{Loki, find_loki};
 use place::PATIENCE;
-use scene::{Demo, IdleEnvoy, built};
+use scene::{Demo, built, idle_envoy, refuse_a_configuration};
 
 /// `packrat-gateway` in front of a server that is not there; ended when it is dropped.
 struct Standalone {
@@ -130,14 +130,14 @@ fn operator() -> String {
 fn every_log_query_finds_lines() {
     let Some(program) = find_loki() else { return };
     let demo = Demo::start();
-    let mut idle = IdleEnvoy::start();
+    let mut idle = idle_envoy();
     let standalone = Standalone::start();
     let loki = Loki::start(&program);
 
     let listen = standalone.wait_for("ready", || {})["listen"].as_str().unwrap().to_owned();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     standalone.wait_for("upstream_error", || drop(client.send_to(b"is anybody there?", &listen)));
-    idle.refuse_a_configuration();
+    refuse_a_configuration(&mut idle);
     let begun = Instant::now();
     while !(idle.log().contains("configuration_refused") && demo.log().contains("assistance_begun")) {
         assert!(begun.elapsed() < PATIENCE, "{}\n{}", idle.log(), demo.log());
