@@ -5,6 +5,7 @@
 mod assisted;
 
 use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -69,6 +70,10 @@ fn client(to: SocketAddr) -> UdpSocket {
     socket
 }
 
+fn start(program: &Path, workers: usize, listeners: &[String]) -> Envoy {
+    Envoy::start_gateway(program, &module_directory(), workers, listeners)
+}
+
 /// Asks the server; the port from which the gateway has spoken to it. Fails when anything but the answer comes back.
 fn ask(client: &UdpSocket, question: &[u8]) -> u16 {
     client.send(question).unwrap();
@@ -84,12 +89,8 @@ fn datagrams_pass_both_ways_and_are_counted_with_labels() {
     let server = EchoServer::start();
     // A wildcard listener: answers have to leave from the address that was asked.
     let address = free_address("0.0.0.0");
-    let envoy = Envoy::start_gateway(
-        &program,
-        &module_directory(),
-        2,
-        &[listener("web", address, &server.route(", cache_bytes_total: 5000000000"))],
-    );
+    let envoy =
+        start(&program, 2, &[listener("web", address, &server.route(", cache_bytes_total: 5000000000"))]);
     let mut bytes = 0;
     for (index, ip) in ["127.0.0.1", "127.0.0.2", "127.0.0.3"].iter().cycle().take(12).enumerate() {
         let client = client(SocketAddr::new(ip.parse().unwrap(), address.port()));
@@ -120,12 +121,7 @@ fn control_datagrams_stay_in_the_gateway() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
-    let envoy = Envoy::start_gateway(
-        &program,
-        &module_directory(),
-        1,
-        &[listener("web", address, &server.route(""))],
-    );
+    let envoy = start(&program, 1, &[listener("web", address, &server.route(""))]);
     let client = client(address);
     let port = ask(&client, b"hello");
     for length in [5usize, 6, 30, 200, 1400, 60_000] {
@@ -144,12 +140,7 @@ fn an_update_changes_nothing_for_sessions_and_loses_nothing() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
-    let mut envoy = Envoy::start_gateway(
-        &program,
-        &module_directory(),
-        2,
-        &[listener("web", address, &server.route(""))],
-    );
+    let mut envoy = start(&program, 2, &[listener("web", address, &server.route(""))]);
     let clients: Vec<_> = (0..40).map(|_| client(address)).collect();
     let ports: Vec<_> = clients.iter().map(|client| ask(client, b"before")).collect();
 
@@ -195,7 +186,7 @@ fn a_listener_that_goes_and_returns_finds_its_sessions() {
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
     let resource = listener("web", address, &server.route(""));
-    let mut envoy = Envoy::start_gateway(&program, &module_directory(), 2, std::slice::from_ref(&resource));
+    let mut envoy = start(&program, 2, std::slice::from_ref(&resource));
     let clients: Vec<_> = (0..40).map(|_| client(address)).collect();
     let ports: Vec<_> = clients.iter().map(|client| ask(client, b"before")).collect();
     for returns_at_once in [false, true, false] {
@@ -220,12 +211,7 @@ fn a_bad_configuration_is_refused_with_its_reason_and_the_old_one_goes_on() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
-    let mut envoy = Envoy::start_gateway(
-        &program,
-        &module_directory(),
-        1,
-        &[listener("web", address, &server.route(""))],
-    );
+    let mut envoy = start(&program, 1, &[listener("web", address, &server.route(""))]);
     let client = client(address);
     let port = ask(&client, b"before");
     for (value, reason) in [
@@ -246,8 +232,7 @@ fn clients_follow_their_endpoint_when_it_is_replaced() {
     let Some(program) = find_envoy() else { return };
     let (old, new) = (EchoServer::start(), EchoServer::start());
     let address = free_address("127.0.0.1");
-    let mut envoy =
-        Envoy::start_gateway(&program, &module_directory(), 2, &[listener("web", address, &old.route(""))]);
+    let mut envoy = start(&program, 2, &[listener("web", address, &old.route(""))]);
     let clients: Vec<_> = (0..10).map(|_| client(address)).collect();
     for client in &clients {
         ask(client, b"before");
@@ -294,9 +279,8 @@ fn two_listeners_of_one_route_share_it_and_two_routes_are_counted_apart() {
     let (one, other) = (EchoServer::start(), EchoServer::start());
     let addresses = [free_address("127.0.0.1"), free_address("::1"), free_address("127.0.0.1")];
     let second = format!("{{ route: media, gateway: edge, endpoints: [\"{}\"] }}", other.address);
-    let envoy = Envoy::start_gateway(
+    let envoy = start(
         &program,
-        &module_directory(),
         2,
         &[
             listener("web4", addresses[0], &one.route("")),
@@ -321,12 +305,7 @@ fn a_drain_of_envoy_says_goodbye_at_once_and_forwarding_goes_on() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
-    let envoy = Envoy::start_gateway(
-        &program,
-        &module_directory(),
-        2,
-        &[listener("web", address, &server.route(""))],
-    );
+    let envoy = start(&program, 2, &[listener("web", address, &server.route(""))]);
     let plain = client(address);
     let port = ask(&plain, b"before");
     let mut assisted = assisted::Client::new(address);
@@ -359,7 +338,7 @@ fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
             &format!("{{ route: web, gateway: edge, endpoints: [\"{endpoint}\"], {tokens} }}"),
         )
     };
-    let mut envoy = Envoy::start_gateway(&program, &module_directory(), 2, &[route(&[2])]);
+    let mut envoy = start(&program, 2, &[route(&[2])]);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let token = |id: u8, expires: u64, route: &str| {
         let claims = Claims { expires, route: RouteHash::of(route), binding: None, nonce: 1 };
