@@ -10,7 +10,8 @@
 //! - [`Receiver`]: what is missing, whom to ask until when, when a unit is played; knows no format and no key
 //! - [`MediaReceiver`]: that, joined to [`packrat_client::Assist`] and to the packets of [`Sender`]
 //! - [`Subscription`]: a receiver of a gateway's stream in a format of its own, such as SRTP
-//! - [`udp`]: all of them on tokio sockets
+//! - [`RtpAssist`]: between the socket and an RTP stack that knows nothing of Packrat, such as a WebRTC peer
+//! - [`udp`]: the receivers and the sender on tokio sockets
 //!
 //! Another format (RTP, SRTP, SRT) needs what [`MediaReceiver`] shows: pass each datagram to `Assist::on_datagram`, its number to
 //! `Assist::on_packet_number`, and ask the sender only for what `Assist::is_awaited` does not wait for. Nothing of the format
@@ -19,6 +20,7 @@
 
 mod receiver;
 pub mod rtp;
+mod rtp_assist;
 mod seal;
 mod sender;
 mod session;
@@ -29,6 +31,7 @@ pub mod udp;
 pub use packrat_client::{ClientConfig, Live, RefusalReason};
 pub use packrat_estimate::Timestamp;
 pub use receiver::{Receiver, ReceiverConfig, Unit};
+pub use rtp_assist::{PacketNumbers, RtpAssist, RtpAssistConfig};
 pub use seal::MediaKey;
 pub use sender::{Sender, SenderConfig};
 pub use session::{Assistance, MediaReceiver};

@@ -3,6 +3,12 @@
 /// Bytes of the fixed header.
 pub const HEADER: usize = 12;
 const VERSION: u8 = 2;
+const HAS_EXTENSION: u8 = 0x10;
+/// Profiles of header extensions (RFC 8285 sections 4.2 and 4.3).
+const ONE_BYTE: u16 = 0xbede;
+const TWO_BYTES: u16 = 0x1000;
+/// The name of the extension with transport-wide numbers (draft-holmer-rmcat-transport-wide-cc-extensions-01).
+const TRANSPORT_WIDE: &str = "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01";
 
 /// What of an RTP header matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +46,50 @@ impl RtpHeader {
         out.extend_from_slice(&self.timestamp.to_be_bytes());
         out.extend_from_slice(&self.source.to_be_bytes());
     }
+}
+
+/// The value of a header extension (RFC 8285) of an RTP packet, with headers of one byte or of two; `None` when the packet has none of this
+/// number.
+pub fn header_extension(datagram: &[u8], number: u8) -> Option<&[u8]> {
+    RtpHeader::decode(datagram).filter(|_| datagram[0] & HAS_EXTENSION != 0)?;
+    let sources = usize::from(datagram[0] & 0x0f);
+    let rest = datagram.get(HEADER + sources * 4..)?;
+    let (head, rest) = rest.split_first_chunk::<4>()?;
+    let length = usize::from(u16::from_be_bytes([head[2], head[3]])) * 4;
+    let mut elements = rest.get(..length)?;
+    let profile = u16::from_be_bytes([head[0], head[1]]);
+    loop {
+        let (&first, tail) = elements.split_first()?;
+        let (found, length, tail) = match (first, profile) {
+            // Padding.
+            (0, _) => {
+                elements = tail;
+                continue;
+            }
+            (15, ONE_BYTE) => return None,
+            (_, ONE_BYTE) => (first >> 4, usize::from(first & 0x0f) + 1, tail),
+            (_, profile) if profile & 0xfff0 == TWO_BYTES => {
+                let (&length, tail) = tail.split_first()?;
+                (first, usize::from(length), tail)
+            }
+            _ => return None,
+        };
+        let (value, tail) = tail.split_at_checked(length)?;
+        if found == number {
+            return Some(value);
+        }
+        elements = tail;
+    }
+}
+
+/// The number of the header extension for transport-wide congestion control in a session description (RFC 8285 section 8), if it has one.
+pub fn transport_wide_extension(session_description: &str) -> Option<u8> {
+    session_description.lines().find_map(|line| {
+        let (number, name) = line.trim_end().strip_prefix("a=extmap:")?.split_once(' ')?;
+        name.starts_with(TRANSPORT_WIDE).then_some(())?;
+        // A direction may follow the number.
+        number.split('/').next()?.parse().ok()
+    })
 }
 
 /// Makes sequence numbers that do not wrap out of those that do: the nearest to the highest so far (RFC 3711 section 3.3.1).
@@ -97,6 +147,40 @@ mod tests {
             None,
             "an RTCP sender report"
         );
+    }
+
+    #[test]
+    fn extensions_are_found_in_both_forms() {
+        let packet = |profile: [u8; 2], elements: &[u8]| {
+            let mut bytes = vec![0x91, 96, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 9, 9, 9, 9];
+            bytes.extend_from_slice(&profile);
+            bytes.extend_from_slice(&[0, (elements.len() / 4) as u8]);
+            bytes.extend_from_slice(elements);
+            bytes.push(8);
+            bytes
+        };
+        let one = packet([0xbe, 0xde], &[0x10, 5, 0, 0x31, 1, 2, 0, 0]);
+        assert_eq!(header_extension(&one, 1), Some(&[5][..]));
+        assert_eq!(header_extension(&one, 3), Some(&[1, 2][..]));
+        assert_eq!(header_extension(&one, 4), None);
+        let two = packet([0x10, 0], &[1, 1, 5, 0, 3, 2, 1, 2]);
+        assert_eq!(header_extension(&two, 3), Some(&[1, 2][..]));
+        assert_eq!(header_extension(&one[..22], 3), None, "cut short");
+        assert_eq!(
+            header_extension(&packet([0xbe, 0xde], &[0x3f, 1, 2, 3]), 3),
+            None,
+            "longer than there is"
+        );
+    }
+
+    #[test]
+    fn a_session_description_names_the_extension() {
+        let name = "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01";
+        let text = format!(
+            "v=0\r\na=extmap:1 urn:ietf:params:rtp-hdrext:ssrc-audio-level\r\na=extmap:4/recvonly {name}\r\n"
+        );
+        assert_eq!(transport_wide_extension(&text), Some(4));
+        assert_eq!(transport_wide_extension("a=extmap:1 urn:x"), None);
     }
 
     proptest! {

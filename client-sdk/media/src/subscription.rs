@@ -73,9 +73,12 @@ impl Subscription {
         match header.filter(|header| *self.source.get_or_insert(header.source) == header.source) {
             Some(header) => {
                 let number = self.extender.extend(header.sequence);
+                let is_newest = self.extender.newest().is_none_or(|newest| number > newest);
                 self.extender.accept(number);
-                // The unit of the timestamps is the application's secret: what is late is placed between its neighbours.
-                let sent = self.receiver.sent_at(number).unwrap_or(now.as_micros());
+                // The unit of the timestamps is the application's secret: what is newest counts as sent now, what is late is placed between its
+                // neighbours.
+                let between = if is_newest { None } else { self.receiver.sent_at(number) };
+                let sent = between.unwrap_or(now.as_micros());
                 self.receiver.on_packet(number, sent, datagram, None, now);
                 let first = self.receiver.first().unwrap_or(number);
                 if let Some(index) = number.checked_sub(first) {
@@ -135,5 +138,41 @@ impl Subscription {
     /// What assistance did.
     pub fn assistance(&self) -> AssistStats {
         self.assist.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    #[test]
+    fn units_wait_for_their_latency_however_long_the_stream_has_lasted() {
+        let config = ReceiverConfig { latency: Duration::from_millis(100), ..ReceiverConfig::default() };
+        let mut subscription =
+            Subscription::new(Numbers::Rtp, config, ClientConfig::default(), [1; 32], Timestamp::ZERO);
+        let at = |millis: u64| Timestamp::from_millis(1000 + millis);
+        let packet = |sequence: u16| {
+            let mut bytes = Vec::new();
+            let header = RtpHeader { payload_type: 96, sequence, timestamp: 0, source: 7 };
+            header.encode(&mut bytes);
+            bytes
+        };
+        let mut released = Vec::new();
+        for number in 0..200u16 {
+            let now = at(u64::from(number) * 10);
+            // Packet 150 comes 60 ms after those that it belongs to.
+            let late = number.checked_sub(6).filter(|late| *late == 150);
+            for number in [Some(number).filter(|number| *number != 150), late].into_iter().flatten() {
+                subscription.on_datagram(&packet(number), now);
+            }
+            while let Some(unit) = subscription.poll_unit(now) {
+                released.push((RtpHeader::decode(&unit.bytes).unwrap().sequence, now));
+            }
+        }
+        assert_eq!(released.len(), 190);
+        for (expected, (number, now)) in (0u16..).zip(released) {
+            assert_eq!((number, now), (expected, at(u64::from(expected) * 10 + 100)));
+        }
     }
 }

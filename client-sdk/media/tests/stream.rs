@@ -104,7 +104,7 @@ fn packet(number: u16) -> Vec<u8> {
 }
 
 async fn subscribe(numbers: Numbers, gateway: SocketAddr) -> UdpReceiver {
-    let config = ReceiverConfig { latency: Duration::from_secs(2), ..ReceiverConfig::default() };
+    let config = ReceiverConfig { latency: Duration::from_millis(600), ..ReceiverConfig::default() };
     UdpReceiver::subscribe(gateway, None, numbers, config, ClientConfig::default()).await.unwrap()
 }
 

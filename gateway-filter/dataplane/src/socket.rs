@@ -9,6 +9,7 @@ mod options;
 mod receive;
 mod send;
 
+pub(crate) use options::join_source;
 pub use options::{
     Family, bind_reuse_port, listener_options, local_address, open_connected, raise_descriptor_limit,
 };

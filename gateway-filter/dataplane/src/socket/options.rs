@@ -1,7 +1,7 @@
 //! Opening sockets and setting the options that the dataplane relies on.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
@@ -134,6 +134,44 @@ pub fn bind_reuse_port(address: SocketAddr) -> io::Result<OwnedFd> {
     }
     socket.bind(&SockAddr::from(address))?;
     Ok(OwnedFd::from(socket))
+}
+
+/// Joins an IPv6 group for what one host sends to it (MLDv2; RFC 3678 section 5.1.2).
+///
+/// # Errors
+/// When the group cannot be joined.
+pub(crate) fn join_source(socket: BorrowedFd<'_>, group: SocketAddrV6, source: IpAddr) -> io::Result<()> {
+    let storage = |address: SocketAddr| {
+        let address = SockAddr::from(address);
+        // SAFETY: any bytes are a valid `sockaddr_storage`, and zeroes are an unspecified address.
+        let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+        // SAFETY: the address is readable for its length, which is no more than that of a `sockaddr_storage`; the two do not overlap.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                address.as_ptr().cast::<u8>(),
+                (&raw mut storage).cast::<u8>(),
+                address.len() as usize,
+            );
+        }
+        storage
+    };
+    let request = libc::group_source_req {
+        gsr_interface: group.scope_id(),
+        gsr_group: storage(group.into()),
+        gsr_source: storage(SocketAddr::new(source, 0)),
+    };
+    let size = size_of::<libc::group_source_req>() as libc::socklen_t;
+    // SAFETY: `request` lives for the whole call and `size` is its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IPV6,
+            libc::MCAST_JOIN_SOURCE_GROUP,
+            (&raw const request).cast(),
+            size,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Opens a socket connected to `endpoint`, from the first of `source_ports` that is free, or else from any.

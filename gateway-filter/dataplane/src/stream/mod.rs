@@ -310,15 +310,18 @@ impl RouteStream {
     }
 }
 
+/// The only hosts that may send the stream; empty: whoever reaches its address.
+fn senders(config: &RouteConfig) -> impl Iterator<Item = IpAddr> {
+    let sources = config.stream.as_ref().map_or(&[][..], |stream| &stream.sources);
+    let endpoints = config.endpoints.iter().map(|endpoint| endpoint.ip()).filter(|_| sources.is_empty());
+    sources.iter().copied().chain(endpoints).map(|sender| sender.to_canonical())
+}
+
 /// Whether a host may send the stream.
 fn accepts(config: &RouteConfig, from: Option<IpAddr>) -> bool {
-    let sources = config.stream.as_ref().map_or(&[][..], |stream| &stream.sources);
-    if sources.is_empty() && config.endpoints.is_empty() {
-        return true;
-    }
-    let Some(from) = from.map(|from| from.to_canonical()) else { return false };
-    let endpoints = config.endpoints.iter().map(|endpoint| endpoint.ip()).filter(|_| sources.is_empty());
-    sources.iter().copied().chain(endpoints).any(|source| source.to_canonical() == from)
+    let mut senders = senders(config).peekable();
+    let Some(from) = from.map(|from| from.to_canonical()) else { return senders.peek().is_none() };
+    senders.peek().is_none() || senders.any(|sender| sender == from)
 }
 
 fn send_to_group(route: &Route, upstream: &StreamUpstream, sender: &mut Sender, pieces: &[Piece<'_>]) {
@@ -378,14 +381,19 @@ impl Route {
         drop(current);
         let wanted = self.has_listener();
         let mut upstream = stream.upstream();
-        if wanted && upstream.as_ref().is_some_and(|open| !open.config.needs_other_sockets(config)) {
+        let senders: Vec<IpAddr> = senders(&settings.config).collect();
+        let is_open = |open: &Arc<StreamUpstream>| {
+            let joins_others = config.upstream.ip().is_multicast() && open.senders != senders;
+            !open.config.needs_other_sockets(config) && !joins_others
+        };
+        if wanted && upstream.as_ref().is_some_and(is_open) {
             return;
         }
         upstream.take().inspect(|open| open.close(environment));
         if !wanted {
             return;
         }
-        match StreamUpstream::open(environment.next_number(), self, &stream, config) {
+        match StreamUpstream::open(environment.next_number(), self, &stream, config, senders) {
             Ok(open) => {
                 let open = Arc::new(open);
                 *upstream = Some(Arc::clone(&open));

@@ -1,7 +1,7 @@
 //! The sockets of a stream: one that it arrives at, and one that sends to its group.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use super::RouteStream;
 use super::config::StreamRoute;
 use crate::route::Route;
 use crate::socket::{
-    Destination, Family, Offload, Piece, SendReport, Sender, bind_reuse_port, listener_options, local_address,
+    Destination, Family, Offload, Piece, SendReport, Sender, bind_reuse_port, join_source, listener_options,
+    local_address,
 };
 
 /// A socket at which a stream arrives, while its route has listeners.
@@ -22,6 +23,8 @@ pub(crate) struct StreamUpstream {
     pub(crate) route: Arc<Route>,
     pub(crate) stream: Arc<RouteStream>,
     pub(crate) config: StreamRoute,
+    /// The only hosts that may send it; empty: all.
+    pub(crate) senders: Vec<IpAddr>,
     socket: OwnedFd,
     group: Option<GroupSocket>,
 }
@@ -39,15 +42,17 @@ impl StreamUpstream {
         route: &Arc<Route>,
         stream: &Arc<RouteStream>,
         config: &StreamRoute,
+        senders: Vec<IpAddr>,
     ) -> io::Result<Self> {
         let socket = bind_reuse_port(config.upstream)?;
         listener_options(socket.as_fd(), true)?;
-        join(&socket, config)?;
+        join(&socket, config, &senders)?;
         Ok(Self {
             number,
             route: Arc::clone(route),
             stream: Arc::clone(stream),
             config: config.clone(),
+            senders,
             socket,
             group: config.group.map(|group| GroupSocket::open(group, config)).transpose()?,
         })
@@ -100,16 +105,41 @@ impl GroupSocket {
     }
 }
 
-/// Joins the group, if the stream comes from one.
-fn join(socket: &OwnedFd, config: &StreamRoute) -> io::Result<()> {
-    let socket = SockRef::from(socket);
+/// Joins the group, if the stream comes from one: with senders that are known, so that no others reach this host (RFC 4607); else from anybody.
+/// What another program of this host has joined does not count.
+fn join(socket: &OwnedFd, config: &StreamRoute, senders: &[IpAddr]) -> io::Result<()> {
+    let options = SockRef::from(socket);
     match config.upstream {
         SocketAddr::V4(group) if group.ip().is_multicast() => {
-            socket.join_multicast_v4(group.ip(), &config.interface.unwrap_or(Ipv4Addr::UNSPECIFIED))
+            let interface = config.interface.unwrap_or(Ipv4Addr::UNSPECIFIED);
+            options.set_multicast_all_v4(false)?;
+            if senders.is_empty() {
+                return options.join_multicast_v4(group.ip(), &interface);
+            }
+            let senders = senders.iter().filter_map(|sender| match sender {
+                IpAddr::V4(sender) => Some(sender),
+                IpAddr::V6(_) => None,
+            });
+            join_each(senders, |sender| options.join_ssm_v4(sender, group.ip(), &interface))
         }
         SocketAddr::V6(group) if group.ip().is_multicast() => {
-            socket.join_multicast_v6(group.ip(), group.scope_id())
+            options.set_multicast_all_v6(false)?;
+            if senders.is_empty() {
+                return options.join_multicast_v6(group.ip(), group.scope_id());
+            }
+            let senders = senders.iter().filter(|sender| sender.is_ipv6());
+            join_each(senders, |sender| join_source(socket.as_fd(), group, *sender))
         }
         _ => Ok(()),
     }
+}
+
+/// Joins for each sender; there must be one.
+fn join_each<T>(senders: impl Iterator<Item = T>, join: impl FnMut(T) -> io::Result<()>) -> io::Result<()> {
+    let mut senders = senders.peekable();
+    if senders.peek().is_none() {
+        let problem = "none of the hosts that may send the stream has an address of its group's family";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    senders.try_for_each(join)
 }

@@ -1,0 +1,257 @@
+//! IP multicast on both sides of a gateway, with the kernel's own IGMP and MLD and a switch that snoops: in network namespaces of their own, which
+//! take root, iproute2 and nftables; skips with a line otherwise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod multicast_network;
+mod stream_gateway;
+
+use std::io::Read;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use multicast_network::Network;
+use stream_gateway::{PATIENCE, StreamGateway, program};
+
+/// Hosts on the switch.
+const SENDER: usize = 1;
+const GATEWAY: usize = 2;
+const RECEIVERS: [usize; 3] = [3, 4, 5];
+/// Packets of a stream, and those after it whose loss may go unseen.
+const PACKETS: u16 = 300;
+const AFTER: u16 = 30;
+const BYTES: usize = 60;
+/// Says to the program of this test what it is to do in a namespace.
+const ROLE: &str = "PACKRAT_TEST_SENDER";
+
+/// An RTP packet with this number, and text.
+fn packet(number: u16, from: &str) -> Vec<u8> {
+    let mut bytes = vec![0x80, 96];
+    bytes.extend_from_slice(&number.to_be_bytes());
+    bytes.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 9]);
+    bytes.extend_from_slice(&format!("packet {number:05} {from} ").repeat(5).as_bytes()[..BYTES - 12]);
+    bytes
+}
+
+/// Not a test: the sender, which the tests run in its namespace.
+#[test]
+fn sends_in_its_namespace() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    let [local, group] = [words[0], words[1]].map(|word| word.parse::<SocketAddr>().unwrap());
+    let socket = UdpSocket::bind(local).unwrap();
+    for number in 0..PACKETS + AFTER {
+        socket.send_to(&packet(number, words[2]), group).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn sender(network: &Network, local: &str, group: &str, text: &str) -> Running {
+    let child = network
+        .command(SENDER, &std::env::current_exe().unwrap())
+        .args(["--exact", "sends_in_its_namespace"])
+        .env(ROLE, format!("{local} {group} {text}"))
+        .stdout(Stdio::null())
+        .spawn();
+    Running(child.unwrap())
+}
+
+/// Ends with the test, whatever happens.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `packrat recv` in a namespace, and what it has written.
+struct Receiver {
+    host: usize,
+    output: Arc<Mutex<Vec<u8>>>,
+    _process: Running,
+}
+
+impl Receiver {
+    fn start(network: &Network, host: usize, gateway: SocketAddr, group: &str) -> Self {
+        let mut child = network
+            .command(host, std::path::Path::new(env!("CARGO_BIN_EXE_packrat")))
+            .args(["recv", &format!("udp://{gateway}"), "--group", group, "--latency", "600"])
+            .args(["--seconds", "180"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut pipe = child.stdout.take().unwrap();
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::clone(&output);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = pipe.read(&mut buffer) {
+                written.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..length]);
+            }
+        });
+        Self { host, output, _process: Running(child) }
+    }
+
+    /// Numbers of the packets that came.
+    fn numbers(&self) -> Vec<u16> {
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let whole = output.chunks_exact(BYTES);
+        whole
+            .map(|bytes| {
+                let number = u16::from_be_bytes([bytes[2], bytes[3]]);
+                assert_eq!(bytes, packet(number, "true"), "host {}: not as it was sent", self.host);
+                number
+            })
+            .collect()
+    }
+}
+
+fn wait(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A gateway whose metrics are asked for in its namespace.
+struct InNamespace<'a> {
+    network: &'a Network,
+    gateway: StreamGateway,
+}
+
+impl InNamespace<'_> {
+    fn metric(&self, name: &str) -> u64 {
+        let port = self.gateway.metrics.port();
+        let ask = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /metrics HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n' >&3; cat <&3"
+        );
+        let text = self.network.says(GATEWAY, &ask);
+        let line = text.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with('{'));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+    }
+}
+
+/// Addresses of one family.
+struct Family {
+    gateway: &'static str,
+    sender: &'static str,
+    /// Another one of the sender's host, which may not send.
+    stranger: &'static str,
+    upstream: &'static str,
+    group: &'static str,
+    /// Where the kernel lists the groups that a host has joined, and how it writes the two.
+    memberships: &'static str,
+    listed: [&'static str; 2],
+    /// Where it lists the sources, and how it writes the sender's.
+    sources: &'static str,
+    source: &'static str,
+    /// How the switch and its filter call the two groups.
+    switch: [&'static str; 2],
+    protocol: &'static str,
+}
+
+const IPV4: Family = Family {
+    gateway: "10.77.0.2:0",
+    sender: "10.77.0.1",
+    stranger: "10.77.0.101",
+    upstream: "239.1.2.3:5004",
+    group: "239.9.9.9:5006",
+    memberships: "/proc/net/igmp",
+    listed: ["030201EF", "090909EF"],
+    sources: "/proc/net/mcfilter",
+    source: "0x0a4d0001",
+    switch: ["239.1.2.3", "239.9.9.9"],
+    protocol: "ip",
+};
+
+const IPV6: Family = Family {
+    gateway: "[fd77::2]:0",
+    sender: "fd77::1",
+    stranger: "fd77::101",
+    upstream: "[ff15::123]:5004",
+    group: "[ff15::999]:5006",
+    memberships: "/proc/net/igmp6",
+    listed: ["ff150000000000000000000000000123", "ff150000000000000000000000000999"],
+    sources: "/proc/net/mcfilter6",
+    source: "fd770000000000000000000000000001",
+    switch: ["ff15::123", "ff15::999"],
+    protocol: "ip6",
+};
+
+fn from_group_to_group(family: &Family) {
+    let Some(network) = Network::new(5) else { return };
+    let [upstream, group] = family.switch;
+    // Each receiver loses packets of the group, two of them others than the rest, and all of them some that the switch loses.
+    network.lose(3, &format!("{} daddr {group} numgen inc mod 7 3 drop", family.protocol));
+    network.lose(4, &format!("{} daddr {group} numgen inc mod 9 5 drop", family.protocol));
+    network
+        .lose_at_the_switch(GATEWAY, &format!("{} daddr {group} numgen inc mod 11 6 drop", family.protocol));
+    let local = |host: &str, port: u16| SocketAddr::new(host.parse().unwrap(), port).to_string();
+    let mut command = network.command(GATEWAY, &program());
+    let options =
+        ["--stream", family.upstream, "--stream-source", family.sender, "--stream-group", family.group];
+    let gateway = StreamGateway::start(&mut command, family.gateway, &options);
+    let listen = gateway.listen;
+    let gateway = InNamespace { network: &network, gateway };
+    let has_joined = |host: usize, which: usize| {
+        network.says(host, &format!("cat {}", family.memberships)).contains(family.listed[which])
+    };
+    let hears = |host: usize, group: &str| {
+        let known = network.says(0, "bridge mdb show");
+        known.lines().any(|line| line.contains(&format!("port{host} grp {group} ")))
+    };
+    // The gateway's own membership, for what one host sends; and the switch has heard of it.
+    assert!(has_joined(GATEWAY, 0), "{}", network.says(GATEWAY, &format!("cat {}", family.memberships)));
+    let filter = network.says(GATEWAY, &format!("cat {}", family.sources));
+    assert!(filter.lines().any(|line| line.contains(family.source)), "{filter}");
+    wait("the switch to know of the gateway", || hears(GATEWAY, upstream));
+    let receivers = RECEIVERS.map(|host| Receiver::start(&network, host, listen, family.group));
+    wait("the receivers to join", || RECEIVERS.iter().all(|host| has_joined(*host, 1)));
+    wait("the switch to know of them", || RECEIVERS.iter().all(|host| hears(*host, group)));
+    wait("the subscriptions", || gateway.metric("packrat_stream_subscribers") == 3);
+
+    let stranger = sender(&network, &local(family.stranger, 0), family.upstream, "stranger");
+    let mut sending = sender(&network, &local(family.sender, 0), family.upstream, "true");
+    assert!(sending.0.wait().unwrap().success());
+    for receiver in &receivers {
+        wait("the last packet", || receiver.numbers().last().is_some_and(|last| *last >= PACKETS - 1));
+        let numbers = receiver.numbers();
+        assert!(numbers.is_sorted_by(|one, next| one < next), "host {}: {numbers:?}", receiver.host);
+        // A host that is busy with other things may be too late for some.
+        let missing = (0..PACKETS).filter(|number| !numbers.contains(number)).count();
+        assert!(missing <= 5, "host {}: {missing} missing", receiver.host);
+    }
+    drop(stranger);
+    // What the stranger sent has not even reached the gateway's socket: the kernel does not let it in.
+    assert_eq!(gateway.metric("packrat_stream_foreign_total"), 0);
+    assert_eq!(gateway.metric("packrat_stream_packets_total"), u64::from(PACKETS + AFTER));
+    // One copy for all, repairs for one and for all.
+    let to_group = gateway.metric("packrat_to_client_datagrams_total");
+    let repairs = gateway.metric("packrat_stream_repairs_total");
+    let group_repairs = gateway.metric("packrat_stream_group_repairs_total");
+    let packets = u64::from(PACKETS + AFTER);
+    assert!((packets..=packets + group_repairs).contains(&to_group), "{to_group} datagrams to the group");
+    assert!(group_repairs >= 5 && repairs >= group_repairs + 40, "{repairs}, {group_repairs} to the group");
+    assert!(gateway.metric("packrat_stream_repairs_arrived_total") >= 60);
+    // Whoever goes leaves the group.
+    drop(receivers);
+    drop(gateway);
+    wait("the memberships to end", || {
+        !has_joined(GATEWAY, 0) && RECEIVERS.iter().all(|host| !has_joined(*host, 1))
+    });
+}
+
+#[test]
+fn a_stream_goes_from_group_to_group_and_each_receiver_gets_its_repairs() {
+    from_group_to_group(&IPV4);
+}
+
+#[test]
+fn the_same_with_ipv6() {
+    from_group_to_group(&IPV6);
+}

@@ -1,0 +1,74 @@
+//! The sender: packets of what it reads, and again those that it is asked for. It knows nothing of Packrat.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use packrat_media::udp::UdpSender;
+use packrat_media::{MediaKey, Sender, SenderConfig};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::Instant;
+
+/// Names the stream; both ends say it.
+pub(crate) const SOURCE: u32 = 1;
+/// Seven packets of an MPEG transport stream: what SRT puts into a packet.
+const UNIT: usize = 7 * 188;
+/// Nobody waits longer than this for a receiver.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// An empty unit ends the stream; so many are sent, as the last one may be lost unseen.
+const LAST_UNITS: u32 = 10;
+/// Between them, and until what was lost before has been asked for.
+const AT_THE_END: Duration = Duration::from_millis(100);
+
+pub(crate) struct Settings {
+    pub(crate) listen: SocketAddr,
+    pub(crate) secret: [u8; 32],
+    /// Bits per second, for what does not come at its own pace.
+    pub(crate) rate: Option<u64>,
+}
+
+/// What was sent.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) packets: u64,
+    pub(crate) retransmissions: u64,
+}
+
+/// Waits for a receiver, and sends it what there is to read. `ready` is told where receivers call.
+pub(crate) async fn run(
+    settings: Settings,
+    mut input: impl AsyncRead + Unpin,
+    ready: impl FnOnce(SocketAddr),
+) -> io::Result<Sent> {
+    let core = Sender::new(SenderConfig { source: SOURCE, repeats: false }, MediaKey::new(settings.secret));
+    let mut sender = UdpSender::bind(settings.listen, core).await?;
+    ready(sender.local_address()?);
+    sender.serve(PATIENCE, true).await?;
+    let (mut unit, mut filled, mut next) = (vec![0; UNIT], 0, Instant::now());
+    loop {
+        let wait = Some(next.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero());
+        tokio::select! {
+            length = input.read(&mut unit[filled..]), if wait.is_none() => {
+                let length = length?;
+                filled += length;
+                if filled == UNIT || (length == 0 && filled > 0) {
+                    sender.send(&unit[..filled]).await?;
+                    if let Some(rate) = settings.rate.filter(|rate| *rate > 0) {
+                        next += Duration::from_nanos(filled as u64 * 8 * 1_000_000_000 / rate);
+                    }
+                    filled = 0;
+                }
+                if length == 0 {
+                    break;
+                }
+            }
+            served = sender.serve(wait.unwrap_or(AT_THE_END), false) => served?,
+        }
+    }
+    for _ in 0..LAST_UNITS {
+        sender.serve(AT_THE_END, false).await?;
+        sender.send(&[]).await?;
+    }
+    sender.serve(AT_THE_END, false).await?;
+    Ok(Sent { packets: sender.sender().packets(), retransmissions: sender.sender().retransmissions() })
+}

@@ -1,0 +1,276 @@
+//! Assistance for an RTP stack that knows nothing of it, such as an unmodified WebRTC peer: sits between its socket and the stack.
+//!
+//! A stack asks its sender for what it finds missing (generic NACK, RFC 4585 section 6.2.1), and what it says is encrypted, so that nobody can
+//! take it back. Here a packet is missing only when the gateway had its chance: what arrived above a hole waits until the hole is filled, or
+//! until the hold is over. The numbers that show a hole are in the clear in SRTP (RFC 3711 section 3.1). STUN, DTLS and RTCP carry none and
+//! pass at once; the gateway repairs them, too.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live};
+use packrat_estimate::Timestamp;
+
+use crate::rtp::{Extender, RtpHeader, header_extension};
+
+/// Packets that wait above a hole at most; then they pass.
+const MOST_WAITING: usize = 1024;
+/// A number that is further from the last one is believed when the next packet continues it (after RFC 3550, appendix A.1).
+const MAXIMUM_JUMP: u64 = 1000;
+
+/// Which numbers show that a packet is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PacketNumbers {
+    /// Those of transport-wide congestion control, which count all packets of a WebRTC session, whatever their stream: an extension of the RTP
+    /// header. The session description names it; [`crate::rtp::transport_wide_extension`] finds it there.
+    TransportWide {
+        /// The negotiated number of the extension.
+        extension: u8,
+    },
+    /// RTP's own, for a session of one stream: the first one that comes. Packets of others pass at once.
+    Stream,
+}
+
+/// What an application may set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RtpAssistConfig {
+    /// Which numbers show that a packet is missing.
+    pub numbers: PacketNumbers,
+    /// How late a packet may be and still be of use: the receiver's jitter buffer. Packets wait for a repair no longer than this.
+    pub latency: Duration,
+    /// The gateway's key, token and so on.
+    pub client: ClientConfig,
+}
+
+impl RtpAssistConfig {
+    /// For a jitter buffer of 200 ms.
+    pub fn new(numbers: PacketNumbers) -> Self {
+        Self { numbers, latency: Duration::from_millis(200), client: ClientConfig::default() }
+    }
+}
+
+/// A stack's helper, sans-IO: datagrams of the socket in, datagrams for the stack out.
+///
+/// After every call, poll [`Self::poll_deliver`] and [`Self::poll_transmit`] until they are empty, and call [`Self::handle_timeout`] at
+/// [`Self::next_timeout`]. What the stack sends goes to the socket as it is.
+#[derive(Debug)]
+pub struct RtpAssist {
+    numbers: PacketNumbers,
+    assist: Assist,
+    extender: Extender,
+    /// The stream that is followed, with [`PacketNumbers::Stream`].
+    source: Option<u32>,
+    /// The number of the packet that counts as the first one: what the client core is told begins at zero, and goes on when a sender begins
+    /// anew.
+    first: Option<i64>,
+    /// The number that would confirm a jump.
+    jumped: Option<u16>,
+    /// Above a hole, by number.
+    waiting: BTreeMap<u64, Vec<u8>>,
+    ready: VecDeque<Vec<u8>>,
+    waited: u64,
+}
+
+impl RtpAssist {
+    /// `seed`: 32 fresh random bytes from the operating system. The first [`Self::poll_transmit`] asks for a gateway.
+    pub fn new(config: RtpAssistConfig, seed: [u8; 32], now: Timestamp) -> Self {
+        let live =
+            Live { selective: true, subscribe: false, window: config.latency, tolerance: config.latency };
+        let client = ClientConfig {
+            maximum_hold: config.client.maximum_hold.min(config.latency),
+            live: Some(live),
+            ..config.client
+        };
+        Self {
+            numbers: config.numbers,
+            assist: Assist::new(client, seed, now),
+            extender: Extender::default(),
+            source: None,
+            first: None,
+            jumped: None,
+            waiting: BTreeMap::new(),
+            ready: VecDeque::new(),
+            waited: 0,
+        }
+    }
+
+    /// A datagram arrived from the peer.
+    pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) {
+        if self.assist.on_datagram(datagram, now) == Datagram::Control {
+            return self.release();
+        }
+        match self.number(datagram) {
+            Some(number) => {
+                self.assist.on_expected_packet_number(number, now);
+                if number < self.assist.deliverable(0) {
+                    self.ready.push_back(datagram.to_vec());
+                } else {
+                    self.waited += u64::from(self.waiting.insert(number, datagram.to_vec()).is_none());
+                }
+                if self.waiting.len() > MOST_WAITING {
+                    self.release_below(u64::MAX);
+                }
+            }
+            None => self.ready.push_back(datagram.to_vec()),
+        }
+        self.release();
+    }
+
+    /// The number of an RTP packet; nobody has authenticated it.
+    fn number(&mut self, datagram: &[u8]) -> Option<u64> {
+        let header = RtpHeader::decode(datagram)?;
+        let sequence = match self.numbers {
+            PacketNumbers::TransportWide { extension } => {
+                let value = header_extension(datagram, extension)?;
+                u16::from_be_bytes(*value.first_chunk()?)
+            }
+            PacketNumbers::Stream => {
+                let own = *self.source.get_or_insert(header.source) == header.source;
+                own.then_some(header.sequence)?
+            }
+        };
+        let number = self.extender.extend(sequence);
+        let near = self.extender.newest().is_none_or(|newest| newest.abs_diff(number) <= MAXIMUM_JUMP);
+        if !near && self.jumped != Some(sequence) {
+            self.jumped = Some(sequence.wrapping_add(1));
+            return None;
+        }
+        self.jumped = None;
+        if !near && let (Some(newest), Some(first)) = (self.extender.newest(), self.first) {
+            // A sender that began anew: its packet follows the last one of before.
+            let next = (newest as i64 - first) + 1;
+            self.extender = Extender::default();
+            self.first = Some(self.extender.extend(sequence) as i64 - next);
+        }
+        let number = self.extender.extend(sequence);
+        self.extender.accept(number);
+        u64::try_from(number as i64 - *self.first.get_or_insert(number as i64)).ok()
+    }
+
+    fn release(&mut self) {
+        if !self.waiting.is_empty() {
+            self.release_below(self.assist.deliverable(0));
+        }
+    }
+
+    fn release_below(&mut self, limit: u64) {
+        while let Some(entry) = self.waiting.first_entry().filter(|entry| *entry.key() < limit) {
+            self.ready.push_back(entry.remove());
+        }
+    }
+
+    /// The next datagram for the stack.
+    pub fn poll_deliver(&mut self) -> Option<Vec<u8>> {
+        self.ready.pop_front()
+    }
+
+    /// The next datagram to send to where the packets come from, from the stack's own socket.
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        self.assist.poll_transmit(now)
+    }
+
+    /// When to call [`Self::handle_timeout`].
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        self.assist.next_timeout()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.assist.handle_timeout(now);
+        self.release();
+    }
+
+    /// The session ends: a last message for the gateway is in [`Self::poll_transmit`], and nothing waits any more.
+    pub fn close(&mut self, now: Timestamp) {
+        self.assist.close(now);
+        self.release_below(u64::MAX);
+    }
+
+    /// What assistance did.
+    pub fn assistance(&self) -> AssistStats {
+        self.assist.stats()
+    }
+
+    /// Packets that have waited above a hole.
+    pub fn waited(&self) -> u64 {
+        self.waited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EXTENSION: u8 = 3;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1000 + millis)
+    }
+
+    fn packet(number: u16) -> Vec<u8> {
+        let mut bytes = vec![0x90, 96, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0xbe, 0xde, 0, 1, (EXTENSION << 4) | 1];
+        bytes.extend_from_slice(&number.to_be_bytes());
+        bytes.extend_from_slice(&[0, 7, 7, 7]);
+        bytes
+    }
+
+    fn helper() -> RtpAssist {
+        let numbers = PacketNumbers::TransportWide { extension: EXTENSION };
+        RtpAssist::new(RtpAssistConfig::new(numbers), [1; 32], at(0))
+    }
+
+    fn deliver(helper: &mut RtpAssist, datagram: &[u8], now: Timestamp) -> Vec<Vec<u8>> {
+        helper.on_datagram(datagram, now);
+        std::iter::from_fn(|| helper.poll_deliver()).collect()
+    }
+
+    #[test]
+    fn without_a_gateway_nothing_waits() {
+        let mut helper = helper();
+        for number in [65_530, 65_531, 65_533, 2, 65_534] {
+            assert_eq!(deliver(&mut helper, &packet(number), at(5)), [packet(number)]);
+        }
+        assert_eq!(helper.waited(), 0);
+    }
+
+    #[test]
+    fn a_sender_that_begins_anew_is_followed() {
+        let mut helper = helper();
+        for number in [7, 8, 9, 30_000, 30_001, 30_002] {
+            assert_eq!(deliver(&mut helper, &packet(number), at(5)).len(), 1);
+        }
+        let numbers: Vec<_> =
+            [30_003, 30_002, 12].iter().map(|number| helper.number(&packet(*number))).collect();
+        // 7, 8, 9 were 0, 1, 2; what confirmed the jump is 3.
+        assert_eq!(numbers, [Some(5), Some(4), None]);
+    }
+
+    proptest! {
+        /// Whatever arrives comes out again, in some order, and once; nothing panics.
+        #[test]
+        fn everything_comes_out(datagrams in proptest::collection::vec(
+            prop_oneof![
+                proptest::collection::vec(any::<u8>(), 0..60),
+                any::<u16>().prop_map(packet),
+                (0u16..40).prop_map(packet),
+                proptest::collection::vec(any::<u8>(), 0..40).prop_map(|tail| [&packet(7)[..12], &tail].concat()),
+            ], 0..60))
+        {
+            let mut helper = helper();
+            let mut out = Vec::new();
+            let mut expected: Vec<Vec<u8>> = Vec::new();
+            for datagram in datagrams {
+                if !packrat_wire::is_control(&datagram) {
+                    expected.push(datagram.clone());
+                }
+                out.extend(deliver(&mut helper, &datagram, at(5)));
+            }
+            helper.close(at(6));
+            out.extend(std::iter::from_fn(|| helper.poll_deliver()));
+            out.sort();
+            expected.sort();
+            prop_assert_eq!(out, expected);
+        }
+    }
+}
