@@ -110,7 +110,10 @@ impl History {
     #[inline]
     pub(crate) fn push(&mut self, identifier: Identifier, datagram: &[u8], now: Timestamp) -> Pushed {
         let sequence = self.next();
-        if !self.index.insert(identifier, sequence) {
+        if self.index.is_full() {
+            self.fill_index(false);
+        }
+        if !self.index.insert(identifier, sequence, self.first) {
             return Pushed::Duplicate;
         }
         let span = self.cache.push(datagram);
@@ -123,6 +126,11 @@ impl History {
             span,
         });
         if span.is_some() { Pushed::Cached } else { Pushed::Uncached }
+    }
+
+    #[cold]
+    fn fill_index(&mut self, shrinks: bool) {
+        self.index.fill(self.entries.iter().map(|entry| entry.identifier), self.first, shrinks);
     }
 
     /// Makes room for `length` bytes: lets the cache grow where `grant` allows so many more bytes, else evicts the oldest datagrams; returns how
@@ -162,7 +170,9 @@ impl History {
         if self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);
         }
-        self.index.shrink();
+        if self.index.is_too_large_for(self.entries.len()) {
+            self.fill_index(true);
+        }
     }
 
     /// Memory that entries, index and cache take.
@@ -207,7 +217,6 @@ impl History {
                 self.free_oldest();
             }
             if let Some(entry) = self.entries.pop_front() {
-                self.index.remove(entry.identifier);
                 forget(self.first, &entry);
                 self.first += 1;
             }
@@ -215,8 +224,7 @@ impl History {
     }
 
     pub(crate) fn sequence_of(&self, identifier: Identifier) -> Option<u64> {
-        let low = self.index.get(identifier)?;
-        Some(self.first + u64::from(low.wrapping_sub(self.first as u32)))
+        self.index.get(identifier, self.first)
     }
 
     pub(crate) fn get(&self, sequence: u64) -> Option<&Entry> {
@@ -299,7 +307,7 @@ mod tests {
         }
         assert_eq!(history.next() - history.first(), below(MAXIMUM_ENTRIES) as u64);
         assert_eq!(history.sequence_of(identifier(0)), None);
-        assert_eq!(history.index.len(), below(MAXIMUM_ENTRIES));
+        assert_eq!(history.sequence_of(identifier(39_999)), Some(39_999));
         assert!(history.cache().len() <= MAXIMUM_ENTRIES * 10);
     }
 }

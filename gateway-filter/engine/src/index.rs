@@ -1,41 +1,36 @@
 //! Identifiers by their place in forwarding order: an open-addressing table of eight bytes per slot.
 //!
 //! Identifiers are mixed with a key of the session, so that their lower bits are as good as any hash, and nobody can aim at a slot. Linear
-//! probing in a table that is at most half full looks at one or two slots, which are next to each other in memory; removal moves the
-//! slots behind it (Knuth, volume 3, algorithm 6.4R), so that there are no tombstones.
+//! probing in a table that is at most half full looks at one or two slots, which are next to each other in memory.
+//!
+//! Nothing is taken out: what is older than the history's first entry is stale, which its sequence number shows. When half of the slots are in use, the
+//! table is filled anew with what the history still knows, at most a quarter of its slots; so every entry is entered twice at most, on average, and the
+//! table is touched once per datagram instead of twice.
 
 use packrat_eack::Identifier;
 
 /// The smallest table.
 const SMALLEST: usize = 32;
 
-/// Sequence numbers by identifier. Sequence numbers that are known at the same time are less than 2^32 apart.
+/// Sequence numbers by identifier. Sequence numbers that are in the table at the same time are less than 2^31 apart.
 #[derive(Debug, Default)]
 pub(crate) struct IdentifierIndex {
     /// Zero: empty (no identifier is zero). Otherwise the identifier, and the lower half of the sequence number.
     slots: Vec<u64>,
-    length: usize,
+    /// Slots that are not empty.
+    used: usize,
 }
 
 impl IdentifierIndex {
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.length
-    }
-
     /// Bytes that it has.
     pub(crate) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<u64>()
     }
 
-    fn mask(&self) -> usize {
-        self.slots.len().wrapping_sub(1)
-    }
-
     /// The slot of an identifier, or the empty one where it would be. The table must not be empty.
     #[inline]
     fn find(&self, identifier: Identifier) -> (usize, u64) {
-        let mask = self.mask();
+        let mask = self.slots.len().wrapping_sub(1);
         let mut place = identifier.get() as usize & mask;
         // Ends, as half of the slots are empty.
         loop {
@@ -47,126 +42,121 @@ impl IdentifierIndex {
         }
     }
 
-    /// The lower half of the sequence number of an identifier.
+    /// The sequence number of an identifier, if it is not below `first`.
     #[inline]
-    pub(crate) fn get(&self, identifier: Identifier) -> Option<u32> {
+    pub(crate) fn get(&self, identifier: Identifier, first: u64) -> Option<u64> {
         if self.slots.is_empty() {
             return None;
         }
         let (_, slot) = self.find(identifier);
-        (slot != 0).then_some(slot as u32)
+        let after = after(slot, first);
+        (slot != 0 && after >= 0).then(|| first + u64::from(after.cast_unsigned()))
     }
 
-    /// Adds an identifier; false when it is there already.
+    /// Whether [`Self::fill`] has to come before [`Self::insert`].
     #[inline]
-    pub(crate) fn insert(&mut self, identifier: Identifier, sequence: u64) -> bool {
-        if self.length * 2 >= self.slots.len() {
-            self.resize((self.slots.len() * 2).max(SMALLEST));
-        }
+    pub(crate) fn is_full(&self) -> bool {
+        self.used * 2 >= self.slots.len()
+    }
+
+    /// Adds an identifier; false when it is there already, with a sequence number not below `first`.
+    #[inline]
+    pub(crate) fn insert(&mut self, identifier: Identifier, sequence: u64, first: u64) -> bool {
+        debug_assert!(!self.is_full());
         let (place, slot) = self.find(identifier);
-        if slot != 0 {
+        if slot != 0 && after(slot, first) >= 0 {
             return false;
         }
-        if let Some(slot) = self.slots.get_mut(place) {
-            *slot = u64::from(identifier.get()) << 32 | u64::from(sequence as u32);
-            self.length += 1;
+        if let Some(place) = self.slots.get_mut(place) {
+            *place = u64::from(identifier.get()) << 32 | u64::from(sequence as u32);
+            self.used += usize::from(slot == 0);
         }
         true
     }
 
-    /// Takes an identifier out, if it is there.
-    #[inline]
-    pub(crate) fn remove(&mut self, identifier: Identifier) {
-        if self.slots.is_empty() {
-            return;
-        }
-        let (mut hole, slot) = self.find(identifier);
-        if slot == 0 {
-            return;
-        }
-        self.length -= 1;
-        let mask = self.mask();
-        let slots = self.slots.as_mut_slice();
-        let mut place = hole;
-        loop {
-            place = (place + 1) & mask;
-            let Some(&slot) = slots.get(place).filter(|slot| **slot != 0) else { break };
-            // How far it is from where it would like to be, and from the hole.
-            let home = (slot >> 32) as usize & mask;
-            if place.wrapping_sub(home) & mask >= place.wrapping_sub(hole) & mask {
-                if let Some(empty) = slots.get_mut(hole) {
-                    *empty = slot;
-                }
-                hole = place;
-            }
-        }
-        if let Some(empty) = slots.get_mut(hole) {
-            *empty = 0;
-        }
-    }
-
-    /// Gives memory back that is not needed now.
-    pub(crate) fn shrink(&mut self) {
-        let enough = if self.length == 0 { 0 } else { (self.length * 4).next_power_of_two().max(SMALLEST) };
-        if enough < self.slots.len() {
-            self.resize(enough);
-        }
-    }
-
-    /// `slots`: zero, or a power of two above twice the length.
+    /// Forgets everything but these identifiers, whose sequence numbers begin with `first`. The table grows when they need more than
+    /// a quarter of it. `shrinks`: it also gives back what they do not need.
     #[cold]
-    fn resize(&mut self, slots: usize) {
-        let old = core::mem::replace(&mut self.slots, vec![0; slots]);
-        for slot in old.into_iter().filter(|slot| *slot != 0) {
-            if let Some(identifier) = Identifier::new((slot >> 32) as u32) {
-                let (place, _) = self.find(identifier);
-                if let Some(empty) = self.slots.get_mut(place) {
-                    *empty = slot;
-                }
-            }
+    pub(crate) fn fill(
+        &mut self,
+        identifiers: impl ExactSizeIterator<Item = Identifier>,
+        first: u64,
+        shrinks: bool,
+    ) {
+        let enough = (identifiers.len() * 4).next_power_of_two().max(SMALLEST);
+        if shrinks && identifiers.len() == 0 {
+            self.slots = Vec::new();
+        } else if enough > self.slots.len() || shrinks && enough < self.slots.len() {
+            self.slots = vec![0; enough];
+        } else {
+            self.slots.fill(0);
+        }
+        self.used = 0;
+        for (sequence, identifier) in (first..).zip(identifiers) {
+            self.insert(identifier, sequence, first);
         }
     }
+
+    /// Whether [`Self::fill`] with so many identifiers would give memory back.
+    pub(crate) fn is_too_large_for(&self, identifiers: usize) -> bool {
+        let enough = (identifiers * 4).next_power_of_two().max(SMALLEST);
+        enough < self.slots.len() || identifiers == 0 && !self.slots.is_empty()
+    }
+}
+
+/// How far the sequence number in a slot is behind `first`; negative: it is stale.
+#[inline]
+const fn after(slot: u64, first: u64) -> i32 {
+    (slot as u32).wrapping_sub(first as u32).cast_signed()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::HashMap;
+    use std::collections::VecDeque;
 
     proptest! {
-        /// Against the standard library's map. Few homes, so that clusters are long and wrap around.
+        /// Against a queue that is searched. Few homes, so that clusters are long and wrap around, and numbers that wrap around.
         #[test]
-        fn does_what_a_map_does(
-            steps in prop::collection::vec((1u32..400, 0u8..8, any::<bool>()), 1..600),
+        fn knows_what_the_queue_holds(
+            steps in prop::collection::vec((1u32..400, 0u8..8), 1..600),
             stride in prop_oneof![Just(1u32), Just(32), Just(1024)],
+            begin in prop_oneof![Just(0u64), Just(u64::from(u32::MAX) - 100)],
         ) {
-            let (mut index, mut model) = (IdentifierIndex::default(), HashMap::new());
-            for (sequence, (number, action, shrinks)) in (0u64..).zip(steps) {
+            let (mut index, mut queue, mut first) = (IdentifierIndex::default(), VecDeque::new(), begin);
+            for (number, action) in steps {
                 let identifier = Identifier::new(number * stride).unwrap();
-                if action < 5 {
-                    let new = !model.contains_key(&identifier);
-                    prop_assert_eq!(index.insert(identifier, sequence), new);
-                    model.entry(identifier).or_insert(sequence as u32);
-                } else {
-                    index.remove(identifier);
-                    model.remove(&identifier);
+                match action {
+                    0..4 => {
+                        if index.is_full() {
+                            index.fill(queue.iter().copied(), first, false);
+                        }
+                        let new = !queue.contains(&identifier);
+                        prop_assert_eq!(index.insert(identifier, first + queue.len() as u64, first), new);
+                        if new {
+                            queue.push_back(identifier);
+                        }
+                    }
+                    4..7 => first += u64::from(queue.pop_front().is_some()),
+                    _ => {
+                        let too_large = index.is_too_large_for(queue.len());
+                        let before = index.memory();
+                        index.fill(queue.iter().copied(), first, true);
+                        prop_assert_eq!(index.memory() < before, too_large);
+                    }
                 }
-                if shrinks && action == 7 {
-                    index.shrink();
-                }
-                prop_assert_eq!(index.len(), model.len());
-                prop_assert!(index.length * 2 <= index.slots.len());
+                let expected = queue.iter().position(|known| *known == identifier);
+                prop_assert_eq!(index.get(identifier, first), expected.map(|at| first + at as u64));
+                prop_assert!(index.used * 2 <= index.slots.len());
             }
             for number in 1..400 {
                 let identifier = Identifier::new(number * stride).unwrap();
-                prop_assert_eq!(index.get(identifier), model.get(&identifier).copied());
+                let expected = queue.iter().position(|known| *known == identifier);
+                prop_assert_eq!(index.get(identifier, first), expected.map(|at| first + at as u64));
             }
-            for identifier in model.keys() {
-                index.remove(*identifier);
-            }
-            index.shrink();
-            prop_assert_eq!((index.len(), index.memory()), (0, 0));
+            index.fill([].into_iter(), first, true);
+            prop_assert_eq!(index.memory(), 0);
         }
     }
 }

@@ -47,7 +47,6 @@ impl Material {
     /// Takes the entropy out of a datagram.
     #[inline]
     pub fn of(scheme: IdentifierScheme, datagram: &[u8]) -> Self {
-        let length = datagram.len() as u64;
         if scheme == IdentifierScheme::Trailer
             && let Some(tail) = datagram.last_chunk::<16>()
         {
@@ -56,11 +55,17 @@ impl Material {
             // A datagram that ends in zeros was padded outside its packets (RFC 9000 section 12.2 lets a receiver ignore such bytes):
             // its end says nothing, so that it is hashed whole, at both ends alike.
             if words[1] != 0 {
-                return Self { words, length };
+                return Self { words, length: datagram.len() as u64 };
             }
         }
+        Self::of_all(datagram)
+    }
+
+    /// Of what does not end in a tag. Out of the way of what does.
+    #[cold]
+    fn of_all(datagram: &[u8]) -> Self {
         let hash = xxh3_128(datagram);
-        Self { words: [hash as u64, (hash >> 64) as u64], length }
+        Self { words: [hash as u64, (hash >> 64) as u64], length: datagram.len() as u64 }
     }
 }
 
