@@ -382,6 +382,7 @@ impl Assist {
             _ if !opened => self.stats.control_dropped += 1,
             Ok(Message::Report(report)) => self.on_report(&report, now),
             Ok(Message::Reset { epoch, reason: _ }) => self.on_reset(epoch, now),
+            Ok(Message::Baseline { epoch, set, .. }) => self.on_baseline(epoch, set),
             Ok(Message::Goodbye { .. }) => {
                 self.lose_gateway(now, RECONNECT_AFTER);
                 // It goes on forwarding: there is nothing to remind of yet.
@@ -438,6 +439,21 @@ impl Assist {
         session.wanted = None;
         session.recorder.reset();
         session.scheduler.on_urgent(now);
+    }
+
+    /// A new epoch that begins with more than there is: the gateway knows what this client will never get, and counts it as received.
+    fn on_baseline(&mut self, epoch: u16, set: &[u8]) {
+        let Some(session) = &mut self.session else { return };
+        // It comes again until an eACK has told of it.
+        if !is_newer_epoch(epoch, session.epoch) {
+            return;
+        }
+        if session.recorder.add(set) {
+            session.epoch = epoch;
+            session.epoch_confirmed = true;
+        } else {
+            self.stats.control_dropped += 1;
+        }
     }
 
     /// Seals a message that is sent before anything else.

@@ -133,6 +133,11 @@ impl Recorder {
         self.newest = None;
     }
 
+    /// Takes a whole set of the gateway's into this one; false when it is none that fits.
+    pub(crate) fn add(&mut self, set: &[u8]) -> bool {
+        self.sketch.add_power_sums(set)
+    }
+
     /// The encoding that is cheapest for `expected` differences within what was agreed.
     pub(crate) fn encoding_for(&self, expected: usize) -> Option<Encoding> {
         self.sketch.limits().encoding_for(expected)

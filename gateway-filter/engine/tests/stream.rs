@@ -248,6 +248,35 @@ fn members_come_late_go_and_vanish() {
 }
 
 #[test]
+fn what_a_member_will_never_get_is_not_kept_for_it() {
+    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    world.run(500, true);
+    let mut members: Vec<usize> = (1..=8).map(|number| world.join(address(number), 0.1)).collect();
+    world.run(3_000, true);
+    // Two have nothing for longer than the cache remembers: hundreds of packets are given up.
+    for member in &members[..2] {
+        world.members[*member].loss = 1.0;
+    }
+    world.run(800, true);
+    for member in &members[..2] {
+        world.members[*member].loss = 0.1;
+    }
+    world.run(20_000, true);
+    for member in &members {
+        world.members[*member].loss = 0.0;
+    }
+    world.run(12_000, true);
+    let gauges = world.stream.gauges();
+    assert_eq!((gauges.stream_subscribers, gauges.stream_outstanding), (8, 0));
+    // Neither what was sent before they came nor what they have lost for good.
+    assert!(gauges.stream_state_bytes <= 8 * 256, "{gauges:?}");
+    assert_eq!(world.members[members.pop().unwrap()].duplicates, 0);
+    for member in members.split_off(2) {
+        assert_eq!(world.missing(member), 0, "member {member}");
+    }
+}
+
+#[test]
 fn one_repair_for_all_when_several_miss_the_same_packet() {
     let config = StreamConfig { group_repairs_from: Some(2), ..StreamConfig::default() };
     let mut world = World::new(config, GatewayConfig::default());

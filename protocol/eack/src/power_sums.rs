@@ -106,6 +106,23 @@ impl PowerSums {
         }
     }
 
+    /// Adds a whole set, of which the size and as many sums as there are here are given in the serialised form; false, and nothing is added, when
+    /// that is not so.
+    pub fn add(&mut self, set: &[u8]) -> bool {
+        let Some((size, sums)) = set.split_first_chunk::<SIZE_BYTES>() else { return false };
+        let (sums, rest) = sums.as_chunks::<SUM_BYTES>();
+        let in_field = sums.iter().all(|sum| u64::from(u32::from_be_bytes(*sum)) < field::MODULUS);
+        if sums.len() != usize::from(self.capacity) || !rest.is_empty() || !in_field {
+            return false;
+        }
+        self.size = self.size.wrapping_add(u16::from_be_bytes(*size));
+        self.allocate();
+        for (own, sum) in self.sums.iter_mut().zip(sums) {
+            *own = field::reduce(u64::from(*own) + u64::from(u32::from_be_bytes(*sum)));
+        }
+        true
+    }
+
     /// Back to the empty set.
     pub fn clear(&mut self) {
         self.sums.fill(0);

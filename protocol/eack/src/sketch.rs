@@ -43,6 +43,12 @@ impl Sketch {
         self.power_sums.remove(identifier);
     }
 
+    /// Adds a whole set, given as the longest prefix of power sums; false, and nothing is added, when it is something else, or when this sketch
+    /// gives coded symbols as well, which would then be of another set.
+    pub fn add_power_sums(&mut self, set: &[u8]) -> bool {
+        self.coded_symbols.capacity() == 0 && self.power_sums.add(set)
+    }
+
     /// Back to the empty set (a new epoch).
     pub fn clear(&mut self) {
         self.coded_symbols.clear();

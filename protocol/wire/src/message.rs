@@ -15,6 +15,7 @@ const RESET: u8 = 3;
 const GOODBYE: u8 = 4;
 const PATH_CHALLENGE: u8 = 5;
 const PATH_RESPONSE: u8 = 6;
+const BASELINE: u8 = 7;
 
 const FLAG_ECHO: u8 = 1;
 const FLAG_ANCHOR: u8 = 2;
@@ -169,6 +170,16 @@ pub enum Message<'a> {
         /// Why.
         reason: GoodbyeReason,
     },
+    /// Gateway to a subscriber of a stream: a new epoch begins with this set added to the client's. It is what the client will never get, so that the
+    /// gateway need not keep it apart. Repeated until eACKs of the new epoch arrive.
+    Baseline {
+        /// The epoch that begins.
+        epoch: u16,
+        /// How `set` is encoded: power sums, as many as were agreed.
+        encoding: Encoding,
+        /// The set, as a prefix that is as long as the sketch.
+        set: &'a [u8],
+    },
     /// Gateway to an address from which a message of the session came: are you there? (As RFC 9000 section 8.2.)
     PathChallenge {
         /// Unpredictable.
@@ -201,6 +212,15 @@ impl<'a> Message<'a> {
                 reader.finish()?;
                 Ok(Self::Goodbye { reason })
             }
+            BASELINE => {
+                let epoch = reader.u16()?;
+                let encoding = get_encoding(&mut reader)?.ok_or(DecodeError::Field("encoding"))?;
+                let set = reader.rest();
+                if set.len() != encoding.encoded_len() {
+                    return Err(DecodeError::Field("set length"));
+                }
+                Ok(Self::Baseline { epoch, encoding, set })
+            }
             PATH_CHALLENGE => {
                 let data = reader.u64()?;
                 reader.finish()?;
@@ -228,6 +248,12 @@ impl<'a> Message<'a> {
             Self::Goodbye { reason } => {
                 out.put_u8(GOODBYE);
                 out.put_u8(*reason as u8);
+            }
+            Self::Baseline { epoch, encoding, set } => {
+                out.put_u8(BASELINE);
+                out.put_u16(*epoch);
+                put_encoding(out, Some(*encoding));
+                out.extend_from_slice(set);
             }
             Self::PathChallenge { data } => {
                 out.put_u8(PATH_CHALLENGE);
@@ -408,6 +434,7 @@ mod tests {
             }));
             round_trip(Message::Reset { epoch, reason: ResetReason::DecodeFailed });
             round_trip(Message::Goodbye { reason: GoodbyeReason::Draining });
+            round_trip(Message::Baseline { epoch, encoding, set: &prefix });
             round_trip(Message::PathChallenge { data: u64::from(count) << 20 });
             round_trip(Message::PathResponse { data: u64::from(count) << 20 });
         }

@@ -4,16 +4,17 @@
 //!                      forward(): once per packet, whatever the number of subscribers
 //!   upstream --------> shared cache, head = sums of everything sent
 //!                        |
-//!   eACK of a subscriber: head - what is still under way - (its sums + base)  --decode-->  what is new since its last eACK
+//!   eACK of a subscriber: head - what is under way - (its sums + what it lacks)  --decode-->  what is new since its last eACK
 //!                        |                                            |
-//!                        |        missing now: base += it, repair it  +  arrived after all: base -= it
+//!                        |            missing now: repair it, or base += it  +  arrived after all: base -= it
 //!                        v
 //!   repairs: to the one who misses it, or once to all when several miss it within a round trip
 //! ```
 //!
-//! A subscriber's *base* holds the identifiers that the stream has and it has not, as far as is known: everything from before it came, what
-//! is under repair, what was given up. So an eACK only has to tell the difference to the one before. Nothing is kept per packet and
-//! subscriber but what is under repair ([`subscriber`]).
+//! A subscriber's *base* holds the identifiers that the stream has and it has not, and will not have: everything from before it came, and what
+//! was given up. With what is under repair, an eACK only has to tell the difference to the one before. The base takes as much memory as everything
+//! else of a subscriber, so it is handed over: the subscriber is asked to count it as received (a Baseline), and from its first eACK that says so
+//! on nothing of it is kept. Nothing is kept per packet and subscriber but what is under repair ([`subscriber`]).
 
 mod membership;
 mod outbox;
@@ -115,6 +116,7 @@ pub struct Stream {
     counters: StreamCounters,
     plaintext: Vec<u8>,
     message: Vec<u8>,
+    set: Vec<u8>,
 }
 
 impl core::fmt::Debug for Stream {
@@ -145,6 +147,7 @@ impl Stream {
             counters: StreamCounters::default(),
             plaintext: Vec::new(),
             message: Vec::new(),
+            set: Vec::new(),
             gateway,
             config,
             secret,
@@ -198,7 +201,10 @@ impl Stream {
         now: Timestamp,
         out: &mut StreamOutbox,
     ) {
-        if is_newer_epoch(eack.epoch, subscriber.epoch) {
+        // One that has reset its set says where it begins.
+        if subscriber.is_offered(eack.epoch) && eack.anchor.is_none() {
+            subscriber.take_offer();
+        } else if is_newer_epoch(eack.epoch, subscriber.epoch) {
             enter_epoch(subscriber, eack.epoch);
         } else if eack.epoch != subscriber.epoch || subscriber.reset_pending {
             self.send_reset(subscriber, out);
@@ -231,6 +237,7 @@ impl Stream {
                 subscriber.newest_eack = counter;
                 subscriber.failures = 0;
                 self.settle(subscriber, &changes, now);
+                self.offer(subscriber, now, out);
                 if eack.echo || usize::from(eack.holes) > subscriber.outstanding().len() {
                     self.report(subscriber, counter, None, out);
                 }
@@ -266,7 +273,7 @@ impl Stream {
             None => known(eack.newest).unwrap_or(self.history.next()),
         };
         subscriber.horizon = start;
-        subscriber.base = self.sums_before(start);
+        subscriber.set_base(self.sums_before(start));
         subscriber.set_outstanding(Vec::new());
         subscriber.anchored = true;
     }
@@ -291,7 +298,7 @@ impl Stream {
         let age = subscriber.known_age().unwrap_or_default();
         let identifiers = |is_assumed: &dyn Fn(&Outstanding) -> bool| -> Vec<Identifier> {
             let assumed = subscriber.outstanding().iter().filter(|one| is_assumed(one));
-            assumed.filter_map(|one| Some(self.history.get(one.sequence)?.identifier)).collect()
+            assumed.map(|one| one.identifier).collect()
         };
         let had_time = |one: &Outstanding| one.transmissions() > 0 && one.sent_since(now) >= age;
         let guesses = [identifiers(&had_time), identifiers(&|_| true), Vec::new()];
@@ -323,7 +330,7 @@ impl Stream {
         // What is under way is in the head: it is added to the subscriber's sums.
         let mut shift = Sums::of(&self.head)?;
         shift.subtract(&self.sums_before(subscriber.horizon));
-        shift.add(&subscriber.base);
+        shift.add(&subscriber.lacks());
         for identifier in assumed {
             shift.remove(*identifier);
         }
@@ -343,32 +350,45 @@ impl Stream {
         }
         let mut outstanding = subscriber.take_outstanding();
         for identifier in &changes.arrived {
-            subscriber.base.remove(*identifier);
-            let sequence = self.history.sequence_of(*identifier);
-            match sequence.and_then(|sequence| outstanding.iter().position(|one| one.sequence == sequence)) {
+            match outstanding.iter().position(|one| one.identifier == *identifier) {
                 Some(place) => {
                     let one = outstanding.swap_remove(place);
                     self.counters.stream_repairs_arrived += u64::from(one.transmissions() > 0);
                 }
-                None if sequence.is_none() => self.counters.stream_foreign += 1,
-                None => {}
+                None => {
+                    subscriber.regain(*identifier);
+                    let is_known = self.history.sequence_of(*identifier).is_some();
+                    self.counters.stream_foreign += u64::from(!is_known);
+                }
             }
         }
         self.counters.stream_missing += changes.missing.len() as u64;
         for identifier in &changes.missing {
-            // From here on the base explains that it is missing.
-            subscriber.base.insert(*identifier);
             match self.history.sequence_of(*identifier) {
                 Some(sequence) if outstanding.len() < MAXIMUM_OUTSTANDING => {
-                    outstanding.push(Outstanding::new(sequence, now));
+                    outstanding.push(Outstanding::new(sequence, *identifier, now));
                 }
-                _ => self.counters.stream_unrepairable += 1,
+                _ => {
+                    subscriber.give_up(*identifier);
+                    self.counters.stream_unrepairable += 1;
+                }
             }
         }
         subscriber.set_outstanding(outstanding);
     }
 
-    /// Sends what the subscriber misses and is worth sending. Whatever is given up stays in the base.
+    /// Asks the subscriber to count as received what it will never get: then nothing has to be kept of it.
+    fn offer(&mut self, subscriber: &mut Subscriber, now: Timestamp, out: &mut StreamOutbox) {
+        let Some(sums) = subscriber.offer(now) else { return };
+        let mut set = core::mem::take(&mut self.set);
+        sums.write(&mut set);
+        let epoch = subscriber.epoch.wrapping_add(1);
+        let encoding = Encoding::PowerSums { count: SUMS as u8 };
+        self.send(subscriber, &Message::Baseline { epoch, encoding, set: &set }, out);
+        self.set = set;
+    }
+
+    /// Sends what the subscriber misses and is worth sending. Whatever is given up is in the base from then on.
     fn repair(
         &mut self,
         subscriber: &mut Subscriber,
@@ -385,12 +405,14 @@ impl Stream {
             let bytes = self.history.bytes(one.sequence);
             let (Some(entry), Some((first, second))) = (entry, bytes) else {
                 self.counters.stream_unrepairable += 1;
+                subscriber.give_up(one.identifier);
                 return false;
             };
             match subscriber.decide(one, newest, entry.forwarded_at, now) {
                 Step::Wait => return true,
                 Step::GiveUp => {
                     self.counters.stream_late += 1;
+                    subscriber.give_up(one.identifier);
                     return false;
                 }
                 Step::Send => {}
@@ -462,6 +484,10 @@ impl Stream {
             self.report(subscriber, counter, Some(longer.unwrap_or(eack.encoding)), out);
         } else {
             self.counters.stream_resets += 1;
+            // It may be in the epoch that it was offered already.
+            if subscriber.is_offered(subscriber.epoch.wrapping_add(1)) {
+                subscriber.take_offer();
+            }
             subscriber.reset_pending = true;
             self.send_reset(subscriber, out);
         }
@@ -531,6 +557,7 @@ fn enter_epoch(subscriber: &mut Subscriber, epoch: u16) {
     subscriber.reset_pending = false;
     subscriber.failures = 0;
     subscriber.set_outstanding(Vec::new());
+    subscriber.set_base(Sums::ZERO);
 }
 
 fn limits() -> SketchLimits {

@@ -8,6 +8,7 @@ use core::time::Duration;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 
+use packrat_eack::Identifier;
 use packrat_estimate::{LIVE_PATIENCE_MARGIN, Timestamp};
 use packrat_wire::SmallChannel;
 use packrat_wire::handshake::Live;
@@ -33,6 +34,10 @@ const OVERDUE_MARGIN: u32 = 1_000;
 /// How long is tried: three round trips and this, microseconds; a client asks elsewhere then.
 const PATIENCE_MARGIN: u32 = LIVE_PATIENCE_MARGIN.as_micros() as u32;
 const MAXIMUM_TRANSMISSIONS: u8 = 8;
+/// A subscriber is asked to count as received what it will never get no more often than this...
+const OFFER_INTERVAL: Duration = Duration::from_millis(500);
+/// ...and no more than so many times for the same: it may not know how.
+const MAXIMUM_OFFERS: u8 = 8;
 /// Room for packets under repair that is kept beyond what is used.
 const OUTSTANDING_SLACK: usize = 1;
 
@@ -40,12 +45,20 @@ const OUTSTANDING_SLACK: usize = 1;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outstanding {
     pub(super) sequence: u64,
-    /// How far the stream has come since this packet when it was sent last.
-    mark: u32,
+    pub(super) identifier: Identifier,
     /// When it was found to be missing, and when it was sent last: milliseconds.
     found: Millis,
     sent: Millis,
+    /// How far the stream has come since this packet when it was sent last.
+    mark: u16,
     transmissions: u8,
+}
+
+/// What a subscriber was asked to count as received.
+#[derive(Debug)]
+struct Offer {
+    sums: Sums,
+    tries: u8,
 }
 
 /// A point in time that comes around after 49 days: only differences of neighbouring ones mean something.
@@ -104,8 +117,11 @@ pub(super) enum Step {
 
 /// One subscriber.
 pub(super) struct Subscriber {
-    /// What its sums lack of the stream's, for good: all from before it came, and what it will never get.
-    pub(super) base: Sums,
+    /// What its sums lack of the stream's, for good: all from before it came, and what it will never get. `None`: nothing, as the subscriber has
+    /// been asked to count it as received, and does.
+    base: Option<Box<Sums>>,
+    /// What it was asked so, but has not said yet that it does.
+    offer: Option<Box<Offer>>,
     pub(super) epoch: u16,
     pub(super) address: Address,
     pub(super) failures: u8,
@@ -129,6 +145,8 @@ pub(super) struct Subscriber {
     /// The stream's bytes when the repair credit was last counted; comes around after 4 GiB, which is more than anybody can save up.
     counted: u32,
     pub(super) newest_eack: u32,
+    /// When it was asked last to count something as received.
+    offered: Millis,
 }
 
 impl Subscriber {
@@ -142,7 +160,8 @@ impl Subscriber {
         now: Timestamp,
     ) -> Self {
         Self {
-            base: Sums::ZERO,
+            base: None,
+            offer: None,
             epoch: 0,
             address: Address::of(address),
             failures: 0,
@@ -161,6 +180,67 @@ impl Subscriber {
             repair_credit: REPAIR_BURST,
             counted: bytes as u32,
             newest_eack: 0,
+            offered: Millis::of(now),
+        }
+    }
+
+    /// What its sums lack of the stream's: for good, and what is under repair.
+    pub(super) fn lacks(&self) -> Sums {
+        let mut sums = self.base.as_ref().map_or(Sums::ZERO, |base| **base);
+        for one in self.outstanding() {
+            sums.insert(one.identifier);
+        }
+        sums
+    }
+
+    /// From here on it lacks this for good, and nothing else.
+    pub(super) fn set_base(&mut self, sums: Sums) {
+        self.offer = None;
+        self.base = (sums != Sums::ZERO).then(|| Box::new(sums));
+    }
+
+    fn change_base(&mut self, change: impl FnOnce(&mut Sums)) {
+        let mut base = self.base.take().unwrap_or_else(|| Box::new(Sums::ZERO));
+        change(&mut base);
+        self.base = (*base != Sums::ZERO).then_some(base);
+    }
+
+    /// It will never get this.
+    pub(super) fn give_up(&mut self, identifier: Identifier) {
+        self.change_base(|base| base.insert(identifier));
+    }
+
+    /// It has got what it was thought to lack for good.
+    pub(super) fn regain(&mut self, identifier: Identifier) {
+        self.change_base(|base| base.remove(identifier));
+    }
+
+    /// What it should be asked to count as received now, if anything, so that it need not be kept apart. The subscriber is then in the next epoch.
+    pub(super) fn offer(&mut self, now: Timestamp) -> Option<Sums> {
+        let base = self.base.as_deref()?;
+        let begins = self.epoch == 0 && self.offer.is_none();
+        if !begins && self.offered.elapsed(now) < OFFER_INTERVAL {
+            return None;
+        }
+        let offer = self.offer.get_or_insert_with(|| Box::new(Offer { sums: *base, tries: 0 }));
+        if offer.tries >= MAXIMUM_OFFERS {
+            return None;
+        }
+        offer.tries += 1;
+        self.offered = Millis::of(now);
+        Some(offer.sums)
+    }
+
+    /// Whether it has been asked for something that it does when it is in this epoch.
+    pub(super) fn is_offered(&self, epoch: u16) -> bool {
+        self.offer.is_some() && epoch == self.epoch.wrapping_add(1)
+    }
+
+    /// It counts as received what it was asked to.
+    pub(super) fn take_offer(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        if let Some(offer) = self.offer.take() {
+            self.change_base(|base| base.subtract(&offer.sums));
         }
     }
 
@@ -183,9 +263,11 @@ impl Subscriber {
 
     /// Heap memory of it, beside its own size.
     pub(super) fn memory(&self) -> usize {
-        self.outstanding.as_ref().map_or(0, |outstanding| {
+        let outstanding = self.outstanding.as_ref().map_or(0, |outstanding| {
             size_of::<Vec<Outstanding>>() + outstanding.capacity() * size_of::<Outstanding>()
-        })
+        });
+        let base = self.base.as_ref().map_or(0, |_| size_of::<Sums>());
+        outstanding + base + self.offer.as_ref().map_or(0, |_| size_of::<Offer>())
     }
 
     /// It is somewhere else now: another path, another round trip.
@@ -278,8 +360,15 @@ impl Subscriber {
 }
 
 impl Outstanding {
-    pub(super) fn new(sequence: u64, now: Timestamp) -> Self {
-        Self { sequence, mark: 0, found: Millis::of(now), sent: Millis::of(now), transmissions: 0 }
+    pub(super) fn new(sequence: u64, identifier: Identifier, now: Timestamp) -> Self {
+        Self {
+            sequence,
+            identifier,
+            mark: 0,
+            found: Millis::of(now),
+            sent: Millis::of(now),
+            transmissions: 0,
+        }
     }
 
     pub(super) fn transmissions(&self) -> u8 {
@@ -294,12 +383,12 @@ impl Outstanding {
     pub(super) fn sent(&mut self, next: u64, now: Timestamp) {
         self.transmissions += 1;
         self.sent = Millis::of(now);
-        self.mark = u32::try_from(next.saturating_sub(self.sequence)).unwrap_or(u32::MAX);
+        self.mark = u16::try_from(next.saturating_sub(self.sequence)).unwrap_or(u16::MAX);
     }
 }
 
 /// There are thousands of them, each with its sealed channel.
-const _: () = assert!(size_of::<Subscriber>() <= 344);
+const _: () = assert!(size_of::<Subscriber>() <= 200);
 const _: () = assert!(size_of::<Outstanding>() <= 24);
 
 #[cfg(test)]

@@ -30,6 +30,13 @@ impl Sums {
         Some(Self::read(&bytes))
     }
 
+    /// As a [`Sketch`] takes them.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(&self.size.to_be_bytes());
+        out.extend(self.sums.iter().flat_map(|sum| sum.to_be_bytes()));
+    }
+
     fn read(bytes: &[u8]) -> Self {
         let mut read = Self::ZERO;
         let Some((size, sums)) = bytes.split_first_chunk::<SIZE>() else { return read };

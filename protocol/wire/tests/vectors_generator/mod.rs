@@ -193,6 +193,10 @@ fn messages() -> Value {
             "plaintext": encode_message(&Message::Goodbye { reason: GoodbyeReason::Draining }),
         },
         {
+            "name": "baseline", "epoch": 8, "encoding": { "form": 1, "count": 3 }, "set": hex(&prefix),
+            "plaintext": encode_message(&Message::Baseline { epoch: 8, encoding: Encoding::PowerSums { count: 3 }, set: &prefix }),
+        },
+        {
             "name": "path_challenge", "data": hex64(NONCE),
             "plaintext": encode_message(&Message::PathChallenge { data: NONCE }),
         },
