@@ -73,6 +73,9 @@ struct Media {
     /// Seconds of stream per trial
     #[arg(long, default_value_t = 180)]
     seconds: u64,
+    /// In real time, between sockets of the loopback interface; all trials at once [default arms: end-to-end and packrat]
+    #[arg(long)]
+    real: bool,
     /// Bytes that the gateway keeps, instead of 20 kB for audio and 100 kB for video
     #[arg(long)]
     cache: Option<usize>,
@@ -113,8 +116,12 @@ impl Media {
     fn run(&self) -> Result<(), Box<dyn std::error::Error>> {
         let scenario = Scenario::load(&self.scenario)?;
         let losses = if self.loss.is_empty() { vec![scenario.last_mile.loss] } else { self.loss.clone() };
-        let arms = if self.arm.is_empty() { Arm::ALL.to_vec() } else { self.arm.clone() };
-        let mut results = Vec::new();
+        let arms = match self.arm.is_empty() {
+            true if self.real => vec![Arm::EndToEnd, Arm::Packrat],
+            true => Arm::ALL.to_vec(),
+            false => self.arm.clone(),
+        };
+        let (mut results, mut trials) = (Vec::new(), Vec::new());
         for loss in losses {
             for &arm in &arms {
                 for seed in 1..=self.seeds {
@@ -124,6 +131,10 @@ impl Media {
                     if let Some(cache) = self.cache {
                         trial.gateway.cache_bytes_per_flow = cache;
                     }
+                    if self.real {
+                        trials.push(trial);
+                        continue;
+                    }
                     let result = trial.run();
                     if self.json {
                         print_json(&result)?;
@@ -132,11 +143,33 @@ impl Media {
                 }
             }
         }
+        for result in in_real_time(trials)? {
+            if self.json {
+                print_json(&result)?;
+            }
+            results.push(result);
+        }
         if !self.json {
             io::stdout().lock().write_all(table(&results).as_bytes())?;
         }
         Ok(())
     }
+}
+
+/// All of them at once; results in the same order.
+fn in_real_time(trials: Vec<MediaTrial>) -> Result<Vec<MediaResult>, Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let running: Vec<_> = trials
+            .into_iter()
+            .map(|trial| tokio::spawn(async move { trial.run_in_real_time().await }))
+            .collect();
+        let mut results = Vec::new();
+        for trial in running {
+            results.push(trial.await?.map_err(|error| error.to_string())?);
+        }
+        Ok(results)
+    })
 }
 
 /// Means per kind of trial, as a table in Markdown.

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use packrat_client::AssistStats;
 use packrat_engine::GatewayConfig;
 use packrat_estimate::Timestamp;
-use packrat_lab::path::{Link, Verdict};
-use packrat_lab::scenario::Scenario;
-use packrat_media::{Assistance, MediaKey, MediaReceiver, Sender, SenderConfig};
+use packrat_lab::path::{Link, LinkCounters, Verdict};
+use packrat_lab::scenario::{Links, Scenario};
+use packrat_media::{Assistance, Counts, MediaKey, MediaReceiver, Sender, SenderConfig};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::Serialize;
@@ -17,13 +18,13 @@ use crate::player::{Played, play, quantile};
 use crate::queue::Queue;
 use crate::stream::Stream;
 
-const SOURCE: u32 = 0x5061_636b;
+pub(crate) const SOURCE: u32 = 0x5061_636b;
 /// IP and UDP headers, which the paper's counters see, too.
 const HEADERS: u64 = 28;
 /// The stream begins when the client has had the time to find its gateway.
-const BEGIN: Timestamp = Timestamp::from_millis(1000);
+pub(crate) const BEGIN: Timestamp = Timestamp::from_millis(1000);
 /// Time after the last packet in which what is under way may arrive.
-const AFTERWARDS: Duration = Duration::from_secs(2);
+pub(crate) const AFTERWARDS: Duration = Duration::from_secs(2);
 
 /// What is done against the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -149,6 +150,41 @@ impl MediaResult {
     }
 }
 
+impl Traffic {
+    /// What was offered to a link.
+    pub(crate) fn of(counters: &LinkCounters) -> Self {
+        Self { packets: counters.offered, bytes: counters.offered_bytes + HEADERS * counters.offered }
+    }
+}
+
+/// What was seen of a trial, whichever time it ran in.
+pub(crate) struct Outcome {
+    /// By unit, microseconds: when it was sent, when it was there.
+    pub(crate) sent: Vec<u64>,
+    pub(crate) available: Vec<Option<u64>>,
+    pub(crate) links: Links,
+    pub(crate) client: Traffic,
+    pub(crate) client_to_server: Traffic,
+    pub(crate) server: Traffic,
+    pub(crate) last_mile: Traffic,
+    pub(crate) retransmissions: u64,
+    pub(crate) counts: Counts,
+    pub(crate) assistance: AssistStats,
+    pub(crate) gateway: GatewayTotals,
+    pub(crate) cache_series: Vec<(f64, u64)>,
+}
+
+/// What the gateway did.
+#[derive(Default)]
+pub(crate) struct GatewayTotals {
+    pub(crate) repairs: u64,
+    pub(crate) early_copies: u64,
+    pub(crate) eacks_failed: u64,
+    pub(crate) resets: u64,
+    pub(crate) cache_mean: f64,
+    pub(crate) cache_max: u64,
+}
+
 enum Event {
     Send,
     ToGateway(Vec<u8>),
@@ -196,6 +232,16 @@ impl MediaTrial {
         Self { scenario, stream, arm, seed, duration: Duration::from_secs(180), gateway }
     }
 
+    /// What the receiver is given, where there is a gateway.
+    pub(crate) fn assistance(&self) -> Option<Assistance> {
+        let assisted = !matches!(self.arm, Arm::EndToEnd | Arm::Ideal);
+        assisted.then(|| Assistance {
+            hold: self.arm != Arm::RepairOnly,
+            selective: self.arm != Arm::EveryEack,
+            ..Assistance::default()
+        })
+    }
+
     /// Runs it in virtual time, on this thread.
     pub fn run(&self) -> MediaResult {
         let scenario = match self.arm {
@@ -212,18 +258,13 @@ impl MediaTrial {
         };
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
         let key = MediaKey::new(bytes(&mut random));
-        let assisted = !matches!(self.arm, Arm::EndToEnd | Arm::Ideal);
-        let assistance = assisted.then(|| Assistance {
-            hold: self.arm != Arm::RepairOnly,
-            selective: self.arm != Arm::EveryEack,
-            ..Assistance::default()
-        });
+        let assistance = self.assistance();
         let config = self.stream.receiver();
         let mut sender = Sender::new(SenderConfig { source: SOURCE, repeats: config.repeats }, key.clone());
         let seed = bytes(&mut random);
         let mut receiver =
             MediaReceiver::new(SOURCE, config, key, assistance.as_ref(), seed, Timestamp::ZERO);
-        let mut gateway = assisted.then(|| OneFlow::new(self.gateway.clone(), self.seed));
+        let mut gateway = assistance.is_some().then(|| OneFlow::new(self.gateway.clone(), self.seed));
         let client: SocketAddr = ([192, 0, 2, 1], 5004).into();
         let (sizes, rhythm) = self.stream.burst();
         let bursts = self.duration.as_micros() / rhythm.as_micros();
@@ -299,26 +340,43 @@ impl MediaTrial {
                 None => {}
             }
         }
-        self.result(&scenario, &sent, &available, &path, &sender, &mut receiver, gateway.as_ref())
+        let traffic = |link: &Link| Traffic::of(&link.counters());
+        let counters = gateway.as_ref().map(|gateway| gateway.counters).unwrap_or_default();
+        let cache = gateway.as_ref().map_or((0, 0), |gateway| gateway.cache);
+        let outcome = Outcome {
+            sent,
+            available,
+            links,
+            client: traffic(&path.near_up),
+            client_to_server: traffic(&path.far_up),
+            server: traffic(&path.far_down),
+            last_mile: traffic(&path.near_down),
+            retransmissions: sender.retransmissions(),
+            counts: receiver.take_statistics().accumulated,
+            assistance: receiver.assistance().unwrap_or_default(),
+            gateway: GatewayTotals {
+                repairs: counters.repairs,
+                early_copies: counters.early_copies,
+                eacks_failed: counters.eacks_failed,
+                resets: counters.resets_gateway + counters.resets_client,
+                cache_mean: cache.0 as f64 / cache.1.max(1) as f64,
+                cache_max: gateway.as_ref().map_or(0, |gateway| gateway.gauges().cache_high_water_bytes),
+            },
+            cache_series: gateway.map(|gateway| gateway.series).unwrap_or_default(),
+        };
+        self.evaluate(&scenario, &outcome)
     }
 
-    #[allow(clippy::too_many_arguments)] // everything that took part
-    fn result(
-        &self,
-        scenario: &Scenario,
-        sent: &[u64],
-        available: &[Option<u64>],
-        path: &Path,
-        sender: &Sender,
-        receiver: &mut MediaReceiver,
-        gateway: Option<&OneFlow>,
-    ) -> MediaResult {
-        let travel = sent.iter().zip(available).filter_map(|(sent, at)| at.map(|at| at - sent));
+    /// What the listener noticed, and what it cost.
+    pub(crate) fn evaluate(&self, scenario: &Scenario, outcome: &Outcome) -> MediaResult {
+        let Outcome { sent, available, .. } = outcome;
+        let travel =
+            sent.iter().zip(available).filter_map(|(sent, at)| at.map(|at| at.saturating_sub(*sent)));
         // What would be there without loss: the whole of a burst takes longer than its first packet.
         let travel = match self.stream {
             Stream::Audio => travel.min().unwrap_or_default(),
             Stream::Video => {
-                let links = [path.far_down.config(), path.near_down.config()];
+                let links = [outcome.links.far_down, outcome.links.last_mile_down];
                 let (sizes, _) = self.stream.burst();
                 let bytes: usize = sizes.iter().map(|size| size + 32).sum();
                 let slowest = links.iter().map(|link| link.rate).min().unwrap_or(u64::MAX).max(1);
@@ -343,14 +401,7 @@ impl MediaTrial {
             Stream::Video => config.latency,
         };
         let experience = play(units, slack, config.patience);
-        let link = |link: &Link| {
-            let counters = link.counters();
-            Traffic { packets: counters.offered, bytes: counters.offered_bytes + HEADERS * counters.offered }
-        };
-        let statistics = receiver.take_statistics().accumulated;
-        let assistance = receiver.assistance().unwrap_or_default();
-        let counters = gateway.map(|gateway| gateway.counters).unwrap_or_default();
-        let (client, server) = (link(&path.near_up), link(&path.far_down));
+        let (client, server) = (outcome.client, outcome.server);
         MediaResult {
             scenario: scenario.name.clone(),
             stream: self.stream,
@@ -359,25 +410,25 @@ impl MediaTrial {
             seed: self.seed,
             units: sent.len() as u64,
             latency_ms: MediaResult::QUANTILES.map(|share| quantile(&experience.latencies, share)).to_vec(),
-            cache_series: gateway.map(|gateway| gateway.series.clone()).unwrap_or_default(),
+            cache_series: outcome.cache_series.clone(),
             stalls: experience.stalls,
             stalled_ms: experience.stalled.as_secs_f64() * 1e3,
             skipped: experience.skipped,
             client,
-            client_to_server: link(&path.far_up),
+            client_to_server: outcome.client_to_server,
             server,
-            last_mile: link(&path.near_down),
+            last_mile: outcome.last_mile,
             client_share: client.bytes as f64 / (client.bytes + server.bytes).max(1) as f64,
-            retransmissions: sender.retransmissions(),
-            spurious: statistics.spurious_retransmissions,
-            requests: statistics.asked_messages,
-            repaired: counters.repairs,
-            early_copies: counters.early_copies,
-            eacks: assistance.eacks,
-            decode_failures: counters.eacks_failed,
-            resets: counters.resets_gateway + counters.resets_client,
-            cache_mean: gateway.map_or(0.0, |gateway| gateway.cache.0 as f64 / gateway.cache.1.max(1) as f64),
-            cache_max: gateway.map_or(0, |gateway| gateway.gauges().cache_high_water_bytes),
+            retransmissions: outcome.retransmissions,
+            spurious: outcome.counts.spurious_retransmissions,
+            requests: outcome.counts.asked_messages,
+            repaired: outcome.gateway.repairs,
+            early_copies: outcome.gateway.early_copies,
+            eacks: outcome.assistance.eacks,
+            decode_failures: outcome.gateway.eacks_failed,
+            resets: outcome.gateway.resets,
+            cache_mean: outcome.gateway.cache_mean,
+            cache_max: outcome.gateway.cache_max,
             latencies: experience.latencies,
         }
     }
