@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use packrat_dataplane::Dataplane;
-use packrat_dataplane::metrics::definitions;
+use packrat_dataplane::metrics::{Kind, definitions};
 use packrat_figures::Figures;
 
 /// Time between two readings that are kept.
@@ -30,7 +30,13 @@ impl History {
                 continue;
             }
             let values = route.metrics().values().map(|value| value as f64);
-            let reading = definitions().iter().map(|definition| definition.series()).zip(values).collect();
+            // No curve of the page is made of a histogram.
+            let reading = definitions()
+                .iter()
+                .zip(values)
+                .filter(|(definition, _)| definition.kind != Kind::Histogram)
+                .map(|(definition, value)| (definition.series(), value))
+                .collect();
             if readings.len() >= KEPT {
                 readings.pop_front();
             }

@@ -1,7 +1,7 @@
 //! What machines are told.
 
 use packrat_dataplane::Dataplane;
-use packrat_dataplane::metrics::{definitions, process};
+use packrat_dataplane::metrics::{Kind, Summary, definitions, process};
 use serde_json::{Map, Value, json};
 
 /// All routes with their configuration and metrics.
@@ -14,6 +14,7 @@ pub(crate) fn status(dataplane: Option<&Dataplane>) -> Value {
             let metrics: Map<String, Value> = definitions()
                 .iter()
                 .zip(route.metrics().values())
+                .filter(|(definition, _)| definition.kind != Kind::Histogram)
                 .map(|(definition, value)| (definition.series(), value.into()))
                 .collect();
             json!({
@@ -22,6 +23,7 @@ pub(crate) fn status(dataplane: Option<&Dataplane>) -> Value {
                 "listeners": route.listeners(),
                 "configuration": route.summary(),
                 "metrics": metrics,
+                "distributions": distributions(&route.metrics().summaries()),
             })
         })
         .collect();
@@ -36,6 +38,17 @@ pub(crate) fn status(dataplane: Option<&Dataplane>) -> Value {
         "process": process,
         "routes": routes,
     })
+}
+
+/// Number, mean and quantiles, in the unit of the histogram's name.
+fn distributions(summaries: &[Summary]) -> Map<String, Value> {
+    let value = |summary: &Summary| {
+        json!({
+            "count": summary.count, "mean": summary.mean(), "p50": summary.quantile(0.5), "p90": summary.quantile(0.9),
+            "p99": summary.quantile(0.99),
+        })
+    };
+    summaries.iter().map(|summary| (summary.name.to_owned(), value(summary))).collect()
 }
 
 /// Live sessions of all routes, at most `limit`.

@@ -12,7 +12,7 @@ use crate::assistance::guarded;
 use crate::dataplane::Environment;
 use crate::downstream::Slot;
 use crate::log::Event;
-use crate::metrics::{Metric, handshake};
+use crate::metrics::{Distribution, Metric, handshake};
 use crate::route::{Route, random_bytes};
 use crate::session::{ClientPath, Session, send_outbox};
 use crate::socket::{Ecn, Piece, Sender, canonical};
@@ -183,7 +183,9 @@ impl Ingress {
         self.answer_control(path, datagram, now);
         let metrics = self.route.metrics();
         metrics.add(Metric::ControlReceived, 1);
-        metrics.add(Metric::ControlNanoseconds, nanoseconds_since(begun));
+        let nanoseconds = nanoseconds_since(begun);
+        metrics.add(Metric::ControlNanoseconds, nanoseconds);
+        metrics.record(Distribution::Control, nanoseconds);
     }
 
     fn answer_control(&mut self, path: &ClientPath, datagram: &[u8], now: Timestamp) {
@@ -331,7 +333,7 @@ impl Ingress {
             // Not before it has proved that it is there; the next message is longer.
             Some(Elsewhere::Challenged | Elsewhere::Moved) => {}
         }
-        session.log_events(&environment, &mut self.outbox);
+        session.take_over(&environment, &mut self.outbox);
         match elsewhere {
             Some(Elsewhere::Challenged) if !is_known => {
                 session.touch(now);

@@ -1,5 +1,7 @@
 //! The metrics of a gateway, defined once: [`definitions`] and [`process::definitions`] name them, everything else follows.
 //!
+//! Distributions are in [`HISTOGRAMS`]; their series (buckets, sum, number) are part of [`definitions`].
+//!
 //! Registrations in Envoy, the Prometheus text of the standalone gateway, docs/METRICS.md, the queries of dashboards and alerts, and
 //! the tests read the same tables. Every series has the labels `route`, `gateway` and `namespace`; none is ever about one client.
 //!
@@ -11,12 +13,14 @@
 
 mod definition;
 mod exposition;
+mod histogram;
 mod levels;
 pub mod process;
 mod values;
 
 pub use definition::{Definition, Kind, Metric, definitions};
 pub use exposition::prometheus_text;
+pub use histogram::{Distribution, HISTOGRAMS, Histogram, Summary};
 pub use values::Metrics;
 
 pub(crate) use definition::{handshake, reset};

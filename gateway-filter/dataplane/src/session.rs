@@ -18,7 +18,7 @@ use crate::dataplane::Environment;
 use crate::deadlines::Armed;
 use crate::downstream::Slot;
 use crate::log;
-use crate::metrics::{Metric, reset};
+use crate::metrics::{Distribution, Metric, reset};
 use crate::route::{Route, Settings};
 use crate::snapshot::SessionSnapshot;
 use crate::socket::{Ecn, Piece, SendReport, Sender};
@@ -255,6 +255,7 @@ impl Session {
             let microseconds = now.as_micros().saturating_sub(asked).max(1);
             self.far_round_trip.store(microseconds, Ordering::Relaxed);
             self.route.metrics().add_far_round_trip(microseconds);
+            self.route.metrics().record(Distribution::FarRoundTrip, microseconds);
         }
     }
 
@@ -405,12 +406,13 @@ impl Session {
             let repairs = send_outbox(environment, &self.route, &self.path(), ecn, sender, outbox, may_wait);
             self.totals.repairs.fetch_add(repairs, Ordering::Relaxed);
         }
-        self.log_events(environment, outbox);
+        self.take_over(environment, outbox);
         outbox.clear();
     }
 
-    /// Writes what has happened in the engine to the log.
-    pub(crate) fn log_events(&self, environment: &Environment, outbox: &mut Outbox) {
+    /// Writes what has happened in the engine to the log, and what it has measured to the metrics.
+    pub(crate) fn take_over(&self, environment: &Environment, outbox: &mut Outbox) {
+        self.route.metrics().record_samples(outbox.samples());
         for event in outbox.take_events() {
             self.log_event(environment, &event);
         }

@@ -18,7 +18,7 @@ use crate::dataplane::Environment;
 use crate::deadlines::Deadlines;
 use crate::ingress::{Ingress, nanoseconds_since};
 use crate::log::Event;
-use crate::metrics::Metric;
+use crate::metrics::{Distribution, Metric};
 use crate::poller::{Poller, use_precise_timers};
 use crate::route::Route;
 use crate::session::Session;
@@ -325,6 +325,9 @@ impl IoThread {
             let report = session.send_to_client(&environment, &mut self.sender, &pieces, true);
             metrics.add(Metric::DownstreamDatagrams, report.datagrams);
             metrics.add(Metric::DownstreamBytes, report.bytes);
+            if report.datagrams > 0 {
+                metrics.record(Distribution::Batch, report.datagrams);
+            }
             session.totals.to_client_datagrams.fetch_add(report.datagrams, Ordering::Relaxed);
             session.totals.to_client_bytes.fetch_add(report.bytes, Ordering::Relaxed);
             if !self.batch.was_filled() {
@@ -494,7 +497,10 @@ impl IoThread {
         if let Some(microseconds) = session.far_round_trip() {
             session.route.metrics().subtract_far_round_trip(microseconds);
         }
-        session.route.metrics().add(Metric::SessionsClosed, 1);
+        let metrics = session.route.metrics();
+        metrics.add(Metric::SessionsClosed, 1);
+        metrics.record(Distribution::SessionDuration, now.saturating_since(session.opened).as_secs());
+        metrics.record(Distribution::SessionBytes, session.totals.to_client_bytes.load(Ordering::Relaxed));
         let totals = &session.totals;
         let total = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed).into();
         session.log(&environment, Event::SessionClosed, || {

@@ -37,6 +37,7 @@ mod index;
 mod live;
 mod outbox;
 mod repair;
+mod sample;
 mod scratch;
 mod session;
 mod sources;
@@ -51,5 +52,6 @@ pub use gateway::{Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Rece
 pub use outbox::Outbox;
 pub use packrat_assist_token as assist_token;
 pub use packrat_wire::handshake::public_key;
+pub use sample::Sample;
 pub use stream::{Stream, StreamConfig, StreamOutbox, Target};
 pub use tokens::{TokenCheck, TokenPolicy};

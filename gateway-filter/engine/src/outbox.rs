@@ -1,13 +1,15 @@
-//! What a call wants done: datagrams to the client, events to the log.
+//! What a call wants done: datagrams to the client, events to the log, samples to the metrics.
 
 use crate::event::Event;
+use crate::sample::Sample;
 
-/// Datagrams to send to the client of the flow, and events to log. Reused between calls; the caller drains it.
+/// Datagrams to send to the client of the flow, events to log, and samples of distributions. Reused between calls; the caller drains it.
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     events: Vec<Event>,
+    samples: Vec<Sample>,
 }
 
 impl Outbox {
@@ -35,11 +37,17 @@ impl Outbox {
         core::mem::take(&mut self.events)
     }
 
+    /// What was measured.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
     /// Forgets everything, keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
         self.events.clear();
+        self.samples.clear();
     }
 
     /// Appends one datagram, written by `write`; nothing written is nothing sent.
@@ -54,5 +62,9 @@ impl Outbox {
 
     pub(crate) fn event(&mut self, event: Event) {
         self.events.push(event);
+    }
+
+    pub(crate) fn sample(&mut self, sample: Sample) {
+        self.samples.push(sample);
     }
 }

@@ -11,9 +11,12 @@ use std::time::Instant;
 use packrat_admin::{History, PATHS, Server, answer};
 use packrat_dataplane::log::{Clients, Level, StandardOutput};
 use packrat_dataplane::metrics::{Definition, Kind, definitions, process as of_process};
+use packrat_otlp::{ENDPOINT_VARIABLE, Exporter};
 use serde::Deserialize;
 
-use crate::abi::{Buffer, EnvoyBootstrap, EnvoyPointer, ModulePointer, ShutdownCallback, Timer, hook};
+use crate::abi::{
+    Buffer, EnvoyBootstrap, EnvoyPointer, ModulePointer, ShutdownCallback, Timer, hook, is_validation_mode,
+};
 use crate::process;
 
 /// Time between two updates of Envoy's statistics.
@@ -36,6 +39,22 @@ struct Configuration {
     log_level: Option<String>,
     /// How log lines show clients.
     log_clients: Option<String>,
+    /// An OpenTelemetry collector, `http://HOST:PORT`; without it the one that the environment names.
+    otlp: Option<String>,
+}
+
+/// Sends to the collector that is configured, if any. What is wrong with it must not keep Envoy from forwarding.
+fn exporter(configuration: &Configuration) -> Option<Exporter> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let endpoint = configuration.otlp.clone().or_else(|| variable(ENDPOINT_VARIABLE))?;
+    let instance =
+        variable("POD_NAME").or_else(|| variable("HOSTNAME")).unwrap_or_else(|| "envoy".to_owned());
+    Exporter::start_for(&endpoint, &instance, process::existing)
+        .inspect_err(|error| {
+            let fields = [("url", endpoint.as_str().into()), ("error", error.to_string().into())];
+            StandardOutput::line(Level::Error, "otlp_failed", fields);
+        })
+        .ok()
 }
 
 /// A metric as Envoy knows it.
@@ -54,9 +73,10 @@ struct Extension {
     of_routes: Vec<Registered>,
     /// In the order of [`of_process::definitions`].
     of_process: Vec<Registered>,
-    /// What was added to Envoy's counters so far, by labels and place of the metric.
-    flushed: Mutex<BTreeMap<(Vec<String>, usize), u64>>,
+    /// What was added to Envoy's counters so far, by labels, in the order of the metrics; `None` before the first time.
+    flushed: Mutex<BTreeMap<Vec<String>, Vec<Option<u64>>>>,
     history: Arc<History>,
+    exporter: Mutex<Option<Exporter>>,
     _page: Option<Server>,
 }
 
@@ -100,6 +120,8 @@ impl Extension {
             of_process: register(envoy, &PROCESS_LABELS, of_process::definitions()),
             flushed: Mutex::default(),
             history,
+            // Envoy that only checks a configuration has nothing to send.
+            exporter: Mutex::new(if is_validation_mode() { None } else { exporter(configuration) }),
             _page: page,
         })
     }
@@ -126,19 +148,23 @@ impl Extension {
         values: impl IntoIterator<Item = u64>,
     ) {
         let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
-        for (place, (metric, value)) in metrics.iter().zip(values).enumerate() {
-            let Some(id) = metric.id else { continue };
+        if !flushed.contains_key(labels) {
+            flushed.insert(labels.to_vec(), vec![None; metrics.len()]);
+        }
+        let Some(flushed) = flushed.get_mut(labels) else { return };
+        for ((metric, before), value) in metrics.iter().zip(flushed).zip(values) {
+            // Most do not change within half a second. The first time even what is 0 is told: the series shall exist from the start.
+            let Some(id) = metric.id.filter(|_| *before != Some(value)) else { continue };
             let labels_of_metric: Vec<&str> =
                 labels.iter().map(String::as_str).chain(metric.values.iter().copied()).collect();
             match metric.kind {
                 Kind::Gauge => envoy.set_gauge(id, &labels_of_metric, value),
-                Kind::Counter => {
-                    let before = flushed.entry((labels.to_vec(), place)).or_insert(0);
-                    // Also when nothing was added: the series shall exist from the start.
-                    envoy.increment_counter(id, &labels_of_metric, value.saturating_sub(*before));
-                    *before = value;
+                Kind::Counter | Kind::Histogram => {
+                    let added = value.saturating_sub(before.unwrap_or_default());
+                    envoy.increment_counter(id, &labels_of_metric, added);
                 }
             }
+            *before = Some(value);
         }
     }
 }
@@ -149,7 +175,9 @@ fn configure(envoy: &EnvoyBootstrap, config: &[u8]) -> Result<Extension, String>
         Configuration::default()
     } else {
         serde_json::from_slice(config).map_err(|error| {
-            format!("extension_config cannot be read: {error}; it may have page, log_level and log_clients")
+            format!(
+                "extension_config cannot be read: {error}; it may have page, log_level, log_clients and otlp"
+            )
         })?
     };
     let level = configuration.log_level.as_deref().map(str::parse::<Level>).transpose()?;
@@ -245,7 +273,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_admin_request(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_shutdown(
     _envoy: EnvoyPointer,
-    _extension: ModulePointer,
+    extension: ModulePointer,
     callback: ShutdownCallback,
     context: EnvoyPointer,
 ) {
@@ -254,6 +282,10 @@ unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_shutdown(
         if let Some(dataplane) = process::existing() {
             dataplane.shutdown();
         }
+        // SAFETY: made by `config_new` and alive; only shared references are made.
+        let extension = unsafe { &*extension.cast::<Extension>() };
+        // Sends what those ends have left, and waits for it.
+        drop(extension.exporter.lock().unwrap_or_else(PoisonError::into_inner).take());
     });
     if let Some(callback) = callback {
         // SAFETY: Envoy's own callback with its own context, called once.

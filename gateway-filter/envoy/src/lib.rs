@@ -52,8 +52,11 @@
 //! ```yaml
 //!     extension_config:
 //!       "@type": type.googleapis.com/google.protobuf.Struct
-//!       value: { page: "127.0.0.1:9902", log_level: info, log_clients: hashed }
+//!       value: { page: "127.0.0.1:9902", log_level: info, log_clients: hashed, otlp: "http://127.0.0.1:4318" }
 //! ```
+//!
+//! `otlp`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in Envoy's environment, names an OpenTelemetry collector; `OTEL_EXPORTER_OTLP_HEADERS` has headers
+//! for it. What is wrong with them is logged (`otlp_failed`), and Envoy goes on without.
 //!
 //! # The log
 //!

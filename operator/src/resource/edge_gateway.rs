@@ -60,6 +60,8 @@ pub struct EdgeGatewaySpec {
     pub multicast: MulticastStreams,
     /// How a gateway ends.
     pub drain: Drain,
+    /// Where gateways send what they measure, beside the page that Prometheus reads.
+    pub telemetry: Telemetry,
     /// Whose Services may use this gateway.
     pub routes: RouteNamespaces,
 }
@@ -377,6 +379,40 @@ pub struct MulticastStreams {
     /// Whether Services may make a live stream of a port with packrat.dev/multicast. The gateways then open ports and join multicast groups that
     /// Services name. Default: false.
     pub enabled: bool,
+}
+
+/// Where gateways send what they measure.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Telemetry {
+    /// An OpenTelemetry collector that gets all metrics every ten seconds, and each session as a span when it ends. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otlp: Option<Otlp>,
+}
+
+/// An OpenTelemetry collector.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Otlp {
+    /// Where it takes OTLP over HTTP, without TLS: http://HOST:4318, or with a path before /v1/metrics and /v1/traces.
+    #[schemars(length(max = 300), regex(pattern = r"^http://[^/@?#\s]+(/[^?#\s]*)?$"))]
+    pub endpoint: String,
+    /// A key of a Secret with headers for it, as OTEL_EXPORTER_OTLP_HEADERS has them: key=value,key=value, values percent-encoded.
+    /// Gateways read it when they start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers_secret: Option<SecretKey>,
+}
+
+/// A value in a Secret.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretKey {
+    /// Name of a Secret in the EdgeGateway's namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key in it.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
 }
 
 /// Whose Services may use a gateway.

@@ -7,8 +7,8 @@ mod size;
 
 pub use edge_gateway::{
     Cache, Drain, EdgeGateway, EdgeGatewaySpec, Envoy, Exposure, ExposureType, ExternalTrafficPolicy,
-    IpFamily, IpFamilyPolicy, LastMile, LogLevel, MulticastStreams, NamespacesFrom, Repair, RouteNamespaces,
-    Sessions, TokenPolicy, TokenTls, Tokens,
+    IpFamily, IpFamilyPolicy, LastMile, LogLevel, MulticastStreams, NamespacesFrom, Otlp, Repair,
+    RouteNamespaces, SecretKey, Sessions, Telemetry, TokenPolicy, TokenTls, Tokens,
 };
 pub use edge_gateway_status::{EdgeGatewayStatus, GatewayProxy, ListenerStatus};
 pub use pod_settings::{Autoscaling, PodSettings, Resources, Toleration, Workload, WorkloadKind};

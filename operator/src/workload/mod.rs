@@ -108,7 +108,9 @@ pub fn metadata(name: &str, key: &ObjectKey, gateway: &GatewayModel) -> Value {
 mod tests {
     use super::*;
     use crate::index::GatewayView;
-    use crate::resource::{Autoscaling, ExposureType, IpFamily, IpFamilyPolicy, WorkloadKind};
+    use crate::resource::{
+        Autoscaling, ExposureType, IpFamily, IpFamilyPolicy, Otlp, SecretKey, WorkloadKind,
+    };
 
     fn made(change: impl FnOnce(&mut GatewayModel)) -> BTreeMap<Kind, Value> {
         let mut model = GatewayModel::default();
@@ -180,6 +182,22 @@ mod tests {
             let budget = &objects[&Kind::PodDisruptionBudget]["spec"];
             assert_eq!((&budget["maxUnavailable"], &budget["minAvailable"]), (&json!(1), &Value::Null));
         }
+    }
+
+    #[test]
+    fn gateways_are_told_of_the_collector_and_read_its_headers_from_the_secret() {
+        let environment = |otlp: Option<Otlp>| {
+            let objects = made(|model| model.spec.telemetry.otlp = otlp);
+            let container = &objects[&Kind::Deployment]["spec"]["template"]["spec"]["containers"][0];
+            container["env"].as_array().unwrap().clone()
+        };
+        assert!(!json!(environment(None)).to_string().contains("OTEL"));
+        let endpoint = "http://collector.telemetry:4318".to_owned();
+        let headers_secret = Some(SecretKey { name: "vendor".to_owned(), key: "headers".to_owned() });
+        let told = environment(Some(Otlp { endpoint: endpoint.clone(), headers_secret }));
+        assert!(told.contains(&json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": endpoint })));
+        let reference = json!({ "secretKeyRef": { "name": "vendor", "key": "headers", "optional": true } });
+        assert!(told.contains(&json!({ "name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": reference })));
     }
 
     #[test]

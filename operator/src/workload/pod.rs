@@ -119,6 +119,26 @@ fn affinity(key: &ObjectKey, spec: &EdgeGatewaySpec, pod: &PodSettings, on_host:
     })
 }
 
+/// Environment variables of the container.
+fn environment(spec: &EdgeGatewaySpec) -> Vec<Value> {
+    let mut all = vec![
+        json!({ "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }),
+        json!({ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } }),
+        json!({ "name": "ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "value": MODULE_DIRECTORY }),
+    ];
+    if let Some(otlp) = &spec.telemetry.otlp {
+        all.push(json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": otlp.endpoint }));
+        if let Some(secret) = &otlp.headers_secret {
+            // A gateway forwards without its collector, too, so that a Secret that is missing keeps no Pod from starting.
+            let reference = json!({ "name": secret.name, "key": secret.key, "optional": true });
+            all.push(
+                json!({ "name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": { "secretKeyRef": reference } }),
+            );
+        }
+    }
+    all
+}
+
 fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_host: bool) -> Value {
     let envoy = &spec.envoy;
     let mut arguments: Vec<String> = [
@@ -178,11 +198,7 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
         "image": envoy.image.as_deref().unwrap_or(&platform.image),
         "command": [ENVOY],
         "args": arguments,
-        "env": [
-            { "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } },
-            { "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
-            { "name": "ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "value": MODULE_DIRECTORY },
-        ],
+        "env": environment(spec),
         "ports": [{ "name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],
         "readinessProbe": probe(2, 2),
         // Envoy listens on nothing before it knows its routes: one that starts while the operator is away waits for it (a day at most), and is

@@ -33,6 +33,13 @@ impl Encoding {
     /// The fewest symbols: with less, a wrong decode could pass as zero.
     pub const MIN_CODED_SYMBOLS: u8 = 4;
 
+    /// Number of sums or symbols.
+    pub const fn count(self) -> u8 {
+        match self {
+            Self::PowerSums { count } | Self::CodedSymbols { count } => count,
+        }
+    }
+
     /// Length of the serialised prefix in bytes.
     pub const fn encoded_len(self) -> usize {
         match self {

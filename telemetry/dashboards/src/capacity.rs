@@ -4,7 +4,7 @@ use packrat_figures::Unit;
 use serde_json::Value;
 
 use crate::dashboard::Dashboard;
-use crate::panel::{Thresholds, WINDOW, curves, figure_curves, figure_stat, rate, selected};
+use crate::panel::{Thresholds, WINDOW, curves, figure_curves, figure_stat, quantiles, rate, selected};
 
 pub(crate) fn dashboard() -> Value {
     let by = "gateway";
@@ -66,6 +66,22 @@ pub(crate) fn dashboard() -> Value {
                     figure_curves("packrat:cpu_per_datagram:seconds_rate5m", Thresholds::None),
                     figure_curves("packrat:forward_cost:seconds_rate5m", Thresholds::None),
                     figure_curves("packrat:control_cost:seconds_rate5m", Thresholds::None),
+                    quantiles(
+                        "Answering a control datagram",
+                        "Time of one of them, eACKs mostly: what is far above the rest is a sketch that was hard to decode, or a thread that had to wait.",
+                        Unit::Seconds,
+                        "packrat_control_nanoseconds",
+                        1e9,
+                        false,
+                    ),
+                    quantiles(
+                        "Datagrams per batch",
+                        "From a server, received and sent on together (GRO, GSO): the more, the less each costs.",
+                        Unit::Count,
+                        "packrat_batch_datagrams",
+                        1.0,
+                        false,
+                    ),
                 ],
             ),
             (

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use packrat_dataplane::log::Event;
-use packrat_dataplane::metrics::{Definition, definitions, process};
+use packrat_dataplane::metrics::{Definition, HISTOGRAMS, Kind, definitions, process};
 use packrat_figures::FIGURES;
 
 use crate::OPERATOR_METRICS;
@@ -29,6 +29,13 @@ pub(crate) fn page() -> String {
         "\n## Metrics of a route\n\nLabels: `route`, `gateway`, `namespace`, and those that are named.\n\n",
     );
     table(&mut text, definitions());
+    text.push_str(
+        "\n## Histograms of a route\n\nLabels as above, and `le` in the series `…_bucket`; `…_sum` and `…_count` belong to each. In Envoy the series are counters.\n\n| histogram | upper bounds of its buckets | what |\n|---|---|---|\n",
+    );
+    for histogram in HISTOGRAMS {
+        let bounds: Vec<String> = histogram.bounds.iter().map(u64::to_string).collect();
+        let _ = writeln!(text, "| `{}` | {} | {} |", histogram.name, bounds.join(", "), histogram.help);
+    }
     text.push_str("\n## Metrics of a gateway's process\n\nLabel: `gateway`.\n\n");
     table(&mut text, process::definitions());
     text.push_str(
@@ -48,7 +55,7 @@ pub(crate) fn page() -> String {
 
 fn table(text: &mut String, all: &[Definition]) {
     text.push_str("| metric | type | what |\n|---|---|---|\n");
-    for definition in all {
+    for definition in all.iter().filter(|definition| definition.kind != Kind::Histogram) {
         let _ = writeln!(
             text,
             "| `{}` | {} | {} |",

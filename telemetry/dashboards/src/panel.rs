@@ -224,6 +224,68 @@ pub(crate) fn routes_table(title: &str, help: &str, records: &[&str]) -> Panel {
     }
 }
 
+/// The buckets of a histogram, as rates over `window` or (`sparse`) as what was added within an hour, summed by `labels`.
+fn buckets(histogram: &str, labels: &str, sparse: bool) -> String {
+    let series = selected(&format!("{histogram}_bucket"));
+    if sparse {
+        format!("sum by ({labels}) (increase({series}[1h]))")
+    } else {
+        format!("sum by ({labels}) (rate({series}[{WINDOW}]))")
+    }
+}
+
+/// The value that `share` of a histogram's values do not exceed, in the unit that is `divisor` of the histogram's. `Sparse` ones are those
+/// that get values now and then only: their window is an hour.
+pub(crate) fn quantile(share: f64, histogram: &str, divisor: f64, sparse: bool) -> String {
+    let value = format!("histogram_quantile({share}, {})", buckets(histogram, "le", sparse));
+    if divisor == 1.0 { value } else { format!("{value} / {divisor:e}") }
+}
+
+/// Half, most and nearly all of a histogram's values over time.
+pub(crate) fn quantiles(
+    title: &str,
+    help: &str,
+    unit: Unit,
+    histogram: &str,
+    divisor: f64,
+    sparse: bool,
+) -> Panel {
+    let queries = [(0.5, "half"), (0.9, "nine of ten"), (0.99, "99 of 100")]
+        .map(|(share, legend)| (quantile(share, histogram, divisor, sparse), legend));
+    curves(title, help, unit, &queries, Thresholds::None)
+}
+
+/// How many values of a histogram were where, over time. `unit`: Grafana's name of the histogram's own unit.
+pub(crate) fn heat_map(title: &str, help: &str, unit: &str, histogram: &str) -> Panel {
+    let mut targets = targets(&[(buckets(histogram, "le", false), "{{le}}")], false);
+    for target in &mut targets {
+        target["format"] = "heatmap".into();
+    }
+    Panel {
+        width: 12,
+        height: 8,
+        body: json!({
+            "type": "heatmap",
+            "title": title,
+            "description": help,
+            "datasource": { "type": "prometheus", "uid": "${datasource}" },
+            "targets": targets,
+            "fieldConfig": { "defaults": { "unit": unit, "thresholds": Thresholds::None.json() }, "overrides": [] },
+            "options": {
+                "calculate": false,
+                "cellGap": 1,
+                "cellValues": { "unit": "cps" },
+                "color": { "mode": "scheme", "scheme": "Blues", "steps": 64, "exponent": 0.5, "reverse": false },
+                "filterValues": { "le": 1e-9 },
+                "rowsFrame": { "layout": "auto" },
+                "yAxis": { "unit": unit, "axisPlacement": "left" },
+                "tooltip": { "mode": "single", "yHistogram": true },
+                "legend": { "show": true },
+            },
+        }),
+    }
+}
+
 /// Log lines from Loki.
 pub(crate) fn logs(title: &str, help: &str, query: &str) -> Panel {
     Panel {

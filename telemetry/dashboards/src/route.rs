@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use crate::dashboard::Dashboard;
 use crate::panel::{
-    Query, SELECTED, Thresholds, WINDOW, curves, figure, figure_curves, figure_stat, logs, rate, selected,
+    Query, SELECTED, Thresholds, WINDOW, curves, figure, figure_curves, figure_stat, heat_map, logs,
+    quantile, quantiles, rate, selected,
 };
 
 pub(crate) fn dashboard() -> Value {
@@ -57,6 +58,20 @@ pub(crate) fn dashboard() -> Value {
                         Thresholds::None,
                     ),
                     figure_curves("packrat:quality:points_rate5m", Thresholds::None),
+                    quantiles(
+                        "Last-mile round trips of all clients",
+                        "What half, nine of ten and 99 of 100 measurements do not exceed; clients that are busy measure more often.",
+                        Unit::Seconds,
+                        "packrat_last_mile_round_trip_sample_microseconds",
+                        1e6,
+                        false,
+                    ),
+                    heat_map(
+                        "Last-mile round trips, how many where",
+                        "Measurements per second: two bands are two kinds of last miles, a band that widens is a queue.",
+                        "µs",
+                        "packrat_last_mile_round_trip_sample_microseconds",
+                    ),
                 ],
             ),
             (
@@ -84,6 +99,32 @@ pub(crate) fn dashboard() -> Value {
                             plain("packrat_early_copies_total", "early copies"),
                         ],
                         Thresholds::None,
+                    ),
+                    curves(
+                        "How fast losses are repaired",
+                        "From forwarding a datagram that got lost to its first repair, and to the eACK that shows its arrival. A client that holds back acknowledgements for less time gains nothing.",
+                        Unit::Seconds,
+                        &[
+                            (quantile(0.5, "packrat_repair_delay_microseconds", 1e6, false), "half are sent again within"),
+                            (quantile(0.99, "packrat_repair_delay_microseconds", 1e6, false), "99 of 100 are sent again within"),
+                            (quantile(0.5, "packrat_repair_arrival_microseconds", 1e6, false), "half have arrived within"),
+                            (quantile(0.99, "packrat_repair_arrival_microseconds", 1e6, false), "99 of 100 have arrived within"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    heat_map(
+                        "How long holes stand, how many where",
+                        "Repaired datagrams per second, by the time from forwarding them to the eACK that shows their arrival: a second band is that of repairs that got lost, too.",
+                        "µs",
+                        "packrat_repair_arrival_microseconds",
+                    ),
+                    quantiles(
+                        "Losses found at once",
+                        "Datagrams that an eACK shows to be missing, where there are any: 1 is loss by chance, many are bursts or a queue that overflows.",
+                        Unit::Count,
+                        "packrat_eack_missing_datagrams",
+                        1.0,
+                        false,
                     ),
                     curves(
                         "Repair overhead and budget",
@@ -219,6 +260,14 @@ pub(crate) fn dashboard() -> Value {
                         )],
                         Thresholds::None,
                     ),
+                    quantiles(
+                        "Symbols per eACK",
+                        "Coded symbols or power sums: they grow with the number of losses that clients know of.",
+                        Unit::Count,
+                        "packrat_eack_symbols",
+                        1.0,
+                        false,
+                    ),
                     curves(
                         "Resets by reason",
                         "How often gateway and client lost track of each other's sets; their log lines are beside.",
@@ -248,6 +297,30 @@ pub(crate) fn dashboard() -> Value {
                         Unit::PerSecond,
                         &[(rate("packrat_handshakes_total", "result"), "{{result}}")],
                         Thresholds::None,
+                    ),
+                    quantiles(
+                        "Age of sessions that ended",
+                        "Within an hour; the idle timeout at the end is part of it.",
+                        Unit::Seconds,
+                        "packrat_session_duration_seconds",
+                        1.0,
+                        true,
+                    ),
+                    quantiles(
+                        "Bytes to the client of sessions that ended",
+                        "Within an hour. Small ones gain least from repairs.",
+                        Unit::Bytes,
+                        "packrat_session_to_client_bytes",
+                        1.0,
+                        true,
+                    ),
+                    quantiles(
+                        "Far round trips of new sessions",
+                        "Within an hour; one measurement per session, with the server's time to answer. What is far gains most from a gateway that is near.",
+                        Unit::Seconds,
+                        "packrat_far_round_trip_sample_microseconds",
+                        1e6,
+                        true,
                     ),
                     curves(
                         "Clients that moved",

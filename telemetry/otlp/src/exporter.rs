@@ -10,6 +10,7 @@ use packrat_dataplane::Dataplane;
 use packrat_dataplane::log::{Level, StandardOutput};
 use prost::Message;
 
+use crate::headers::{self, HEADERS_VARIABLE};
 use crate::metrics::metrics;
 use crate::spans::{Sessions, request};
 
@@ -33,9 +34,29 @@ pub enum EndpointError {
         "{0:?} is no URL of a collector that can be used here; give http://HOST:4318 (without TLS: a collector beside the gateway adds it)"
     )]
     Url(String),
+    /// The headers; not shown, as they may be secret.
+    #[error("{HEADERS_VARIABLE} has no headers as key=value,key=value with percent-encoded values")]
+    Headers,
     /// The thread.
     #[error("no thread can be started: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+/// Where an exporter finds the dataplane, which may be made later than the exporter.
+type Find = dyn Fn() -> Option<&'static Dataplane> + Send;
+
+enum Source {
+    Owned(Arc<Dataplane>),
+    Found(Box<Find>),
+}
+
+impl Source {
+    fn get(&self) -> Option<&Dataplane> {
+        match self {
+            Self::Owned(dataplane) => Some(dataplane),
+            Self::Found(find) => find(),
+        }
+    }
 }
 
 /// Sends until it is dropped; what is left then is sent at last.
@@ -46,21 +67,42 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts to send to the collector at `endpoint` (`http://HOST:PORT`). `instance` tells this gateway from others.
+    /// Starts to send to the collector at `endpoint` (`http://HOST:PORT`, or with a path before that of OTLP), with the headers of [`HEADERS_VARIABLE`]. `instance` tells this
+    /// gateway from others.
     ///
     /// # Errors
-    /// When the URL is of no use, or no thread can be started.
+    /// When the URL or a header is of no use, or no thread can be started.
     pub fn start(endpoint: &str, instance: &str, dataplane: &Arc<Dataplane>) -> Result<Self, EndpointError> {
+        Self::send(endpoint, instance, Source::Owned(Arc::clone(dataplane)))
+    }
+
+    /// The same for the dataplane that `find` returns, once it returns one.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub fn start_for(
+        endpoint: &str,
+        instance: &str,
+        find: impl Fn() -> Option<&'static Dataplane> + Send + 'static,
+    ) -> Result<Self, EndpointError> {
+        Self::send(endpoint, instance, Source::Found(Box::new(find)))
+    }
+
+    fn send(endpoint: &str, instance: &str, source: Source) -> Result<Self, EndpointError> {
         let base = endpoint.trim_end_matches('/');
-        let host = base.strip_prefix("http://").filter(|host| !host.is_empty() && !host.contains('/'));
-        if host.is_none() {
+        // A path is a prefix of those that OTLP names.
+        let host = base.strip_prefix("http://").and_then(|rest| rest.split('/').next());
+        if host.is_none_or(str::is_empty) || base.contains(['?', '#', ' ']) {
             return Err(EndpointError::Url(endpoint.to_owned()));
         }
+        let headers = std::env::var(HEADERS_VARIABLE).unwrap_or_default();
+        let headers = headers::parse(&headers).ok_or(EndpointError::Headers)?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut worker = Worker {
             base: base.to_owned(),
             instance: instance.to_owned(),
-            dataplane: Arc::clone(dataplane),
+            headers,
+            source,
             agent: ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into(),
             started: nanoseconds(),
             sessions: Sessions::default(),
@@ -96,7 +138,8 @@ fn nanoseconds() -> u64 {
 struct Worker {
     base: String,
     instance: String,
-    dataplane: Arc<Dataplane>,
+    headers: Vec<(String, String)>,
+    source: Source,
     agent: ureq::Agent,
     started: u64,
     sessions: Sessions,
@@ -126,7 +169,8 @@ impl Worker {
     }
 
     fn send_spans(&mut self) {
-        let lines = self.dataplane.logger().recent(self.seen, LINES);
+        let Some(dataplane) = self.source.get() else { return };
+        let lines = dataplane.logger().recent(self.seen, LINES);
         let Some(last) = lines.last() else { return };
         self.seen = last.number;
         let (random, numbers) = (&self.random, &mut self.numbers);
@@ -141,14 +185,20 @@ impl Worker {
     }
 
     fn send_metrics(&mut self) {
+        let Some(dataplane) = self.source.get() else { return };
         let message =
-            metrics(&self.dataplane.routes(), &self.instance, self.started, nanoseconds()).encode_to_vec();
+            metrics(&dataplane.routes(), &self.instance, self.started, nanoseconds()).encode_to_vec();
         self.send("/v1/metrics", &message);
     }
 
     fn send(&mut self, path: &str, message: &[u8]) {
         let url = format!("{}{path}", self.base);
-        let answer = self.agent.post(&url).content_type("application/x-protobuf").send(message);
+        let request = self.agent.post(&url).content_type("application/x-protobuf");
+        let answer = self
+            .headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(name, value))
+            .send(message);
         // Said once, not each time.
         match answer {
             Ok(_) => self.failing = false,

@@ -8,10 +8,12 @@
 
 mod attributes;
 mod exporter;
+mod headers;
 pub mod messages;
 mod metrics;
 mod spans;
 
 pub use exporter::{ENDPOINT_VARIABLE, EndpointError, Exporter};
+pub use headers::HEADERS_VARIABLE;
 pub use metrics::metrics;
 pub use spans::{MOST_EVENTS, MOST_SESSIONS, Sessions};

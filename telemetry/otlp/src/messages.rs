@@ -72,7 +72,7 @@ pub struct Metric {
     pub name: String,
     #[prost(string, tag = "2")]
     pub description: String,
-    #[prost(oneof = "Data", tags = "5, 7")]
+    #[prost(oneof = "Data", tags = "5, 7, 9")]
     pub data: Option<Data>,
 }
 
@@ -82,6 +82,8 @@ pub enum Data {
     Gauge(Gauge),
     #[prost(message, tag = "7")]
     Sum(Sum),
+    #[prost(message, tag = "9")]
+    Histogram(Histogram),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -90,7 +92,7 @@ pub struct Gauge {
     pub data_points: Vec<NumberDataPoint>,
 }
 
-/// `aggregation_temporality` of a [`Sum`] that counts since `start_time_unix_nano`.
+/// `aggregation_temporality` of a [`Sum`] or a [`Histogram`] that counts since `start_time_unix_nano`.
 pub const CUMULATIVE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
@@ -101,6 +103,33 @@ pub struct Sum {
     pub aggregation_temporality: i32,
     #[prost(bool, tag = "3")]
     pub is_monotonic: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Histogram {
+    #[prost(message, repeated, tag = "1")]
+    pub data_points: Vec<HistogramDataPoint>,
+    #[prost(int32, tag = "2")]
+    pub aggregation_temporality: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct HistogramDataPoint {
+    #[prost(fixed64, tag = "2")]
+    pub start_time_unix_nano: u64,
+    #[prost(fixed64, tag = "3")]
+    pub time_unix_nano: u64,
+    #[prost(fixed64, tag = "4")]
+    pub count: u64,
+    #[prost(double, optional, tag = "5")]
+    pub sum: Option<f64>,
+    /// How many are between two bounds; one more than there are bounds.
+    #[prost(fixed64, repeated, tag = "6")]
+    pub bucket_counts: Vec<u64>,
+    #[prost(double, repeated, tag = "7")]
+    pub explicit_bounds: Vec<f64>,
+    #[prost(message, repeated, tag = "9")]
+    pub attributes: Vec<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, Message)]

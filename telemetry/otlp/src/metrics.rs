@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use packrat_dataplane::Route;
-use packrat_dataplane::metrics::{Definition, Kind, definitions, process};
+use packrat_dataplane::metrics::{Definition, HISTOGRAMS, Kind, definitions, process};
 
 use crate::attributes::{resource, scope, text};
 use crate::messages::{
-    CUMULATIVE, Data, ExportMetricsServiceRequest, Gauge, KeyValue, Metric, NumberDataPoint, ResourceMetrics,
-    ScopeMetrics, Sum,
+    CUMULATIVE, Data, ExportMetricsServiceRequest, Gauge, Histogram, HistogramDataPoint, KeyValue, Metric,
+    NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
 };
 
 /// When something began, and now; nanoseconds since 1970.
@@ -30,6 +30,9 @@ pub fn metrics(routes: &[Arc<Route>], instance: &str, started: u64, now: u64) ->
             text("route", route.name()),
         ];
         collect(&mut all, definitions(), route.metrics().values(), &labels, times);
+        let of_histograms = definitions().iter().zip(route.metrics().values());
+        let of_histograms = of_histograms.filter(|(definition, _)| definition.kind == Kind::Histogram);
+        distributions(&mut all, of_histograms.map(|(_, value)| value), &labels, times);
     }
     collect(&mut all, process::definitions(), process::values(), &[], times);
     let metrics = all.into_values().collect();
@@ -46,6 +49,9 @@ fn collect<'a>(
     times: Times,
 ) {
     for (definition, value) in definitions.into_iter().zip(values) {
+        if definition.kind == Kind::Histogram {
+            continue;
+        }
         let own = definition.labels.iter().map(|(label, value)| text(label, value));
         let point = NumberDataPoint {
             attributes: labels.iter().cloned().chain(own).collect(),
@@ -62,13 +68,49 @@ fn collect<'a>(
                     is_monotonic: true,
                     data_points: Vec::new(),
                 }),
-                Kind::Gauge => Data::Gauge(Gauge::default()),
+                Kind::Gauge | Kind::Histogram => Data::Gauge(Gauge::default()),
             }),
         });
         match &mut metric.data {
             Some(Data::Sum(sum)) => sum.data_points.push(point),
             Some(Data::Gauge(gauge)) => gauge.data_points.push(point),
-            None => {}
+            Some(Data::Histogram(_)) | None => {}
+        }
+    }
+}
+
+/// Adds the histograms, whose parts are `values` in the order of their definition.
+fn distributions(
+    all: &mut BTreeMap<String, Metric>,
+    mut values: impl Iterator<Item = u64>,
+    labels: &[KeyValue],
+    times: Times,
+) {
+    for histogram in HISTOGRAMS {
+        let parts: Vec<u64> = values.by_ref().take(histogram.series.len()).collect();
+        let [cumulative @ .., sum, count] = parts.as_slice() else { continue };
+        // Prometheus' buckets hold what is below, too; those of OpenTelemetry do not.
+        let below = std::iter::once(0).chain(cumulative.iter().copied());
+        let bucket_counts = cumulative.iter().zip(below).map(|(to, from)| to.saturating_sub(from)).collect();
+        let point = HistogramDataPoint {
+            start_time_unix_nano: times.started,
+            time_unix_nano: times.now,
+            count: *count,
+            sum: Some(*sum as f64),
+            bucket_counts,
+            explicit_bounds: histogram.bounds.iter().map(|bound| *bound as f64).collect(),
+            attributes: labels.to_vec(),
+        };
+        let metric = all.entry(histogram.name.to_owned()).or_insert_with(|| Metric {
+            name: histogram.name.to_owned(),
+            description: histogram.help.to_owned(),
+            data: Some(Data::Histogram(Histogram {
+                aggregation_temporality: CUMULATIVE,
+                data_points: Vec::new(),
+            })),
+        });
+        if let Some(Data::Histogram(histogram)) = &mut metric.data {
+            histogram.data_points.push(point);
         }
     }
 }

@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 use packrat_engine::{FlowCounters, HandshakeOutcome, Side, StreamCounters};
 use packrat_wire::message::ResetReason;
 
+use super::histogram;
+
 /// Name, kind, own labels and meaning of one series of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
@@ -13,13 +15,21 @@ pub struct Definition {
     pub name: Cow<'static, str>,
     /// Labels beside `route`, `gateway` and `namespace`, with their values.
     pub labels: &'static [(&'static str, &'static str)],
-    /// Counter or gauge.
+    /// Counter, gauge, or a part of a histogram.
     pub kind: Kind,
     /// One sentence for operators.
     pub help: Cow<'static, str>,
 }
 
 impl Definition {
+    /// What the series is a part of: the name of its histogram, else its own.
+    pub fn family(&self) -> &str {
+        if self.kind != Kind::Histogram {
+            return &self.name;
+        }
+        ["_bucket", "_sum", "_count"].iter().find_map(|end| self.name.strip_suffix(end)).unwrap_or(&self.name)
+    }
+
     /// The name with the labels of [`Self::labels`], as a selector of Prometheus: `packrat_handshakes_total{result="offered"}`.
     pub fn series(&self) -> String {
         if self.labels.is_empty() {
@@ -38,6 +48,8 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// A bucket, the sum or the number of a histogram: each of them only grows.
+    Histogram,
 }
 
 impl Kind {
@@ -46,6 +58,7 @@ impl Kind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -267,8 +280,8 @@ const fn level(name: &'static str, help: &'static str) -> Definition {
     Definition { name: Cow::Borrowed(name), labels: &[], kind: Kind::Gauge, help: Cow::Borrowed(help) }
 }
 
-/// Every series of a route, in the order of [`super::Metrics::values`]: what the dataplane counts, what the engine counts, the levels, and
-/// the same two of live streams.
+/// Every series of a route, in the order of [`super::Metrics::values`]: what the dataplane counts, what the engine counts, the levels, the
+/// same two of live streams, and the histograms.
 pub fn definitions() -> &'static [Definition] {
     static ALL: OnceLock<Vec<Definition>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -280,6 +293,7 @@ pub fn definitions() -> &'static [Definition] {
             .chain(LEVELS.iter().cloned())
             .chain(streams().iter().cloned())
             .chain(STREAM_LEVELS.iter().cloned())
+            .chain(histogram::series().cloned())
             .collect()
     })
 }
@@ -299,6 +313,8 @@ mod tests {
         for definition in definitions() {
             let is_counter = definition.kind == Kind::Counter;
             assert_eq!(is_counter, definition.name.ends_with("_total"), "{definition:?}");
+            let is_part = ["_bucket", "_sum", "_count"].iter().any(|end| definition.name.ends_with(end));
+            assert_eq!(is_part, definition.kind == Kind::Histogram, "{definition:?}");
             assert!(definition.help.ends_with('.') && !definition.help.contains('\n'), "{definition:?}");
             assert!(!definition.help.starts_with(' '), "{definition:?}");
             // Series of one name have the same kind and the same labels, as Prometheus and Envoy want it.

@@ -14,14 +14,14 @@ pub fn prometheus_text(routes: &[Arc<Route>]) -> String {
         routes.iter().map(|route| (labels_of(route), route.metrics().values().collect())).collect();
     let mut begun: Vec<&str> = Vec::new();
     for definition in definitions() {
-        // The series of one name stand together.
-        if begun.contains(&&*definition.name) {
+        // The series of one name stand together, and so do the parts of a histogram.
+        if begun.contains(&definition.family()) {
             continue;
         }
-        begun.push(&definition.name);
+        begun.push(definition.family());
         let mut described = false;
         for (index, series) in definitions().iter().enumerate() {
-            if series.name != definition.name {
+            if series.family() != definition.family() {
                 continue;
             }
             if !described {
@@ -47,8 +47,9 @@ pub fn prometheus_text(routes: &[Arc<Route>]) -> String {
     text
 }
 
-fn describe(text: &mut String, Definition { name, kind, help, .. }: &Definition) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
+fn describe(text: &mut String, definition: &Definition) {
+    let (name, kind) = (definition.family(), definition.kind.name());
+    let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", definition.help);
 }
 
 fn labels_of(route: &Route) -> String {

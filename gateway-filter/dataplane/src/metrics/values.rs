@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use packrat_engine::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};
+use packrat_engine::{FlowCounters, FlowGauges, Sample, StreamCounters, StreamGauges};
 
 use super::definition::{self, Metric};
+use super::histogram::{self, Distribution, Summary};
 use super::levels::{Levels, Limits, Reported};
 
 /// The values of one route; any thread may count in them.
@@ -15,6 +16,7 @@ pub struct Metrics {
     levels: Levels,
     streams: Vec<AtomicU64>,
     stream_levels: Vec<AtomicU64>,
+    histograms: histogram::Values,
 }
 
 impl Default for Metrics {
@@ -26,6 +28,7 @@ impl Default for Metrics {
             levels: Levels::default(),
             streams: zeros(StreamCounters::FIELDS.len()),
             stream_levels: zeros(StreamGauges::FIELDS.len()),
+            histograms: histogram::Values::default(),
         }
     }
 }
@@ -40,7 +43,8 @@ impl Metrics {
     pub fn values(&self) -> impl Iterator<Item = u64> {
         let engine = definition::engine().iter().map(|(index, _)| self.engine.get(*index).map_or(0, load));
         let streams = self.streams.iter().chain(&self.stream_levels).map(load);
-        self.own.iter().map(load).chain(engine).chain(self.levels.values()).chain(streams)
+        let histograms = self.histograms.values();
+        self.own.iter().map(load).chain(engine).chain(self.levels.values()).chain(streams).chain(histograms)
     }
 
     pub(crate) fn add(&self, metric: Metric, amount: u64) {
@@ -56,6 +60,23 @@ impl Metrics {
             && let Some(value) = self.own.get(metric as usize)
         {
             value.fetch_sub(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// Every histogram, for who has no Prometheus.
+    pub fn summaries(&self) -> Vec<Summary> {
+        self.histograms.summaries()
+    }
+
+    /// Adds a value to a histogram.
+    pub(crate) fn record(&self, distribution: Distribution, value: u64) {
+        self.histograms.record(distribution, value);
+    }
+
+    /// Adds what the engine has measured to the histograms.
+    pub(crate) fn record_samples(&self, samples: &[Sample]) {
+        for sample in samples {
+            self.histograms.record_sample(*sample);
         }
     }
 

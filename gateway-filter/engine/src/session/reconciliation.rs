@@ -15,6 +15,7 @@ use crate::event::{Event, Side};
 use crate::history::{Fate, SETTLED_ENTRIES};
 use crate::outbox::Outbox;
 use crate::repair::Repair;
+use crate::sample::Sample;
 use crate::scratch::Scratch;
 
 impl Session {
@@ -28,6 +29,7 @@ impl Session {
     ) {
         counters.eacks_received += 1;
         counters.eack_prefix_bytes += eack.prefix.len() as u64;
+        out.sample(Sample::EackSymbols(eack.encoding.count()));
         if !self.accept_epoch(eack, now, counters, out) {
             return;
         }
@@ -52,7 +54,7 @@ impl Session {
         }
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
         if let Some(newest) = newest {
-            self.measure(newest, eack.newest_age, now);
+            self.measure(newest, eack.newest_age, now, out);
         }
         self.advance_horizon(newest.max(self.known_by_time(now)));
         match self.decode(eack, now) {
@@ -60,7 +62,7 @@ impl Session {
                 self.newest_eack = Some(counter);
                 self.failures = 0;
                 counters.eacks_decoded += 1;
-                self.settle(now, counters);
+                self.settle(now, counters, out);
                 self.repair(newest, now, counters, out);
                 self.history.release_settled();
                 // Holes that are not missing here are not worth waiting for; the client is told which.
@@ -148,7 +150,7 @@ impl Session {
         self.history.release_settled();
     }
 
-    fn measure(&mut self, newest: u64, age: Duration, now: Timestamp) {
+    fn measure(&mut self, newest: u64, age: Duration, now: Timestamp, out: &mut Outbox) {
         if self.measured.is_some_and(|measured| newest <= measured) {
             return;
         }
@@ -157,6 +159,7 @@ impl Session {
         {
             let sample = now.saturating_since(entry.forwarded_at).saturating_sub(age);
             self.path.on_round_trip(sample);
+            out.sample(Sample::LastMileRoundTrip(sample));
             self.queueing.on_round_trip(sample, now);
             self.measured = Some(newest);
         }
@@ -234,7 +237,7 @@ impl Session {
     }
 
     /// Takes in what a decoded eACK says.
-    fn settle(&mut self, now: Timestamp, counters: &mut FlowCounters) {
+    fn settle(&mut self, now: Timestamp, counters: &mut FlowCounters, out: &mut Outbox) {
         let only_there = core::mem::take(&mut self.scratch().only_there);
         for &identifier in &only_there {
             self.sketch.insert(identifier);
@@ -277,6 +280,9 @@ impl Session {
                 *arrived_transmission = (*arrived_transmission).max(repair.first_transmission());
                 if let Some(entry) = history.get_mut(*sequence) {
                     entry.fate = Fate::Received;
+                    if repair.transmissions() > 0 {
+                        out.sample(Sample::RepairArrived(now.saturating_since(entry.forwarded_at)));
+                    }
                 }
             }
             keep
@@ -290,6 +296,9 @@ impl Session {
             }
         }
         counters.datagrams_missing += newly_missing;
+        if newly_missing > 0 {
+            out.sample(Sample::EackMissing(newly_missing));
+        }
         let covered = self.horizon - self.considered;
         self.path.on_fate(covered, newly_missing.min(covered));
         self.budget.earn(core::mem::take(&mut self.unearned));

@@ -7,6 +7,7 @@ use crate::counters::FlowCounters;
 use crate::history::Fate;
 use crate::outbox::Outbox;
 use crate::repair::{Decision, copies, patience};
+use crate::sample::Sample;
 
 impl Session {
     pub(super) fn give_up(&mut self, sequence: u64) {
@@ -98,14 +99,18 @@ impl Session {
         });
         counters.repair_bytes += length as u64;
         self.totals.repair_transmissions += 1;
-        if let Some(entry) = self.history.get_mut(sequence) {
+        let forwarded = self.history.get_mut(sequence).map(|entry| {
             entry.resent = true;
-        }
+            entry.forwarded_at
+        });
         self.transmissions += 1;
         let next = self.history.next();
         if let Some(repair) = self.missing.get_mut(&sequence) {
             if repair.transmissions() == 0 {
                 counters.repairs += 1;
+                if let Some(forwarded) = forwarded {
+                    out.sample(Sample::RepairSent(now.saturating_since(forwarded)));
+                }
                 self.totals.repaired += 1;
             } else {
                 counters.repair_copies += 1;
