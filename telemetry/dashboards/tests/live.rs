@@ -7,6 +7,7 @@ mod place;
 mod prometheus;
 mod scene;
 
+use std::process::Command;
 use std::time::Duration;
 
 use packrat_dashboards::queries::{all, names, resolved};
@@ -14,7 +15,8 @@ use packrat_dashboards::rules::ALERTS;
 use packrat_figures::{Figure, Figures, Selector};
 
 use prometheus::{Prometheus, find_tools};
-use scene::{Demo, idle_envoy, refuse_a_configuration};
+use scene::{Demo, IdleEnvoy, built};
+use serde_json::Value;
 
 const NO_OPERATOR: &str = "no operator runs here; a test holds the names against its source";
 /// Queries that have no answer here, and why.
@@ -44,8 +46,11 @@ fn rules_and_alerts_pass_promtool() {
 fn every_query_returns_data_and_faults_make_alerts_fire() {
     let Some(tools) = find_tools() else { return };
     let demo = Demo::start();
-    let mut idle = idle_envoy();
+    let mut idle = IdleEnvoy::start();
     let prometheus = Prometheus::start(&tools, &[demo.admin(), idle.admin()]);
+    prometheus.wait_for("what there is before anybody comes", "packrat_session_duration_seconds_count == 0");
+    idle.visit();
+    prometheus.wait_for("the end of a session", "increase(packrat_session_duration_seconds_count[1m]) > 0");
     prometheus.wait_for("repairs in the middle of a download", "sum(packrat_repairs_arrived_total) > 100");
     prometheus.wait_for("enough scrapes", "packrat_datagrams_recorded_total{route=\"demo\"} offset 9s > 0");
 
@@ -54,7 +59,8 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
         let expression = resolved(&query.expression, WINDOW).replace("[5m]", "[10s]");
         let answer = prometheus.query(&expression);
         let by_design = EMPTY_BY_DESIGN.iter().any(|(place, _)| *place == query.place);
-        if answer.is_empty() != by_design {
+        // No number (0 / 0, a quantile of nothing) is no answer.
+        if answer.iter().all(|value| value.is_nan()) != by_design {
             empty.push(format!("{}: {expression}\n  {answer:?}", query.place));
         }
     }
@@ -70,11 +76,30 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
         }
     }
     the_command_and_prometheus_agree(&prometheus);
+    a_plan_is_made_of_what_is_measured(&demo);
 
-    refuse_a_configuration(&mut idle);
+    idle.refuse_a_configuration();
     prometheus.wait_for_alert("PackratConfigurationRefused");
     drop(demo);
     prometheus.wait_for_alert("PackratGatewayDown");
+}
+
+/// `packrat plan` reads both segments of the demo's path from its Envoy: 4 ms and 4 % on the last mile, 60 ms behind the gateway.
+fn a_plan_is_made_of_what_is_measured(demo: &Demo) {
+    let gateway = format!("http://{}", demo.admin());
+    let output = Command::new(built().join("packrat"))
+        .args(["plan", "--gateway", &gateway, "--route", "demo", "-o", "json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |key: &str| plan[key].as_f64().unwrap_or_else(|| panic!("no {key}: {plan:#}"));
+    assert_eq!((&plan["route"], &plan["sources"]["last_mile_loss"]), (&"demo".into(), &"measured".into()));
+    // A busy machine makes round trips longer, never shorter.
+    assert!(number("last_mile_round_trip_seconds") >= 0.003, "{plan:#}");
+    assert!(number("far_round_trip_seconds") >= 0.055, "{plan:#}");
+    assert!((0.02..0.08).contains(&number("last_mile_loss_ratio")), "{plan:#}");
+    assert!(plan["pays"] == true && number("gain_times") > 2.0, "{plan:#}");
 }
 
 /// The figures computed from two readings are those that Prometheus computes.

@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod address;
+#[path = "../../../gateway-filter/dataplane/tests/client/mod.rs"]
+mod client;
 mod loki;
 mod place;
 mod scene;
@@ -10,18 +12,16 @@ mod scene;
 use std::fs;
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use packrat_dashboards::queries::{all, resolved};
-use packrat_dataplane::log::{Event, Level, LogSink, Logger};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
 use loki::{Loki, find_loki};
 use place::PATIENCE;
-use scene::{Demo, built, idle_envoy, refuse_a_configuration};
+use scene::{Demo, IdleEnvoy, built};
 
 /// `packrat-gateway` in front of a server that is not there; ended when it is dropped.
 struct Standalone {
@@ -71,29 +71,17 @@ impl Drop for Standalone {
     }
 }
 
-/// Lines of a logger.
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<String>>);
-
-impl LogSink for Kept {
-    fn write(&self, _level: Level, fields: Map<String, Value>) {
-        let line = Value::Object(fields).to_string();
-        self.0.lock().unwrap().push_str(&(line + "\n"));
-    }
-}
-
-/// The line of a Reset as the gateway's own logger writes it: gateways that are well have none.
-fn reset() -> String {
-    let kept = Kept::default();
-    let fields = [
-        ("route", "demo".into()),
-        ("gateway", "demo".into()),
-        ("side", "client".into()),
-        ("reason", "state_lost".into()),
-    ];
-    Logger::new(Box::new(kept.clone())).log(Event::Reset, || fields);
-    let lines = kept.0.lock().unwrap();
-    lines.clone()
+/// An assisted client that has lost its state asks for a Reset, and the gateway begins anew.
+fn reset(idle: &IdleEnvoy) {
+    let (mut client, _) = client::connect(idle.listener(), idle.server());
+    let now = client.now();
+    client.assist.reset(now);
+    client.turn_until("the gateway's line of the Reset", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        idle.log().contains("\"event\":\"reset\"")
+    });
 }
 
 /// What the operator writes when it finds no API server.
@@ -130,23 +118,22 @@ fn operator() -> String {
 fn every_log_query_finds_lines() {
     let Some(program) = find_loki() else { return };
     let demo = Demo::start();
-    let mut idle = idle_envoy();
+    let mut idle = IdleEnvoy::start();
     let standalone = Standalone::start();
     let loki = Loki::start(&program);
 
     let listen = standalone.wait_for("ready", || {})["listen"].as_str().unwrap().to_owned();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     standalone.wait_for("upstream_error", || drop(client.send_to(b"is anybody there?", &listen)));
-    refuse_a_configuration(&mut idle);
+    reset(&idle);
+    idle.refuse_a_configuration();
     let begun = Instant::now();
     while !(idle.log().contains("configuration_refused") && demo.log().contains("assistance_begun")) {
         assert!(begun.elapsed() < PATIENCE, "{}\n{}", idle.log(), demo.log());
         sleep(Duration::from_millis(100));
     }
-    let pushed: usize = [demo.log(), idle.log(), standalone.log(), reset()]
-        .iter()
-        .map(|lines| loki.push("packrat", lines))
-        .sum();
+    let pushed: usize =
+        [demo.log(), idle.log(), standalone.log()].iter().map(|lines| loki.push("packrat", lines)).sum();
     assert!(pushed > 8, "{pushed} lines");
     assert!(loki.push("packrat-operator", &operator()) > 0);
 
@@ -157,7 +144,11 @@ fn every_log_query_finds_lines() {
         assert!(!lines.is_empty(), "{}: nothing for {}", query.place, query.expression);
     }
     // As docs/METRICS.md says.
-    assert_eq!(loki.wait_for("{app=\"packrat\"} | json | event=\"reset\"").len(), 1);
+    let resets = loki.wait_for("{app=\"packrat\"} | json | event=\"reset\"");
+    let [line] = resets.as_slice() else { panic!("{resets:?}") };
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!((&line["side"], &line["route"]), (&"client".into(), &"idle".into()), "{line}");
+    assert!(line["reason"].is_string() && line["epoch"] == 1, "{line}");
     // An event of another route is not found.
     assert!(loki.query("{app=\"packrat\"} | json | event=\"reset\" | route=\"other\"").is_empty());
     // Nobody's address is in any line.

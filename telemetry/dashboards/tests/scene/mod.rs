@@ -2,7 +2,7 @@
 #![allow(dead_code)] // every test uses a part of it
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -77,18 +77,60 @@ impl Drop for Demo {
     }
 }
 
-/// An Envoy with a route and no client; ended when it is dropped.
-pub(crate) fn idle_envoy() -> Envoy {
-    let program = root().join(".packrat/venv/bin/envoy");
-    Envoy::start_gateway(&program, &built(), 1, &[idle_listener("[\"192.0.2.1:443\"]")])
+/// An Envoy with a route, a server, and clients only when a test is one; ended when it is dropped.
+pub(crate) struct IdleEnvoy {
+    server: UdpSocket,
+    envoy: Envoy,
 }
 
-/// A route without endpoints is refused.
-pub(crate) fn refuse_a_configuration(envoy: &mut Envoy) {
-    assert!(!envoy.update(&[idle_listener("[]")]), "a route without endpoints was taken");
+impl IdleEnvoy {
+    pub(crate) fn start() -> Self {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let endpoints = format!("[\"{}\"]", server.local_addr().unwrap());
+        let program = root().join(".packrat/venv/bin/envoy");
+        let envoy = Envoy::start_gateway(&program, &built(), 1, &[idle_listener(&endpoints)]);
+        Self { server, envoy }
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.envoy.admin()
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        self.envoy.log()
+    }
+
+    /// What it forwards to.
+    pub(crate) fn server(&self) -> &UdpSocket {
+        &self.server
+    }
+
+    /// Where clients are served.
+    pub(crate) fn listener(&self) -> SocketAddr {
+        let status: Value = serde_json::from_str(&self.envoy.get("/packrat")).unwrap();
+        status["routes"][0]["listeners"][0].as_str().unwrap().parse().unwrap()
+    }
+
+    /// A client asks, is answered, and says no more: its session ends after a second.
+    pub(crate) fn visit(&self) {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.send_to(b"a question", self.listener()).unwrap();
+        let mut buffer = [0; 100];
+        let (length, from) = self.server.recv_from(&mut buffer).unwrap();
+        self.server.send_to(&buffer[..length], from).unwrap();
+        assert_eq!(client.recv(&mut buffer).unwrap(), length);
+    }
+
+    /// A route without endpoints is refused.
+    pub(crate) fn refuse_a_configuration(&mut self) {
+        assert!(!self.envoy.update(&[idle_listener("[]")]), "a route without endpoints was taken");
+    }
 }
 
 fn idle_listener(endpoints: &str) -> String {
-    let value = format!("{{ route: idle, gateway: idle, endpoints: {endpoints} }}");
+    let value = format!("{{ route: idle, gateway: idle, endpoints: {endpoints}, idle_timeout_seconds: 1 }}");
     listener("idle", ([127, 0, 0, 1], 0).into(), &value)
 }
