@@ -100,8 +100,14 @@ impl Cluster {
 
     /// A gateway's Pod as the operator makes them, but for its program.
     fn gateway(&self, name: &str, on_node: bool) {
+        let labels =
+            json!({ "app.kubernetes.io/name": "packrat-gateway", "packrat.dev/edge-gateway": "edge" });
+        self.pod(name, on_node, &labels, "envoy", "shop/web:443", "shop/edge");
+    }
+
+    fn pod(&self, name: &str, on_node: bool, labels: &Value, container: &str, route: &str, gateway: &str) {
         let route = json!({
-            "route": "shop/web:443", "gateway": "shop/edge", "namespace": SHOP, "maximum_sessions": 100,
+            "route": route, "gateway": gateway, "namespace": SHOP, "maximum_sessions": 100,
             "endpoints": [self.server.local_addr().unwrap()], "tokens": "optional", "token_keys": [format!("1:{TOKEN_KEY}")],
         });
         self.apply(&json!({
@@ -109,8 +115,6 @@ impl Cluster {
                 "labels": { "packrat.dev/edge-gateway": "edge" } },
             "stringData": { "route.json": route.to_string(), "password": SECRETS[0] },
         }));
-        let labels =
-            json!({ "app.kubernetes.io/name": "packrat-gateway", "packrat.dev/edge-gateway": "edge" });
         self.apply(&json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": name, "namespace": SHOP, "labels": labels },
@@ -118,7 +122,7 @@ impl Cluster {
                 "hostNetwork": on_node,
                 "terminationGracePeriodSeconds": 0,
                 "containers": [{
-                    "name": "envoy", "image": self.image, "imagePullPolicy": "Never",
+                    "name": container, "image": self.image, "imagePullPolicy": "Never",
                     // The administration port is on the loopback interface: nobody outside the Pod can reach it.
                     "args": ["--listen", format!("0.0.0.0:{PORT}"), "--config", "/route/route.json", "--metrics", "127.0.0.1:9901"],
                     "env": [{ "name": "PASSWORD", "value": SECRETS[1] }],
@@ -279,7 +283,60 @@ fn from_an_empty_cluster_to_two_gateways() {
     everything_is_well(&cluster, &node);
     what_gateways_do(&cluster);
     a_bundle_without_secrets(&cluster);
+    a_sidecar_is_a_gateway(&cluster);
+    the_operator_needs_its_rights_in_the_named_namespaces_only(&cluster);
     what_is_wrong_is_said(&cluster, &node);
+}
+
+/// A Pod with a gateway beside its own containers, as far as the commands can see it.
+fn a_sidecar_is_a_gateway(cluster: &Cluster) {
+    let labels = json!({ "packrat.dev/sidecar": "injected" });
+    cluster.pod("game-0", false, &labels, "packrat-gateway", "game/7000", "game-0");
+    cluster.address_of("game-0");
+    let said = cluster.text(&["stat", "-n", SHOP, "--window", "0.2"]);
+    let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(lines.iter().any(|line| line[..4] == [SHOP, "edge", "2", "shop/web:443"]), "{said}");
+    assert!(lines.iter().any(|line| line[..4] == [SHOP, "game-0", "1", "game/7000"]), "{said}");
+    let only = cluster.json(&["stat", "-n", SHOP, "--window", "0.2", "--by-pod", "--edge-gateway", "game-0"]);
+    assert_eq!((&only["routes"][0]["pod"], &only["routes"][1]), (&json!("game-0"), &Value::Null), "{only:#}");
+    let said = cluster.text(&["check", "-n", SHOP]);
+    assert!(said.contains("√ shop/game-0 is well"), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bundle.tar.gz");
+    cluster.text(&["diagnose", "--file", file.to_str().unwrap()]);
+    let mut archive = tar::Archive::new(GzDecoder::new(std::fs::File::open(file).unwrap()));
+    let names: Vec<String> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect();
+    for name in ["gateways/shop/game-0/status.json", "logs/shop/game-0-packrat-gateway.log"] {
+        assert!(names.contains(&format!("packrat-diagnose/{name}")), "{name}: {names:?}");
+    }
+}
+
+/// The chart can limit the operator to namespaces.
+fn the_operator_needs_its_rights_in_the_named_namespaces_only(cluster: &Cluster) {
+    cluster.namespace("edge");
+    for document in
+        serde_saphyr::from_multiple::<Value>(include_str!("../../charts/renders/namespaces.yaml")).unwrap()
+    {
+        let kind = document["kind"].as_str().unwrap_or_default();
+        if ["ClusterRole", "Role", "RoleBinding"].contains(&kind) {
+            cluster.apply(&document);
+        }
+    }
+    let name = "the operator may do its work";
+    cluster
+        .wait_for_check("the limited rights to do", &["check"], |report| verdict(report, name) == "passed");
+    let bindings = Api::<k8s_openapi::api::rbac::v1::RoleBinding>::namespaced(cluster.client.clone(), SHOP);
+    cluster.runtime.block_on(bindings.delete("packrat-operator-gateways", &Default::default())).unwrap();
+    let report = cluster.wait_for_check("the rights in shop to be missed", &["check"], |report| {
+        verdict(report, name) == "failed"
+    });
+    let check = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).unwrap();
+    let detail = check["detail"].as_str().unwrap();
+    assert!(detail.contains("patch deployments.apps in shop") && !detail.contains("in edge"), "{detail}");
 }
 
 fn an_empty_cluster(cluster: &Cluster) {

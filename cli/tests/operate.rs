@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use flate2::read::GzDecoder;
@@ -105,6 +105,56 @@ fn check_passes_for_a_gateway_that_is_well_and_asks_it_over_udp() {
     let all = json_of(&gateway.packrat(&["check", "-o", "json"]));
     assert_eq!(all["ok"], true);
     assert!(all["checks"].as_array().unwrap().iter().all(|check| check["verdict"] == "passed"), "{all:#}");
+}
+
+/// The command's output when it is typed in a terminal, one of util-linux' script. `None`, with a line that says so, without it.
+fn in_a_terminal(arguments: &[&str], environment: &[(&str, &str)]) -> Option<String> {
+    let line = [&[env!("CARGO_BIN_EXE_packrat")], arguments].concat().join(" ");
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .env_remove("PACKRAT_GATEWAY")
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .output();
+    match output {
+        Ok(output) => {
+            assert!(output.status.success(), "{output:?}");
+            Some(String::from_utf8(output.stdout).unwrap())
+        }
+        Err(error) => {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "script: {error}");
+            println!("SKIPPED: no terminal: install script (util-linux)");
+            None
+        }
+    }
+}
+
+#[test]
+fn colours_are_for_terminals_of_people_who_want_them() {
+    let gateway = Gateway::start(json!({}));
+    let url = gateway.url();
+    let check = ["check", "--gateway", &url];
+    let Some(said) = in_a_terminal(&check, &[]) else { return };
+    assert!(said.contains("\u{1b}[32m√") && said.contains("Everything is well."), "{said:?}");
+    // As https://no-color.org has it: whatever its value is, unless it is empty.
+    for (environment, is_coloured) in [
+        (("NO_COLOR", "1"), false),
+        (("NO_COLOR", "false"), false),
+        (("NO_COLOR", ""), true),
+        (("TERM", "dumb"), false),
+    ] {
+        let said = in_a_terminal(&check, &[environment]).unwrap();
+        assert!(said.contains("√ can be asked") || is_coloured, "{environment:?}: {said:?}");
+        assert_eq!(said.contains('\u{1b}'), is_coloured, "{environment:?}: {said:?}");
+    }
+    // What machines read has none, wherever it is read.
+    let said = in_a_terminal(&["check", "--gateway", &url, "-o", "json"], &[]).unwrap();
+    assert!(
+        !said.contains('\u{1b}') && serde_json::from_str::<Value>(&said).unwrap()["ok"] == true,
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -208,7 +258,26 @@ fn plan_says_whether_it_pays() {
     let gateway = Gateway::start(json!({}));
     let output = gateway.packrat(&["plan"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("has not measured"), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("Route web has not measured the last mile's round trip"), "{said}");
+    // A client without the SDK shows how far the server is, and no more; the rest can be given.
+    gateway.ask();
+    let output = gateway.packrat(&["plan", "--last-mile-loss", "0.04"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("give --last-mile-ms.") && !said.contains("far segment"), "{said}");
+    let missing = json_of(&gateway.packrat(&["plan", "-o", "json"]));
+    assert_eq!((&missing["route"], &missing["pays"]), (&json!("web"), &Value::Null));
+    assert_eq!(missing["not_measured"], json!(["the last mile's round trip", "the last mile's loss"]));
+    let given = ["plan", "--last-mile-ms", "4", "--last-mile-loss", "0.04"];
+    let said = text(&gateway.packrat(&given));
+    assert!(said.contains("Route web") && said.contains("(measured), 0% lost (given)"), "{said}");
+    let sources = &json_of(&gateway.packrat(&[&given[..], &["-o", "json"]].concat()))["sources"];
+    assert_eq!(
+        (&sources["far_round_trip"], &sources["last_mile_loss"]),
+        (&json!("measured"), &json!("given"))
+    );
+    let output = gateway.packrat(&["plan", "--route", "other"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no route \"other\"; it has web"), "{output:?}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MS", value_parser = positive)]
     far_ms: Option<f64>,
 
-    /// Loss between server and gateway, 0 to 1; it is the sender's to repair in any case
+    /// Loss between server and gateway, 0 to 1: a gateway cannot see it, and it is the sender's to repair in any case
     #[arg(long, value_name = "RATIO", value_parser = ratio, default_value_t = 0.0)]
     far_loss: f64,
 
@@ -182,6 +182,25 @@ fn hidden(paths: &Paths) -> f64 {
     arrives * (paths.budget / wanted).min(1.0)
 }
 
+/// What a gateway measures, and how it is given instead.
+const LAST_MILE_ROUND_TRIP: (&str, &str) = ("the last mile's round trip", "--last-mile-ms");
+const LAST_MILE_LOSS: (&str, &str) = ("the last mile's loss", "--last-mile-loss");
+const FAR_ROUND_TRIP: (&str, &str) = ("the far segment's round trip", "--far-ms");
+
+/// Says what nobody has measured yet, and what helps.
+fn not_measured(route: &str, missing: &[(&str, &str)], output: Format) {
+    if output == Format::Json {
+        let missing: Vec<&str> = missing.iter().map(|(what, _)| *what).collect();
+        println!("{:#}", json!({ "route": route, "pays": null, "not_measured": missing }));
+        return;
+    }
+    let [whats, options] = [|pair: &(&str, &str)| pair.0.to_owned(), |pair: &(&str, &str)| pair.1.to_owned()]
+        .map(|part| missing.iter().map(part).collect::<Vec<_>>().join(", "));
+    println!(
+        "Route {route} has not measured {whats} yet: let an assisted client download something through it, or give {options}."
+    );
+}
+
 pub(crate) fn run(options: &Options) -> ExitCode {
     finish("plan", plan(options))
 }
@@ -221,17 +240,23 @@ fn plan(options: &Options) -> Result<ExitCode, OperateError> {
         name = Some(chosen.route.route.clone());
     }
     let milliseconds_of = |value: Option<f64>| value.map(|value| value / 1e3);
-    let known = (
-        milliseconds_of(options.last_mile_ms).or(measured.0),
-        options.last_mile_loss.or(measured.1),
-        milliseconds_of(options.far_ms).or(measured.2),
-    );
+    let given =
+        (milliseconds_of(options.last_mile_ms), options.last_mile_loss, milliseconds_of(options.far_ms));
+    let known = (given.0.or(measured.0), given.1.or(measured.1), given.2.or(measured.2));
     let (Some(last_mile), Some(last_mile_loss), Some(far)) = known else {
-        println!(
-            "This gateway has not measured its paths yet: let an assisted client download something, or give --last-mile-ms, --last-mile-loss and --far-ms."
-        );
+        let missing: Vec<_> = [
+            (known.0.is_none(), LAST_MILE_ROUND_TRIP),
+            (known.1.is_none(), LAST_MILE_LOSS),
+            (known.2.is_none(), FAR_ROUND_TRIP),
+        ]
+        .into_iter()
+        .filter_map(|(is_missing, what)| is_missing.then_some(what))
+        .collect();
+        not_measured(&name.unwrap_or_default(), &missing, options.output);
         return Ok(ExitCode::FAILURE);
     };
+    let source = |is_given: bool| if is_given { "given" } else { "measured" };
+    let sources = [source(given.0.is_some()), source(given.1.is_some()), source(given.2.is_some())];
     let paths = Paths {
         last_mile,
         last_mile_loss,
@@ -247,6 +272,10 @@ fn plan(options: &Options) -> Result<ExitCode, OperateError> {
             "{:#}",
             json!({
                 "route": name,
+                "sources": {
+                    "last_mile_round_trip": sources[0], "last_mile_loss": sources[1], "far_round_trip": sources[2],
+                    "far_loss": "given",
+                },
                 "last_mile_round_trip_seconds": paths.last_mile,
                 "last_mile_loss_ratio": paths.last_mile_loss,
                 "far_round_trip_seconds": paths.far,
@@ -265,11 +294,14 @@ fn plan(options: &Options) -> Result<ExitCode, OperateError> {
         println!("Route {name}");
     }
     println!(
-        "Far segment {}, {} lost; last mile {}, {} lost.",
+        "Far segment {} ({}), {} lost (given); last mile {} ({}), {} lost ({}).",
         milliseconds(paths.far),
+        sources[2],
         percent(paths.far_loss),
         milliseconds(paths.last_mile),
-        percent(paths.last_mile_loss)
+        sources[0],
+        percent(paths.last_mile_loss),
+        sources[1],
     );
     println!("Without a gateway about {} per download.", bits(plan.without));
     println!(

@@ -25,7 +25,7 @@ pub(crate) struct Target {
     #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
     gateway: Option<Url>,
 
-    /// Only this EdgeGateway
+    /// Only this EdgeGateway, or the sidecars of this name
     #[arg(long, value_name = "NAME", conflicts_with = "gateway")]
     edge_gateway: Option<String>,
 

@@ -1,11 +1,15 @@
 //! Who may do what: asked of the API server, for this user and for the operator.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
     SubjectAccessReviewSpec,
 };
-use kube::Api;
+use k8s_openapi::api::rbac::v1::{RoleBinding, Subject};
 use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use packrat_operator::resource::EdgeGateway;
 
 use super::operator::Operator;
 use super::{Check, Verdict};
@@ -35,23 +39,33 @@ const TO_INSTALL: [Right; 10] = [
     ("create", "networking.k8s.io", "networkpolicies"),
 ];
 
-/// What the operator cannot do without; a test holds it against the chart's rules.
-pub(super) const OF_OPERATOR: [Right; 14] = [
+/// What the operator cannot do without, everywhere; a test holds it against the chart's rules.
+const EVERYWHERE: [Right; 7] = [
     ("watch", "", "services"),
     ("patch", "", "services/status"),
     ("watch", "", "namespaces"),
     ("watch", "", "pods"),
+    ("watch", "discovery.k8s.io", "endpointslices"),
+    ("watch", "packrat.dev", "edgegateways"),
+    ("patch", "packrat.dev", "edgegateways/status"),
+];
+
+/// And where EdgeGateways may be: everywhere, or in the namespaces that the chart's `gateway.namespaces` names.
+const FOR_GATEWAYS: [Right; 7] = [
     ("patch", "", "configmaps"),
     ("patch", "", "serviceaccounts"),
     ("get", "", "secrets"),
     ("patch", "", "secrets"),
-    ("watch", "discovery.k8s.io", "endpointslices"),
     ("patch", "apps", "deployments"),
     ("patch", "apps", "daemonsets"),
     ("patch", "policy", "poddisruptionbudgets"),
-    ("watch", "packrat.dev", "edgegateways"),
-    ("patch", "packrat.dev", "edgegateways/status"),
 ];
+
+/// Of these, what it needs in its own namespace in any case, for its certificate authority.
+const FOR_ITSELF: [Right; 2] = [("get", "", "secrets"), ("patch", "", "secrets")];
+
+/// How the chart calls what binds the operator's rights in a namespace of `gateway.namespaces`.
+const BINDING: &str = "-gateways";
 
 fn attributes((verb, group, resource): Right, namespace: Option<&str>) -> ResourceAttributes {
     let (resource, subresource) =
@@ -118,35 +132,86 @@ pub(super) fn to_install(cluster: &Cluster) -> Vec<Check> {
 }
 
 pub(super) fn of_operator(cluster: &Cluster, operator: &Operator) -> Vec<Check> {
-    let api = Api::<SubjectAccessReview>::all(cluster.client().clone());
+    let hint = "its roles or their bindings were changed or are missing, or an EdgeGateway is in a namespace that the chart's gateway.namespaces does not name: upgrade the Helm release";
+    check("the operator may do its work", missing_of_operator(cluster, operator), Verdict::Failed, hint)
+        .into_iter()
+        .map(|check| check.see("check-rights"))
+        .map(|check| Check { group: "operator", ..check })
+        .collect()
+}
+
+/// What the operator needs and may not do; with the namespace, where it does not need it everywhere.
+fn missing_of_operator(cluster: &Cluster, operator: &Operator) -> Result<Vec<String>, OperateError> {
     let user = format!("system:serviceaccount:{}:{}", operator.namespace, operator.account);
+    let mut missing = denied(cluster, &user, &EVERYWHERE, None)?;
+    let for_gateways = denied(cluster, &user, &FOR_GATEWAYS, None)?;
+    if for_gateways.is_empty() {
+        return Ok(missing);
+    }
+    let namespaces = limits(cluster, operator);
+    if namespaces.is_empty() {
+        missing.extend(for_gateways);
+        return Ok(missing);
+    }
+    if !namespaces.contains(&operator.namespace) {
+        missing.extend(denied(cluster, &user, &FOR_ITSELF, Some(&operator.namespace))?);
+    }
+    for namespace in &namespaces {
+        missing.extend(denied(cluster, &user, &FOR_GATEWAYS, Some(namespace))?);
+    }
+    Ok(missing)
+}
+
+/// The rights that a user does not have.
+fn denied(
+    cluster: &Cluster,
+    user: &str,
+    rights: &[Right],
+    namespace: Option<&str>,
+) -> Result<Vec<String>, OperateError> {
+    let api = Api::<SubjectAccessReview>::all(cluster.client().clone());
     let mut missing = Vec::new();
-    let mut problem = None;
-    for right in OF_OPERATOR {
+    for right in rights {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
-                user: Some(user.clone()),
-                resource_attributes: Some(attributes(right, None)),
+                user: Some(user.to_owned()),
+                resource_attributes: Some(attributes(*right, namespace)),
                 ..SubjectAccessReviewSpec::default()
             },
             ..SubjectAccessReview::default()
         };
-        match cluster.ask("asking for the operator's rights", api.create(&PostParams::default(), &review)) {
-            Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {}
-            Ok(_) => missing.push(told(right)),
-            Err(error) => {
-                problem = Some(error);
-                break;
-            }
+        let answer =
+            cluster.ask("asking for the operator's rights", api.create(&PostParams::default(), &review))?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+            missing.push(format!("{}{place}", told(*right)));
         }
     }
-    let hint = "its ClusterRole or the binding was changed or is missing: upgrade the Helm release";
-    let missing = problem.map_or(Ok(missing), Err);
-    let checks = check("the operator may do its work", missing, Verdict::Failed, hint);
-    checks
-        .into_iter()
-        .map(|check| check.see("check-rights"))
-        .map(|check| Check { group: "operator", ..check })
+    Ok(missing)
+}
+
+/// The namespaces that EdgeGateways may be in, when the chart names some, and those that they are in. Empty when nothing limits them.
+fn limits(cluster: &Cluster, operator: &Operator) -> BTreeSet<String> {
+    let bindings = Api::<RoleBinding>::all(cluster.client().clone());
+    // Who may not look there goes by the EdgeGateways alone.
+    let bindings = cluster.list(&bindings, "").unwrap_or_default();
+    let is_its = |binding: &RoleBinding| {
+        let subjects = binding.subjects.iter().flatten();
+        let named = |subject: &Subject| {
+            subject.kind == "ServiceAccount"
+                && subject.name == operator.account
+                && subject.namespace.as_ref() == Some(&operator.namespace)
+        };
+        binding.name_any().ends_with(BINDING) && subjects.into_iter().any(named)
+    };
+    let gateways = Api::<EdgeGateway>::all(cluster.client().clone());
+    let gateways = cluster.list(&gateways, "").unwrap_or_default();
+    let of_gateways = gateways.iter().filter_map(ResourceExt::namespace);
+    bindings
+        .iter()
+        .filter(|binding| is_its(binding))
+        .filter_map(ResourceExt::namespace)
+        .chain(of_gateways)
         .collect()
 }
 
@@ -155,19 +220,42 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    #[test]
-    fn the_chart_gives_the_operator_what_is_asked_for_here() {
-        let render = include_str!("../../../../charts/renders/default.yaml");
-        let documents: Vec<Value> = serde_saphyr::from_multiple(render).unwrap();
-        let role = documents.iter().find(|document| document["kind"] == "ClusterRole").unwrap();
-        for (verb, group, resource) in OF_OPERATOR {
+    fn documents(render: &str) -> Vec<Value> {
+        serde_saphyr::from_multiple(render).unwrap()
+    }
+
+    fn assert_given(role: &Value, rights: &[Right]) {
+        for (verb, group, resource) in rights {
             let has = |rule: &Value, key: &str, wanted: &str| {
                 rule[key].as_array().unwrap().iter().any(|value| value == wanted)
             };
             let given = role["rules"].as_array().unwrap().iter().any(|rule| {
                 has(rule, "verbs", verb) && has(rule, "apiGroups", group) && has(rule, "resources", resource)
             });
-            assert!(given, "{verb} {resource} in {group:?}");
+            assert!(given, "{verb} {resource} in {group:?}: {role}");
         }
+    }
+
+    #[test]
+    fn the_chart_gives_the_operator_what_is_asked_for_here() {
+        let all = documents(include_str!("../../../../charts/renders/default.yaml"));
+        let role = all.iter().find(|document| document["kind"] == "ClusterRole").unwrap();
+        assert_given(role, &EVERYWHERE);
+        assert_given(role, &FOR_GATEWAYS);
+        // With namespaces named, the rest is in these, and bound by a name that is known here.
+        let all = documents(include_str!("../../../../charts/renders/namespaces.yaml"));
+        let role = all.iter().find(|document| document["kind"] == "ClusterRole").unwrap();
+        assert_given(role, &EVERYWHERE);
+        let is = |document: &Value, kind: &str, namespace: &str| {
+            document["kind"] == kind && document["metadata"]["namespace"] == namespace
+        };
+        for namespace in ["edge", "shop"] {
+            let role = all.iter().find(|document| is(document, "Role", namespace)).unwrap();
+            assert_given(role, &FOR_GATEWAYS);
+            let binding = all.iter().find(|document| is(document, "RoleBinding", namespace)).unwrap();
+            assert!(binding["metadata"]["name"].as_str().unwrap().ends_with(BINDING), "{binding}");
+        }
+        let own = all.iter().find(|document| is(document, "Role", "packrat-system")).unwrap();
+        assert_given(own, &FOR_ITSELF);
     }
 }

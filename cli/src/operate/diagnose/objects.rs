@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams};
 use kube::{Api, ResourceExt as _};
+use packrat_inject::{CONTAINER, SIDECAR_LABEL};
 use packrat_operator::annotations::PREFIX;
 use packrat_operator::workload::GATEWAY_LABEL;
 use serde_json::{Value, json};
@@ -110,7 +111,7 @@ pub(super) fn collect(bundle: &mut Bundle, cluster: &Cluster) {
 
 fn logs(bundle: &mut Bundle, cluster: &Cluster) {
     let all = Api::<Pod>::all(cluster.client().clone());
-    for labels in [GATEWAY_LABEL, OF_CHART] {
+    for labels in [GATEWAY_LABEL, SIDECAR_LABEL, OF_CHART] {
         let pods = match cluster.list(&all, labels) {
             Ok(pods) => pods,
             Err(error) => {
@@ -121,7 +122,11 @@ fn logs(bundle: &mut Bundle, cluster: &Cluster) {
         for pod in pods {
             let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
             let api = cluster.api_in::<Pod>(&namespace);
-            let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+            // A sidecar is an init container that goes on; what runs beside it is not ours to read.
+            let containers = pod.status.iter().flat_map(|status| {
+                let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+                all.filter(|container| labels != SIDECAR_LABEL || container.name == CONTAINER)
+            });
             for container in containers {
                 // What a container said before it was restarted explains most.
                 for previous in [false, true] {
