@@ -48,9 +48,15 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
     let demo = Demo::start();
     let mut idle = IdleEnvoy::start();
     let prometheus = Prometheus::start(&tools, &[demo.admin(), idle.admin()]);
-    prometheus.wait_for("what there is before anybody comes", "packrat_session_duration_seconds_count == 0");
+    prometheus.wait_for(
+        "what there is before anybody comes",
+        "packrat_session_duration_seconds_count{route=\"idle\"} == 0",
+    );
     idle.visit();
-    prometheus.wait_for("the end of a session", "increase(packrat_session_duration_seconds_count[1m]) > 0");
+    prometheus.wait_for(
+        "the end of a session",
+        "increase(packrat_session_duration_seconds_count{route=\"idle\"}[1m]) > 0",
+    );
     prometheus.wait_for("repairs in the middle of a download", "sum(packrat_repairs_arrived_total) > 100");
     prometheus.wait_for("enough scrapes", "packrat_datagrams_recorded_total{route=\"demo\"} offset 9s > 0");
 

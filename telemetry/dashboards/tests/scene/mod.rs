@@ -109,8 +109,12 @@ impl IdleEnvoy {
 
     /// Where clients are served.
     pub(crate) fn listener(&self) -> SocketAddr {
-        let status: Value = serde_json::from_str(&self.envoy.get("/packrat")).unwrap();
-        status["routes"][0]["listeners"][0].as_str().unwrap().parse().unwrap()
+        let listener = || {
+            let status: Value = serde_json::from_str(&self.envoy.get("/packrat")).ok()?;
+            status["routes"][0]["listeners"][0].as_str()?.parse().ok()
+        };
+        self.envoy.wait_until("the listener's socket to be found", |_| listener().is_some());
+        listener().unwrap()
     }
 
     /// A client asks, is answered, and says no more: its session ends after a second.
