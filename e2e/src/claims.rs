@@ -1,5 +1,7 @@
 //! What is claimed, in the order in which it is tried.
 
+mod calendar;
+mod disk;
 mod exposure;
 mod first_download;
 mod operate;
@@ -8,6 +10,7 @@ mod routes;
 mod tokens;
 mod weather;
 
+pub(crate) use calendar::let_gateway_be_set;
 pub(crate) use weather::{process_of, send_garbage};
 
 use crate::command::Outcome;
@@ -80,6 +83,8 @@ pub(crate) const CLAIMS: &[Claim] = &[
     full("cache-cut-to-a-tenth", weather::cache_cut),
     on_nodes("api-server-gone-60s", weather::api_server_gone),
     on_nodes("garbage-10000-per-second", weather::garbage),
+    on_nodes("clock-jumps-an-hour", calendar::jumps),
+    on_nodes("disk-full", disk::full),
     smoke("unannotate", first_download::unannotate),
     smoke("uninstall", first_download::uninstall),
     full("quick-start", quick_start::as_written),
@@ -96,4 +101,7 @@ pub(crate) const FAULTS: &[Claim] = &[
     full("envoy-reconfigured-100-times", weather::reconfigured),
     full("cache-cut-to-a-tenth", weather::cache_cut),
     on_nodes("garbage-10000-per-second", weather::garbage),
+    on_nodes("flows-of-the-node-forgotten", weather::flows_forgotten),
+    full("token-keys-rotated", tokens::rotated),
+    on_nodes("clock-jumps-an-hour-and-back", calendar::there_and_back),
 ];

@@ -54,6 +54,11 @@ pub(crate) trait Cluster {
     fn balance(&self, service: &str) -> Option<Outcome<String>>;
     /// Cuts a node's power, or switches it on again; `None` where that cannot be done.
     fn power(&self, node: &str, on: bool) -> Option<Outcome>;
+    /// Starts a node anew on a small disk of its own with what is on its disk now, or on the disk that it had before; `None` where that
+    /// cannot be done.
+    fn small_disk(&self, _node: &str, _small: bool) -> Option<Outcome> {
+        None
+    }
 
     /// Between the client and the nodes.
     fn last_mile(&self) -> Place {

@@ -51,6 +51,11 @@ impl Prefix {
         Self(self.0.iter().cloned().chain(words.into_iter().map(Into::into)).collect())
     }
 
+    /// These words, then this prefix.
+    pub(crate) fn after<S: Into<String>>(&self, words: impl IntoIterator<Item = S>) -> Self {
+        Self(words.into_iter().map(Into::into).chain(self.0.iter().cloned()).collect())
+    }
+
     /// A command that runs `arguments` (the first of them the program, unless the prefix names it).
     pub(crate) fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut words = self.0.iter().map(OsStr::new);

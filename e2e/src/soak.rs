@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::claims::{FAULTS, process_of};
+use crate::claims::{FAULTS, let_gateway_be_set, process_of};
 use crate::command::{Failure, Outcome, until};
 use crate::suite::{GATEWAY, SHOP, Suite};
 
@@ -25,6 +25,7 @@ struct Usage {
 /// # Errors
 /// When a download did not survive its fault, or something is left over at the end.
 pub(crate) fn soak(suite: &mut Suite, time: Duration, seed: u64) -> Outcome<String> {
+    let_gateway_be_set(suite)?;
     wait_until_idle(suite)?;
     let before = usage(suite)?;
     let (started, mut state, mut done) = (Instant::now(), seed | 1, Vec::new());
@@ -84,7 +85,7 @@ fn metric(suite: &Suite, name: &str) -> Outcome<f64> {
 
 fn usage(suite: &Suite) -> Outcome<Usage> {
     let (pod, node) = suite.gateway_pod(GATEWAY)?;
-    let process = process_of(suite, &pod, &node, "envoy")?;
+    let process = process_of(suite, SHOP, &pod, &node, "envoy")?;
     let script = format!(
         "sed -n 's/^VmRSS:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/{process}/status; ls /proc/{process}/fd | wc -l"
     );

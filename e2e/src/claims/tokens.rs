@@ -23,7 +23,7 @@ fn ready(suite: &Suite) -> Outcome<String> {
 }
 
 /// A request whose client fetches a token first, over TLS on the gateway's TCP port.
-fn with_token(suite: &Suite, file: &str, to: &str) -> Request {
+pub(super) fn with_token(suite: &Suite, file: &str, to: &str) -> Request {
     let mut request = suite.request(file, to);
     request.options.extend(["--assist-token-from", "auto"].map(str::to_owned));
     request
@@ -49,7 +49,7 @@ pub(super) fn required(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-fn assisted_with_token(suite: &Suite, to: &str) -> Outcome<String> {
+pub(super) fn assisted_with_token(suite: &Suite, to: &str) -> Outcome<String> {
     let transfer = suite.download(&with_token(suite, SMALL, to))?;
     transfer.expect(&suite.checksum(SMALL)?)?;
     if transfer.repaired().is_none() {

@@ -12,7 +12,10 @@ use crate::suite::{GATEWAY, LARGE, LOSS, NODE_PORT, RELEASE, SHOP, Suite};
 const BEFORE: u64 = 5_000_000;
 
 /// A download that is under way when `fault` comes; it has to finish, intact.
-fn during(suite: &mut Suite, fault: impl FnOnce(&mut Suite, &str) -> Outcome<String>) -> Outcome<String> {
+pub(super) fn during(
+    suite: &mut Suite,
+    fault: impl FnOnce(&mut Suite, &str) -> Outcome<String>,
+) -> Outcome<String> {
     let to = suite.node_port(GATEWAY, NODE_PORT)?;
     suite.last_gateway.clone_from(&to);
     let mut download = suite.start_download(&suite.request(LARGE, &to))?;
@@ -24,13 +27,13 @@ fn during(suite: &mut Suite, fault: impl FnOnce(&mut Suite, &str) -> Outcome<Str
     report(&transfer?, &said)
 }
 
-fn finish(suite: &Suite, download: Download) -> Outcome<Transfer> {
+pub(super) fn finish(suite: &Suite, download: Download) -> Outcome<Transfer> {
     let transfer = download.finish()?;
     transfer.expect(&suite.checksum(LARGE)?)?;
     Ok(transfer)
 }
 
-fn report(transfer: &Transfer, said: &str) -> Outcome<String> {
+pub(super) fn report(transfer: &Transfer, said: &str) -> Outcome<String> {
     let repaired =
         transfer.repaired().ok_or_else(|| Failure(format!("no assistance: {}", transfer.assistance())))?;
     let separator = if said.is_empty() { "" } else { "; " };
@@ -75,8 +78,14 @@ pub(super) fn address_changes(suite: &mut Suite) -> Outcome<String> {
 }
 
 /// Process number, on the machine, of what runs in a Pod.
-pub(crate) fn process_of(suite: &Suite, pod: &str, node: &str, program: &str) -> Outcome<String> {
-    let uid = suite.get(SHOP, &["pod", pod])?["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+pub(crate) fn process_of(
+    suite: &Suite,
+    namespace: &str,
+    pod: &str,
+    node: &str,
+    program: &str,
+) -> Outcome<String> {
+    let uid = suite.get(namespace, &["pod", pod])?["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     // The name of its control group has the Pod's identifier in it, with systemd's punctuation or without.
     let other = uid.replace('-', "_");
     let script = format!(
@@ -89,7 +98,7 @@ pub(crate) fn process_of(suite: &Suite, pod: &str, node: &str, program: &str) ->
 pub(super) fn gateway_killed(suite: &mut Suite) -> Outcome<String> {
     let (pod, node) = suite.gateway_pod(GATEWAY)?;
     during(suite, |suite, _| {
-        let process = process_of(suite, &pod, &node, "envoy")?;
+        let process = process_of(suite, SHOP, &pod, &node, "envoy")?;
         suite.cluster.inside(&node).output(["kill", "-9", &process])?;
         Ok(String::new())
     })

@@ -1,11 +1,13 @@
 //! A cluster that is there already, whatever it is made of: what KUBECONFIG names. The client outside is in network namespaces of this
 //! machine, whose way to the nodes it shares.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use super::{Cluster, text};
 use crate::command::{Failure, Outcome, Prefix};
 use crate::impairment::Place;
+use crate::suite::{RELEASE, SHOP};
 
 /// The environment variable with the command that puts image archives (its further arguments) into the nodes.
 const LOAD: &str = "E2E_LOAD";
@@ -20,6 +22,8 @@ pub(crate) struct Given {
     /// Prefix of the network namespaces, and name of the table with the address translation.
     name: String,
     nodes: Vec<String>,
+    /// Whether what the tests create is theirs to remove.
+    own: Cell<bool>,
 }
 
 impl Given {
@@ -28,7 +32,7 @@ impl Given {
     /// # Errors
     /// When it does not answer, or has no node.
     pub(crate) fn new(kubeconfig: PathBuf, name: &str) -> Outcome<Self> {
-        let mut given = Self { kubeconfig, name: name.to_owned(), nodes: Vec::new() };
+        let mut given = Self { kubeconfig, name: name.to_owned(), nodes: Vec::new(), own: Cell::new(false) };
         let names = given.kubectl().output(["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"])?;
         given.nodes = names.split_whitespace().map(str::to_owned).collect();
         if given.nodes.is_empty() {
@@ -42,6 +46,39 @@ impl Given {
         &self.nodes[number % self.nodes.len()]
     }
 
+    /// Fails unless nobody uses what the tests call their own.
+    fn claim_namespaces(&self) -> Outcome {
+        let names = ["get", "namespaces", RELEASE[0], SHOP, "--ignore-not-found", "--output=name"];
+        let there = self.kubectl().output(names)?.replace("namespace/", "").replace('\n', " ");
+        if !there.trim().is_empty() {
+            return Err(Failure(format!(
+                "the cluster of KUBECONFIG has these already: {there}; the tests need the namespaces for \
+                 themselves, so remove them or take another cluster"
+            )));
+        }
+        self.own.set(true);
+        Ok(())
+    }
+
+    /// Removes from the cluster what the tests have created: the next run starts from nothing.
+    fn leave(&self) -> Outcome {
+        let [namespace, release] = RELEASE;
+        let helm = [
+            "uninstall",
+            release,
+            "--namespace",
+            namespace,
+            "--ignore-not-found",
+            "--wait",
+            "--timeout=120s",
+        ];
+        let uninstalled = self.helm().output(helm);
+        let names = ["delete", "namespaces", SHOP, namespace, "--ignore-not-found", "--timeout=120s"];
+        self.kubectl().output(names)?;
+        self.kubectl().output(["label", "nodes", "--all", "packrat.dev/e2e-", "packrat.dev/e2e-first-"])?;
+        uninstalled.map(drop)
+    }
+
     fn namespace(&self, which: &str) -> Prefix {
         Prefix::new(["nsenter".to_owned(), format!("--net=/run/netns/{}-{which}", self.name)])
     }
@@ -50,6 +87,7 @@ impl Given {
 impl Cluster for Given {
     fn up(&self) -> Outcome {
         self.down()?;
+        self.claim_namespaces()?;
         let name = &self.name;
         let plug = format!("up-{name:.9}");
         let script = format!(
@@ -74,12 +112,14 @@ impl Cluster for Given {
     }
 
     fn down(&self) -> Outcome {
+        let left = if self.own.get() { self.leave() } else { Ok(()) };
         let name = &self.name;
         let script = format!(
             "nft delete table ip {name} 2>/dev/null; ip netns del {name}-cli 2>/dev/null; ip netns del {name}-rt 2>/dev/null
             ip link del up-{name:.9} 2>/dev/null; true"
         );
-        Prefix::new(["sh", "-c"]).output([script]).map(drop)
+        Prefix::new(["sh", "-c"]).output([script])?;
+        left
     }
 
     fn load(&self, archives: &[PathBuf]) -> Outcome {

@@ -8,6 +8,9 @@ use crate::command::{Outcome, Prefix};
 /// An address for the LoadBalancer Service, in a network that nobody else has.
 const BALANCER: &str = "250.1";
 
+/// Size of the disk of a node whose disk is to be filled: what a node needs, and more than kubelets want to keep free.
+const SMALL_DISK: &str = "6G";
+
 /// The program, and the networks that it was told to use.
 #[derive(Debug, Clone)]
 pub(crate) struct Processes {
@@ -30,6 +33,36 @@ impl Processes {
             outside: network("CLUSTER_OUTSIDE", "10.99.1"),
             pods: network("CLUSTER_PODS", "10.244"),
         }
+    }
+
+    /// Restarts a node, whose folder is beside the kubeconfig. The small disk is mounted where only the node sees it, so that it goes
+    /// with the node.
+    fn restart_on(&self, node: &str, small: bool) -> Outcome {
+        let kubeconfig = self.tool.output(["kubeconfig"])?;
+        let folder = Path::new(kubeconfig.trim()).with_file_name(node);
+        let number = node.trim_start_matches('n');
+        self.tool.output(["node-down", number])?;
+        let disk = folder.with_extension("disk");
+        if !small {
+            // It may not be there.
+            let _ = std::fs::remove_file(&disk);
+            return self.tool.output(["node-up", number]).map(drop);
+        }
+        let script = "set -e
+            folder=$1 disk=$2; shift 2
+            truncate --size $DISK \"$disk\"
+            mkfs.ext4 -q -F -m 0 \"$disk\"
+            mkdir -p \"$disk.d\"
+            mount -o loop \"$disk\" \"$disk.d\"
+            cp --archive \"$folder/.\" \"$disk.d/\"
+            mount --bind \"$disk.d\" \"$folder\"
+            exec \"$@\"";
+        let size = format!("DISK={SMALL_DISK}");
+        let own = ["env", &size, "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"];
+        let up = self.tool.then(["node-up", number]);
+        up.after(own.into_iter().map(str::to_owned).chain([text(&folder), text(&disk)]))
+            .output::<&str>([])
+            .map(drop)
     }
 }
 
@@ -104,6 +137,10 @@ impl Cluster for Processes {
         let (network, _) = self.nodes.rsplit_once('.')?;
         let address = format!("{network}.{BALANCER}");
         Some(self.tool.output(["lb", service, &address]).map(|_| address))
+    }
+
+    fn small_disk(&self, node: &str, small: bool) -> Option<Outcome> {
+        Some(self.restart_on(node, small))
     }
 
     fn power(&self, node: &str, on: bool) -> Option<Outcome> {

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
+use serde_json::json;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// Who is to be elected, and where.
@@ -17,27 +21,70 @@ pub(super) struct Candidate {
     pub(super) duration: Duration,
 }
 
+/// Why an election has ended.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// The task that holds the lease has ended.
+    Task,
+    /// Nobody has renewed the lease for longer than it is good for. It is free now; who stands again gets it.
+    Silence,
+}
+
+/// What becomes of the lease: whether this replica believes that it holds it, and the task that sees to it.
+pub(super) type Standing = (watch::Receiver<bool>, JoinHandle<Result<LeaseManager, LeaseManagerError>>);
+
 impl Candidate {
+    /// Tries to get and to keep the lease, until the receiver is dropped.
+    ///
+    /// # Errors
+    /// When the lease can be neither read nor created.
+    pub(super) async fn stand(&self) -> Result<Standing, LeaseManagerError> {
+        let seconds = self.duration.as_secs();
+        let manager = LeaseManagerBuilder::new(self.client.clone(), &self.lease)
+            .with_namespace(&self.namespace)
+            .with_identity(&self.replica)
+            .with_duration(seconds)
+            .with_grace((seconds / 3).max(1))
+            .build()
+            .await?;
+        Ok(manager.watch().await)
+    }
+
     /// Tells `elected` what follows from `holds`, what this replica believes of the lease; ends when that does.
     ///
     /// A replica that is cut off goes on believing that it holds the lease, for as long as nobody tells it otherwise. So it counts only
     /// while the API server has said so within the time that the lease is good for: when somebody else has it, this one has stopped.
-    pub(super) async fn follow(self, mut holds: watch::Receiver<bool>, elected: watch::Sender<bool>) {
+    ///
+    /// In a lease stands the time of its holder's calendar. When that was ahead, and the holder is gone, everybody else would wait until
+    /// then. So it counts, too, for how long nobody has written to the lease, by a clock that nobody sets.
+    pub(super) async fn follow(
+        &self,
+        mut holds: watch::Receiver<bool>,
+        elected: &watch::Sender<bool>,
+    ) -> Ending {
         let api = Api::<Lease>::namespaced(self.client.clone(), &self.namespace);
         let interval = self.duration / 5;
         let mut confirmed: Option<Instant> = None;
+        let mut silence = Silence::default();
         loop {
             tokio::select! {
-                changed = holds.changed() => if changed.is_err() { return },
+                changed = holds.changed() => if changed.is_err() { return Ending::Task },
                 () = tokio::time::sleep(interval) => {}
             }
             let asked = Instant::now();
-            if !*holds.borrow_and_update() {
+            let holds_it = *holds.borrow_and_update();
+            let answer = tokio::time::timeout(interval, api.get_opt(&self.lease)).await;
+            let lease = answer.ok().and_then(Result::ok);
+            let holder = lease.as_ref().map(|lease| holder_of(lease.as_ref()));
+            if !holds_it {
                 confirmed = None;
-            } else if let Ok(Ok(found)) = tokio::time::timeout(interval, api.get_opt(&self.lease)).await {
-                let holder = found.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity);
-                confirmed = (holder.as_ref() == Some(&self.replica)).then_some(asked);
+            } else if let Some(holder) = holder {
+                confirmed = (holder == Some(&self.replica)).then_some(asked);
             }
+            // A holder that is there notices before others do.
+            let patience =
+                if holder == Some(Some(&self.replica)) { self.duration } else { 2 * self.duration };
+            let silent = silence.after(lease.as_ref().and_then(Option::as_ref), asked) > patience;
             let is_elected = confirmed.is_some_and(|at| at.elapsed() < self.duration);
             elected.send_if_modified(|before| {
                 let differs = *before != is_elected;
@@ -47,6 +94,78 @@ impl Candidate {
                 }
                 differs
             });
+            if let Some(version) = silence.version.as_deref().filter(|_| silent) {
+                self.free(&api, version).await;
+                elected.send_replace(false);
+                return Ending::Silence;
+            }
         }
+    }
+
+    /// Takes the lease from whoever has it, unless somebody has written to it since `version`.
+    async fn free(&self, api: &Api<Lease>, version: &str) {
+        let nobody = json!({
+            "metadata": { "resourceVersion": version },
+            "spec": { "holderIdentity": null, "acquireTime": null, "renewTime": null, "leaseDurationSeconds": null },
+        });
+        match api.patch(&self.lease, &PatchParams::default(), &Patch::Merge(nobody)).await {
+            Ok(_) => tracing::warn!(event = "lease_freed", reason = "nobody has renewed it"),
+            // Somebody has written meanwhile, or will be told of it at the next look.
+            Err(error) => tracing::info!(event = "lease_kept", error = %error),
+        }
+    }
+}
+
+fn holder_of(lease: Option<&Lease>) -> Option<&String> {
+    lease?.spec.as_ref()?.holder_identity.as_ref()
+}
+
+/// For how long a lease that somebody holds has been the same.
+#[derive(Debug, Default)]
+struct Silence {
+    version: Option<String>,
+    since: Option<Instant>,
+}
+
+impl Silence {
+    /// `lease`: as it was at `now`; `None` when it is not known, and when there is none.
+    fn after(&mut self, lease: Option<&Lease>, now: Instant) -> Duration {
+        let held = lease.filter(|lease| holder_of(Some(lease)).is_some());
+        let version = held.and_then(|lease| lease.metadata.resource_version.as_ref());
+        if version.is_none() || version != self.version.as_ref() {
+            *self = Self { version: version.cloned(), since: version.map(|_| now) };
+        }
+        self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(version: &str, holder: Option<&str>) -> Lease {
+        let mut lease = Lease::default();
+        lease.metadata.resource_version = Some(version.to_owned());
+        lease.spec.get_or_insert_default().holder_identity = holder.map(str::to_owned);
+        lease
+    }
+
+    #[test]
+    fn silence_is_the_time_since_somebody_wrote() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut silence = Silence::default();
+        let (one, other) = (lease("1", Some("a")), lease("2", Some("a")));
+        assert_eq!(silence.after(Some(&one), at(0)), Duration::ZERO);
+        assert_eq!(silence.after(Some(&one), at(7)), Duration::from_secs(7));
+        assert_eq!(silence.after(Some(&other), at(8)), Duration::ZERO);
+        assert_eq!(silence.after(Some(&other), at(9)), Duration::from_secs(1));
+        // Who could not look does not know whether somebody wrote and has been silent since.
+        assert_eq!(silence.after(None, at(50)), Duration::ZERO);
+        assert_eq!(silence.after(Some(&other), at(51)), Duration::ZERO);
+        // A lease that nobody holds can be taken by anybody.
+        let free = lease("3", None);
+        assert_eq!(silence.after(Some(&free), at(52)), Duration::ZERO);
+        assert_eq!(silence.after(Some(&free), at(99)), Duration::ZERO);
     }
 }

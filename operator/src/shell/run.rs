@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Client;
-use kube_lease_manager::LeaseManagerBuilder;
+use kube_lease_manager::LeaseManagerError;
 use packrat_inject::Sidecar;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,7 +15,7 @@ use super::arguments::Options;
 use super::authority::{self, AuthorityError, Identities};
 use super::controller::Controller;
 use super::discovery::{Connections, Discovery};
-use super::election::Candidate;
+use super::election::{Candidate, Ending};
 use super::health::{self, Health};
 use super::observations::Observations;
 use super::sessions::Sessions;
@@ -126,21 +126,12 @@ async fn operate(options: Options) -> Result<(), RunError> {
     }));
     tasks.spawn(reports::run(client.clone(), Arc::clone(&connections), options.replica.clone()));
 
-    let lease = LeaseManagerBuilder::new(client.clone(), &options.lease)
-        .with_namespace(&options.namespace)
-        .with_identity(&options.replica)
-        .with_duration(options.lease_seconds)
-        .with_grace((options.lease_seconds / 3).max(1))
-        .build()
-        .await
-        .map_err(|error| RunError::Lease(error.to_string()))?;
     let sessions = Arc::new(Sessions::default());
     tasks.spawn(Arc::clone(&sessions).count(
         Arc::clone(&snapshots),
         Arc::clone(&observations),
         is_elected.clone(),
     ));
-    let (holds, lease_task) = lease.watch().await;
     let candidate = Candidate {
         client: client.clone(),
         namespace: options.namespace.clone(),
@@ -148,7 +139,9 @@ async fn operate(options: Options) -> Result<(), RunError> {
         replica: options.replica.clone(),
         duration: std::time::Duration::from_secs(options.lease_seconds),
     };
-    let mut election = Box::pin(candidate.follow(holds, elected));
+    let unusable = |error: LeaseManagerError| RunError::Lease(error.to_string());
+    let (holds, mut lease_task) = candidate.stand().await.map_err(unusable)?;
+    let mut election = Box::pin(candidate.follow(holds, &elected));
     let controller = Controller {
         client,
         platform: Platform {
@@ -167,11 +160,21 @@ async fn operate(options: Options) -> Result<(), RunError> {
     tasks.spawn(controller.run(options.replica.clone(), drifted));
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        Some(ended) = tasks.join_next() => return Err(RunError::Task(ended.err().map(|error| error.to_string()))),
-        () = &mut election => return Err(RunError::Lease("its task has ended".to_owned())),
+    loop {
+        let ending = tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            Some(ended) = tasks.join_next() => return Err(RunError::Task(ended.err().map(|error| error.to_string()))),
+            ending = &mut election => ending,
+        };
+        match ending {
+            Ending::Task => return Err(RunError::Lease("its task has ended".to_owned())),
+            Ending::Silence => {
+                let (holds, task) = candidate.stand().await.map_err(unusable)?;
+                election.set(candidate.follow(holds, &elected));
+                lease_task = task;
+            }
+        }
     }
     // Another replica need not wait for the lease to run out.
     drop(election);

@@ -1,0 +1,189 @@
+//! What becomes of downloads, tokens and configuration when somebody sets a clock.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+
+use super::exposure::with;
+use super::tokens::{assisted_with_token, with_token};
+use super::weather::{during, process_of};
+use crate::command::{Failure, Outcome, until};
+use crate::suite::{GATEWAY as SHOP_GATEWAY, LARGE, RELEASE, SHOP, Suite};
+
+/// The gateway whose calendar can be set, and its node port, as `manifests/gateway-calendar.yaml` says.
+const GATEWAY: &str = "with-calendar";
+const NODE_PORT: u16 = 30445;
+/// The file with what the calendar of a Pod differs by, as `clock/settable_clock.c` says.
+const CALENDAR: &str = "/dev/shm/packrat-calendar";
+/// The operator's program; the kernel keeps fifteen characters of a name.
+const OPERATOR: &str = "packrat-operato";
+const HOUR: i64 = 3600;
+/// How much later than it happened something may be looked at.
+const TOLERANCE: i64 = 300;
+/// How much of a download has arrived when a clock is set.
+const BEFORE: u64 = 5_000_000;
+
+/// The clocks of a gateway and of the operator are set forwards and backwards by an hour, with downloads in flight.
+pub(super) fn jumps(suite: &mut Suite) -> Outcome<String> {
+    let images = ["gateway-calendar", "operator-calendar"];
+    suite.cluster.load(&images.map(|name| suite.places.images.join(format!("{name}.tar"))))?;
+    suite.install_chart(&["image.repository=packrat-e2e/operator-calendar", "image.tag=dev"])?;
+    let outcome = with_operator_ahead(suite);
+    suite.install_chart(&[])?;
+    outcome
+}
+
+/// Gives the shop's gateway a calendar that can be set.
+pub(crate) fn let_gateway_be_set(suite: &mut Suite) -> Outcome {
+    suite.cluster.load(&[suite.places.images.join("gateway-calendar.tar")])?;
+    let image = "packrat-e2e/gateway-calendar:dev";
+    let patch = serde_json::json!({ "spec": { "envoy": { "image": image, "imagePullPolicy": "Never" } } });
+    let patch = patch.to_string();
+    suite.kubectl.output(["patch", "edgegateway", SHOP_GATEWAY, "-n", SHOP, "--type=merge", "-p", &patch])?;
+    let name = format!("packrat-gateway-{}", SHOP_GATEWAY);
+    until(Duration::from_secs(60), "the operator passes the image on", || {
+        let deployment = suite.get(SHOP, &["deployment", &name])?;
+        let now = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
+        if *now == image { Ok(()) } else { Err(Failure(format!("it is {now}"))) }
+    })?;
+    suite.rolled_out(&format!("deployment/{name}"), SHOP)
+}
+
+/// The clock of the shop's gateway is set forwards by an hour, and back, during one download.
+pub(super) fn there_and_back(suite: &mut Suite) -> Outcome<String> {
+    during(suite, |suite, _| {
+        let (pod, node) = suite.gateway_pod(SHOP_GATEWAY)?;
+        set(suite, [SHOP, &pod, &node, "envoy"], HOUR)?;
+        std::thread::sleep(Duration::from_secs(2));
+        set(suite, [SHOP, &pod, &node, "envoy"], 0)?;
+        Ok(String::new())
+    })
+}
+
+/// Everything that the operator makes for the gateway is made by an operator that is an hour ahead.
+fn with_operator_ahead(suite: &mut Suite) -> Outcome<String> {
+    set_operator(suite, HOUR)?;
+    with(suite, "gateway-calendar.yaml", |suite| {
+        suite.gateway_is(GATEWAY, "Programmed")?;
+        suite.gateway_is(GATEWAY, "Ready")?;
+        let to = suite.node_port(GATEWAY, NODE_PORT)?;
+        // A gateway that is ready can be reached a moment later.
+        until(Duration::from_secs(30), "assistance with a token", || assisted_with_token(suite, &to))?;
+        let mut said = Vec::new();
+        for (jump, seconds) in [("forwards", HOUR), ("back", 0), ("an hour behind", -HOUR)] {
+            said.push(format!("{jump}: {}", jump_in_flight(suite, &to, seconds)?));
+        }
+        // It goes on when its clock is set back.
+        set_operator(suite, 0)?;
+        set_operator(suite, HOUR)?;
+        said.push(format!("operator, an hour ahead, lost and replaced: {}", operator_replaced(suite, &to)?));
+        Ok(said.join("; "))
+    })
+}
+
+/// The gateway's clock is set during a download; the next client gets a token and is assisted, too.
+fn jump_in_flight(suite: &mut Suite, to: &str, seconds: i64) -> Outcome<String> {
+    let (pod, node) = suite.gateway_pod(GATEWAY)?;
+    let mut download = suite.start_download(&with_token(suite, LARGE, to))?;
+    download.wait_for(BEFORE)?;
+    let set = set(suite, [SHOP, &pod, &node, "envoy"], seconds);
+    let transfer = download.finish()?;
+    set?;
+    transfer.expect(&suite.checksum(LARGE)?)?;
+    if transfer.repaired().is_none() {
+        return Err(Failure(format!("no assistance: {}", transfer.assistance())));
+    }
+    let next = assisted_with_token(suite, to)?;
+    // Only a gateway that believes it has been tried.
+    until(Duration::from_secs(20), "the gateway's log has the new time", || {
+        let ahead = calendar_of(suite, &pod)?;
+        if (ahead - seconds).abs() < TOLERANCE {
+            Ok(())
+        } else {
+            Err(Failure(format!("the gateway is {ahead} s ahead instead of {seconds}")))
+        }
+    })?;
+    Ok(format!("stalled {} ms, afterwards, with a new token: {next}", transfer.stall.as_millis()))
+}
+
+/// The operator, an hour ahead, is lost without notice: its successor, whose clock is right, has to get the right to write although the
+/// one before claims to have used it an hour from now.
+fn operator_replaced(suite: &mut Suite, to: &str) -> Outcome<String> {
+    let lost = Instant::now();
+    // One that is asked to end would give its right back.
+    let (pod, node) = operator_pod(suite)?;
+    let process = process_of(suite, RELEASE[0], &pod, &node, OPERATOR)?;
+    suite.cluster.inside(&node).output(["kill", "-STOP", &process])?;
+    let arguments = ["delete", "pod", "-n", RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
+    suite.kubectl.output(arguments.into_iter().chain(["--grace-period=0", "--force"]))?;
+    suite.rolled_out(&format!("deployment/{}-operator", RELEASE[1]), RELEASE[0])?;
+    // A gateway that starts anew needs everything that the operator has for it, and only who may write changes its Deployment.
+    let patch = r#"{"spec": {"workload": {"pod": {"annotations": {"packrat.dev/e2e": "replaced"}}}}}"#;
+    suite.kubectl.output(["patch", "edgegateway", GATEWAY, "-n", SHOP, "--type=merge", "-p", patch])?;
+    let selector = format!("packrat.dev/edge-gateway={GATEWAY}");
+    until(Duration::from_secs(120), "the operator's successor writes", || {
+        let pods = suite.get(SHOP, &["pods", "-l", &selector])?;
+        let replaced = pods["items"].as_array().is_some_and(|pods| {
+            pods.iter().any(|pod| pod["metadata"]["annotations"]["packrat.dev/e2e"] == "replaced")
+        });
+        if replaced { Ok(()) } else { Err(Failure::new("the gateway's Pods are as before")) }
+    })?;
+    let time = lost.elapsed().as_secs();
+    suite.rolled_out(&format!("deployment/packrat-gateway-{GATEWAY}"), SHOP)?;
+    let next = until(Duration::from_secs(30), "assistance", || assisted_with_token(suite, to))?;
+    Ok(format!("its successor writes after {time} s, {next}"))
+}
+
+/// Sets the operator's clock, and waits until it has been used.
+fn set_operator(suite: &Suite, seconds: i64) -> Outcome {
+    let (pod, node) = operator_pod(suite)?;
+    set(suite, [RELEASE[0], &pod, &node, OPERATOR], seconds)?;
+    until(Duration::from_secs(60), "the operator has renewed its lease", || {
+        let lease = suite.get(RELEASE[0], &["lease", &format!("{}-operator", RELEASE[1])])?;
+        let ahead = ahead(&lease["spec"]["renewTime"])?;
+        if (ahead - seconds).abs() < TOLERANCE {
+            Ok(())
+        } else {
+            Err(Failure(format!("the lease was renewed {ahead} s from now, instead of {seconds}")))
+        }
+    })
+}
+
+fn operator_pod(suite: &Suite) -> Outcome<(String, String)> {
+    let selector = "app.kubernetes.io/component=operator";
+    let pods = suite.get(RELEASE[0], &["pods", "-l", selector])?;
+    let running = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+    let pod = pods["items"].as_array().and_then(|pods| pods.iter().find(running));
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let name = text(pod.map(|pod| &pod["metadata"]["name"]));
+    let node = text(pod.map(|pod| &pod["spec"]["nodeName"]));
+    name.zip(node).ok_or_else(|| Failure::new("there is no operator"))
+}
+
+/// Sets the calendar of the program in a Pod (namespace, Pod, node, program) to so many seconds ahead of this machine's.
+fn set(suite: &Suite, [namespace, pod, node, program]: [&str; 4], seconds: i64) -> Outcome {
+    let process = process_of(suite, namespace, pod, node, program)?;
+    let bytes: String = seconds.to_ne_bytes().iter().map(|byte| format!("\\{byte:03o}")).collect();
+    // (a file of others in such a folder cannot be opened by who would create it, not even by root)
+    let script =
+        format!("printf '{bytes}' | dd of=/proc/{process}/root{CALENDAR} conv=notrunc,nocreat status=none");
+    suite.cluster.inside(node).output(["sh", "-c", &script]).map(drop)
+}
+
+/// How many seconds ahead of this machine a gateway's last log entry is.
+fn calendar_of(suite: &Suite, pod: &str) -> Outcome<i64> {
+    let log = suite.kubectl.output(["logs", "-n", SHOP, pod, "--tail=50"])?;
+    let mut entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let last = entries.next_back().ok_or_else(|| Failure::new("the gateway has not logged anything"))?;
+    ahead(&last["ts"])
+}
+
+/// How many seconds a time lies in the future.
+fn ahead(time: &Value) -> Outcome<i64> {
+    let text = time.as_str().unwrap_or_default();
+    let time = humantime::parse_rfc3339(text).map_err(|error| Failure(format!("{text:?}: {error}")))?;
+    Ok(match time.duration_since(SystemTime::now()) {
+        Ok(ahead) => ahead.as_secs().cast_signed(),
+        Err(behind) => -behind.duration().as_secs().cast_signed(),
+    })
+}

@@ -1,0 +1,135 @@
+//! What becomes of gateways on a node without room on its disk.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::exposure::{assisted, described, with};
+use super::weather::{finish, report};
+use crate::command::{Failure, Outcome, until};
+use crate::suite::{GATEWAY, LARGE, NODE_PORT, SHOP, Suite};
+
+/// The gateway of `manifests/gateway-loadbalancer.yaml`: one on each of two nodes.
+const BALANCED: &str = "balanced";
+/// Kubernetes does not evict such Pods when a disk is full.
+const PRIORITY: &str = "system-node-critical";
+/// What takes all the room.
+const FILLING: &str = "/var/lib/packrat-e2e-filling";
+/// How much of a download has arrived when the disk gets full.
+const BEFORE: u64 = 5_000_000;
+/// Bytes per second of the download that shall go on while Pods are evicted.
+const PACE: u64 = 500_000;
+
+/// The disk of a node gets full: a gateway that may not be evicted goes on, of two others one is evicted, and the second takes over.
+pub(super) fn full(suite: &mut Suite) -> Outcome<String> {
+    let node = suite.gateway_node(GATEWAY)?;
+    match suite.cluster.small_disk(&node, true) {
+        Some(done) => done?,
+        None => return Ok("not tried: the nodes of this cluster cannot be given a small disk".to_owned()),
+    }
+    let outcome = with(suite, "gateway-loadbalancer.yaml", |suite| {
+        suite.gateway_node(GATEWAY)?;
+        set_priority(suite, PRIORITY.into())?;
+        let outcome = filled(suite, &node);
+        set_priority(suite, Value::Null)?;
+        outcome
+    });
+    // As after somebody has made room, and started the node anew: Kubernetes itself waits five minutes before it believes in the room.
+    let restored = suite.cluster.small_disk(&node, false).unwrap_or(Ok(()));
+    let text = outcome?;
+    restored?;
+    suite.gateway_node(GATEWAY)?;
+    let to = suite.node_port(GATEWAY, NODE_PORT)?;
+    let after = until(Duration::from_secs(60), "assistance afterwards", || assisted(suite, &to))?;
+    Ok(format!("{text}; with room again: {}", described(&after)))
+}
+
+fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
+    suite.gateway_is(BALANCED, "Programmed")?;
+    let service = format!("{SHOP}/{}", suite.service_of(BALANCED)?);
+    let balance = |suite: &Suite| suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()));
+    let address = until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
+    suite.gateway_is(BALANCED, "Ready")?;
+    balance(suite)?;
+    let direct = suite.node_port(GATEWAY, NODE_PORT)?;
+    let (kept, _) = suite.gateway_pod(GATEWAY)?;
+
+    let mut request = suite.request(LARGE, &format!("{address}:443"));
+    request.pace = Some(PACE);
+    let mut slow = suite.start_download(&request)?;
+    let mut quick = suite.start_download(&suite.request(LARGE, &direct))?;
+    quick.wait_for(BEFORE)?;
+    fill(suite, node)?;
+    let quick = report(&finish(suite, quick)?, "")?;
+
+    // A cloud's balancer follows the endpoints; this one is told.
+    let started = Instant::now();
+    let mut evicted = None;
+    while !slow.ended()? {
+        balance(suite)?;
+        if evicted.is_none() && is_evicted(suite, node)? {
+            evicted = Some(started.elapsed());
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    let slow = report(&finish(suite, slow)?, "")?;
+    let evicted = until(Duration::from_secs(60), "one of the two gateways is evicted", || {
+        balance(suite)?;
+        if is_evicted(suite, node)? {
+            Ok(evicted.unwrap_or_else(|| started.elapsed()))
+        } else {
+            Err(Failure::new("none is"))
+        }
+    })?;
+    let pressure = format!("jsonpath={{.status.conditions[?(@.type==\"{}\")].status}}", "DiskPressure");
+    if suite.kubectl.output(["get", "node", node, "-o", &pressure])?.trim() != "True" {
+        return Err(Failure(format!("{node} does not say that its disk is full")));
+    }
+    if suite.gateway_pod(GATEWAY)?.0 != kept {
+        return Err(Failure(format!("a gateway of the priority {PRIORITY} was replaced")));
+    }
+    let direct = described(&assisted(suite, &direct)?);
+    let balanced = described(&assisted(suite, &format!("{address}:443"))?);
+    suite.cluster.inside(node).output(["sh", "-c", &format!("rm -f {FILLING}*")])?;
+    Ok(format!(
+        "with the priority {PRIORITY}: {quick}; a new download: {direct}; \
+         of two with no priority one was evicted {} s after: {slow}; a new download: {balanced}",
+        evicted.as_secs()
+    ))
+}
+
+/// Takes all the room there is on a node's disk, and makes sure that nothing can be written any more.
+fn fill(suite: &Suite, node: &str) -> Outcome {
+    let script = format!(
+        "free=$(df --block-size=1M --output=avail /var/lib | tail -n 1)
+        fallocate -l $((free - 8))M {FILLING} || exit
+        dd if=/dev/zero of={FILLING}.end bs=4k 2>/dev/null
+        ! dd if=/dev/zero of={FILLING}.more bs=4k count=1 2>/dev/null"
+    );
+    suite.cluster.inside(node).output(["sh", "-c", &script]).map(drop)
+}
+
+/// Whether a gateway of the two was evicted from a node.
+fn is_evicted(suite: &Suite, node: &str) -> Outcome<bool> {
+    let events = suite.get(SHOP, &["events", "--field-selector=reason=Evicted"])?;
+    let name = format!("packrat-gateway-{BALANCED}-");
+    let evicted = |event: &Value| {
+        event["source"]["host"] == node
+            && event["involvedObject"]["name"].as_str().is_some_and(|pod| pod.starts_with(&name))
+    };
+    Ok(events["items"].as_array().is_some_and(|events| events.iter().any(evicted)))
+}
+
+/// Gives the first gateway a priority, and waits until it runs with it.
+fn set_priority(suite: &Suite, priority: Value) -> Outcome {
+    let patch = serde_json::json!({ "spec": { "workload": { "pod": { "priorityClassName": priority } } } });
+    let patch = patch.to_string();
+    suite.kubectl.output(["patch", "edgegateway", GATEWAY, "-n", SHOP, "--type=merge", "-p", &patch])?;
+    let deployment = format!("packrat-gateway-{GATEWAY}");
+    until(Duration::from_secs(60), "the operator passes the priority on", || {
+        let deployment = suite.get(SHOP, &["deployment", &deployment])?;
+        let now = &deployment["spec"]["template"]["spec"]["priorityClassName"];
+        if *now == priority { Ok(()) } else { Err(Failure(format!("it is {now}"))) }
+    })
+}
