@@ -12,7 +12,7 @@ use crate::suite::{GATEWAY as SHOP_GATEWAY, LARGE, RELEASE, SHOP, Suite};
 
 /// The gateway whose calendar can be set, and its node port, as `manifests/gateway-calendar.yaml` says.
 const GATEWAY: &str = "with-calendar";
-const NODE_PORT: u16 = 30445;
+const NODE_PORT: u16 = 30446;
 /// The file with what the calendar of a Pod differs by, as `clock/settable_clock.c` says.
 const CALENDAR: &str = "/dev/shm/packrat-calendar";
 /// The operator's program; the kernel keeps fifteen characters of a name.

@@ -1,5 +1,8 @@
 //! What operators type, while the gateway runs that the operator has made.
 
+use std::collections::BTreeSet;
+use std::fs;
+
 use serde_json::Value;
 
 use crate::command::{Failure, Outcome};
@@ -64,4 +67,40 @@ pub(super) fn stat(suite: &mut Suite) -> Outcome<String> {
         (route["sessions"].as_f64().unwrap_or_default(), total("packrat_repairs_arrived_total"));
     let text = format!("{}: {sessions} sessions, {arrived} repairs arrived", route["route"]);
     if sessions >= 1.0 && arrived > 0.0 { Ok(text) } else { Err(Failure(format!("{text} of {answer}"))) }
+}
+
+/// The gateways' dashboards of the chart.
+const DASHBOARDS: [&str; 3] = ["overview", "route", "capacity"];
+
+/// Whatever the dashboards ask a gateway for, it tells after a download.
+pub(super) fn dashboards(suite: &mut Suite) -> Outcome<String> {
+    let (pod, _) = suite.gateway_pod(GATEWAY)?;
+    let path = format!("/api/v1/namespaces/{SHOP}/pods/{pod}:9902/proxy/stats/prometheus");
+    let text = suite.kubectl.output(["get", "--raw", &path])?;
+    let told: BTreeSet<&str> = text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
+    let mut asked = BTreeSet::new();
+    for name in DASHBOARDS {
+        let path = suite.places.project.join(format!("charts/packrat/dashboards/packrat-{name}.json"));
+        collect_metrics(&serde_json::from_str(&fs::read_to_string(path)?)?, &mut asked);
+    }
+    let missing: Vec<&str> = asked.iter().map(String::as_str).filter(|name| !told.contains(name)).collect();
+    if asked.is_empty() || !missing.is_empty() {
+        return Err(Failure(format!("of {} metrics these are missing: {}", asked.len(), missing.join(", "))));
+    }
+    Ok(format!("{} metrics", asked.len()))
+}
+
+/// Names of metrics in all queries of a dashboard.
+fn collect_metrics(dashboard: &Value, names: &mut BTreeSet<String>) {
+    match dashboard {
+        Value::Object(entries) => {
+            if let Some(query) = entries.get("expr").and_then(Value::as_str) {
+                let words = query.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+                names.extend(words.filter(|word| word.starts_with("packrat_")).map(str::to_owned));
+            }
+            entries.values().for_each(|entry| collect_metrics(entry, names));
+        }
+        Value::Array(entries) => entries.iter().for_each(|entry| collect_metrics(entry, names)),
+        _ => {}
+    }
 }
