@@ -31,6 +31,7 @@ pub(super) fn full(suite: &mut Suite) -> Outcome<String> {
     let outcome = with(suite, "gateway-loadbalancer.yaml", |suite| {
         suite.gateway_node(GATEWAY)?;
         set_priority(suite, PRIORITY.into())?;
+        suite.rolled_out(&format!("deployment/packrat-gateway-{GATEWAY}"), SHOP)?;
         let outcome = filled(suite, &node);
         set_priority(suite, Value::Null)?;
         outcome
