@@ -100,13 +100,12 @@ fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
     ))
 }
 
-/// Takes all the room there is on a node's disk, and makes sure that nothing can be written any more.
+/// Takes all the room there is on a node's disk, until nothing can be written any more. (Evictions make room again.)
 fn fill(suite: &Suite, node: &str) -> Outcome {
     let script = format!(
         "free=$(df --block-size=1M --output=avail /var/lib | tail -n 1)
         fallocate -l $((free - 8))M {FILLING} || exit
-        dd if=/dev/zero of={FILLING}.end bs=4k 2>/dev/null
-        ! dd if=/dev/zero of={FILLING}.more bs=4k count=1 2>/dev/null"
+        ! dd if=/dev/zero of={FILLING}.end bs=4k 2>/dev/null"
     );
     suite.cluster.inside(node).output(["sh", "-c", &script]).map(drop)
 }
