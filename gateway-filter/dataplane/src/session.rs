@@ -476,6 +476,12 @@ pub(crate) fn send_to_client(
         error: Some(io::Error::new(io::ErrorKind::NotConnected, "the listener is gone")),
         ..SendReport::default()
     });
+    count_unsent(environment, route, path, &report);
+    report
+}
+
+/// Counts what could not be sent to a client, and says why.
+pub(crate) fn count_unsent(environment: &Environment, route: &Route, path: &ClientPath, report: &SendReport) {
     route.metrics().add(Metric::DownstreamDropped, report.dropped);
     route.metrics().add(Metric::TooLarge, report.too_large);
     if report.offload_refused {
@@ -492,7 +498,6 @@ pub(crate) fn send_to_client(
             ]
         });
     }
-    report
 }
 
 /// Sends the datagrams of an outbox; returns how many of them were repairs.

@@ -1,5 +1,7 @@
 //! Sending many datagrams with one system call, put together for segmentation offload (GSO) where they allow it.
 
+mod fan_out;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;

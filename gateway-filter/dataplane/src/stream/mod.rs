@@ -29,8 +29,8 @@ use crate::downstream::Slot;
 use crate::log::Event;
 use crate::metrics::{Metric, handshake};
 use crate::route::{Route, random_bytes};
-use crate::session::{ClientPath, send_to_client};
-use crate::socket::{Ecn, Piece, ReceiveBatch, Sender};
+use crate::session::{ClientPath, count_unsent, send_to_client};
+use crate::socket::{Destination, Ecn, Piece, ReceiveBatch, Sender};
 use crate::worker::Command;
 
 pub use config::{StreamRoute, StreamSummary};
@@ -71,6 +71,30 @@ struct Recipients {
 impl Recipients {
     fn path(&self, client: SocketAddr) -> ClientPath {
         ClientPath { client, slot: Arc::clone(&self.slot), local: self.local }
+    }
+
+    /// Sends a copy to each of them.
+    fn send(&self, environment: &Environment, route: &Route, sender: &mut Sender, pieces: &[Piece<'_>]) {
+        let (mut datagrams, mut bytes) = (0, 0);
+        let sent = self.slot.with(|downstream| {
+            let destination = |client: &SocketAddr| downstream.destination(*client, self.local, false);
+            let destinations: Vec<Destination> = self.clients.iter().map(destination).collect();
+            let (socket, offload) = (downstream.socket(), &downstream.offload);
+            sender.send_to_each(socket, offload, &destinations, pieces, |destination, report| {
+                datagrams += report.datagrams;
+                bytes += report.bytes;
+                let failed = report.error.is_some() || report.offload_refused;
+                if let Some(client) = destination.address.filter(|_| failed) {
+                    count_unsent(environment, route, &self.path(client), &report);
+                }
+            });
+        });
+        if sent.is_none() {
+            let each: u64 = pieces.iter().map(|piece| piece.datagrams().count() as u64).sum();
+            route.metrics().add(Metric::DownstreamDropped, each * self.clients.len() as u64);
+        }
+        route.metrics().add(Metric::DownstreamDatagrams, datagrams);
+        route.metrics().add(Metric::DownstreamBytes, bytes);
     }
 }
 
@@ -252,12 +276,7 @@ impl RouteStream {
                 send_to_group(route, upstream, sender, &pieces);
             } else {
                 for group in recipients.iter() {
-                    for client in &group.clients {
-                        let path = group.path(*client);
-                        let report = send_to_client(environment, route, &path, sender, &pieces, false);
-                        route.metrics().add(Metric::DownstreamDatagrams, report.datagrams);
-                        route.metrics().add(Metric::DownstreamBytes, report.bytes);
-                    }
+                    group.send(environment, route, sender, &pieces);
                 }
             }
             if !batch.was_filled() {

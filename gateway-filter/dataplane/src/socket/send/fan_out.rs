@@ -1,0 +1,210 @@
+//! The same datagrams to many receivers, with one system call for dozens of them.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use socket2::SockAddr;
+
+use super::super::Family;
+use super::super::control_message::{self, ControlBuffer, Outgoing};
+use super::{Call, Destination, MAXIMUM_MESSAGES, Offload, Piece, SendReport, Sender, group, send_groups};
+
+impl Sender {
+    /// Sends pieces, in order, to each destination. `report_of` is told what became of them, destination by destination, in no certain order; who can't
+    /// be reached costs the others nothing.
+    pub fn send_to_each(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        offload: &Offload,
+        destinations: &[Destination],
+        pieces: &[Piece<'_>],
+        mut report_of: impl FnMut(&Destination, SendReport),
+    ) {
+        self.groups.clear();
+        group(pieces, &mut self.groups);
+        let at_once = MAXIMUM_MESSAGES.checked_div(self.groups.len()).unwrap_or_default();
+        if at_once < 2 || !offload.is_enabled() {
+            for destination in destinations {
+                report_of(destination, self.send(socket, offload, destination, pieces));
+            }
+            return;
+        }
+        let groups = std::mem::take(&mut self.groups);
+        // What is said beside the address is the same for all of a call.
+        let alike = |one: &Destination, other: &Destination| {
+            (one.source, one.family, one.leaves_as_v4) == (other.source, other.family, other.leaves_as_v4)
+        };
+        for destinations in destinations.chunk_by(alike).flat_map(|alike| alike.chunks(at_once)) {
+            send_chunk(socket, offload, destinations, pieces, &groups, &mut self.call, &mut report_of);
+        }
+        self.groups = groups;
+    }
+}
+
+fn send_chunk(
+    socket: BorrowedFd<'_>,
+    offload: &Offload,
+    destinations: &[Destination],
+    pieces: &[Piece<'_>],
+    groups: &[Range<usize>],
+    call: &mut Call,
+    report_of: &mut impl FnMut(&Destination, SendReport),
+) {
+    let Some(like) = destinations.first() else { return };
+    let names: Vec<Option<SockAddr>> = destinations
+        .iter()
+        .map(|destination| destination.address.map(|address| SockAddr::from(like.family.address(address))))
+        .collect();
+    let Call { vectors, controls, headers } = call;
+    vectors.clear();
+    vectors.extend(pieces.iter().map(|piece| libc::iovec {
+        iov_base: piece.data.as_ptr().cast_mut().cast(),
+        iov_len: piece.data.len(),
+    }));
+    controls.resize(controls.len().max(groups.len()), ControlBuffer::new());
+    headers.clear();
+    // The messages of one destination; the others have the same but for the name.
+    for (range, control) in groups.iter().zip(controls) {
+        // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
+        let mut message = unsafe { std::mem::zeroed::<libc::mmsghdr>() };
+        if let Some(members) = pieces.get(range.clone())
+            && let Some(lead) = members.first()
+        {
+            let several = members.len() > 1 || lead.segments() > 1;
+            let used = control_message::write(
+                control,
+                &Outgoing {
+                    segment_size: if several { u16::try_from(lead.segment_size).ok() } else { None },
+                    ecn: lead.ecn,
+                    source: like.source,
+                    leaves_as_v4: like.leaves_as_v4,
+                    v6_socket: like.family == Family::V6,
+                },
+            );
+            let header = &mut message.msg_hdr;
+            // SAFETY: `range` is one of `pieces`, of which there are as many as `vectors`.
+            header.msg_iov = unsafe { vectors.as_ptr().add(range.start) }.cast_mut();
+            header.msg_iovlen = members.len() as _;
+            if used > 0 {
+                header.msg_control = control.as_mut_ptr();
+                header.msg_controllen = used as _;
+            }
+        }
+        headers.push(message);
+    }
+    for _ in 1..destinations.len() {
+        headers.extend_from_within(..groups.len());
+    }
+    for (headers, name) in headers.chunks_mut(groups.len()).zip(&names) {
+        for message in headers {
+            if let Some(name) = name {
+                message.msg_hdr.msg_name = name.as_ptr().cast_mut().cast();
+                message.msg_hdr.msg_namelen = name.len();
+            }
+        }
+    }
+
+    let whole = |groups: &[Range<usize>]| {
+        let mut report = SendReport::default();
+        for piece in groups.iter().filter_map(|range| pieces.get(range.clone())).flatten() {
+            report.sent(*piece);
+        }
+        report
+    };
+    let (mut done, mut reported) = (0, 0);
+    while done < headers.len() {
+        // SAFETY: all headers were filled above; names, vectors, data and controls outlive the call, and the kernel only reads them.
+        let result = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr().add(done),
+                (headers.len() - done) as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+            )
+        };
+        if let Ok(sent) = usize::try_from(result)
+            && sent > 0
+        {
+            done += sent;
+        } else if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            // The rest of this destination by itself: there, all that may be wrong is told apart.
+            let (place, group) = (done / groups.len(), done % groups.len());
+            let (sent, rest) = groups.split_at(group);
+            let mut report = whole(sent);
+            if let Some(destination) = destinations.get(place) {
+                send_groups(socket, offload, destination, pieces, rest, &mut Call::default(), &mut report);
+                for before in destinations.get(reported..place).unwrap_or_default() {
+                    report_of(before, whole(groups));
+                }
+                report_of(destination, report);
+            }
+            reported = place + 1;
+            done = reported * groups.len();
+        }
+    }
+    for destination in destinations.get(reported..).unwrap_or_default() {
+        report_of(destination, whole(groups));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Ecn, bind_reuse_port};
+    use super::*;
+    use std::net::{SocketAddr, UdpSocket};
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    #[test]
+    fn everybody_gets_everything_in_order_and_the_unreachable_cost_nobody_else() {
+        let sender = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
+        let receivers: Vec<UdpSocket> = (0..150).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        let mut addresses: Vec<SocketAddr> =
+            receivers.iter().map(|receiver| receiver.local_addr().unwrap()).collect();
+        // No datagram can be sent to port 0.
+        for place in [0, 70, 152] {
+            addresses.insert(place, ([127, 0, 0, 1], 0).into());
+        }
+        let destinations: Vec<Destination> = addresses
+            .into_iter()
+            .map(|address| Destination {
+                address: Some(address),
+                source: None,
+                family: Family::V4,
+                leaves_as_v4: true,
+                may_wait: false,
+            })
+            .collect();
+        let (long, short) = ([7u8; 2500], [8u8; 30]);
+        // Three datagrams put together, and one with another mark, so that each receiver takes two messages.
+        let pieces = [
+            Piece { data: &long, segment_size: 1000, ecn: Ecn::NOT_CAPABLE },
+            Piece::single(&short, Ecn::from_traffic_class(1)),
+        ];
+        let (mut whole, mut failed) = (0, 0);
+        Sender::default().send_to_each(
+            sender.as_fd(),
+            &Offload::default(),
+            &destinations,
+            &pieces,
+            |_, report| match report.error {
+                None => {
+                    assert_eq!((report.datagrams, report.bytes, report.dropped), (4, 2530, 0));
+                    whole += 1;
+                }
+                Some(_) => {
+                    assert_eq!((report.datagrams, report.dropped + report.too_large), (0, 4));
+                    failed += 1;
+                }
+            },
+        );
+        assert_eq!((whole, failed), (150, 3));
+        for receiver in &receivers {
+            receiver.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let mut buffer = [0; 4000];
+            let lengths = [(); 4].map(|()| receiver.recv(&mut buffer).unwrap());
+            assert_eq!(lengths, [1000, 1000, 500, 30]);
+        }
+    }
+}
