@@ -204,7 +204,8 @@ fn table(results: &[MediaResult]) -> String {
             mean(&|result| result.cache_mean),
         ));
     }
-    text
+    // In real time nobody looks at the cache all the time.
+    text.replace("NaN", "–")
 }
 
 impl Multicast {
