@@ -57,6 +57,10 @@ struct Arguments {
     #[arg(long)]
     full: bool,
 
+    /// Of the forwarding only settings whose name contains one of these, e.g. "upload", "100kpps".
+    #[arg(long, value_delimiter = ',')]
+    settings: Vec<String>,
+
     /// Where the figures go; the report goes beside it.
     #[arg(long, default_value = "target/bench/summary.json")]
     json: PathBuf,
@@ -150,7 +154,7 @@ fn parts(
         engine::run(summary, counts, interrupt)?;
     }
     if wanted(Part::Forwarding) {
-        forwarding::run(summary, arguments.full, interrupt)?;
+        forwarding::run(summary, arguments.full, &arguments.settings, interrupt)?;
     }
     if wanted(Part::Scale) {
         scale::run(summary, arguments.full, interrupt)?;

@@ -59,8 +59,13 @@ fn settings(full: bool) -> Vec<Setting> {
     settings
 }
 
-/// Measures and reports.
-pub(crate) fn run(summary: &mut Summary, full: bool, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
+/// Measures and reports; of the settings those whose name contains one of `wanted`, or all.
+pub(crate) fn run(
+    summary: &mut Summary,
+    full: bool,
+    wanted: &[String],
+    interrupt: &Interrupt,
+) -> Result<(), Box<dyn Error>> {
     let network = match Network::create() {
         Ok(network) => network,
         Err(error) => {
@@ -69,7 +74,8 @@ pub(crate) fn run(summary: &mut Summary, full: bool, interrupt: &Interrupt) -> R
         }
     };
     let programs = Programs::find()?;
-    let settings = settings(full);
+    let mut settings = settings(full);
+    settings.retain(|setting| wanted.is_empty() || wanted.iter().any(|part| setting.key.contains(part)));
     let mut outcomes: Vec<Vec<Option<Outcome>>> = Vec::new();
     let kinds = [&[Kind::Direct][..], &Kind::GATEWAYS].concat();
     for &kind in &kinds {

@@ -13,12 +13,13 @@ use packrat_estimate::Timestamp;
 
 use crate::capacity::Capacity;
 use crate::configuration::{ConfigurationError, RouteConfig};
-use crate::downstream::{Attachment, Descriptors};
+use crate::downstream::{Attachment, Descriptors, Reading};
 use crate::ingress::Ingress;
 use crate::log::{Event, LogSink, Logger};
 use crate::route::Route;
 use crate::snapshot::SessionSnapshot;
 use crate::socket::raise_descriptor_limit;
+use crate::steering::{self, Steering};
 use crate::worker::{self, Command, Mailbox};
 
 /// A receive buffer below this loses bursts at a few hundred Mbit/s; the operator is told once.
@@ -59,6 +60,7 @@ pub(crate) struct Environment {
     pub(crate) logger: Logger,
     pub(crate) descriptors: Descriptors,
     pub(crate) capacity: Arc<Capacity>,
+    pub(crate) steering: Steering,
     mailboxes: Vec<Mailbox>,
     origin: Instant,
     numbers: AtomicU64,
@@ -79,6 +81,7 @@ impl Environment {
             logger,
             descriptors: Mutex::default(),
             capacity,
+            steering: Steering::default(),
             mailboxes,
             origin: Instant::now(),
             numbers: AtomicU64::new(1),
@@ -105,6 +108,11 @@ impl Environment {
     pub(crate) fn mailbox(&self, worker: usize) -> Option<&Mailbox> {
         // A worker that does not exist can come from a shell only; its sessions are served by one that does.
         self.mailboxes.get(worker % self.mailboxes.len().max(1))
+    }
+
+    /// Number of workers.
+    pub(crate) fn workers(&self) -> usize {
+        self.mailboxes.len()
     }
 
     pub(crate) fn command(&self, worker: usize, command: Command) {
@@ -261,8 +269,31 @@ impl Dataplane {
         worker: usize,
         open: impl FnOnce(&HashSet<RawFd>) -> io::Result<OwnedFd>,
     ) -> Result<Attachment, DataplaneError> {
-        Attachment::fill(&self.environment, route, listener, worker, false, open)
+        Attachment::fill(&self.environment, route, listener, worker, Reading::Elsewhere, open)
             .map_err(|source| DataplaneError::Listener { listener, source })
+    }
+
+    /// Like [`Dataplane::attach`], and the I/O thread of the worker reads most or all of what clients send, on a socket of its own
+    /// beside the one that `open` returns: much cheaper where the shell takes one datagram at a time. The shell must go on
+    /// reading: it gets what comes before the kernel is told otherwise, and everything where the kernel or the listener does not allow it.
+    ///
+    /// # Errors
+    /// [`DataplaneError::Listener`] when `open` fails or its socket is not a UDP socket.
+    pub fn attach_and_read(
+        &self,
+        route: &Arc<Route>,
+        listener: SocketAddr,
+        worker: usize,
+        open: impl FnOnce(&HashSet<RawFd>) -> io::Result<OwnedFd>,
+    ) -> Result<Attachment, DataplaneError> {
+        let attachment = Attachment::fill(&self.environment, route, listener, worker, Reading::Beside, open)
+            .map_err(|source| DataplaneError::Listener { listener, source })?;
+        if attachment.is_newly_read_here() {
+            let ingress = self.ingress(route, &attachment, worker);
+            self.environment.command(worker, Command::Listen(Box::new(ingress)));
+            steering::join(&self.environment, &attachment.slot);
+        }
+        Ok(attachment)
     }
 
     /// Like [`Dataplane::attach`], and the I/O thread of the worker also reads what clients send.
@@ -276,8 +307,9 @@ impl Dataplane {
         worker: usize,
         socket: OwnedFd,
     ) -> Result<Attachment, DataplaneError> {
-        let attachment = Attachment::fill(&self.environment, route, listener, worker, true, |_| Ok(socket))
-            .map_err(|source| DataplaneError::Listener { listener, source })?;
+        let attachment =
+            Attachment::fill(&self.environment, route, listener, worker, Reading::Here, |_| Ok(socket))
+                .map_err(|source| DataplaneError::Listener { listener, source })?;
         self.environment.command(worker, Command::Listen(Box::new(self.ingress(route, &attachment, worker))));
         Ok(attachment)
     }

@@ -9,12 +9,14 @@ use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::dataplane::Environment;
 use crate::log::Event;
 use crate::route::Route;
-use crate::socket::{Destination, Family, Offload, listener_options};
+use crate::socket::{Destination, Family, Offload, bind_beside, listener_options};
+use crate::steering::{self, mark_of};
 
 /// A socket that clients send to.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct DownstreamSocket {
     socket: OwnedFd,
     family: Family,
     wildcard: bool,
+    /// Whether an I/O thread reads it.
+    is_read_here: bool,
     pub(crate) offload: Offload,
 }
 
@@ -52,11 +56,24 @@ impl DownstreamSocket {
 pub(crate) struct Slot {
     listener: SocketAddr,
     current: RwLock<Option<(u64, DownstreamSocket)>>,
+    /// The last probe that has arrived at the socket, see [`crate::steering`].
+    probe: AtomicU32,
+}
+
+/// Who reads the socket of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// The shell.
+    Elsewhere,
+    /// The worker's I/O thread.
+    Here,
+    /// The shell reads its own, the worker's I/O thread another one on the same address.
+    Beside,
 }
 
 impl Slot {
     pub(crate) fn new(listener: SocketAddr) -> Self {
-        Self { listener, current: RwLock::new(None) }
+        Self { listener, current: RwLock::new(None), probe: AtomicU32::new(0) }
     }
 
     /// The address of the listener.
@@ -67,6 +84,22 @@ impl Slot {
     /// Whether there is a socket.
     pub(crate) fn is_filled(&self) -> bool {
         self.current.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Whether an I/O thread reads the socket in it.
+    pub(crate) fn is_read_here(&self) -> bool {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().is_some_and(|(_, socket)| socket.is_read_here)
+    }
+
+    /// A datagram of one byte that means nothing has arrived.
+    pub(crate) fn note_probe(&self, port: u16, byte: u8) {
+        self.probe.store(mark_of(port, byte), Ordering::Release);
+    }
+
+    /// Whether that was the last one.
+    pub(crate) fn has_seen_probe(&self, port: u16, byte: u8) -> bool {
+        self.probe.load(Ordering::Acquire) == mark_of(port, byte)
     }
 
     /// Uses the socket; `None` while the slot is empty. A release waits until `action` is over.
@@ -88,6 +121,7 @@ pub struct Attachment {
     pub(crate) slot: Arc<Slot>,
     owner: u64,
     worker: usize,
+    newly_read_here: bool,
 }
 
 impl Attachment {
@@ -98,25 +132,44 @@ impl Attachment {
         route: &Arc<Route>,
         listener: SocketAddr,
         worker: usize,
-        reads_here: bool,
+        reading: Reading,
         open: impl FnOnce(&HashSet<RawFd>) -> io::Result<OwnedFd>,
     ) -> io::Result<Self> {
         let slot = route.slot(listener, worker);
         let owner = environment.next_number();
+        let mut newly_read_here = false;
         {
             let mut descriptors = environment.descriptors.lock().unwrap_or_else(PoisonError::into_inner);
-            let socket = open(&descriptors)?;
-            let family = listener_options(socket.as_fd(), reads_here)?;
-            descriptors.insert(socket.as_raw_fd());
-            let socket = DownstreamSocket {
-                socket,
-                family,
-                wildcard: listener.ip().is_unspecified(),
-                offload: Offload::default(),
-            };
             let mut current = slot.current.write().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, previous)) = current.replace((owner, socket)) {
-                descriptors.remove(&previous.socket.as_raw_fd());
+            match &mut *current {
+                // With an update of the listener only the owner changes: what waits in the socket is read.
+                Some((previous, socket)) if reading == Reading::Beside && socket.is_read_here => {
+                    *previous = owner;
+                }
+                _ => {
+                    let lent = open(&descriptors)?;
+                    let own = match reading {
+                        Reading::Beside => bind_beside(listener, lent.as_fd())
+                            .inspect_err(|error| steering::note_refused(environment, listener, error))
+                            .ok(),
+                        _ => None,
+                    };
+                    newly_read_here = own.is_some();
+                    let is_read_here = newly_read_here || reading == Reading::Here;
+                    let socket = own.unwrap_or(lent);
+                    let family = listener_options(socket.as_fd(), is_read_here)?;
+                    descriptors.insert(socket.as_raw_fd());
+                    let socket = DownstreamSocket {
+                        socket,
+                        family,
+                        wildcard: listener.ip().is_unspecified(),
+                        is_read_here,
+                        offload: Offload::default(),
+                    };
+                    if let Some((_, previous)) = current.replace((owner, socket)) {
+                        descriptors.remove(&previous.socket.as_raw_fd());
+                    }
+                }
             }
         }
         environment.logger.about(Event::ListenerAttached, route, || {
@@ -124,7 +177,26 @@ impl Attachment {
         });
         // A stream arrives as long as there is somebody to send it to.
         route.follow_stream(environment);
-        Ok(Self { environment: Arc::clone(environment), route: Arc::clone(route), slot, owner, worker })
+        Ok(Self {
+            environment: Arc::clone(environment),
+            route: Arc::clone(route),
+            slot,
+            owner,
+            worker,
+            newly_read_here,
+        })
+    }
+
+    /// Whether the socket is one that nobody reads yet.
+    pub(crate) const fn is_newly_read_here(&self) -> bool {
+        self.newly_read_here
+    }
+
+    /// The shell has read a datagram itself. When the gateway reads beside it, that should not have happened, and the kernel is told anew.
+    pub fn note_read_elsewhere(&self) {
+        if self.slot.is_read_here() {
+            steering::note_stray(&self.environment, self.slot.listener());
+        }
     }
 }
 

@@ -92,8 +92,11 @@ impl Ingress {
         }
     }
 
-    /// Takes what a client has sent in a row.
+    /// Takes what a client has sent in a row, and an I/O thread has read.
     pub(crate) fn receive_run(&mut self, client: SocketAddr, local: Option<IpAddr>, pieces: &[Piece<'_>]) {
+        if let [Piece { data: [byte @ 4..=15], .. }] = pieces {
+            self.slot.note_probe(client.port(), *byte);
+        }
         let is_control = |piece: &Piece<'_>| piece.datagrams().any(packrat_wire::is_control);
         if pieces.len() > 1 && !pieces.iter().any(is_control) {
             let now = self.environment.now();

@@ -57,6 +57,13 @@ impl Poller {
         Ok(())
     }
 
+    /// Reports a source that was added under `number`, or does not for a while.
+    pub(crate) fn watch(&self, source: BorrowedFd<'_>, number: u64, is_watched: bool) -> io::Result<()> {
+        let events = if is_watched { libc::EPOLLIN as u32 } else { 0 };
+        let mut event = libc::epoll_event { events, u64: number };
+        self.control(libc::EPOLL_CTL_MOD, source.as_raw_fd(), &raw mut event)
+    }
+
     /// Stops reporting `source`, which was added under `number`.
     pub(crate) fn remove(&self, source: BorrowedFd<'_>, number: u64) -> io::Result<()> {
         self.sources().remove(&number);

@@ -291,7 +291,9 @@ impl Session {
     pub(crate) fn follow(self: &Arc<Self>, environment: &Environment, path: &ClientPath) {
         let unchanged = {
             let current = self.path.read().unwrap_or_else(PoisonError::into_inner);
-            current.local == path.local && current.slot.listener() == path.slot.listener()
+            let is_same = Arc::ptr_eq(&current.slot, &path.slot)
+                || (current.slot.listener() == path.slot.listener() && current.slot.is_filled());
+            is_same && current.local == path.local
         };
         if !unchanged {
             let mut current = self.path.write().unwrap_or_else(PoisonError::into_inner);

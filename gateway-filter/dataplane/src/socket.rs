@@ -7,6 +7,7 @@ use std::net::{SocketAddr, SocketAddrV6};
 mod control_message;
 mod options;
 mod receive;
+mod reuse_port;
 mod send;
 
 pub(crate) use options::join_source;
@@ -14,6 +15,7 @@ pub use options::{
     Family, bind_reuse_port, listener_options, local_address, open_connected, raise_descriptor_limit,
 };
 pub use receive::{Message, ReceiveBatch};
+pub(crate) use reuse_port::{MOST_READERS, NOWHERE, Places, bind_beside, put_in_force};
 pub use send::{Destination, Offload, Piece, SendReport, Sender, send_connected};
 
 /// An address in the one form that sessions are known by: IPv4-mapped addresses become IPv4, the flow label is dropped, the

@@ -16,6 +16,7 @@ use packrat_wire::message::GoodbyeReason;
 
 use crate::dataplane::Environment;
 use crate::deadlines::Deadlines;
+use crate::gathering::Gathering;
 use crate::ingress::{Ingress, nanoseconds_since};
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric};
@@ -114,6 +115,12 @@ fn report(environment: &Environment, message: &'static str, error: &io::Error) {
         .log(Event::WorkerError, || [("message", message.into()), ("error", error.to_string().into())]);
 }
 
+/// A listener that is read here.
+struct Listener {
+    ingress: Box<Ingress>,
+    gathering: Gathering,
+}
+
 struct IoThread {
     environment: Arc<Environment>,
     /// Commands that were taken out of the mailbox and not carried out yet; a panic in one of them costs no other.
@@ -121,7 +128,7 @@ struct IoThread {
     /// [`Command::Stop`] has come.
     stopping: bool,
     sessions: HashMap<u64, (Arc<Session>, Arc<Upstream>)>,
-    listeners: HashMap<u64, Box<Ingress>>,
+    listeners: HashMap<u64, Listener>,
     streams: HashMap<u64, Arc<StreamUpstream>>,
     deadlines: Deadlines,
     /// Addresses in waiting rooms by the time they are looked at, and a number that tells equal times apart.
@@ -181,7 +188,8 @@ impl IoThread {
             let streams = self.run_streams();
             let now = self.environment.now();
             let waiting = self.waiting.first_key_value().map(|((until, _), _)| *until);
-            let next = self.deadlines.next().into_iter().chain(waiting).chain(streams).min();
+            let next =
+                self.deadlines.next().into_iter().chain(waiting).chain(streams).chain(self.next_read()).min();
             let timeout = next.map(|next| next.saturating_since(now));
             if let Err(error) = mailbox.poller.wait(timeout, &mut ready, || mailbox.is_empty()) {
                 self.report("waiting for sockets failed", &error);
@@ -196,14 +204,13 @@ impl IoThread {
                     let (batch, sender) = (&mut self.batch, &mut self.sender);
                     upstream.stream.forward(&self.environment, &upstream, batch, sender);
                 } else if self.listeners.contains_key(&number) {
-                    if !self.read_clients(number) {
-                        self.listeners.remove(&number);
-                    }
+                    self.read_clients(mailbox, number);
                 } else if let Err(error) = mailbox.poller.forget(number) {
                     // A source that nobody reads would keep the thread busy for ever.
                     self.report("a socket that belongs to nobody is still watched", &error);
                 }
             }
+            self.read_gathered(mailbox, &mut ready);
         }
     }
 
@@ -229,10 +236,17 @@ impl IoThread {
     }
 
     fn listen(&mut self, mailbox: &Mailbox, ingress: Box<Ingress>) {
+        // What was in this place before has gone.
+        let former = self.listeners.iter().find(|(_, known)| Arc::ptr_eq(&known.ingress.slot, &ingress.slot));
+        if let Some(former) = former.map(|(number, _)| *number) {
+            self.listeners.remove(&former);
+            // Its descriptor is closed already.
+            let _ = mailbox.poller.forget(former);
+        }
         let number = self.environment.next_number();
         match ingress.slot.with(|downstream| mailbox.poller.add(downstream.socket(), number)) {
             Some(Ok(())) => {
-                self.listeners.insert(number, ingress);
+                self.listeners.insert(number, Listener { ingress, gathering: Gathering::default() });
             }
             Some(Err(error)) => self.report("a listener cannot be watched", &error),
             None => {}
@@ -337,21 +351,64 @@ impl IoThread {
         self.plan_for(session, deadline.flatten(), Timestamp::ZERO);
     }
 
-    /// Reads what clients sent; whether the listener still exists. The listener stays in its place meanwhile, so that a panic
-    /// does not lose it.
-    fn read_clients(&mut self, number: u64) -> bool {
-        let Some(ingress) = self.listeners.get_mut(&number) else { return false };
+    /// When a listener that gathers has to be read.
+    fn next_read(&self) -> Option<Timestamp> {
+        self.listeners.values().filter_map(|listener| listener.gathering.deadline()).min()
+    }
+
+    /// Reads the listeners that gather, if it is time. `numbers`: room for theirs.
+    fn read_gathered(&mut self, mailbox: &Mailbox, numbers: &mut Vec<u64>) {
+        if self.listeners.values().all(|listener| !listener.gathering.is_on()) {
+            return;
+        }
+        let now = self.environment.now();
+        numbers.clear();
+        let due = self.listeners.iter().filter(|(_, listener)| listener.gathering.is_due(now));
+        numbers.extend(due.map(|(number, _)| *number));
+        for &number in &*numbers {
+            self.read_clients(mailbox, number);
+        }
+    }
+
+    /// Reads what clients sent, and forgets the listener when its socket is gone.
+    fn read_clients(&mut self, mailbox: &Mailbox, number: u64) {
+        let read = self.read_listener(number);
+        let Some(listener) = self.listeners.get_mut(&number) else { return };
+        let (messages, has_more) = match read {
+            Some(read) => read,
+            None => {
+                self.listeners.remove(&number);
+                return;
+            }
+        };
+        if !listener.gathering.note(messages, has_more, self.environment.now()) {
+            return;
+        }
+        let is_watched = !listener.gathering.is_on();
+        let watched = listener
+            .ingress
+            .slot
+            .with(|downstream| mailbox.poller.watch(downstream.socket(), number, is_watched));
+        if let Some(Err(error)) = watched {
+            self.report("a listener cannot be watched", &error);
+        }
+    }
+
+    /// Reads what clients sent; how many messages there were, and whether more may be there. `None` when the listener's socket is gone. The
+    /// listener stays in its place meanwhile, so that a panic does not lose it.
+    fn read_listener(&mut self, number: u64) -> Option<(usize, bool)> {
+        let Listener { ingress, .. } = self.listeners.get_mut(&number)?;
         let slot = Arc::clone(&ingress.slot);
+        let mut found = 0;
         for _ in 0..RECEIVES_PER_TURN {
-            let Some(result) = slot.with(|downstream| self.batch.receive(downstream.socket())) else {
-                return false;
-            };
+            let result = slot.with(|downstream| self.batch.receive(downstream.socket()))?;
             if let Err(error) = result {
                 if error.kind() != io::ErrorKind::WouldBlock {
                     report(&self.environment, "receiving from clients failed", &error);
                 }
-                return true;
+                return Some((found, false));
             }
+            found += self.batch.messages().len();
             let mut messages = self.batch.messages().peekable();
             let mut run = Vec::with_capacity(MESSAGES_PER_RECEIVE);
             while let Some(message) = messages.next() {
@@ -371,10 +428,10 @@ impl IoThread {
                 }
             }
             if !self.batch.was_filled() {
-                break;
+                return Some((found, false));
             }
         }
-        true
+        Some((found, true))
     }
 
     /// Makes sure that the session is looked at when its engine or its idle timeout wants it, not before `earliest`.

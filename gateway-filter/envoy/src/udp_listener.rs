@@ -31,6 +31,8 @@ struct Filter {
     attached: Option<(Ingress, Attachment)>,
     /// When to look for the socket again.
     retry: Retry,
+    /// When to tell again that a datagram has come this way.
+    stray: Retry,
     scratch: Vec<u8>,
 }
 
@@ -39,8 +41,9 @@ impl Filter {
         let (Some(route), Some(dataplane)) = (&self.route, process::existing()) else { return };
         let Some(listener) = envoy.local_address() else { return };
         let worker = envoy.worker_index();
-        let attached = dataplane
-            .attach(route, listener, worker, |ours| listener_socket::duplicate(listener, worker, ours));
+        let attached = dataplane.attach_and_read(route, listener, worker, |ours| {
+            listener_socket::duplicate(listener, worker, ours)
+        });
         match attached {
             Ok(attachment) => {
                 self.attached = Some((dataplane.ingress(route, &attachment, worker), attachment))
@@ -107,6 +110,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_new(
             route: configuration.route.clone(),
             attached: None,
             retry: Retry::default(),
+            stray: Retry::default(),
             scratch: Vec::new(),
         };
         if filter.retry.is_due(Instant::now()) {
@@ -129,13 +133,16 @@ unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_on_data(
         if filter.attached.is_none() && filter.retry.is_due(Instant::now()) {
             filter.attach(&envoy);
         }
-        let Some((ingress, _)) = &mut filter.attached else {
+        let Some((ingress, attachment)) = &mut filter.attached else {
             // Nobody could be answered: the session would be of no use.
             if let Some(route) = &filter.route {
                 route.count_dropped(1);
             }
             return STOP_ITERATION;
         };
+        if filter.stray.is_due(Instant::now()) {
+            attachment.note_read_elsewhere();
+        }
         if let Some(client) = envoy.peer_address() {
             let local = if ingress.needs_local_address() { envoy.local_address() } else { None };
             envoy.with_datagram(&mut filter.scratch, |data| {

@@ -39,6 +39,8 @@ events! {
     ConfigurationRefused Error "configuration_refused" "A configuration was refused, the old one stays: `error`.";
     ListenerAttached Info "listener_attached" "A socket that clients send to is in use: `listener`, `worker`.";
     ListenerReleased Info "listener_released" "It is not any more: `listener`, `worker`.";
+    ListenerSteered Info "listener_steered" "Inside Envoy: the gateway's own threads read what clients send there: `listener`, `detail`.";
+    ListenerNotSteered Warning "listener_not_steered" "Envoy goes on reading part or all of it, which costs more: `listener`, `detail`.";
     ListenerUnavailable Error "listener_unavailable" "The socket of a listener could not be found; clients are not served there: `error`.";
     StreamUnavailable Error "stream_unavailable" "A live stream cannot be received or sent to its group: `upstream`, `group`, `error`.";
     SessionOpened Info "session_opened" "A client is new: `endpoint`, `worker`.";
