@@ -159,5 +159,5 @@ fn parts(
     if wanted(Part::Scale) {
         scale::run(summary, arguments.full, interrupt)?;
     }
-    Ok(())
+    summary.failures()
 }

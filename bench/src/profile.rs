@@ -32,7 +32,7 @@ pub(crate) fn run(file: &Path, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
     if let Some(reason) = programs.missing(kind) {
         return Err(reason.into());
     }
-    let gateway = Gateway::start(&network, &programs, kind)?;
+    let gateway = Gateway::start(&network, &programs, kind, 1)?;
     let directory = tempfile::tempdir()?;
     let samples = directory.path().join("samples");
     let trial = Trial { assist: true, loss: 0.04, rate: 100_000.0, seconds: 5.0, ..Trial::PLAIN };

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine;
 use crate::forwarding::gateways::{Gateway, Kind, Programs};
 use crate::forwarding::network::Network;
-use crate::forwarding::trial::{self, Trial};
+use crate::forwarding::trial::{self, Outcome, Trial};
 use crate::interrupt::Interrupt;
 use crate::summary::{Summary, digits};
 
@@ -24,6 +24,19 @@ const ACTIVE_DATAGRAMS: usize = 24;
 const CACHE_BYTES: usize = 32 * 1024;
 /// Datagrams forwarded to measure one.
 const FORWARDED: usize = 200_000;
+
+/// Live sessions, whether they are assisted, and workers.
+const LIVE: [(usize, bool, usize); 9] = [
+    (1, false, 1),
+    (1, true, 1),
+    (100, false, 1),
+    (100, false, 2),
+    (100, true, 1),
+    (100, true, 2),
+    (10_000, false, 1),
+    (10_000, true, 1),
+    (10_000, true, 2),
+];
 
 /// What a process with so many sessions of the engine has measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -56,7 +69,9 @@ pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
     let mut spent = Duration::ZERO;
     let before = memory();
     for seed in 0..sessions {
-        let (flow, took) = engine::assisted_flow(&gateway, seed as u64)?;
+        let (mut flow, took) = engine::assisted_flow(&gateway, seed as u64)?;
+        // As the data plane does after each call.
+        flow.take_counters();
         spent += took;
         flows.push(flow);
     }
@@ -80,6 +95,7 @@ pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
         now = now + Duration::from_secs(2);
         for flow in flows.iter_mut().take(active) {
             flow.handle_timeout(now, &mut out);
+            flow.take_counters();
             out.clear();
         }
     }
@@ -128,7 +144,9 @@ fn engine_only(summary: &mut Summary, full: bool, interrupt: &Interrupt) -> Resu
             .stdin(Stdio::null())
             .output()?;
         if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            summary.fail(&format!("engine: {sessions} sessions"), error.into());
+            continue;
         }
         let measured: Measured = serde_json::from_slice(&output.stdout)?;
         // Of a single session the memory is lost in that of the process.
@@ -170,40 +188,34 @@ fn live(summary: &mut Summary, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
         }
     };
     let programs = Programs::find()?;
-    let kind = Kind::PackratStandalone;
-    if let Some(reason) = programs.missing(kind) {
-        summary.say(&format!("\nSKIPPED: live sessions: {reason}"));
-        return Ok(());
-    }
     let mut rows = Vec::new();
-    for sessions in [1, 100, 10_000] {
-        for assist in [false, true] {
-            eprintln!("live: {sessions} sessions, assist {assist}");
-            // A gateway of its own, so that its memory is that of these sessions.
-            let gateway = Gateway::start(&network, &programs, kind)?;
+    for kind in [Kind::PackratStandalone, Kind::PackratEnvoy] {
+        if let Some(reason) = programs.missing(kind) {
+            summary.say(&format!("\nSKIPPED: live sessions, {}: {reason}", kind.name()));
+            continue;
+        }
+        for (sessions, assist, workers) in LIVE {
+            interrupt.check()?;
+            eprintln!("{}: {sessions} live sessions, assist {assist}, {workers} workers", kind.key());
             let trial = Trial { sessions, assist, rate: 50_000.0, ..Trial::PLAIN };
-            let outcome = trial::run(&network, &gateway, kind, &trial, interrupt)?;
+            // A gateway of its own, so that its memory is that of these sessions.
+            let outcome = Gateway::start(&network, &programs, kind, workers)
+                .and_then(|gateway| trial::run(&network, &gateway, kind, &trial, interrupt));
             let name = if assist { "assisted" } else { "plain" };
-            let key = |what: &str| format!("scale.live.{sessions}.{name}.{what}");
-            summary.set(&key("cpu_s_per_mpkt"), outcome.cpu_s_per_mpkt);
-            let [before, idle, end] =
-                outcome.memory.map(|memory| (memory - outcome.memory[0]) / sessions as f64);
-            let mut memory = vec!["–".to_owned(); 2];
-            if sessions >= 10_000 && before == 0.0 {
-                summary.set(&key("idle_bytes"), idle);
-                summary.set(&key("active_bytes"), end);
-                memory = vec![digits(idle), digits(end)];
+            match outcome {
+                Ok(outcome) => {
+                    let key = format!("scale.live.{}.{sessions}.{name}.workers{workers}", kind.key());
+                    rows.push(live_row(summary, &key, kind, &trial, workers, &outcome));
+                }
+                Err(error) => summary.fail(&format!("{}: {sessions} {name} sessions", kind.name()), error),
             }
-            let mut row = vec![sessions.to_string(), name.to_owned(), digits(outcome.cpu_s_per_mpkt)];
-            row.extend(memory);
-            row.push(if assist { outcome.seen.assisted.to_string() } else { "–".to_owned() });
-            row.push(format!("{:.3} %", outcome.dropped * 100.0));
-            rows.push(row);
         }
     }
     let header = [
+        "gateway",
         "live sessions",
         "kind",
+        "workers",
         "CPU-s per million datagrams, 50 kpps in tens",
         "bytes of the process per session, before traffic",
         "and after",
@@ -212,4 +224,38 @@ fn live(summary: &mut Summary, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
     ];
     summary.table("Data plane: many sessions, with sockets", &header, &rows);
     Ok(())
+}
+
+/// The line of one trial; its figures are kept.
+fn live_row(
+    summary: &mut Summary,
+    key: &str,
+    kind: Kind,
+    trial: &Trial,
+    workers: usize,
+    outcome: &Outcome,
+) -> Vec<String> {
+    let sessions = trial.sessions;
+    summary.set(&format!("{key}.cpu_s_per_mpkt"), outcome.cpu_s_per_mpkt);
+    summary.set(&format!("{key}.dropped"), outcome.dropped);
+    let [_, idle, end] = outcome.memory.map(|memory| (memory - outcome.memory[0]) / sessions as f64);
+    let mut memory = ["–".to_owned(), "–".to_owned()];
+    if sessions >= 10_000 {
+        summary.set(&format!("{key}.idle_bytes"), idle);
+        summary.set(&format!("{key}.active_bytes"), end);
+        memory = [digits(idle), digits(end)];
+    }
+    let [idle, end] = memory;
+    let assisted = if trial.assist { outcome.seen.assisted.to_string() } else { "–".to_owned() };
+    vec![
+        kind.name().to_owned(),
+        sessions.to_string(),
+        if trial.assist { "assisted" } else { "plain" }.to_owned(),
+        workers.to_string(),
+        digits(outcome.cpu_s_per_mpkt),
+        idle,
+        end,
+        assisted,
+        format!("{:.3} %", outcome.dropped * 100.0),
+    ]
 }

@@ -1,6 +1,7 @@
 //! What was measured: flat keys for programs, tables for people.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
@@ -12,6 +13,7 @@ use serde_json::{Number, Value};
 pub(crate) struct Summary {
     figures: BTreeMap<String, Value>,
     text: String,
+    failures: Vec<String>,
 }
 
 impl Summary {
@@ -38,6 +40,20 @@ impl Summary {
     pub(crate) fn say(&mut self, text: &str) {
         println!("{text}");
         let _ = writeln!(self.text, "{text}");
+    }
+
+    /// One measurement has failed: the others go on.
+    pub(crate) fn fail(&mut self, what: &str, error: Box<dyn Error>) {
+        eprintln!("FAILED: {what}: {error}");
+        self.failures.push(format!("{what}: {error}"));
+    }
+
+    /// An error that names all that have failed.
+    pub(crate) fn failures(&self) -> Result<(), Box<dyn Error>> {
+        if self.failures.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{} measurements have failed:\n{}", self.failures.len(), self.failures.join("\n")).into())
     }
 
     /// Prints a table and keeps it.

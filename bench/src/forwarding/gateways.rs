@@ -1,4 +1,4 @@
-//! The gateways that are compared, each as a process of its own with one worker.
+//! The gateways that are compared, each as a process of its own.
 
 use std::error::Error;
 use std::fs;
@@ -115,8 +115,14 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts a gateway and waits until it listens.
-    pub(crate) fn start(network: &Network, programs: &Programs, kind: Kind) -> Result<Self, Box<dyn Error>> {
+    /// Starts a gateway with so many workers and waits until it listens.
+    pub(crate) fn start(
+        network: &Network,
+        programs: &Programs,
+        kind: Kind,
+        workers: usize,
+    ) -> Result<Self, Box<dyn Error>> {
+        let workers = workers.to_string();
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("log");
         let mut gateway = Self { process: None, _directory: directory };
@@ -127,7 +133,7 @@ impl Gateway {
                 let file = folder.join("route.json");
                 fs::write(&file, route())?;
                 let mut command = network.command(Place::Gateway, programs.directory.join("packrat-gateway"));
-                command.args(["--listen", &kind.address(), "--workers", "1", "--config"]).arg(file);
+                command.args(["--listen", &kind.address(), "--workers", &workers, "--config"]).arg(file);
                 command
             }
             Kind::UdpProxy | Kind::UdpProxyGso | Kind::PackratEnvoy => {
@@ -136,7 +142,7 @@ impl Gateway {
                 fs::write(&file, envoy_configuration(kind))?;
                 let mut command = network.command(Place::Gateway, envoy);
                 command
-                    .args(["--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning"])
+                    .args(["--use-dynamic-base-id", "--concurrency", &workers, "--log-level", "warning"])
                     .arg("--config-path")
                     .arg(file)
                     .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", &programs.directory);

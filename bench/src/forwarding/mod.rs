@@ -83,16 +83,21 @@ pub(crate) fn run(
         if let Some(reason) = programs.missing(kind) {
             summary.say(&format!("\nSKIPPED: {}: {reason}", kind.name()));
         } else {
-            let gateway = Gateway::start(&network, &programs, kind)?;
+            let gateway = Gateway::start(&network, &programs, kind, 1)?;
             for (setting, place) in settings.iter().zip(&mut column) {
                 let is_latency = setting.key.ends_with("50kpps") && !setting.assisted_only;
                 if (setting.assisted_only && !kind.assists()) || (kind == Kind::Direct && !is_latency) {
                     continue;
                 }
                 eprintln!("{}: {}", kind.key(), setting.key);
-                let outcome = trial::run(&network, &gateway, kind, &setting.trial, interrupt)?;
-                keep(summary, &setting.key, kind, &outcome);
-                *place = Some(outcome);
+                match trial::run(&network, &gateway, kind, &setting.trial, interrupt) {
+                    Ok(outcome) => {
+                        keep(summary, &setting.key, kind, &outcome);
+                        *place = Some(outcome);
+                    }
+                    Err(error) => summary.fail(&format!("{}: {}", kind.name(), setting.key), error),
+                }
+                interrupt.check()?;
             }
         }
         outcomes.push(column);

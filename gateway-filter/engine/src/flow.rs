@@ -26,7 +26,7 @@ pub struct Flow {
     assisted: Option<Assisted>,
     /// A session that begins when the client has proven that it has it: by sealing something in it. Either a newer one than the one that
     /// assists (a repeated old Init can then not end that), or one whose client has not echoed a cookie.
-    pending: Option<Assisted>,
+    pending: Option<Box<Assisted>>,
     /// None while there is nothing to count and the flow is quiet.
     counters: Option<Box<FlowCounters>>,
 }
@@ -63,7 +63,7 @@ impl Flow {
         out: &mut Outbox,
     ) -> HandshakeOutcome {
         self.forget_stale(now);
-        for known in self.assisted.iter().chain(&self.pending) {
+        for known in self.assisted.iter().chain(self.pending.as_deref()) {
             if known.nonce == begin.nonce {
                 out.send(|bytes| bytes.extend_from_slice(&known.init_ack));
                 return HandshakeOutcome::Accepted;
@@ -105,7 +105,7 @@ impl Flow {
         let session = Box::new(Session::new(share, established, &wishes, now));
         let begun = Assisted { session, nonce: begin.nonce, init_ack, since: now };
         if self.assisted.is_some() || !begin.is_validated {
-            self.pending = Some(begun);
+            self.pending = Some(Box::new(begun));
         } else {
             // What was prepared for this address without a cookie may have been for somebody else.
             self.pending = None;
@@ -185,7 +185,7 @@ impl Flow {
                 self.pending = Some(pending);
                 return;
             }
-            match (self.promote(pending, now, out), ended) {
+            match (self.promote(*pending, now, out), ended) {
                 (true, Some(Ended(reason))) => self.end(Side::Client, reason, out),
                 (true, None) => {}
                 // It will ask again, and be told that there is no room.
@@ -227,7 +227,7 @@ impl Flow {
                 out,
             );
             if pending.session.is_proven() {
-                self.promote(pending, now, out);
+                self.promote(*pending, now, out);
             } else {
                 self.pending = Some(pending);
             }
@@ -253,7 +253,7 @@ impl Flow {
 
     /// The sessions that this flow answers to: one, none, or two while a new one is to take over.
     pub fn sessions(&self) -> impl Iterator<Item = u32> + '_ {
-        self.assisted.iter().chain(&self.pending).map(|assisted| assisted.session.name())
+        self.assisted.iter().chain(self.pending.as_deref()).map(|assisted| assisted.session.name())
     }
 
     /// When [`Flow::handle_timeout`] wants to be called, if at all. Changes only by the other calls.

@@ -34,6 +34,7 @@ mod flow;
 mod gateway;
 mod history;
 mod index;
+mod lazily;
 mod live;
 mod outbox;
 mod repair;

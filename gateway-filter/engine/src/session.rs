@@ -27,7 +27,7 @@ mod repairs;
 mod timers;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use packrat_eack::{Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchLimits};
@@ -43,6 +43,7 @@ use crate::flow::Share;
 use crate::history::{
     Fate, History, MAXIMUM_ENTRIES, Pushed, SELECTIVE_ENTRIES, SETTLED_ENTRIES, TRIM_INTERVAL,
 };
+use crate::lazily::{Lazily, Timed};
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
 use crate::repair::Repair;
@@ -109,7 +110,8 @@ pub(crate) struct Session {
     live: Option<Box<LiveStream>>,
 
     history: History,
-    sketch: Sketch,
+    /// Of this epoch; made when something is in it.
+    sketch: Option<Box<Sketch>>,
     epoch: u16,
     /// Whether it is known where the client's set of this epoch begins.
     anchored: bool,
@@ -134,13 +136,13 @@ pub(crate) struct Session {
     /// One of this number, or a later one, has arrived.
     arrived_transmission: u64,
     /// Spaced copies of repairs that are still to be sent, by time.
-    copies: VecDeque<(Timestamp, u64)>,
+    copies: Lazily<Timed>,
     budget: FlowBudget,
     /// Bytes forwarded that the budget has not heard of yet: it is asked seldom.
     unearned: usize,
     forwarded_since_eack: u64,
-    path: PathEstimate,
-    queueing: Queueing,
+    path: Lazily<PathEstimate>,
+    queueing: Lazily<Queueing>,
     /// Sequence number of the newest datagram whose round trip was measured.
     measured: Option<u64>,
 
@@ -170,6 +172,11 @@ impl core::fmt::Debug for Session {
     }
 }
 
+/// The sketch of a session, made when it is needed.
+fn made<'a>(sketch: &'a mut Option<Box<Sketch>>, terms: &Terms) -> &'a mut Sketch {
+    sketch.get_or_insert_with(|| Box::new(Sketch::new(terms.sketch_key(), terms.limits)))
+}
+
 impl Session {
     pub(crate) fn new(share: Share, established: Established, wishes: &Wishes, now: Timestamp) -> Self {
         let terms = established.terms;
@@ -178,7 +185,7 @@ impl Session {
         let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
         Self {
             history: History::new(share.gateway().config.cache_bytes_per_flow, entries),
-            sketch: Sketch::new(terms.sketch_key(), terms.limits),
+            sketch: None,
             terms,
             proven: false,
             challenge: None,
@@ -204,12 +211,12 @@ impl Session {
             missing: BTreeMap::new(),
             transmissions: 0,
             arrived_transmission: 0,
-            copies: VecDeque::new(),
+            copies: Lazily::new(),
             budget: FlowBudget::new(share.gateway().config.repair_budget),
             unearned: 0,
             forwarded_since_eack: 0,
-            path: PathEstimate::new(),
-            queueing: Queueing::new(),
+            path: Lazily::new(),
+            queueing: Lazily::new(),
             measured: None,
             last_forward: now,
             probes: 0,
@@ -308,7 +315,7 @@ impl Session {
 
     /// Forgets old history. What was never considered for the sketch is considered now, so that the horizon stays inside the history.
     fn trim(&mut self, settled_limit: usize) {
-        let Self { history, sketch, horizon, considered, missing, anchored, .. } = self;
+        let Self { history, sketch, terms, horizon, considered, missing, anchored, .. } = self;
         history.trim(settled_limit, |sequence, entry| {
             if entry.fate == Fate::Missing {
                 missing.remove(&sequence);
@@ -317,7 +324,7 @@ impl Session {
             if sequence >= *horizon {
                 *horizon = sequence + 1;
                 if *anchored && !entry.in_sketch {
-                    sketch.insert(entry.identifier);
+                    made(sketch, terms).insert(entry.identifier);
                 }
             }
         });

@@ -19,7 +19,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const SESSIONS: usize = 500;
 /// Bytes of an idle session, with what is kept of its source's address: a hundred thousand of them fit into 200 MiB.
-const MOST_IDLE: usize = 1600;
+const MOST_IDLE: usize = 1024;
 /// Bytes of a datagram's record at most: its entry, and its place in the index, in a queue and a table that double.
 const PER_RECORD: usize = 96;
 const BEGIN: Timestamp = Timestamp::from_millis(1000);

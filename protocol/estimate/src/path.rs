@@ -32,8 +32,8 @@ pub struct PathEstimate {
 
 impl PathEstimate {
     /// An estimate that knows nothing yet.
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new() -> Self {
+        Self { smoothed: None, variation: Duration::ZERO, minimum: None, sent: 0.0, lost: 0.0 }
     }
 
     /// Takes in one round-trip sample.

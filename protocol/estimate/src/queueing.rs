@@ -30,8 +30,8 @@ pub struct Queueing {
 
 impl Queueing {
     /// One that knows nothing yet.
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new() -> Self {
+        Self { recent: VecDeque::new(), least: None, least_before: None }
     }
 
     /// Takes in one round-trip sample.

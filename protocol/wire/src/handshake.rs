@@ -6,7 +6,6 @@
 //! encrypted.
 
 use core::time::Duration;
-use std::sync::Arc;
 
 use packrat_eack::{SketchKey, SketchLimits};
 use rand_chacha::ChaCha20Rng;
@@ -18,6 +17,7 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState};
 use thiserror::Error;
 
+use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
 pub use crate::extension::Live;
 use crate::extension::{find_stream, put_stream};
@@ -198,17 +198,6 @@ pub struct Established {
     pub opener: Opener,
     /// The gateway's static public key, as shown.
     pub gateway_key: [u8; 32],
-    /// The keys of what the client seals and of what the gateway seals.
-    keys: Keys,
-}
-
-/// The keys of both directions, the client's first. Noise's own, which must not be used with another set of counters at the same time.
-struct Keys([u8; 32], [u8; 32]);
-
-impl core::fmt::Debug for Keys {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.write_str("Keys(..)")
-    }
 }
 
 impl Initiator {
@@ -259,17 +248,21 @@ impl Initiator {
 
 impl Established {
     fn new(terms: Terms, mut noise: HandshakeState, gateway_key: [u8; 32]) -> Result<Self, HandshakeError> {
+        if !noise.is_handshake_finished() {
+            return Err(snow::Error::State(snow::error::StateProblem::HandshakeNotFinished).into());
+        }
+        // Bare keys, and no state of the library's: there are many sessions.
         let (from_client, from_gateway) = noise.dangerously_get_raw_split();
-        let transport = Arc::new(noise.into_stateless_transport_mode()?);
-        let sealer = Sealer::new(terms.session, Arc::clone(&transport));
-        let keys = Keys(from_client, from_gateway);
-        Ok(Self { terms, sealer, opener: Opener::new(transport), gateway_key, keys })
+        let (from_client, from_gateway) = (Key::new(from_client), Key::new(from_gateway));
+        let (seals, opens) =
+            if noise.is_initiator() { (from_client, from_gateway) } else { (from_gateway, from_client) };
+        Ok(Self { terms, sealer: Sealer::new(terms.session, seals), opener: Opener::new(opens), gateway_key })
     }
 
     /// The gateway's end of the channel in little memory, instead of [`Self::sealer`] and [`Self::opener`], which end here: no counter may be
     /// used by both.
     pub fn into_small_channel(self) -> SmallChannel {
-        SmallChannel::new(self.terms.session, self.keys.0, self.keys.1)
+        SmallChannel::new(self.terms.session, self.opener.into_key(), self.sealer.into_key())
     }
 }
 
@@ -336,7 +329,7 @@ fn prologue(nonce: u64) -> Vec<u8> {
     prologue
 }
 
-fn builder(seed: [u8; 32]) -> Result<Builder<'static>, HandshakeError> {
+pub(crate) fn builder(seed: [u8; 32]) -> Result<Builder<'static>, HandshakeError> {
     let resolver: BoxedCryptoResolver = Box::new(SeededResolver(seed));
     Ok(Builder::with_resolver(PATTERN.parse()?, resolver))
 }

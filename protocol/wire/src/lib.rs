@@ -20,6 +20,7 @@
 //! - [`identifier`]: four bytes that stand for a datagram
 #![forbid(unsafe_code)]
 
+mod cipher;
 pub mod codec;
 pub mod control;
 pub mod cookie;

@@ -4,16 +4,12 @@
 //! session's, so that a datagram can't be moved to another session or direction. Replays are recognised by a window of
 //! 1,024 counters, as in RFC 4303 section 3.4.3 and RFC 6479.
 
-use std::sync::Arc;
-
-use snow::StatelessTransportState;
 use thiserror::Error;
 
+use crate::cipher::{Key, TAG_LENGTH};
 use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH};
 
-/// Bytes of the AEAD tag.
-const TAG_LENGTH: usize = 16;
 /// What sealing adds to a plaintext.
 pub const OVERHEAD: usize = SEALED_HEADER_LENGTH + TAG_LENGTH;
 /// Longest plaintext.
@@ -52,8 +48,7 @@ pub enum OpenError {
 pub struct Sealer {
     session: u32,
     next: u32,
-    transport: Arc<StatelessTransportState>,
-    ciphertext: Vec<u8>,
+    key: Key,
 }
 
 impl core::fmt::Debug for Sealer {
@@ -63,8 +58,12 @@ impl core::fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    pub(crate) fn new(session: u32, transport: Arc<StatelessTransportState>) -> Self {
-        Self { session, next: 0, transport, ciphertext: Vec::new() }
+    pub(crate) const fn new(session: u32, key: Key) -> Self {
+        Self { session, next: 0, key }
+    }
+
+    pub(crate) fn into_key(self) -> Key {
+        self.key
     }
 
     /// Appends the datagram for `plaintext` to `out` and returns its counter.
@@ -72,18 +71,10 @@ impl Sealer {
     /// # Errors
     /// Too long, or the counter is used up.
     pub fn seal(&mut self, plaintext: &[u8], out: &mut Vec<u8>) -> Result<u32, SealError> {
-        if plaintext.len() > MAXIMUM_PLAINTEXT {
-            return Err(SealError::TooLong);
-        }
         let counter = self.next;
-        self.next = counter.checked_add(1).ok_or(SealError::Exhausted)?;
-        self.ciphertext.resize(plaintext.len() + TAG_LENGTH, 0);
-        let length = self
-            .transport
-            .write_message(u64::from(counter), plaintext, &mut self.ciphertext)
-            .map_err(|_| SealError::TooLong)?;
-        Control::Sealed { session: self.session, counter, ciphertext: &self.ciphertext[..length] }
-            .encode(out);
+        let next = counter.checked_add(1).ok_or(SealError::Exhausted)?;
+        self.key.seal(self.session, counter, plaintext, out)?;
+        self.next = next;
         Ok(counter)
     }
 
@@ -95,7 +86,7 @@ impl Sealer {
 
 /// Opens messages of one direction.
 pub struct Opener {
-    transport: Arc<StatelessTransportState>,
+    key: Key,
     window: ReplayWindow,
 }
 
@@ -106,34 +97,21 @@ impl core::fmt::Debug for Opener {
 }
 
 impl Opener {
-    pub(crate) fn new(transport: Arc<StatelessTransportState>) -> Self {
-        Self { transport, window: ReplayWindow::default() }
+    pub(crate) fn new(key: Key) -> Self {
+        Self { key, window: ReplayWindow::default() }
     }
 
-    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Costs one AEAD check at most; changes nothing
-    /// on error.
+    pub(crate) fn into_key(self) -> Key {
+        self.key
+    }
+
+    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Costs one AEAD check at most; nothing but
+    /// `plaintext` changes on error.
     ///
     /// # Errors
     /// The datagram is to be dropped.
     pub fn open(&mut self, datagram: &[u8], plaintext: &mut Vec<u8>) -> Result<u32, OpenError> {
-        let (counter, ciphertext) = match Control::decode(datagram) {
-            Ok(Control::Sealed { counter, ciphertext, .. }) => (counter, ciphertext),
-            Ok(_) => return Err(OpenError::Malformed(DecodeError::NotControl)),
-            Err(error) => return Err(OpenError::Malformed(error)),
-        };
-        if datagram.len() > MAXIMUM_LENGTH || ciphertext.len() < TAG_LENGTH {
-            return Err(OpenError::Malformed(DecodeError::Truncated));
-        }
-        if !self.window.is_new(counter) {
-            return Err(OpenError::Replayed);
-        }
-        plaintext.clear();
-        plaintext.resize(ciphertext.len(), 0);
-        let length = self
-            .transport
-            .read_message(u64::from(counter), ciphertext, plaintext)
-            .map_err(|_| OpenError::Forged)?;
-        plaintext.truncate(length);
+        let counter = self.key.open(datagram, plaintext, |counter| self.window.is_new(counter))?;
         self.window.accept(counter);
         Ok(counter)
     }

@@ -1,24 +1,18 @@
 //! A sealed channel in 84 bytes, for a gateway that has thousands of them for one stream.
 //!
-//! The same bytes on the wire as [`crate::seal`]: Noise's cipher (ChaCha20-Poly1305, the counter as nonce, RFC 8439) with the keys of its
-//! split, which are set up for each message anew. The window of counters that may arrive late is 64 instead of 1,024.
+//! The same bytes on the wire as [`crate::seal`]. The window of counters that may arrive late is 64 instead of 1,024.
 
-use chacha20poly1305::aead::{AeadInPlace, KeyInit};
-use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce, Tag};
+use crate::cipher::Key;
+use crate::seal::{OpenError, SealError};
 
-use crate::codec::DecodeError;
-use crate::control::{Control, MAXIMUM_LENGTH};
-use crate::seal::{MAXIMUM_PLAINTEXT, OpenError, SealError};
-
-const TAG_LENGTH: usize = 16;
 /// Counters that may arrive late.
 const WINDOW: u32 = u64::BITS;
 
 /// Both directions of a session, the gateway's end.
 pub struct SmallChannel {
     seen: u64,
-    opens: [u8; 32],
-    seals: [u8; 32],
+    opens: Key,
+    seals: Key,
     session: u32,
     /// The next message's counter; `u32::MAX`: used up.
     next: u32,
@@ -33,7 +27,7 @@ impl core::fmt::Debug for SmallChannel {
 }
 
 impl SmallChannel {
-    pub(crate) const fn new(session: u32, opens: [u8; 32], seals: [u8; 32]) -> Self {
+    pub(crate) const fn new(session: u32, opens: Key, seals: Key) -> Self {
         Self { seen: 0, opens, seals, session, next: 0, end: 0 }
     }
 
@@ -47,41 +41,19 @@ impl SmallChannel {
     /// # Errors
     /// Too long, or the counter is used up.
     pub fn seal(&mut self, plaintext: &[u8], out: &mut Vec<u8>) -> Result<u32, SealError> {
-        if plaintext.len() > MAXIMUM_PLAINTEXT {
-            return Err(SealError::TooLong);
-        }
         let counter = self.next;
-        self.next = counter.checked_add(1).ok_or(SealError::Exhausted)?;
-        let mut ciphertext = plaintext.to_vec();
-        let cipher = ChaCha20Poly1305::new(Key::from_slice(&self.seals));
-        let tag = cipher
-            .encrypt_in_place_detached(&nonce(counter), &[], &mut ciphertext)
-            .map_err(|_| SealError::TooLong)?;
-        ciphertext.extend_from_slice(&tag);
-        Control::Sealed { session: self.session, counter, ciphertext: &ciphertext }.encode(out);
+        let next = counter.checked_add(1).ok_or(SealError::Exhausted)?;
+        self.seals.seal(self.session, counter, plaintext, out)?;
+        self.next = next;
         Ok(counter)
     }
 
-    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Changes nothing on error.
+    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Nothing but `plaintext` changes on error.
     ///
     /// # Errors
     /// The datagram is to be dropped.
     pub fn open(&mut self, datagram: &[u8], plaintext: &mut Vec<u8>) -> Result<u32, OpenError> {
-        let (counter, ciphertext) = match Control::decode(datagram) {
-            Ok(Control::Sealed { counter, ciphertext, .. }) => (counter, ciphertext),
-            Ok(_) => return Err(OpenError::Malformed(DecodeError::NotControl)),
-            Err(error) => return Err(OpenError::Malformed(error)),
-        };
-        let sealed = ciphertext.split_last_chunk::<TAG_LENGTH>().filter(|_| datagram.len() <= MAXIMUM_LENGTH);
-        let Some((text, tag)) = sealed else { return Err(OpenError::Malformed(DecodeError::Truncated)) };
-        if !self.is_new(counter) {
-            return Err(OpenError::Replayed);
-        }
-        plaintext.clear();
-        plaintext.extend_from_slice(text);
-        ChaCha20Poly1305::new(Key::from_slice(&self.opens))
-            .decrypt_in_place_detached(&nonce(counter), &[], plaintext, Tag::from_slice(tag))
-            .map_err(|_| OpenError::Forged)?;
+        let counter = self.opens.open(datagram, plaintext, |counter| self.is_new(counter))?;
         self.accept(counter);
         Ok(counter)
     }
@@ -106,13 +78,6 @@ impl SmallChannel {
     }
 }
 
-/// Noise's nonce for a counter (Noise specification, section 12.3).
-fn nonce(counter: u32) -> Nonce {
-    let mut nonce = [0; 12];
-    nonce[4..8].copy_from_slice(&counter.to_le_bytes());
-    Nonce::from(nonce)
-}
-
 /// There are thousands of them.
 const _: () = assert!(size_of::<SmallChannel>() <= 88);
 
@@ -121,6 +86,7 @@ mod tests {
     use super::*;
     use crate::handshake::{Established, Initiator, Terms, Wishes, respond};
     use crate::identifier::IdentifierScheme;
+    use crate::seal::MAXIMUM_PLAINTEXT;
     use packrat_eack::SketchLimits;
     use proptest::prelude::*;
     use std::collections::HashSet;
@@ -173,7 +139,7 @@ mod tests {
         /// Against a model that remembers everything.
         #[test]
         fn nothing_is_accepted_twice_and_nothing_recent_is_refused(jumps in proptest::collection::vec(-800i64..3000, 1..300)) {
-            let (mut channel, mut seen, mut end) = (SmallChannel::new(1, [0; 32], [0; 32]), HashSet::new(), 0i64);
+            let (mut channel, mut seen, mut end) = (SmallChannel::new(1, Key::new([0; 32]), Key::new([0; 32])), HashSet::new(), 0i64);
             for jump in jumps {
                 let counter = (end + jump / 8 - 3).max(0);
                 let expected = end - counter <= i64::from(WINDOW) && !seen.contains(&counter);
@@ -189,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_end_of_all_counters_is_not_passed() {
-        let mut channel = SmallChannel::new(1, [0; 32], [0; 32]);
+        let mut channel = SmallChannel::new(1, Key::new([0; 32]), Key::new([0; 32]));
         channel.accept(u32::MAX - 1);
         assert!(!channel.is_new(u32::MAX) && !channel.is_new(u32::MAX - 1) && channel.is_new(u32::MAX - 2));
     }

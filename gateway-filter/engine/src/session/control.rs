@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use packrat_estimate::{Queueing, Timestamp};
+use packrat_estimate::Timestamp;
 use packrat_wire::message::Message;
 use packrat_wire::seal::OpenError;
 
@@ -10,6 +10,7 @@ use super::{CHALLENGE_INTERVAL, CHALLENGE_LENGTH, CHALLENGE_LIFETIME, Ended, Ses
 use crate::counters::FlowCounters;
 use crate::event::Event;
 use crate::flow::Elsewhere;
+use crate::lazily::Lazily;
 use crate::outbox::Outbox;
 use crate::scratch::Scratch;
 
@@ -78,7 +79,7 @@ impl Session {
                 counters.paths_moved += 1;
                 // Another path, another round trip; what is known of its loss is the best guess.
                 self.path.forget_round_trip();
-                self.queueing = Queueing::new();
+                self.queueing = Lazily::new();
                 self.measured = None;
                 out.event(Event::SessionMoved { session: self.name() });
                 Elsewhere::Moved

@@ -2,17 +2,18 @@
 
 use core::time::Duration;
 
-use packrat_eack::{EncodedPrefix, Identifier};
+use packrat_eack::{EncodedPrefix, Identifier, Sketch};
 use packrat_estimate::Timestamp;
 use packrat_wire::message::{Eack, Message, ResetReason, is_newer_epoch};
 
 use super::{
     EACK_BURST, EACKS_PER_SECOND, EPOCH_COST, FAILED_EACK_COST, FAILURES_BEFORE_RESET, RESET_INTERVAL,
-    SETTLED_SEARCH, Session,
+    SETTLED_SEARCH, Session, made,
 };
 use crate::counters::FlowCounters;
 use crate::event::{Event, Side};
 use crate::history::{Fate, SETTLED_ENTRIES};
+use crate::lazily::Lazily;
 use crate::outbox::Outbox;
 use crate::repair::Repair;
 use crate::sample::Sample;
@@ -117,8 +118,8 @@ impl Session {
         self.newest_eack = None;
         self.failures = 0;
         self.missing.clear();
-        self.copies.clear();
-        self.sketch.clear();
+        self.copies = Lazily::new();
+        self.sketch = None;
     }
 
     /// Finds where the client's set begins: behind its anchor. Everything up to there is settled, one way or the other.
@@ -180,7 +181,7 @@ impl Session {
             let Some(entry) = self.history.get_mut(sequence) else { continue };
             if !entry.in_sketch {
                 entry.in_sketch = true;
-                self.sketch.insert(entry.identifier);
+                made(&mut self.sketch, &self.terms).insert(entry.identifier);
             }
         }
         self.horizon = self.horizon.max(newest + 1);
@@ -193,6 +194,14 @@ impl Session {
     /// both. Assumed missing and taken out of the sketch, those of them that have arrived come out as only there.
     fn decode(&mut self, eack: &Eack<'_>, now: Timestamp) -> Option<()> {
         let prefix = EncodedPrefix::new(eack.encoding, eack.prefix).ok()?;
+        let empty;
+        let own = match &self.sketch {
+            Some(sketch) => &**sketch,
+            None => {
+                empty = Sketch::new(self.terms.sketch_key(), self.terms.limits);
+                &empty
+            }
+        };
         let history = &self.history;
         let identifier = |sequence| history.get(sequence).map(|entry| entry.identifier);
         let Scratch { candidates, only_here, only_there, decoder, .. } =
@@ -215,9 +224,9 @@ impl Session {
             let assumed = &all[assumed];
             let reduced;
             let sketch = if assumed.is_empty() {
-                &self.sketch
+                own
             } else {
-                reduced = assumed.iter().fold(self.sketch.clone(), |mut sketch, identifier| {
+                reduced = assumed.iter().fold(own.clone(), |mut sketch, identifier| {
                     sketch.remove(*identifier);
                     sketch
                 });
@@ -240,7 +249,7 @@ impl Session {
     fn settle(&mut self, now: Timestamp, counters: &mut FlowCounters, out: &mut Outbox) {
         let only_there = core::mem::take(&mut self.scratch().only_there);
         for &identifier in &only_there {
-            self.sketch.insert(identifier);
+            made(&mut self.sketch, &self.terms).insert(identifier);
             match self.history.sequence_of(identifier).and_then(|sequence| self.history.get_mut(sequence)) {
                 Some(entry) => {
                     entry.in_sketch = true;
@@ -300,14 +309,16 @@ impl Session {
             out.sample(Sample::EackMissing(newly_missing));
         }
         let covered = self.horizon - self.considered;
-        self.path.on_fate(covered, newly_missing.min(covered));
+        if covered > 0 {
+            self.path.on_fate(covered, newly_missing.min(covered));
+        }
         self.budget.earn(core::mem::take(&mut self.unearned));
         self.budget.follow(self.path.loss());
         self.considered = self.horizon;
     }
 
     pub(super) fn fold_out(&mut self, identifier: Identifier) {
-        self.sketch.remove(identifier);
+        made(&mut self.sketch, &self.terms).remove(identifier);
     }
 
     /// The last datagram that the client has before the first that is being repaired.
@@ -332,7 +343,7 @@ impl Session {
         self.eack_credit -= FAILED_EACK_COST * f64::from(self.share.failure_factor(now));
         self.totals.decode_failures += 1;
         // Several eACKs may be under way when the first of them fails: only those that could not have been longer count.
-        let longer = self.sketch.limits().longer(eack.encoding);
+        let longer = self.terms.limits.longer(eack.encoding);
         self.failures += u32::from(longer.is_none());
         let wanted = longer.unwrap_or(eack.encoding);
         match Some(wanted).filter(|_| self.failures < FAILURES_BEFORE_RESET) {

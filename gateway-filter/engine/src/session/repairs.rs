@@ -75,7 +75,9 @@ impl Session {
             }
         }
         self.scratch().sequences = sequences;
-        self.copies.make_contiguous().sort_unstable();
+        if !self.copies.is_empty() {
+            self.copies.make_contiguous().sort_unstable();
+        }
     }
 
     /// Sends one datagram again, if the budget allows.

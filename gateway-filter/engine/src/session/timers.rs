@@ -7,6 +7,7 @@ use packrat_estimate::Timestamp;
 use super::{LONGEST_PROBE_DELAY, MAXIMUM_PROBES, MINIMUM_PROBE_DELAY, QUIET, SHRINK_INTERVAL, Session};
 use crate::counters::FlowCounters;
 use crate::history::{Fate, QUIET_ENTRIES};
+use crate::lazily::Lazily;
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
 
@@ -86,7 +87,7 @@ impl Session {
         for sequence in missing {
             self.give_up(sequence);
         }
-        self.copies.clear();
+        self.copies = Lazily::new();
         while self.history.cache().len() > 0 {
             self.history.free_oldest();
         }
