@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::{CONTAINER, INJECT, SIDECAR_LABEL, envoy};
+use crate::{COLLECTOR, CONTAINER, INJECT, SIDECAR_LABEL, envoy};
 
 /// First port inside the Pod that the sidecar's listeners have.
 const FIRST_PORT: u16 = 15_100;
@@ -69,6 +69,7 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
     let name = pod["metadata"]["name"].as_str().or(pod["metadata"]["generateName"].as_str());
     let name = name.unwrap_or("sidecar").trim_end_matches('-').to_owned();
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+    let collector = pod["metadata"]["annotations"][COLLECTOR].as_str().map(str::to_owned);
     let spec = pod.get_mut("spec").and_then(Value::as_object_mut).ok_or(InjectError::NoContainers)?;
     let is_sidecar = |container: &Value| container["name"] == CONTAINER;
     let lists = ["containers", "initContainers"];
@@ -115,7 +116,10 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
     if forwards.is_empty() {
         return Err(InjectError::NoHostPort);
     }
-    let container = container(sidecar, &name, &namespace, &forwards);
+    let mut container = container(sidecar, &name, &namespace, &forwards);
+    if let (Some(collector), Some(variables)) = (collector, container["env"].as_array_mut()) {
+        variables.push(json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": collector }));
+    }
     // It begins before the containers and ends after them, so that their last datagrams are still forwarded.
     match spec.entry("initContainers").or_insert_with(|| json!([])) {
         Value::Array(list) => list.insert(0, container),
@@ -248,6 +252,22 @@ mod tests {
             let address = &listener["address"]["socket_address"];
             assert_eq!((&address["address"], &address["ipv4_compat"]), (&json!("::"), &json!(true)));
         }
+    }
+
+    #[test]
+    fn the_sidecar_is_told_of_a_collector() {
+        let variables = |annotated: bool| {
+            let mut injected = pod("sidecar");
+            if annotated {
+                injected["metadata"]["annotations"][COLLECTOR] = "http://collector.telemetry:4318".into();
+            }
+            inject_pod(&mut injected, &sidecar()).unwrap();
+            injected["spec"]["initContainers"][0]["env"].clone()
+        };
+        assert_eq!(variables(false).as_array().unwrap().len(), 1);
+        let told =
+            json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector.telemetry:4318" });
+        assert_eq!(variables(true)[1], told);
     }
 
     #[test]
