@@ -62,11 +62,16 @@ fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
     let mut quick = suite.start_download(&suite.request(LARGE, &direct))?;
     quick.wait_for(BEFORE)?;
     fill(suite, node)?;
+    let (started, mut evicted) = (Instant::now(), None);
+    while !quick.ended()? {
+        if evicted.is_none() && is_evicted(suite, node)? {
+            evicted = Some(started.elapsed());
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
     let quick = report(&finish(suite, quick)?, "")?;
 
     // A cloud's balancer follows the endpoints; this one is told.
-    let started = Instant::now();
-    let mut evicted = None;
     while !slow.ended()? {
         balance(suite)?;
         if evicted.is_none() && is_evicted(suite, node)? {
