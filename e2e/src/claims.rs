@@ -56,7 +56,7 @@ pub(crate) const CLAIMS: &[Claim] = &[
     smoke("assisted-download", first_download::assisted),
     smoke("packrat-check-is-green", operate::check),
     smoke("packrat-stat-shows-the-download", operate::stat),
-    smoke("dashboards-are-answered", operate::dashboards),
+    full("dashboards-are-answered", operate::dashboards),
     smoke("five-times-end-to-end", first_download::five_times),
     smoke("control-datagrams-reach-no-server", first_download::control_stays),
     full("hundred-clients-at-once", first_download::hundred_clients),
