@@ -1,4 +1,5 @@
-//! When to send an eACK: every 24 datagrams or 15 ms, and at once for a new hole (paper section 3.4, design section 6).
+//! When to send an eACK: every 24 datagrams or 15 ms, and at once for a new hole (paper section 3.4, design section 6), but seldom more than one
+//! a millisecond: on a fast path what costs the gateway most is that each eACK wakes it.
 
 use core::time::Duration;
 
@@ -8,8 +9,10 @@ use packrat_estimate::Timestamp;
 const EVERY_DATAGRAMS: u32 = 24;
 /// Time after the first unreported datagram at which an eACK is due.
 const EVERY: Duration = Duration::from_millis(15);
-/// eACKs for new holes keep this distance.
-const HOLE_INTERVAL: Duration = Duration::from_millis(1);
+/// eACKs keep this distance, those for new holes, too.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+/// Unless so many datagrams are unreported: a sketch says no more about a difference that is too large for it.
+const AT_ONCE_DATAGRAMS: u32 = 256;
 /// While a hole is open, eACKs are sent at least every round trip, in these bounds, so that a lost repair is noticed on a quiet flow.
 const OPEN_HOLE_INTERVAL: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(4)..=Duration::from_millis(30);
@@ -41,7 +44,7 @@ impl Scheduler {
 
     /// Something that the gateway should know at once.
     pub(crate) fn on_urgent(&mut self, now: Timestamp) {
-        let earliest = self.last_sent.map_or(now, |last| (last + HOLE_INTERVAL).max(now));
+        let earliest = self.not_before(now);
         self.at_once = Some(self.at_once.map_or(earliest, |at| at.min(earliest)));
     }
 
@@ -53,13 +56,19 @@ impl Scheduler {
     /// When the next eACK is due. `open_holes`: whether something is being waited for; `round_trip`: of the last mile.
     pub(crate) fn due(&self, open_holes: bool, round_trip: Option<Duration>) -> Option<Timestamp> {
         let enough = self.unreported >= EVERY_DATAGRAMS && !self.selective;
-        let by_count = if enough { self.first_unreported } else { None };
+        let many = self.unreported >= AT_ONCE_DATAGRAMS;
+        let by_count = self.first_unreported.filter(|_| enough);
+        let by_count = by_count.map(|at| if many { at } else { self.not_before(at) });
         let by_time = self.first_unreported.map(|at| at + if self.selective { KEEP_ALIVE } else { EVERY });
         let by_hole = self.last_sent.filter(|_| open_holes).map(|at| {
             let (low, high) = (*OPEN_HOLE_INTERVAL.start(), *OPEN_HOLE_INTERVAL.end());
             at + round_trip.unwrap_or(high).clamp(low, high)
         });
         [by_count, by_time, by_hole, self.at_once].into_iter().flatten().min()
+    }
+
+    fn not_before(&self, wanted: Timestamp) -> Timestamp {
+        self.last_sent.map_or(wanted, |last| (last + SHORTEST_INTERVAL).max(wanted))
     }
 
     /// An eACK was sent.
@@ -88,6 +97,20 @@ mod tests {
         assert!(scheduler.due(false, None) <= Some(at(2000)));
         scheduler.on_sent(at(2000));
         assert_eq!(scheduler.due(false, None), None);
+    }
+
+    #[test]
+    fn on_a_fast_path_once_a_millisecond() {
+        let mut scheduler = Scheduler::default();
+        scheduler.on_sent(at(2000));
+        for _ in 0..24 {
+            scheduler.on_datagram(at(2100));
+        }
+        assert_eq!(scheduler.due(false, None), Some(at(3000)));
+        for _ in 24..AT_ONCE_DATAGRAMS {
+            scheduler.on_datagram(at(2200));
+        }
+        assert!(scheduler.due(false, None) <= Some(at(2200)));
     }
 
     #[test]

@@ -60,7 +60,7 @@ const RESET_INTERVAL: Duration = Duration::from_millis(10);
 const MAXIMUM_PROBES: u32 = 12;
 /// The first tail probe comes no sooner than this after the last datagram.
 const MINIMUM_PROBE_DELAY: Duration = Duration::from_millis(25);
-/// eACKs per second and in a burst. A client sends one per millisecond for new holes at most, and one for every 24 datagrams.
+/// eACKs per second and in a burst. A client sends one per millisecond, or one for every 256 datagrams where these are more.
 const EACKS_PER_SECOND: f64 = 20_000.0;
 const EACK_BURST: f64 = 4_000.0;
 /// What a new session may spend before it has lasted.
