@@ -69,6 +69,13 @@ pub struct Destination {
     pub may_wait: bool,
 }
 
+impl Destination {
+    /// The receiver as the socket names it.
+    fn name(&self) -> Option<SockAddr> {
+        self.address.map(|address| SockAddr::from(self.family.address(address)))
+    }
+}
+
 /// Whether a socket may use segmentation offload; switched off when the kernel or the device refuses.
 #[derive(Debug)]
 pub struct Offload(AtomicBool);
@@ -201,6 +208,66 @@ fn group(pieces: &[Piece<'_>], groups: &mut Vec<Range<usize>>) {
     }
 }
 
+impl Call {
+    /// A header for each of these neighbouring groups. The headers point into the call itself, `pieces` and `name`: they are of use as long as none of
+    /// these changes.
+    fn fill(
+        &mut self,
+        destination: &Destination,
+        name: Option<&SockAddr>,
+        pieces: &[Piece<'_>],
+        groups: &[Range<usize>],
+    ) -> &mut Self {
+        let first = groups.first().map_or(0, |group| group.start);
+        let last = groups.last().map_or(0, |group| group.end);
+        let Self { vectors, controls, headers } = self;
+        vectors.clear();
+        vectors.extend(pieces.get(first..last).unwrap_or_default().iter().map(|piece| libc::iovec {
+            iov_base: piece.data.as_ptr().cast_mut().cast(),
+            iov_len: piece.data.len(),
+        }));
+        controls.resize(controls.len().max(groups.len()), ControlBuffer::new());
+        headers.clear();
+        for (range, control) in groups.iter().zip(controls) {
+            // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
+            let mut message = unsafe { std::mem::zeroed::<libc::mmsghdr>() };
+            if let Some(members) = pieces.get(range.clone())
+                && let Some(lead) = members.first()
+            {
+                let several = members.len() > 1 || lead.segments() > 1;
+                let used = control_message::write(
+                    control,
+                    &Outgoing {
+                        segment_size: if several { u16::try_from(lead.segment_size).ok() } else { None },
+                        ecn: lead.ecn,
+                        source: destination.source,
+                        leaves_as_v4: destination.leaves_as_v4,
+                        v6_socket: destination.family == Family::V6,
+                    },
+                );
+                let header = &mut message.msg_hdr;
+                // SAFETY: `range` lies between `first` and `last`, so the offset stays inside `vectors`.
+                header.msg_iov = unsafe { vectors.as_ptr().add(range.start - first) }.cast_mut();
+                header.msg_iovlen = members.len() as _;
+                if used > 0 {
+                    header.msg_control = control.as_mut_ptr();
+                    header.msg_controllen = used as _;
+                }
+                set_name(header, name);
+            }
+            headers.push(message);
+        }
+        self
+    }
+}
+
+fn set_name(header: &mut libc::msghdr, name: Option<&SockAddr>) {
+    if let Some(name) = name {
+        header.msg_name = name.as_ptr().cast_mut().cast();
+        header.msg_namelen = name.len();
+    }
+}
+
 fn send_groups(
     socket: BorrowedFd<'_>,
     offload: &Offload,
@@ -210,50 +277,8 @@ fn send_groups(
     call: &mut Call,
     report: &mut SendReport,
 ) {
-    let address = destination.address.map(|address| SockAddr::from(destination.family.address(address)));
-    let first = groups.first().map_or(0, |group| group.start);
-    let last = groups.last().map_or(0, |group| group.end);
-    let Call { vectors, controls, headers } = call;
-    vectors.clear();
-    vectors.extend(pieces.get(first..last).unwrap_or_default().iter().map(|piece| libc::iovec {
-        iov_base: piece.data.as_ptr().cast_mut().cast(),
-        iov_len: piece.data.len(),
-    }));
-    controls.resize(controls.len().max(groups.len()), ControlBuffer::new());
-    headers.clear();
-    for (range, control) in groups.iter().zip(controls) {
-        // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
-        let mut message = unsafe { std::mem::zeroed::<libc::mmsghdr>() };
-        if let Some(members) = pieces.get(range.clone())
-            && let Some(lead) = members.first()
-        {
-            let several = members.len() > 1 || lead.segments() > 1;
-            let used = control_message::write(
-                control,
-                &Outgoing {
-                    segment_size: if several { u16::try_from(lead.segment_size).ok() } else { None },
-                    ecn: lead.ecn,
-                    source: destination.source,
-                    leaves_as_v4: destination.leaves_as_v4,
-                    v6_socket: destination.family == Family::V6,
-                },
-            );
-            let header = &mut message.msg_hdr;
-            if let Some(address) = &address {
-                header.msg_name = address.as_ptr().cast_mut().cast();
-                header.msg_namelen = address.len();
-            }
-            // SAFETY: `range` lies between `first` and `last`, so the offset stays inside `vectors`.
-            header.msg_iov = unsafe { vectors.as_ptr().add(range.start - first) }.cast_mut();
-            header.msg_iovlen = members.len() as _;
-            if used > 0 {
-                header.msg_control = control.as_mut_ptr();
-                header.msg_controllen = used as _;
-            }
-        }
-        headers.push(message);
-    }
-
+    let address = destination.name();
+    let Call { headers, .. } = call.fill(destination, address.as_ref(), pieces, groups);
     let mut done = 0;
     let (mut waited, mut retried) = (false, false);
     while done < groups.len() {

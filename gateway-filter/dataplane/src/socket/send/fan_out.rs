@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use socket2::SockAddr;
 
-use super::super::Family;
-use super::super::control_message::{self, ControlBuffer, Outgoing};
-use super::{Call, Destination, MAXIMUM_MESSAGES, Offload, Piece, SendReport, Sender, group, send_groups};
+use super::{
+    Call, Destination, MAXIMUM_MESSAGES, Offload, Piece, SendReport, Sender, group, send_groups, set_name,
+};
 
 impl Sender {
     /// Sends pieces, in order, to each destination. `report_of` is told what became of them, destination by destination, in no certain order; who can't
@@ -52,57 +52,14 @@ fn send_chunk(
     report_of: &mut impl FnMut(&Destination, SendReport),
 ) {
     let Some(like) = destinations.first() else { return };
-    let names: Vec<Option<SockAddr>> = destinations
-        .iter()
-        .map(|destination| destination.address.map(|address| SockAddr::from(like.family.address(address))))
-        .collect();
-    let Call { vectors, controls, headers } = call;
-    vectors.clear();
-    vectors.extend(pieces.iter().map(|piece| libc::iovec {
-        iov_base: piece.data.as_ptr().cast_mut().cast(),
-        iov_len: piece.data.len(),
-    }));
-    controls.resize(controls.len().max(groups.len()), ControlBuffer::new());
-    headers.clear();
+    let names: Vec<Option<SockAddr>> = destinations.iter().map(Destination::name).collect();
     // The messages of one destination; the others have the same but for the name.
-    for (range, control) in groups.iter().zip(controls) {
-        // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
-        let mut message = unsafe { std::mem::zeroed::<libc::mmsghdr>() };
-        if let Some(members) = pieces.get(range.clone())
-            && let Some(lead) = members.first()
-        {
-            let several = members.len() > 1 || lead.segments() > 1;
-            let used = control_message::write(
-                control,
-                &Outgoing {
-                    segment_size: if several { u16::try_from(lead.segment_size).ok() } else { None },
-                    ecn: lead.ecn,
-                    source: like.source,
-                    leaves_as_v4: like.leaves_as_v4,
-                    v6_socket: like.family == Family::V6,
-                },
-            );
-            let header = &mut message.msg_hdr;
-            // SAFETY: `range` is one of `pieces`, of which there are as many as `vectors`.
-            header.msg_iov = unsafe { vectors.as_ptr().add(range.start) }.cast_mut();
-            header.msg_iovlen = members.len() as _;
-            if used > 0 {
-                header.msg_control = control.as_mut_ptr();
-                header.msg_controllen = used as _;
-            }
-        }
-        headers.push(message);
-    }
+    let Call { headers, .. } = call.fill(like, None, pieces, groups);
     for _ in 1..destinations.len() {
         headers.extend_from_within(..groups.len());
     }
     for (headers, name) in headers.chunks_mut(groups.len()).zip(&names) {
-        for message in headers {
-            if let Some(name) = name {
-                message.msg_hdr.msg_name = name.as_ptr().cast_mut().cast();
-                message.msg_hdr.msg_namelen = name.len();
-            }
-        }
+        headers.iter_mut().for_each(|message| set_name(&mut message.msg_hdr, name.as_ref()));
     }
 
     let whole = |groups: &[Range<usize>]| {
@@ -150,7 +107,7 @@ fn send_chunk(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Ecn, bind_reuse_port};
+    use super::super::super::{Ecn, Family, bind_reuse_port};
     use super::*;
     use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::AsFd;
