@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   unknown address --short header--> parked --sealed message is authentic--> claimed --challenge answered--> moved
-//!                                       | 30 ms, or no room                      | a challenge's lifetime
+//!                                       | 60 ms, or no room                      | a challenge's lifetime
 //!                                       v                                        v
 //!                                    a session of its own                     forgotten
 //! ```
@@ -24,14 +24,14 @@ use packrat_estimate::Timestamp;
 use crate::session::{ClientPath, Session};
 use crate::socket::{Ecn, Piece};
 
-/// Longest time that a datagram waits.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_millis(30);
+/// Longest time that a datagram waits: a client in a download seals a message every 15 ms, of which one or two may be lost.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_millis(60);
 /// How long an address belongs to the session that it has named: as long as its challenge may be answered.
 const CLAIM_LIFETIME: Duration = Duration::from_secs(3);
 /// Addresses that wait or are claimed at once, per route.
 const MOST_ADDRESSES: usize = 1024;
-/// Datagrams of one address that wait.
-const MOST_DATAGRAMS: usize = 16;
+/// Datagrams of one address that wait: what such a client acknowledges meanwhile.
+const MOST_DATAGRAMS: usize = 64;
 /// Bytes that wait, per route.
 const MOST_BYTES: usize = 4 << 20;
 
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn addresses_datagrams_and_bytes_are_limited_and_given_back() {
         let room = WaitingRoom::default();
-        let kept = (0..20).filter(|_| matches!(offer(&room, 0, 100), Offered::Kept(_))).count();
+        let kept = (0..100).filter(|_| matches!(offer(&room, 0, 100), Offered::Kept(_))).count();
         assert_eq!(kept, MOST_DATAGRAMS);
         assert_eq!(room.leave(path(0).client).len(), MOST_DATAGRAMS);
         assert!(room.is_empty());
