@@ -279,7 +279,7 @@ pub(crate) fn heat_map(title: &str, help: &str, unit: &str, histogram: &str) -> 
                 "filterValues": { "le": 1e-9 },
                 "rowsFrame": { "layout": "auto" },
                 "yAxis": { "unit": unit, "axisPlacement": "left" },
-                "tooltip": { "mode": "single", "yHistogram": true },
+                "tooltip": { "show": true, "yHistogram": true },
                 "legend": { "show": true },
             },
         }),
