@@ -15,6 +15,8 @@ const MAXIMUM_TRANSMISSIONS: u32 = 12;
 const MAXIMUM_COPIES: u32 = 3;
 /// When so many datagrams were forwarded since a lost one, a second round of repairs keeps many more waiting...
 const CROWD: u64 = 60;
+/// (but on a path so fast that this takes no longer than the client's own eACKs do),
+const CROWD_AGE: Duration = EACK_INTERVAL;
 /// ...so that it should be necessary for this share of the losses only.
 const CROWD_TARGET: f64 = 2e-2;
 /// Round trip assumed before one was measured.
@@ -119,20 +121,25 @@ pub(crate) fn patience(path: &PathEstimate, live: bool, maximum_hold: Duration) 
     path.patience(patience_margin(live), maximum_hold).max(MINIMUM_DEADLINE)
 }
 
+/// Whether many datagrams, `behind`, were forwarded since a lost one, `age` ago. Then nearly every moment has an open hole, and the sender waits with
+/// every hole that takes a second round.
+pub(crate) fn is_crowded(behind: u64, age: Duration) -> bool {
+    behind > CROWD && age > CROWD_AGE
+}
+
 /// How many copies of a repair to send now, and how far apart, so that the chance that none of all its transmissions arrives stays below
 /// `target`. What is needed is spread over the round trips that are left, the last one taking the rest: copies that are sent early
 /// cost bytes for every loss, those that are sent late only for the few losses that got so far.
 ///
 /// `patience`: how long a repair can be of use from when the loss was found.
 ///
-/// `behind`: how many datagrams were forwarded since this one. Where they are many, nearly every moment has an open hole, and the sender
-/// waits with every hole that takes a second round: then the first one is made sure of.
+/// `crowded`: see [`is_crowded`]; then the first round is made sure of.
 pub(crate) fn copies(
     repair: &Repair,
     path: &PathEstimate,
     patience: Duration,
     target: f64,
-    behind: u64,
+    crowded: bool,
     now: Timestamp,
 ) -> (u32, Duration) {
     let loss = path.loss().clamp(1e-3, 0.9);
@@ -140,9 +147,9 @@ pub(crate) fn copies(
     let round = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP) + EACK_INTERVAL;
     let left = patience.saturating_sub(now.saturating_since(repair.found_at));
     let rounds = ((left.as_secs_f64() / round.as_secs_f64()) as u32).max(1);
-    let copies = if behind > CROWD && rounds > 1 && repair.transmissions == 0 {
+    let copies = if crowded && rounds > 1 && repair.transmissions == 0 {
         (CROWD_TARGET.max(target).ln() / loss.ln()).ceil() as u32
-    } else if behind > CROWD {
+    } else if crowded {
         needed.saturating_sub(repair.transmissions)
     } else {
         needed.saturating_sub(repair.transmissions) / rounds
@@ -219,29 +226,31 @@ mod tests {
         let hold = Duration::from_millis(250);
         let mut repair = Repair::new(start);
         let wifi = path(Duration::from_millis(4), 0.04);
-        assert_eq!(copies(&repair, &wifi, hold, 1e-5, 10, start).0, 1);
+        assert_eq!(copies(&repair, &wifi, hold, 1e-5, false, start).0, 1);
         let satellite = path(Duration::from_millis(60), 0.10);
-        assert!(copies(&repair, &satellite, hold, 1e-5, 10, start).0 < MAXIMUM_COPIES);
+        assert!(copies(&repair, &satellite, hold, 1e-5, false, start).0 < MAXIMUM_COPIES);
         repair.sent(0, 1, start);
         let later = start + Duration::from_millis(150);
-        assert_eq!(copies(&repair, &satellite, hold, 1e-5, 10, later).0, MAXIMUM_COPIES);
+        assert_eq!(copies(&repair, &satellite, hold, 1e-5, false, later).0, MAXIMUM_COPIES);
         // No second chance: everything at once.
         let short = Duration::from_millis(80);
-        assert_eq!(copies(&Repair::new(start), &satellite, short, 1e-5, 10, start).0, MAXIMUM_COPIES);
+        assert_eq!(copies(&Repair::new(start), &satellite, short, 1e-5, false, start).0, MAXIMUM_COPIES);
     }
 
     #[test]
     fn where_many_would_wait_for_a_second_round_the_first_is_made_sure_of() {
         let start = Timestamp::from_millis(1000);
         let hold = Duration::from_secs(1);
-        let at = |transmissions, loss, behind| {
+        let at = |transmissions, loss, crowded| {
             let satellite = path(Duration::from_millis(60), loss);
             let mut repair = Repair::new(start);
             (0..transmissions).for_each(|number| repair.sent(0, number + 1, start));
-            copies(&repair, &satellite, hold, 1e-5, behind, start).0
+            copies(&repair, &satellite, hold, 1e-5, crowded, start).0
         };
-        assert_eq!([at(0, 0.01, CROWD + 1), at(0, 0.1, CROWD + 1), at(0, 0.2, u64::MAX)], [1, 2, 3]);
+        assert_eq!([at(0, 0.01, true), at(0, 0.1, true), at(0, 0.2, true)], [1, 2, 3]);
+        let long = CROWD_AGE + Duration::from_millis(1);
+        assert!(is_crowded(CROWD + 1, long) && !is_crowded(CROWD, long) && !is_crowded(CROWD + 1, CROWD_AGE));
         // The second round takes the rest at once.
-        assert_eq!([at(2, 0.1, CROWD), at(2, 0.1, CROWD + 1)], [1, 3]);
+        assert_eq!([at(2, 0.1, false), at(2, 0.1, true)], [1, 3]);
     }
 }

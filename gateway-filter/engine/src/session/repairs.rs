@@ -6,7 +6,7 @@ use super::Session;
 use crate::counters::FlowCounters;
 use crate::history::Fate;
 use crate::outbox::Outbox;
-use crate::repair::{Decision, copies, patience};
+use crate::repair::{Decision, copies, is_crowded, patience};
 use crate::sample::Sample;
 
 impl Session {
@@ -65,7 +65,9 @@ impl Session {
                 }
                 Decision::Send => {
                     let behind = self.history.next().saturating_sub(sequence);
-                    let (copies, spacing) = copies(repair, &self.path, patience, target, behind, now);
+                    let forwarded = self.history.get(sequence).map_or(now, |entry| entry.forwarded_at);
+                    let crowded = is_crowded(behind, now.saturating_since(forwarded));
+                    let (copies, spacing) = copies(repair, &self.path, patience, target, crowded, now);
                     if self.send_repair(sequence, now, counters, out) {
                         for copy in 1..copies {
                             self.copies.push_back((now + spacing * copy, sequence));
