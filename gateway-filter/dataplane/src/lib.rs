@@ -64,7 +64,7 @@
 //!
 //! Datagrams of the base connection that arrive from the new address before the first sealed one would open a session and an upstream
 //! socket of their own. So, while a route has assisted sessions, datagrams that look like QUIC packets with a short header wait at most
-//! 60 ms when their address is unknown (64 datagrams of an address, 1024 addresses and 4 MiB of a route; beyond, nobody waits). They
+//! 250 ms when their address is unknown (64 datagrams of an address, 4096 addresses and 4 MiB of a route; beyond, nobody waits). They
 //! leave through the session that a sealed datagram from there names, or else through a new one. All others are never kept.
 //!
 //! # Live streams

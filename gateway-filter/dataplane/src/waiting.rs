@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   unknown address --short header--> parked --sealed message is authentic--> claimed --challenge answered--> moved
-//!                                       | 60 ms, or no room                      | a challenge's lifetime
+//!                                       | 250 ms, or no room                     | a challenge's lifetime
 //!                                       v                                        v
 //!                                    a session of its own                     forgotten
 //! ```
@@ -24,12 +24,14 @@ use packrat_estimate::Timestamp;
 use crate::session::{ClientPath, Session};
 use crate::socket::{Ecn, Piece};
 
-/// Longest time that a datagram waits: a client in a download seals a message every 15 ms, of which one or two may be lost.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_millis(60);
+/// Longest time that a datagram waits. A client in a download seals a message every 15 ms, but only as long as it receives something, which it does not
+/// from the moment on at which its address has changed: when the one message that was due is lost, the next one is that with which
+/// it asks whether the gateway is still there, after 150 ms.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_millis(250);
 /// How long an address belongs to the session that it has named: as long as its challenge may be answered.
 const CLAIM_LIFETIME: Duration = Duration::from_secs(3);
 /// Addresses that wait or are claimed at once, per route.
-const MOST_ADDRESSES: usize = 1024;
+const MOST_ADDRESSES: usize = 4096;
 /// Datagrams of one address that wait: what such a client acknowledges meanwhile.
 const MOST_DATAGRAMS: usize = 64;
 /// Bytes that wait, per route.
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(room.leave(path(0).client).len(), MOST_DATAGRAMS);
         assert!(room.is_empty());
 
-        let kept = (0..5000).filter(|&number| matches!(offer(&room, number, 1), Offered::Kept(_))).count();
+        let kept = (0..10_000).filter(|&number| matches!(offer(&room, number, 1), Offered::Kept(_))).count();
         assert_eq!(kept, MOST_ADDRESSES);
         for number in 0..5000 {
             room.leave(path(number).client);
