@@ -11,6 +11,7 @@ mod tokens;
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use operator::Cluster;
@@ -64,16 +65,18 @@ fn assisted_client(
     gateway: SocketAddr,
     config: ClientConfig,
 ) -> (assisted::Client, SocketAddr) {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let hello = format!("hello {}", NUMBER.fetch_add(1, Ordering::Relaxed));
     let client = assisted::Client::with(gateway, config);
     let start = Instant::now();
     server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let mut buffer = [0; 100];
     loop {
         assert!(start.elapsed() < PATIENCE, "nothing has reached the server");
-        client.socket.send(b"hello").unwrap();
-        // What other clients have sent may still be there.
+        client.socket.send(hello.as_bytes()).unwrap();
+        // What other clients have sent may still be there, more than once.
         while let Ok((length, upstream)) = server.recv_from(&mut buffer) {
-            if &buffer[..length] == b"hello" {
+            if &buffer[..length] == hello.as_bytes() {
                 return (client, upstream);
             }
         }
