@@ -22,7 +22,7 @@ COPY . .
 ARG PROFILE=release
 RUN tools/install-demo-parts --only-python \
  && tools/build-token-filter \
- && cargo build --locked --profile "$PROFILE" -p packrat -p packrat-envoy -p packrat-operator -p packrat-drain \
+ && cargo build --locked --profile "$PROFILE" -p packrat -p packrat-envoy -p packrat-operator \
  && for name in operator gateway tools; do tools/image-root "$name" "$PROFILE" "/images/$name"; done
 
 # What the three have in common.

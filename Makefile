@@ -1,32 +1,32 @@
-# The two commands of this project are `make demo` and `make test`; `make help` lists the others.
+# The three commands of this project are `make demo`, `make quick` and `make test`; `make help` lists the others.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bench profile demo flood lab figures token test test-token test-rust test-documentation test-dependencies test-demo test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images e2e soak fuzz clean
+.PHONY: help quick format check-format bench profile demo flood lab figures token test test-token test-rust test-documentation check-names test-dependencies advisories test-demo test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
 
-# What has to be there for the demo beside the command itself: the filter for Envoy and the gateway without Envoy.
-DEMO_PACKAGES := -p packrat -p packrat-envoy -p packrat-gateway
+# tools/build-demo puts the command here, beside the filter for Envoy and the gateway without Envoy.
+DEMO_COMMAND := $${CARGO_TARGET_DIR:-target}/demo/packrat
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-20s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-20s %s\n", $$1, $$2 }'
 
-demo: demo-parts ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="--help" lists options)
-	@cargo build --locked --release $(DEMO_PACKAGES)
-	@cargo run --locked --quiet --release -p packrat -- demo $(ARGS)
+demo: ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="--help" lists options)
+	@tools/build-demo
+	@"$(DEMO_COMMAND)" demo $(ARGS)
 
-flood: demo-parts ## Downloads over a full link, alone and beside 250,000 hostile datagrams (ARGS as for the demo)
-	@cargo build --locked --release $(DEMO_PACKAGES)
-	@cargo run --locked --quiet --release -p packrat -- demo --arms packrat --flood $(ARGS)
+flood: ## Downloads over a full link, alone and beside 250,000 hostile datagrams (ARGS as for the demo)
+	@tools/build-demo
+	@"$(DEMO_COMMAND)" demo --arms packrat --flood $(ARGS)
 
 lab: ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help" lists options)
-	@cargo run --locked --quiet --release -p packrat-virtual-lab -- $(ARGS)
+	@cargo run --locked --quiet --release -p packrat-lab -- $(ARGS)
 
 figures: ## The pictures of docs/EVALUATION.md, measured anew in virtual time (ARGS="--seeds 10 --size 25000000")
-	@cargo run --locked --quiet --release -p packrat-virtual-lab -- figures $(ARGS)
+	@cargo run --locked --quiet --release -p packrat-lab -- figures $(ARGS)
 
 # Valgrind and root make it complete; what cannot be measured without them is skipped with a line that says so.
 bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/bench/summary.json (ARGS="--full": everything)
@@ -37,6 +37,19 @@ bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/be
 profile: ## Flame graph of the forwarding path, target/bench/profile.svg (perf, root)
 	@cargo build --locked --release -p packrat-bench -p packrat-gateway
 	@cargo run --locked --quiet --release -p packrat-bench -- profile
+
+quick: check-format check-names ## Formats, lints, unit and virtual-time tests: what to run while working
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	@tools/quick-tests
+
+format: ## Write all formats: Rust and Markdown
+	cargo fmt --all
+	cargo fmt --manifest-path gateway-filter/token/Cargo.toml
+	@tools/format-markdown
+
+check-format:
+	cargo fmt --all --check
+	@tools/format-markdown --check
 
 test: test-documentation test-dependencies test-chart test-token test-rust test-demo test-telemetry ## Everything that must pass before a change goes in
 
@@ -52,21 +65,29 @@ test-token: ## Formatting, lints and tests of the filter that issues assist toke
 	@tools/build-token-filter --if-possible
 
 # Tests of the filter and of the tokens run in the real Envoy, so it is installed first.
-test-rust: demo-parts ## Formatting, lints, and the tests of all crates
-	cargo fmt --all --check
+test-rust: check-format demo-parts ## Formatting, lints, and the tests of all crates
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo test --locked --workspace
 
-test-documentation: ## The documentation of all libraries builds without warnings
+check-names: ## Words that docs/GLOSSARY.md rejects: no file gets more of them than tools/names-baseline.txt allows
+	@tools/check-names
+
+test-documentation: check-names ## The documentation of all libraries builds without warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --lib --no-deps --document-private-items
 
-test-dependencies: ## Licences and sources of all dependencies are allowed ones
+test-dependencies: ## Licences and sources of all dependencies are allowed ones, and none is there twice without a reason
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
 	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path gateway-filter/token/Cargo.toml check licenses bans sources
 
-# Cargo joins the features of the packages that it is asked for: asked for all of them, it finds what test-rust has built.
-BUILD_FOR_TESTS := cargo build --locked --workspace --lib --bin packrat --bin packrat-gateway
+advisories: ## Published weaknesses of dependencies (asks RustSec's database on GitHub)
+	@tools/install-checkers
+	.packrat/checkers/bin/cargo-deny check advisories
+	.packrat/checkers/bin/cargo-deny --manifest-path gateway-filter/token/Cargo.toml check advisories
+
+# Cargo joins the features of the packages that it is asked for, those of tests only with a test among its targets: asked for all packages
+# and one test, it finds what test-rust has built.
+BUILD_FOR_TESTS := cargo build --locked --workspace --lib --bin packrat --bin packrat-gateway --test demo
 
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
 	$(BUILD_FOR_TESTS)
@@ -84,11 +105,11 @@ test-loki: demo-parts ## Every LogQL query of the dashboards against a real Loki
 	$(BUILD_FOR_TESTS) --bin packrat-operator
 	cargo test --locked --workspace --test logs -- --ignored
 
-test-operator: ## The operator with a real API server (needs a cluster: tools/test-operator says which)
+test-operator: ## The operator with a real API server (a cluster of your own, or Docker: tools/test-operator says more)
 	@tools/check-toolchain cargo
 	@tools/test-operator
 
-test-command: ## What operators type, with a real cluster of one node (tools/test-command says what it needs)
+test-command: ## What operators type, with a real cluster of one node (as test-operator)
 	@tools/check-toolchain cargo
 	@tools/test-command
 
@@ -104,6 +125,9 @@ chart-schemas: ## Write the schemas anew that the chart's renders are checked ag
 
 images: ## Build the container images, with Docker or as archives (ARGS="--dev", ARGS="--archive")
 	@tools/build-images $(ARGS)
+
+release-dry-run: ## Build what a release consists of into target/release-artifacts (ARGS="--dev", ARGS="--only command,chart")
+	@tools/release dry-run $(ARGS)
 
 e2e: ## Tests on a real cluster, with clients behind a lossy last mile (ARGS="--smoke", ARGS="--only TEXT")
 	@tools/e2e $(ARGS)
@@ -121,6 +145,9 @@ demo-parts:
 
 fuzz: ## Run each fuzz target for 60 seconds (needs a nightly toolchain)
 	@tools/fuzz 60
+
+miri: ## Unit tests of the protocol's crates under Miri, which finds undefined behaviour (needs a nightly toolchain)
+	@tools/miri
 
 clean: ## Remove everything that was built or installed inside this folder
 	cargo clean

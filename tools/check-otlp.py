@@ -1,4 +1,4 @@
-"""Reads what gateways send to a collector with OpenTelemetry's own definition of the messages.
+"""Reads the messages of gateways to a collector by OpenTelemetry's own definition.
 
 Usage: check-otlp.py PACKRAT_GATEWAY ENVOY
 PACKRAT_GATEWAY lies beside Packrat's module for Envoy.
@@ -52,7 +52,7 @@ def attributes(of):
 
 
 def unknown(message):
-    """Whether there is a field in it that the definition does not have."""
+    """True if it contains a field that the definition does not have."""
     return message.SerializeToString(deterministic=True) != strip(message)
 
 
@@ -64,7 +64,7 @@ def strip(message):
 
 
 def standalone(program, server, collector):
-    """Starts packrat-gateway; the process and where it listens."""
+    """Starts packrat-gateway; returns the process and the address at which it listens."""
     gateway = subprocess.Popen(
         [
             program, "--listen", "127.0.0.1:0", "--drain-seconds", "0",
@@ -79,7 +79,7 @@ def standalone(program, server, collector):
 
 
 def envoy(program, modules, server, collector, folder):
-    """Starts Envoy with Packrat's module, the collector in its environment as the operator puts it there; the same."""
+    """Starts Envoy with Packrat's module, with the collector in its environment as the operator sets it; returns the same."""
     module = {"name": "packrat_envoy", "do_not_close": True, "metrics_namespace": "packrat"}
     types = "type.googleapis.com/envoy.extensions."
     loopback = {"address": "127.0.0.1", "port_value": 0}

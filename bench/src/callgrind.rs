@@ -1,21 +1,24 @@
-//! Instruction counts: the measure that does not depend on what else the machine does.
+//! Instruction counts, which do not depend on the other load of the machine.
 //!
-//! This program runs itself under callgrind with one of the workloads; only instructions inside of the function that the
-//! workload marks as measured are counted.
+//! This program runs itself under callgrind with one of the workloads. Only instructions inside the
+//! function that the workload marks as measured are counted.
 
 use std::error::Error;
 use std::process::{Command, Stdio};
 
-/// Whether valgrind can be run here; otherwise why not.
+/// Checks that valgrind can run here; the error says why not.
 pub(crate) fn is_available() -> Result<(), String> {
     match Command::new("valgrind").arg("--version").stdout(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("valgrind --version ended with {status}")),
-        Err(error) => Err(format!("valgrind does not run ({error}); install it: apt-get install valgrind")),
+        Err(error) => {
+            Err(format!("valgrind does not run ({error}); install it: apt-get install valgrind"))
+        }
     }
 }
 
-/// Instructions inside of functions whose name contains `function`, while this program runs with `arguments`.
+/// Instructions inside of functions whose name contains `function`, while this program runs with
+/// `arguments`.
 pub(crate) fn count(function: &str, arguments: &[&str]) -> Result<f64, Box<dyn Error>> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
@@ -42,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_count_is_read_from_what_valgrind_prints() {
+    fn the_count_is_read_from_the_output_of_valgrind() {
         let text = "==7== Events    : Ir\n==7== Collected : 12345\n==7==\n";
         assert_eq!(collected(text), Some(12345.0));
         assert_eq!(collected("==7== Process terminating"), None);

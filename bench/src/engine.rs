@@ -1,6 +1,7 @@
-//! The engine per stage: a datagram that is recorded, an eACK that is decoded and repaired from. No sockets.
+//! The engine per stage: recording a datagram, decoding an eACK and repairing from it. No sockets.
 //!
-//! The paper's setting: datagrams of a full packet, 4 % loss, an eACK of the real client for every sixteenth datagram (the paper: 16.3).
+//! The setting of Packrat26, section 7.3.4: datagrams of a full packet, 4 % loss, an eACK of the
+//! real client for every sixteenth datagram (16.3 there).
 
 use std::error::Error;
 use std::hint::black_box;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use packrat_client::{Assist, ClientConfig, Datagram};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -23,11 +24,11 @@ use crate::summary::{Summary, digits, digits_or_dash};
 const PER_EACK: usize = 16;
 /// Time between two datagrams of 1200 bytes at 100 Mbit/s.
 const SPACING: Duration = Duration::from_micros(96);
-/// The paper's processor, datagrams per eACK, and bytes per datagram (its footnote 5).
+/// Processor, datagrams per eACK and bytes per datagram of Packrat26, section 7.3.4.
 const PAPER_GIGAHERTZ: f64 = 2.4;
 const PAPER_PER_EACK: f64 = 16.3;
 const PAPER_BYTES: f64 = 1500.0;
-/// What the paper measured, in cycles.
+/// Cycles measured in Packrat26, section 7.3.4.
 const PAPER_DATA_CYCLES: f64 = 1002.0;
 const PAPER_EACK_CYCLES: f64 = 27_716.0;
 
@@ -45,7 +46,12 @@ struct Scene {
 
 impl Scene {
     /// After the handshake.
-    fn new(gateway: &Arc<Gateway>, bytes: usize, loss: f64, seed: u64) -> Result<Self, Box<dyn Error>> {
+    fn new(
+        gateway: &Arc<Gateway>,
+        bytes: usize,
+        loss: f64,
+        seed: u64,
+    ) -> Result<Self, Box<dyn Error>> {
         let (flow, client, _) = handshake(gateway, seed)?;
         let now = BEGIN;
         let datagrams = vec![vec![0x40; bytes]; PER_EACK];
@@ -61,7 +67,8 @@ impl Scene {
         })
     }
 
-    /// Sixteen datagrams and the eACK for them; how long the engine took for either.
+    /// Forwards sixteen datagrams and answers their eACK; returns the time that the engine took for
+    /// each.
     fn turn(&mut self) -> (Duration, Duration) {
         for (number, datagram) in (self.number..).zip(&mut self.datagrams) {
             let tail = datagram.len() - 16;
@@ -102,13 +109,19 @@ impl Scene {
 /// When flows begin.
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 
-/// A flow that is assisted, and what the gateway's share of the handshake took.
-pub(crate) fn assisted_flow(gateway: &Arc<Gateway>, seed: u64) -> Result<(Flow, Duration), Box<dyn Error>> {
+/// An assisted flow, and the time of the gateway's part of the handshake.
+pub(crate) fn assisted_flow(
+    gateway: &Arc<Gateway>,
+    seed: u64,
+) -> Result<(Flow, Duration), Box<dyn Error>> {
     handshake(gateway, seed).map(|(flow, _, took)| (flow, took))
 }
 
-/// The handshake up to the client's first sealed message; `seed` makes it another flow each time.
-fn handshake(gateway: &Arc<Gateway>, seed: u64) -> Result<(Flow, Assist, Duration), Box<dyn Error>> {
+/// The handshake up to the client's first sealed message; each `seed` makes another flow.
+fn handshake(
+    gateway: &Arc<Gateway>,
+    seed: u64,
+) -> Result<(Flow, Assist, Duration), Box<dyn Error>> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut secret = [0; 32];
     random.fill_bytes(&mut secret);
@@ -135,7 +148,11 @@ fn handshake(gateway: &Arc<Gateway>, seed: u64) -> Result<(Flow, Assist, Duratio
         });
         out.clear();
     }
-    if flow.is_assisted() { Ok((flow, client, took)) } else { Err("the handshake of a flow failed".into()) }
+    if flow.is_assisted() {
+        Ok((flow, client, took))
+    } else {
+        Err("the handshake of a flow failed".into())
+    }
 }
 
 /// An address of its own for every flow.
@@ -156,10 +173,13 @@ fn measured_eack(flow: &mut Flow, message: &[u8], now: Timestamp, out: &mut Outb
 
 #[inline(never)]
 fn measured_identify(key: &IdentifierKey, datagrams: &[Vec<u8>]) -> u64 {
-    datagrams.iter().map(|datagram| u64::from(key.identify(IdentifierScheme::Trailer, datagram).get())).sum()
+    datagrams
+        .iter()
+        .map(|datagram| u64::from(key.identify(IdentifierScheme::Trailer, datagram).get()))
+        .sum()
 }
 
-/// A gateway that refuses nobody, with so many bytes for each session.
+/// A gateway without limits on admission, with `cache_bytes_per_flow` for each session.
 pub(crate) fn gateway(cache_bytes_per_flow: usize) -> Arc<Gateway> {
     let config = GatewayConfig {
         cache_bytes_per_flow,
@@ -194,7 +214,8 @@ fn time(bytes: usize, loss: f64, turns: usize) -> Result<(f64, f64), Box<dyn Err
         }
     }
     let mean_of_middle = |times: &mut Vec<Duration>| {
-        // Turns in which somebody else had the processor are the slowest; without them it is the mean, as the paper's is.
+        // Turns in which another process had the processor are the slowest. Without them, the mean
+        // is comparable to that of Packrat26.
         times.sort_unstable();
         let kept = &times[..times.len() * 95 / 100];
         kept.iter().sum::<Duration>().as_nanos() as f64 / kept.len() as f64
@@ -203,19 +224,27 @@ fn time(bytes: usize, loss: f64, turns: usize) -> Result<(f64, f64), Box<dyn Err
 }
 
 /// Measures and reports.
-pub(crate) fn run(summary: &mut Summary, counts: bool, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(
+    summary: &mut Summary,
+    counts: bool,
+    interrupt: &Interrupt,
+) -> Result<(), Box<dyn Error>> {
     const TURNS: usize = 8000;
     const COUNTED: usize = 2000;
     let gigahertz = machine::gigahertz();
     let mut rows = Vec::new();
-    for (bytes, loss) in [(60, 0.0), (300, 0.0), (1200, 0.0), (1452, 0.0), (1452, 0.04), (1452, 0.10)] {
+    for (bytes, loss) in
+        [(60, 0.0), (300, 0.0), (1200, 0.0), (1452, 0.0), (1452, 0.04), (1452, 0.10)]
+    {
         interrupt.check()?;
         let (data_ns, eack_ns) = time(bytes, loss, TURNS)?;
         let text = [bytes.to_string(), loss.to_string(), COUNTED.to_string()];
         let arguments = ["workload", "engine", &text[0], &text[1], &text[2]];
         let (mut data, mut eack) = (None, None);
         if counts {
-            data = Some(callgrind::count("measured_forward", &arguments)? / (COUNTED * PER_EACK) as f64);
+            data = Some(
+                callgrind::count("measured_forward", &arguments)? / (COUNTED * PER_EACK) as f64,
+            );
             eack = Some(callgrind::count("measured_eack", &arguments)? / COUNTED as f64);
         }
         let percent = (loss * 100.0) as u32;
@@ -250,10 +279,11 @@ pub(crate) fn run(summary: &mut Summary, counts: bool, interrupt: &Interrupt) ->
     Ok(())
 }
 
-/// The paper's table and formula, from what was just measured at 4 % loss.
+/// Table and formula of Packrat26, section 7.3.4, from this run's measurements at 4 % loss.
 fn paper(summary: &mut Summary, gigahertz: Option<f64>) {
     let measured = |key: &str| summary.get(&format!("engine.b1452.loss4.{key}"));
-    let (Some(data), Some(eack), Some(gigahertz)) = (measured("data_ns"), measured("eack_ns"), gigahertz)
+    let (Some(data), Some(eack), Some(gigahertz)) =
+        (measured("data_ns"), measured("eack_ns"), gigahertz)
     else {
         summary.say("The processor's frequency is not known: no cycles.");
         return;

@@ -1,14 +1,15 @@
-//! A flame graph: how often which function was on the stack, as a picture that every browser shows.
+//! A flame graph, as a picture for a browser: the share of samples in which each function was on
+//! the stack.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 1400.0;
 const ROW: f64 = 17.0;
-/// What is narrower is left out.
+/// The smallest width that is drawn.
 const NARROWEST: f64 = 0.4;
 
-/// A function called from where its parents say, and what it has called.
+/// A function at one place of the call tree, and the functions that it called.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Frame {
     samples: u64,
@@ -16,7 +17,8 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Reads what `perf script` prints: paragraphs of a headline and the stack, the innermost function first.
+    /// Reads what `perf script` prints: paragraphs of a headline and the stack, the innermost
+    /// function first.
     pub(crate) fn from_perf_script(text: &str) -> Self {
         let mut root = Self::default();
         for paragraph in text.split("\n\n") {
@@ -45,7 +47,7 @@ impl Frame {
         1 + self.callees.values().map(Self::depth).max().unwrap_or(0)
     }
 
-    /// The picture: callers below, callees above, as wide as they were often on the stack.
+    /// The picture: callers below, callees above, the width proportional to the samples.
     pub(crate) fn svg(&self, title: &str) -> String {
         let height = ROW * (self.depth() + 2) as f64;
         let mut svg = format!(
@@ -64,8 +66,11 @@ impl Frame {
         if width < NARROWEST {
             return;
         }
-        // Kernel, library, own code: the name decides the shade, so that it is the same in every picture.
-        let shade = name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 60;
+        // Kernel, library, own code: the name decides the shade, so that it is the same in every
+        // picture.
+        let shade =
+            name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
+                % 60;
         let hue = if name.contains("packrat") { 120 } else { 20 };
         let share = 100.0 * self.samples as f64 / all.max(1) as f64;
         let name = escaped(name);
@@ -83,7 +88,12 @@ impl Frame {
                 .rfind('&')
                 .filter(|at| !label[*at..].contains(';'))
                 .map_or(&label[..], |at| &label[..at]);
-            let _ = writeln!(svg, "<text x=\"{:.1}\" y=\"{:.1}\">{label}</text>", left + 2.0, top + 12.0);
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{:.1}\">{label}</text>",
+                left + 2.0,
+                top + 12.0
+            );
         }
         svg.push_str("</g>\n");
         let mut left = left;

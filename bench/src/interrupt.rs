@@ -1,4 +1,4 @@
-//! Ctrl-C: the part that runs ends, and what it has started is taken down on the way out.
+//! Ctrl-C: the running part ends, and stops the processes that it has started.
 
 use std::io;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Whether the user wants to stop.
+/// The user's request to stop.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens to the signals from now on; a second one ends the process at once.
+    /// Installs the signal handlers; a second signal ends the process at once.
     pub(crate) fn listen() -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -21,7 +21,7 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    /// An error once the user wants to stop.
+    /// Fails once the user has asked to stop.
     pub(crate) fn check(&self) -> Result<(), Interrupted> {
         if self.0.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
     }

@@ -1,10 +1,11 @@
-//! What the figures were measured on.
+//! The machine on which the figures were measured.
 
 use std::fs;
 
 use crate::summary::Summary;
 
-/// The time-stamp counter's frequency, which is the processor's nominal one, in GHz; `None` when it is not known.
+/// The time-stamp counter's frequency in GHz, which is the processor's nominal one; `None` when it
+/// is unknown.
 pub(crate) fn gigahertz() -> Option<f64> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("cpu MHz"))?;
@@ -16,7 +17,7 @@ pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Says which machine this is.
+/// Adds a description of this machine.
 pub(crate) fn describe(summary: &mut Summary) {
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let information = file("/proc/cpuinfo");

@@ -1,12 +1,13 @@
-//! What Packrat costs, stage by stage, beside what others cost.
+//! The cost of Packrat, stage by stage, beside that of other gateways.
 //!
 //! ```text
 //! packrat-bench profile [FILE]
 //! packrat-bench [--full] [--only sketches,engine,forwarding,scale] [--json target/bench/summary.json]
 //! ```
 //!
-//! Prints Markdown tables with ratios first, and writes every figure under a flat key. What can't be measured here (no root, no
-//! valgrind, no Envoy) is skipped with a line that says why. Ctrl-C ends it in order.
+//! Prints Markdown tables with ratios first, and writes every figure under a flat key. A
+//! measurement that this machine cannot make (no root, no valgrind, no Envoy) is skipped with a
+//! line that says why. Ctrl-C ends the program in order.
 #![forbid(unsafe_code)]
 
 mod callgrind;
@@ -30,7 +31,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use interrupt::Interrupt;
 use summary::Summary;
 
-/// What is measured.
+/// A group of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Insertion and decoding of sketches.
@@ -66,7 +67,7 @@ struct Arguments {
     json: PathBuf,
 }
 
-/// What the program starts itself as.
+/// The roles in which the program starts itself.
 #[derive(Debug, Subcommand)]
 enum Role {
     /// A workload whose instructions are counted.
@@ -95,9 +96,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.role {
         Some(Role::Workload { kind, numbers }) => workload(kind, numbers),
-        Some(Role::Profile { file }) => {
-            Interrupt::listen().map_err(Into::into).and_then(|interrupt| profile::run(file, &interrupt))
-        }
+        Some(Role::Profile { file }) => Interrupt::listen()
+            .map_err(Into::into)
+            .and_then(|interrupt| profile::run(file, &interrupt)),
         Some(Role::Server(peer)) => peer::serve(peer),
         Some(Role::Client(peer)) => peer::receive(peer),
         None => measure(&arguments),
@@ -113,7 +114,9 @@ fn main() -> ExitCode {
 
 fn workload(kind: &str, numbers: &[f64]) -> Result<(), Box<dyn Error>> {
     match (kind, numbers) {
-        ("engine", [bytes, loss, turns]) => engine::workload(*bytes as usize, *loss, *turns as usize),
+        ("engine", [bytes, loss, turns]) => {
+            engine::workload(*bytes as usize, *loss, *turns as usize)
+        }
         ("sessions", [sessions]) => scale::workload(*sessions as usize),
         ("symbols" | "sums", [capacity, insertions]) => {
             sketches::workload(kind, *capacity as u8, *insertions as usize);

@@ -1,4 +1,4 @@
-//! Where the forwarding path spends its time: perf's samples of a gateway at work, as a flame graph.
+//! A profile of the forwarding path: perf's samples of a gateway at work, as a flame graph.
 
 use std::error::Error;
 use std::path::Path;
@@ -13,11 +13,15 @@ use crate::interrupt::Interrupt;
 /// Samples per second of processor time.
 const FREQUENCY: &str = "1999";
 
-/// Writes `file`: Packrat alone, cached, 4 % loss, 100,000 datagrams per second in tens.
+/// Writes `file`: Packrat alone, with cache, 4 % loss, 100,000 datagrams per second in batches of
+/// ten.
 pub(crate) fn run(file: &Path, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
-    let probe = Command::new("perf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let probe =
+        Command::new("perf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: profile: perf does not run; install it (Debian: apt-get install linux-perf)");
+        println!(
+            "SKIPPED: profile: perf does not run; install it (Debian: apt-get install linux-perf)"
+        );
         return Ok(());
     }
     let network = match Network::create() {
@@ -55,10 +59,11 @@ pub(crate) fn run(file: &Path, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
         .stdin(Stdio::null())
         .spawn()?;
     let outcome = trial::run(&network, &gateway, kind, &trial, interrupt);
-    // It ends by itself, a second after the trial at the latest.
+    // perf ends by itself, at most a second after the trial.
     perf.wait()?;
     let outcome = outcome?;
-    let script = Command::new("perf").args(["script", "-i"]).arg(&samples).stderr(Stdio::null()).output()?;
+    let script =
+        Command::new("perf").args(["script", "-i"]).arg(&samples).stderr(Stdio::null()).output()?;
     let root = Frame::from_perf_script(&String::from_utf8_lossy(&script.stdout));
     let title = format!(
         "Packrat standalone, cached, 4 % loss, {:.0} kpps, {:.2} CPU-s per million datagrams, {} samples",

@@ -1,4 +1,4 @@
-//! Many sessions: what each of them needs, and what a datagram costs when it belongs to one of many.
+//! Many sessions: the memory of each, and the cost of a datagram that belongs to one of many.
 
 use std::error::Error;
 use std::fs;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use packrat_engine::Flow;
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -20,12 +20,12 @@ use crate::summary::{Summary, digits};
 
 /// Datagrams that make a session an active one.
 const ACTIVE_DATAGRAMS: usize = 24;
-/// Bytes that a session may keep here: little, so that ten thousand of them fit, and the ring wraps.
+/// Bytes that a session may cache here: few, so that ten thousand sessions fit, and the ring wraps.
 const CACHE_BYTES: usize = 32 * 1024;
-/// Datagrams forwarded to measure one.
+/// Datagrams forwarded to measure the cost of one.
 const FORWARDED: usize = 200_000;
 
-/// Live sessions, whether they are assisted, and workers.
+/// Sessions, true if they are assisted, and workers.
 const LIVE: [(usize, bool, usize); 9] = [
     (1, false, 1),
     (1, true, 1),
@@ -38,22 +38,22 @@ const LIVE: [(usize, bool, usize); 9] = [
     (10_000, true, 2),
 ];
 
-/// What a process with so many sessions of the engine has measured.
+/// The measurements of a process with a given number of engine sessions.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Measured {
     sessions: usize,
-    /// Gateway's share of a handshake, seconds.
+    /// Seconds of the gateway's part of a handshake.
     handshake: f64,
-    /// Bytes of a session without traffic, and of one with [`ACTIVE_DATAGRAMS`] kept.
+    /// Bytes of a session without traffic, and of one with [`ACTIVE_DATAGRAMS`] cached.
     idle_bytes: f64,
     active_bytes: f64,
-    /// Bytes of an active session after it was quiet for a while.
+    /// Bytes of an active session after a quiet period.
     quiet_bytes: f64,
-    /// Nanoseconds for a datagram of one of them in turn.
+    /// Nanoseconds to forward a datagram, with the sessions in turn.
     forward_ns: f64,
 }
 
-/// Bytes of memory that this process has.
+/// Bytes of memory that this process uses.
 fn memory() -> f64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -61,7 +61,7 @@ fn memory() -> f64 {
     kilobytes.unwrap_or_default() * 1024.0
 }
 
-/// The workload of a process of its own, whose memory is only that of its sessions.
+/// The workload of a separate process, so that its memory is only that of its sessions.
 pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
     let gateway = engine::gateway(CACHE_BYTES);
     let mut measured = Measured { sessions, ..Measured::default() };
@@ -126,12 +126,20 @@ pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
 }
 
 /// Measures and reports.
-pub(crate) fn run(summary: &mut Summary, full: bool, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(
+    summary: &mut Summary,
+    full: bool,
+    interrupt: &Interrupt,
+) -> Result<(), Box<dyn Error>> {
     engine_only(summary, full, interrupt)?;
     live(summary, interrupt)
 }
 
-fn engine_only(summary: &mut Summary, full: bool, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
+fn engine_only(
+    summary: &mut Summary,
+    full: bool,
+    interrupt: &Interrupt,
+) -> Result<(), Box<dyn Error>> {
     let mut rows = Vec::new();
     for sessions in [1, 100, 10_000, 100_000, 1_000_000] {
         if sessions > 10_000 && !full {
@@ -149,7 +157,7 @@ fn engine_only(summary: &mut Summary, full: bool, interrupt: &Interrupt) -> Resu
             continue;
         }
         let measured: Measured = serde_json::from_slice(&output.stdout)?;
-        // Of a single session the memory is lost in that of the process.
+        // The memory of few sessions is too small beside that of the process.
         if sessions >= 10_000 {
             summary.set("session.idle_bytes", measured.idle_bytes);
             summary.set("session.active_bytes", measured.active_bytes);
@@ -183,7 +191,9 @@ fn live(summary: &mut Summary, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
     let network = match Network::create() {
         Ok(network) => network,
         Err(error) => {
-            summary.say(&format!("\nSKIPPED: live sessions: no network namespaces ({error}); it needs root"));
+            summary.say(&format!(
+                "\nSKIPPED: live sessions: no network namespaces ({error}); it needs root"
+            ));
             return Ok(());
         }
     };
@@ -196,18 +206,24 @@ fn live(summary: &mut Summary, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
         }
         for (sessions, assist, workers) in LIVE {
             interrupt.check()?;
-            eprintln!("{}: {sessions} live sessions, assist {assist}, {workers} workers", kind.key());
+            eprintln!(
+                "{}: {sessions} live sessions, assist {assist}, {workers} workers",
+                kind.key()
+            );
             let trial = Trial { sessions, assist, rate: 50_000.0, ..Trial::PLAIN };
-            // A gateway of its own, so that its memory is that of these sessions.
+            // A separate gateway, so that its memory is that of these sessions.
             let outcome = Gateway::start(&network, &programs, kind, workers)
                 .and_then(|gateway| trial::run(&network, &gateway, kind, &trial, interrupt));
             let name = if assist { "assisted" } else { "plain" };
             match outcome {
                 Ok(outcome) => {
-                    let key = format!("scale.live.{}.{sessions}.{name}.workers{workers}", kind.key());
+                    let key =
+                        format!("scale.live.{}.{sessions}.{name}.workers{workers}", kind.key());
                     rows.push(live_row(summary, &key, kind, &trial, workers, &outcome));
                 }
-                Err(error) => summary.fail(&format!("{}: {sessions} {name} sessions", kind.name()), error),
+                Err(error) => {
+                    summary.fail(&format!("{}: {sessions} {name} sessions", kind.name()), error)
+                }
             }
         }
     }
@@ -226,7 +242,7 @@ fn live(summary: &mut Summary, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// The line of one trial; its figures are kept.
+/// The table row of one trial. Adds its figures to the summary.
 fn live_row(
     summary: &mut Summary,
     key: &str,
@@ -238,7 +254,8 @@ fn live_row(
     let sessions = trial.sessions;
     summary.set(&format!("{key}.cpu_s_per_mpkt"), outcome.cpu_s_per_mpkt);
     summary.set(&format!("{key}.dropped"), outcome.dropped);
-    let [_, idle, end] = outcome.memory.map(|memory| (memory - outcome.memory[0]) / sessions as f64);
+    let [_, idle, end] =
+        outcome.memory.map(|memory| (memory - outcome.memory[0]) / sessions as f64);
     let mut memory = ["–".to_owned(), "–".to_owned()];
     if sessions >= 10_000 {
         summary.set(&format!("{key}.idle_bytes"), idle);

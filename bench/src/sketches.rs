@@ -1,4 +1,4 @@
-//! Sketches: insertion, subtraction and decoding, beside the plain way and the paper's own code.
+//! Sketches: insertion, subtraction and decoding, beside the naive way and the code of Packrat26.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use packrat_eack::{
-    CodedSymbols, Decoder, EncodedPrefix, Encoding, Identifier, PowerSums, Sketch, SketchKey, SketchLimits,
-    encoding_for,
+    CodedSymbols, Decoder, EncodedPrefix, Encoding, Identifier, PowerSums, Sketch, SketchKey,
+    SketchLimits, encoding_for,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -20,13 +20,14 @@ use crate::summary::{Summary, digits, digits_or_dash};
 const MODULUS: u64 = 4_294_967_291;
 const ROUNDS: usize = 30;
 
-/// What the paper's own code costs, with a sound mapping, on a machine of this kind (docs/PERFORMANCE.md says how that was measured):
-/// nanoseconds per insertion into 40 and 160 symbols, and per decode by number missing.
+/// Costs of the code of Packrat26, with a correct mapping, on a machine of this kind
+/// (docs/PERFORMANCE.md describes the measurement): nanoseconds per insertion into 40 and 160
+/// symbols, and per decode by number missing.
 const REFERENCE_INSERT: [(u8, f64); 2] = [(40, 139.0), (160, 184.0)];
 const REFERENCE_DECODE: [(usize, f64); 4] = [(1, 97.0), (8, 680.0), (20, 1900.0), (80, 9400.0)];
 const REFERENCE_POWER_SUMS: [(usize, f64); 2] = [(20, 78_000.0), (80, 1_690_000.0)];
 
-/// Differences that are decoded.
+/// Sizes of the decoded differences.
 const MISSING: [usize; 8] = [1, 2, 5, 8, 20, 40, 80, 128];
 
 struct Material {
@@ -47,7 +48,11 @@ impl Material {
 }
 
 /// Measures and reports.
-pub(crate) fn run(summary: &mut Summary, counts: bool, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(
+    summary: &mut Summary,
+    counts: bool,
+    interrupt: &Interrupt,
+) -> Result<(), Box<dyn Error>> {
     let material = Material::new(16_384);
     insertions(summary, &material, counts, interrupt)?;
     decodes(summary, &material, interrupt)
@@ -66,7 +71,8 @@ fn insertions(
         let ours = per_identifier(&material.identifiers, |identifier| symbols.insert(identifier));
         black_box(symbols.prefix(capacity).sum::<u64>());
         let mut plain = vec![[0u64; 3]; usize::from(capacity)];
-        let theirs = per_identifier(&material.identifiers, |identifier| plain_walk(&mut plain, identifier));
+        let theirs =
+            per_identifier(&material.identifiers, |identifier| plain_walk(&mut plain, identifier));
         black_box(&plain);
         let instructions = counted(counts, "symbols", capacity)?;
         summary.set(&format!("eack.insert_{capacity}_ns"), ours);
@@ -74,7 +80,8 @@ fn insertions(
         if let Some(instructions) = instructions {
             summary.set(&format!("eack.insert_{capacity}_instructions"), instructions);
         }
-        let reference = REFERENCE_INSERT.iter().find(|(of, _)| *of == capacity).map(|(_, value)| *value);
+        let reference =
+            REFERENCE_INSERT.iter().find(|(of, _)| *of == capacity).map(|(_, value)| *value);
         rows.push(row(&format!("{capacity} coded symbols"), ours, theirs, reference, instructions));
     }
     for capacity in [33u8, 129] {
@@ -85,7 +92,9 @@ fn insertions(
         sums.prefix(capacity, &mut prefix);
         black_box(prefix);
         let mut plain = vec![0u64; usize::from(capacity)];
-        let theirs = per_identifier(&material.identifiers, |identifier| plain_powers(&mut plain, identifier));
+        let theirs = per_identifier(&material.identifiers, |identifier| {
+            plain_powers(&mut plain, identifier)
+        });
         black_box(&plain);
         let instructions = counted(counts, "sums", capacity)?;
         summary.set(&format!("eack.insert_sums_{capacity}_ns"), ours);
@@ -108,7 +117,13 @@ fn insertions(
     Ok(())
 }
 
-fn row(what: &str, ours: f64, plain: f64, reference: Option<f64>, instructions: Option<f64>) -> Vec<String> {
+fn row(
+    what: &str,
+    ours: f64,
+    plain: f64,
+    reference: Option<f64>,
+    instructions: Option<f64>,
+) -> Vec<String> {
     vec![
         what.to_owned(),
         digits(plain / ours),
@@ -120,7 +135,7 @@ fn row(what: &str, ours: f64, plain: f64, reference: Option<f64>, instructions: 
     ]
 }
 
-/// Instructions per insertion, when they are wanted.
+/// Instructions per insertion, if `counts`.
 fn counted(counts: bool, kind: &str, capacity: u8) -> Result<Option<f64>, Box<dyn Error>> {
     if !counts {
         return Ok(None);
@@ -154,7 +169,11 @@ fn measured_insertions_into_symbols(symbols: &mut CodedSymbols, identifiers: &[I
     identifiers.iter().for_each(|identifier| symbols.insert(*identifier));
 }
 
-fn decodes(summary: &mut Summary, material: &Material, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
+fn decodes(
+    summary: &mut Summary,
+    material: &Material,
+    interrupt: &Interrupt,
+) -> Result<(), Box<dyn Error>> {
     let coded = SketchLimits { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: 0 };
     let mut rows = Vec::new();
     for missing in MISSING {
@@ -178,8 +197,9 @@ fn decodes(summary: &mut Summary, material: &Material, interrupt: &Interrupt) ->
         if let Some(symbols) = symbols_ns {
             summary.set(&format!("eack.decode_{missing}_ns"), symbols);
         }
-        let of =
-            |table: &[(usize, f64)]| table.iter().find(|(of, _)| *of == missing).map(|(_, value)| *value);
+        let of = |table: &[(usize, f64)]| {
+            table.iter().find(|(of, _)| *of == missing).map(|(_, value)| *value)
+        };
         let (reference, reference_sums) = (of(&REFERENCE_DECODE), of(&REFERENCE_POWER_SUMS));
         rows.push(vec![
             missing.to_string(),
@@ -249,10 +269,11 @@ fn per_identifier(identifiers: &[Identifier], mut work: impl FnMut(Identifier)) 
         .fold(f64::INFINITY, f64::min)
 }
 
-/// One identifier into coded symbols of sum, check and count, by the walk of the Rateless IBLT paper: a square root per step, a
-/// 64-bit seed.
+/// Inserts one identifier into coded symbols of sum, check and count, by the walk of Yang24: a
+/// square root per step, a 64-bit seed.
 fn plain_walk(symbols: &mut [[u64; 3]], identifier: Identifier) {
-    let mut state = u64::from(identifier.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1;
+    let mut state =
+        u64::from(identifier.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1;
     state ^= state >> 32;
     let check = state;
     let mut index = 0u64;
@@ -266,7 +287,7 @@ fn plain_walk(symbols: &mut [[u64; 3]], identifier: Identifier) {
     }
 }
 
-/// One identifier into power sums, a remainder each.
+/// Inserts one identifier into power sums, with a remainder for each.
 fn plain_powers(sums: &mut [u64], identifier: Identifier) {
     let value = u64::from(identifier.get());
     let mut power = 1;

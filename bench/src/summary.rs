@@ -1,4 +1,4 @@
-//! What was measured: flat keys for programs, tables for people.
+//! The results: flat keys for programs, tables for people.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -17,49 +17,58 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Keeps a figure under its key.
+    /// Records a figure under its key.
     pub(crate) fn set(&mut self, key: &str, value: f64) {
         // Four significant digits are more than the measurement has.
         let digits = if value == 0.0 { 0 } else { (3 - value.abs().log10().floor() as i32).max(0) };
         let scale = 10f64.powi(digits);
         let rounded = (value * scale).round() / scale;
-        self.figures.insert(key.to_owned(), Number::from_f64(rounded).map_or(Value::Null, Value::Number));
+        self.figures
+            .insert(key.to_owned(), Number::from_f64(rounded).map_or(Value::Null, Value::Number));
     }
 
-    /// Keeps a text under its key.
+    /// Records a text under its key.
     pub(crate) fn note(&mut self, key: &str, text: &str) {
         self.figures.insert(key.to_owned(), text.into());
     }
 
-    /// A figure that was measured before.
+    /// A figure recorded before.
     pub(crate) fn get(&self, key: &str) -> Option<f64> {
         self.figures.get(key)?.as_f64()
     }
 
-    /// Prints a piece of the report, and keeps it.
+    /// Prints a part of the report, and records it.
     pub(crate) fn say(&mut self, text: &str) {
         println!("{text}");
         let _ = writeln!(self.text, "{text}");
     }
 
-    /// One measurement has failed: the others go on.
+    /// Records a failed measurement; the others go on.
     pub(crate) fn fail(&mut self, what: &str, error: Box<dyn Error>) {
         eprintln!("FAILED: {what}: {error}");
         self.failures.push(format!("{what}: {error}"));
     }
 
-    /// An error that names all that have failed.
+    /// Fails with the names of all failed measurements, if any.
     pub(crate) fn failures(&self) -> Result<(), Box<dyn Error>> {
         if self.failures.is_empty() {
             return Ok(());
         }
-        Err(format!("{} measurements have failed:\n{}", self.failures.len(), self.failures.join("\n")).into())
+        Err(format!(
+            "{} measurements have failed:\n{}",
+            self.failures.len(),
+            self.failures.join("\n")
+        )
+        .into())
     }
 
-    /// Prints a table and keeps it.
+    /// Prints a table and records it.
     pub(crate) fn table(&mut self, title: &str, header: &[&str], rows: &[Vec<String>]) {
-        let mut text =
-            format!("\n### {title}\n\n| {} |\n|{}", header.join(" | "), "---|".repeat(header.len()));
+        let mut text = format!(
+            "\n### {title}\n\n| {} |\n|{}",
+            header.join(" | "),
+            "---|".repeat(header.len())
+        );
         for row in rows {
             let _ = write!(text, "\n| {} |", row.join(" | "));
         }
@@ -76,7 +85,7 @@ impl Summary {
     }
 }
 
-/// A figure with as many digits as are worth reading.
+/// A figure with its significant digits.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -86,7 +95,7 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-/// A figure, or a dash where there is none.
+/// A figure, or a dash for none.
 pub(crate) fn digits_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), digits)
 }

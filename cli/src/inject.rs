@@ -1,14 +1,15 @@
-//! `packrat inject`: adds the gateway as a sidecar to the Pods of a manifest, as the operator's webhook does.
+//! `packrat inject`: adds the gateway as a sidecar to the Pods of a manifest, as the operator's
+//! webhook does.
 
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use packrat_inject::{Outcome, Sidecar, inject_manifest};
+use packrat_operator::inject::{Outcome, Sidecar, inject_manifest};
 use serde_json::Value;
 
-/// What `packrat inject` is asked for.
+/// Options of `packrat inject`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// A manifest in YAML or JSON; - reads the standard input
@@ -34,7 +35,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// The new manifest, and whether everything that was asked for has been done.
+/// The new manifest, and true if it contains everything that was asked for.
 fn inject(options: &Options) -> Result<(String, bool), String> {
     let name = options.file.display();
     let text = if options.file.as_os_str() == "-" {
@@ -46,8 +47,10 @@ fn inject(options: &Options) -> Result<(String, bool), String> {
     .map_err(|error| format!("{name} cannot be read: {error}"))?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
         .map_err(|error| format!("{name} is neither YAML nor JSON: {error}"))?;
-    let sidecar =
-        Sidecar { image: options.image.clone(), listen_address: options.listen_address.to_string() };
+    let sidecar = Sidecar {
+        image: options.image.clone(),
+        listen_address: options.listen_address.to_string(),
+    };
     let (mut manifest, mut is_complete, mut is_wanted) = (String::new(), true, false);
     for mut document in documents.into_iter().filter(|document| !document.is_null()) {
         for injected in inject_manifest(&mut document, &sidecar) {

@@ -1,16 +1,17 @@
-//! `packrat lab`: the laboratory in virtual time, and its scenarios in real time with the servers and the gateway of the demo.
+//! `packrat lab`: the laboratory in virtual time, and its scenarios in real time with the servers
+//! and the gateway of the demo.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use packrat_virtual_lab::command::{self, Options, Real};
-use packrat_virtual_lab::{Arm, Trial, median};
+use packrat_lab::command::{self, Options, Real};
+use packrat_lab::{Arm, Trial, median};
 use serde::Serialize;
 
 use crate::demo::{self, ArmName, ArmReport, DemoNetwork};
 
-/// One line of JSON; the fields that virtual time has as well have its names.
+/// One line of JSON. Fields that virtual time has, too, have the same names.
 #[derive(Debug, Serialize)]
 struct RealResult<'a> {
     scenario: &'a str,
@@ -32,14 +33,16 @@ struct RealResult<'a> {
     eack_packets: u64,
     cache_max: u64,
     bytes_last_mile: u64,
-    /// How late the emulated path was at most, for 99 of 100 datagrams: on a busy machine nothing is measured but the machine.
+    /// Delay of the emulated path beyond its schedule, in milliseconds, for 99 of 100 datagrams:
+    /// with a large delay, the result measures the machine.
     path_late_ms: f64,
 }
 
-/// From here on a result says more about the machine than about the network: half of the last mile's delay on WiFi.
+/// Path delay above which a result says more about the machine than about the network: half of the
+/// last mile's delay on WiFi.
 const TOO_LATE_MS: f64 = 1.0;
 
-/// The demo's options, as if they had been written on its command line.
+/// The demo's options, parsed from a command line.
 #[derive(Debug, Parser)]
 struct Demo {
     #[command(flatten)]
@@ -53,10 +56,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Some(Err(error)) => return failed(&error),
         None => return command::run(options),
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&error),
-    };
+    let runtime =
+        match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return failed(&error),
+        };
     match runtime.block_on(measure(&real)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
@@ -69,7 +73,8 @@ fn failed(error: &dyn std::fmt::Display) -> ExitCode {
 }
 
 async fn measure(real: &Real) -> Result<(), demo::Error> {
-    let mut table = String::from("| scenario | loss | sender | arm | Mbit/s |\n|---|---|---|---|---|\n");
+    let mut table =
+        String::from("| scenario | loss | sender | arm | Mbit/s |\n|---|---|---|---|---|\n");
     let same = |one: &Trial, other: &Trial| {
         one.arm == other.arm
             && one.scenario.last_mile == other.scenario.last_mile
@@ -89,7 +94,7 @@ async fn measure(real: &Real) -> Result<(), demo::Error> {
             }
             if real.json {
                 let mut out = io::stdout().lock();
-                // A reader that has gone away wants no more.
+                // A reader that has closed the pipe wants no more.
                 if serde_json::to_writer(&mut out, &result).is_err() || writeln!(out).is_err() {
                     return Ok(());
                 }
@@ -97,7 +102,10 @@ async fn measure(real: &Real) -> Result<(), demo::Error> {
         }
         let (first, goodput) = (&trials[0], median(goodputs.into_iter()));
         let (name, loss) = (&first.scenario.name, first.scenario.last_mile.loss * 100.0);
-        table.push_str(&format!("| {name} | {loss:.0} % | caddy | {} | {goodput:.2} |\n", first.arm.name()));
+        table.push_str(&format!(
+            "| {name} | {loss:.0} % | caddy | {} | {goodput:.2} |\n",
+            first.arm.name()
+        ));
     }
     if !real.json {
         let _ = write!(io::stdout().lock(), "{table}");
@@ -108,9 +116,19 @@ async fn measure(real: &Real) -> Result<(), demo::Error> {
 async fn download(trial: &Trial, real: &Real) -> Result<ArmReport, demo::Error> {
     let size = trial.scenario.size.to_string();
     let (seed, parts) = (trial.seed.to_string(), real.parts.display().to_string());
-    // Only what has a value of its own; a download without help may take as long as in virtual time.
-    let Demo { options } =
-        Demo::parse_from(["demo", "--size", &size, "--seed", &seed, "--parts", &parts, "--patience", "600"]);
+    // Only options with a value of their own. A download without assistance may take as long as in
+    // virtual time.
+    let Demo { options } = Demo::parse_from([
+        "demo",
+        "--size",
+        &size,
+        "--seed",
+        &seed,
+        "--parts",
+        &parts,
+        "--patience",
+        "600",
+    ]);
     let arm = match trial.arm {
         Arm::EndToEnd => ArmName::EndToEnd,
         Arm::Ideal => ArmName::Lossless,
@@ -142,7 +160,9 @@ fn result<'a>(trial: &'a Trial, report: &ArmReport) -> RealResult<'a> {
         cache_max: report.cache_high_water_bytes,
         bytes_last_mile: report.last_mile.downward.link.offered_bytes,
         path_late_ms: [report.far, report.last_mile]
-            .map(|path| path.downward.lateness.p99_micros.max(path.upward.lateness.p99_micros) as f64 * 1e-3)
+            .map(|path| {
+                path.downward.lateness.p99_micros.max(path.upward.lateness.p99_micros) as f64 * 1e-3
+            })
             .into_iter()
             .fold(0.0, f64::max),
     }

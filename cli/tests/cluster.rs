@@ -1,5 +1,6 @@
-//! What operators type, against a real cluster: gateways are found by the kubeconfig and asked through the API server. The gateways are
-//! real, without Envoy; what the operator would say about them is written by the test. `make test-command` sets it up.
+//! The operators' commands against a real cluster: they find gateways by the kubeconfig and ask
+//! them through the API server. The gateways are real, without Envoy; the test writes the status
+//! that the operator would report. `make test-command` sets it up.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -16,14 +17,14 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 
-/// Longest time that the test waits for something that has to happen.
+/// Longest time that the test waits for an expected event.
 const PATIENCE: Duration = Duration::from_secs(90);
 const SHOP: &str = "shop";
 const SYSTEM: &str = "packrat-system";
-/// What nobody may find in a bundle.
+/// Secrets that must not be in a bundle.
 const SECRETS: [&str; 3] = ["correct-horse-battery-staple", "sesame-in-the-environment", TOKEN_KEY];
 const TOKEN_KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-/// Where the gateway on the node's network listens.
+/// UDP port of the gateway on the node's network.
 const PORT: u16 = 8443;
 
 struct Cluster {
@@ -31,7 +32,7 @@ struct Cluster {
     image: String,
     client: Client,
     runtime: tokio::runtime::Runtime,
-    /// What the gateways forward to.
+    /// The server to which the gateways forward.
     server: UdpSocket,
 }
 
@@ -48,11 +49,12 @@ impl Cluster {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let (client, api_server) = runtime.block_on(async {
             let read = Kubeconfig::read_from(&kubeconfig).unwrap();
-            let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
+            let config =
+                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
             let api_server = config.cluster_url.authority().unwrap().to_string();
             (Client::try_from(config).unwrap(), api_server)
         });
-        // The address of this machine that the nodes can reach.
+        // The address at which nodes reach this machine.
         let way = UdpSocket::bind("0.0.0.0:0").unwrap();
         way.connect(api_server).unwrap();
         let server = UdpSocket::bind((way.local_addr().unwrap().ip(), 0)).unwrap();
@@ -64,7 +66,8 @@ impl Cluster {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let api_version = text(&object["apiVersion"]);
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &text(&object["kind"])));
+        let resource =
+            ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &text(&object["kind"])));
         let namespace = text(&object["metadata"]["namespace"]);
         let api: Api<DynamicObject> = if namespace.is_empty() {
             Api::all_with(self.client.clone(), &resource)
@@ -83,12 +86,16 @@ impl Cluster {
             sleep(Duration::from_millis(200));
         }
         if !object["status"].is_null() {
-            self.runtime.block_on(api.patch_status(&name, &parameters, &Patch::Apply(object))).unwrap();
+            self.runtime
+                .block_on(api.patch_status(&name, &parameters, &Patch::Apply(object)))
+                .unwrap();
         }
     }
 
     fn namespace(&self, name: &str) {
-        self.apply(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
+        self.apply(
+            &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
+        );
     }
 
     fn definitions(&self) {
@@ -98,14 +105,21 @@ impl Cluster {
         }
     }
 
-    /// A gateway's Pod as the operator makes them, but for its program.
+    /// A gateway's Pod like the operator's, except for its program.
     fn gateway(&self, name: &str, on_node: bool) {
-        let labels =
-            json!({ "app.kubernetes.io/name": "packrat-gateway", "packrat.dev/edge-gateway": "edge" });
+        let labels = json!({ "app.kubernetes.io/name": "packrat-gateway", "packrat.dev/edge-gateway": "edge" });
         self.pod(name, on_node, &labels, "envoy", "shop/web:443", "shop/edge");
     }
 
-    fn pod(&self, name: &str, on_node: bool, labels: &Value, container: &str, route: &str, gateway: &str) {
+    fn pod(
+        &self,
+        name: &str,
+        on_node: bool,
+        labels: &Value,
+        container: &str,
+        route: &str,
+        gateway: &str,
+    ) {
         let route = json!({
             "route": route, "gateway": gateway, "namespace": SHOP, "maximum_sessions": 100,
             "endpoints": [self.server.local_addr().unwrap()], "tokens": "optional", "token_keys": [format!("1:{TOKEN_KEY}")],
@@ -123,7 +137,8 @@ impl Cluster {
                 "terminationGracePeriodSeconds": 0,
                 "containers": [{
                     "name": container, "image": self.image, "imagePullPolicy": "Never",
-                    // The administration port is on the loopback interface: nobody outside the Pod can reach it.
+                    // The administration port is on the loopback interface: it is unreachable from
+                    // outside the Pod.
                     "args": ["--listen", format!("0.0.0.0:{PORT}"), "--config", "/route/route.json", "--metrics", "127.0.0.1:9901"],
                     "env": [{ "name": "PASSWORD", "value": SECRETS[1] }],
                     "volumeMounts": [{ "name": "route", "mountPath": "/route" }],
@@ -133,7 +148,7 @@ impl Cluster {
         }));
     }
 
-    /// Something in the place of the operator.
+    /// A placeholder for the operator.
     fn operator(&self) {
         self.namespace(SYSTEM);
         let labels = json!({
@@ -141,7 +156,8 @@ impl Cluster {
             "app.kubernetes.io/version": env!("CARGO_PKG_VERSION"),
         });
         for document in
-            serde_saphyr::from_multiple::<Value>(include_str!("../../charts/renders/default.yaml")).unwrap()
+            serde_saphyr::from_multiple::<Value>(include_str!("../../charts/renders/default.yaml"))
+                .unwrap()
         {
             let kind = document["kind"].as_str().unwrap_or_default();
             if ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"].contains(&kind) {
@@ -171,7 +187,7 @@ impl Cluster {
         }));
     }
 
-    /// The EdgeGateway with the status that the operator would write.
+    /// The EdgeGateway with the operator's status.
     fn edge_gateway(&self, address: &str) {
         let condition = |type_: &str| {
             json!({
@@ -199,7 +215,8 @@ impl Cluster {
         loop {
             let found = self.runtime.block_on(api.get(pod)).unwrap().status.unwrap_or_default();
             let mut conditions = found.conditions.iter().flatten();
-            if conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+            if conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+            {
                 return found.pod_ip.unwrap();
             }
             assert!(begun.elapsed() < PATIENCE, "{pod} does not become ready: {found:?}");
@@ -207,7 +224,7 @@ impl Cluster {
         }
     }
 
-    /// A client asks through the gateway and is answered.
+    /// Sends a client's request through the gateway, and receives the answer.
     fn ask(&self, gateway: &str) {
         let client = UdpSocket::bind("0.0.0.0:0").unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -239,8 +256,13 @@ impl Cluster {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 
-    /// Waits until the checks say something.
-    fn wait_for_check(&self, what: &str, arguments: &[&str], is_so: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until a check has a given result.
+    fn wait_for_check(
+        &self,
+        what: &str,
+        arguments: &[&str],
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Value {
         let begun = Instant::now();
         loop {
             let report = self.json(arguments);
@@ -273,7 +295,10 @@ fn from_an_empty_cluster_to_two_gateways() {
     cluster.namespace(SHOP);
     cluster.operator();
     let missing = cluster.packrat(&["stat", "-n", SHOP]);
-    assert!(error(&missing).contains("there is no EdgeGateway in namespace shop; make one"), "{missing:?}");
+    assert!(
+        error(&missing).contains("there is no EdgeGateway in namespace shop; make one"),
+        "{missing:?}"
+    );
     cluster.gateway("edge-on-node", true);
     cluster.gateway("edge-on-pod-network", false);
     let node = cluster.address_of("edge-on-node");
@@ -288,17 +313,31 @@ fn from_an_empty_cluster_to_two_gateways() {
     what_is_wrong_is_said(&cluster, &node);
 }
 
-/// A Pod with a gateway beside its own containers, as far as the commands can see it.
+/// A Pod with a gateway beside its own containers, as the commands see it.
 fn a_sidecar_is_a_gateway(cluster: &Cluster) {
     let labels = json!({ "packrat.dev/sidecar": "injected" });
     cluster.pod("game-0", false, &labels, "packrat-gateway", "game/7000", "game-0");
     cluster.address_of("game-0");
     let said = cluster.text(&["stat", "-n", SHOP, "--window", "0.2"]);
-    let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    let lines: Vec<Vec<&str>> =
+        said.lines().map(|line| line.split_whitespace().collect()).collect();
     assert!(lines.iter().any(|line| line[..4] == [SHOP, "edge", "2", "shop/web:443"]), "{said}");
     assert!(lines.iter().any(|line| line[..4] == [SHOP, "game-0", "1", "game/7000"]), "{said}");
-    let only = cluster.json(&["stat", "-n", SHOP, "--window", "0.2", "--by-pod", "--edge-gateway", "game-0"]);
-    assert_eq!((&only["routes"][0]["pod"], &only["routes"][1]), (&json!("game-0"), &Value::Null), "{only:#}");
+    let only = cluster.json(&[
+        "stat",
+        "-n",
+        SHOP,
+        "--window",
+        "0.2",
+        "--by-pod",
+        "--edge-gateway",
+        "game-0",
+    ]);
+    assert_eq!(
+        (&only["routes"][0]["pod"], &only["routes"][1]),
+        (&json!("game-0"), &Value::Null),
+        "{only:#}"
+    );
     let said = cluster.text(&["check", "-n", SHOP]);
     assert!(said.contains("√ shop/game-0 is well"), "{said}");
     let folder = tempfile::tempdir().unwrap();
@@ -319,7 +358,8 @@ fn a_sidecar_is_a_gateway(cluster: &Cluster) {
 fn the_operator_needs_its_rights_in_the_named_namespaces_only(cluster: &Cluster) {
     cluster.namespace("edge");
     for document in
-        serde_saphyr::from_multiple::<Value>(include_str!("../../charts/renders/namespaces.yaml")).unwrap()
+        serde_saphyr::from_multiple::<Value>(include_str!("../../charts/renders/namespaces.yaml"))
+            .unwrap()
     {
         let kind = document["kind"].as_str().unwrap_or_default();
         if ["ClusterRole", "Role", "RoleBinding"].contains(&kind) {
@@ -327,16 +367,25 @@ fn the_operator_needs_its_rights_in_the_named_namespaces_only(cluster: &Cluster)
         }
     }
     let name = "the operator may do its work";
+    cluster.wait_for_check("the limited rights to do", &["check"], |report| {
+        verdict(report, name) == "passed"
+    });
+    let bindings =
+        Api::<k8s_openapi::api::rbac::v1::RoleBinding>::namespaced(cluster.client.clone(), SHOP);
     cluster
-        .wait_for_check("the limited rights to do", &["check"], |report| verdict(report, name) == "passed");
-    let bindings = Api::<k8s_openapi::api::rbac::v1::RoleBinding>::namespaced(cluster.client.clone(), SHOP);
-    cluster.runtime.block_on(bindings.delete("packrat-operator-gateways", &Default::default())).unwrap();
+        .runtime
+        .block_on(bindings.delete("packrat-operator-gateways", &Default::default()))
+        .unwrap();
     let report = cluster.wait_for_check("the rights in shop to be missed", &["check"], |report| {
         verdict(report, name) == "failed"
     });
-    let check = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).unwrap();
+    let check =
+        report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).unwrap();
     let detail = check["detail"].as_str().unwrap();
-    assert!(detail.contains("patch deployments.apps in shop") && !detail.contains("in edge"), "{detail}");
+    assert!(
+        detail.contains("patch deployments.apps in shop") && !detail.contains("in edge"),
+        "{detail}"
+    );
 }
 
 fn an_empty_cluster(cluster: &Cluster) {
@@ -346,37 +395,56 @@ fn an_empty_cluster(cluster: &Cluster) {
     let report = cluster.packrat(&["check"]);
     assert_eq!(report.status.code(), Some(1), "{report:?}");
     let said = String::from_utf8_lossy(&report.stdout);
-    for part in
-        ["× edgegateways.packrat.dev is there", "helm install packrat", "docs/RUNBOOK.md#check-definitions"]
-    {
+    for part in [
+        "× edgegateways.packrat.dev is there",
+        "helm install packrat",
+        "docs/RUNBOOK.md#check-definitions",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(error(&cluster.packrat(&["stat"])).contains("Packrat is not installed"));
 }
 
 fn everything_is_well(cluster: &Cluster, node: &str) {
-    let report = cluster.wait_for_check("all checks to pass", &["check"], |report| report["ok"] == true);
+    let report =
+        cluster.wait_for_check("all checks to pass", &["check"], |report| report["ok"] == true);
     let checks = report["checks"].as_array().unwrap();
     let failed: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "passed").collect();
     assert!(failed.is_empty(), "{failed:#?}");
     let groups: Vec<&str> = checks.iter().map(|check| check["group"].as_str().unwrap()).collect();
-    for group in
-        ["kubernetes", "rights", "definitions", "operator", "gateways", "gateway", "routes", "from here"]
-    {
+    for group in [
+        "kubernetes",
+        "rights",
+        "definitions",
+        "operator",
+        "gateways",
+        "gateway",
+        "routes",
+        "from here",
+    ] {
         assert!(groups.contains(&group), "{group}: {groups:?}");
     }
-    assert_eq!(verdict(&report, &format!("{node}:{PORT} for shop/web answers a Discover")), "passed");
+    assert_eq!(
+        verdict(&report, &format!("{node}:{PORT} for shop/web answers a Discover")),
+        "passed"
+    );
     let said = cluster.text(&["check", "-n", SHOP]);
     assert!(
-        said.contains("√ shop/edge-on-pod-network is well") && said.ends_with("Everything is well.\n"),
+        said.contains("√ shop/edge-on-pod-network is well")
+            && said.ends_with("Everything is well.\n"),
         "{said}"
     );
 }
 
 fn what_gateways_do(cluster: &Cluster) {
     let everywhere = cluster.text(&["stat", "-A", "--window", "0.2"]);
-    let lines: Vec<Vec<&str>> = everywhere.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0][..5], ["NAMESPACE", "GATEWAY", "PODS", "ROUTE", "SESSIONS"], "{everywhere}");
+    let lines: Vec<Vec<&str>> =
+        everywhere.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        lines[0][..5],
+        ["NAMESPACE", "GATEWAY", "PODS", "ROUTE", "SESSIONS"],
+        "{everywhere}"
+    );
     assert_eq!(lines[1][..5], [SHOP, "edge", "2", "shop/web:443", "1"], "{everywhere}");
     let by_pod = cluster.json(&["stat", "-n", SHOP, "--by-pod", "--window", "0.2"]);
     let routes = by_pod["routes"].as_array().unwrap();
@@ -385,10 +453,14 @@ fn what_gateways_do(cluster: &Cluster) {
         .map(|route| (route["pod"].as_str().unwrap(), route["sessions"].as_f64().unwrap()))
         .collect();
     assert_eq!(sessions, BTreeMap::from([("edge-on-node", 1.0), ("edge-on-pod-network", 0.0)]));
-    // As with kubectl, the namespace is that of the context.
-    let elsewhere = cluster.packrat(&["stat"]);
-    assert!(error(&elsewhere).contains("there are some in shop: choose with -n"), "{elsewhere:?}");
-    let event = cluster.json(&["tap", "-n", SHOP, "--past", "--lines", "1", "--event", "session_opened"]);
+    // As with kubectl, the default namespace is that of the context.
+    let default_namespace = cluster.packrat(&["stat"]);
+    assert!(
+        error(&default_namespace).contains("there are some in shop: choose with -n"),
+        "{default_namespace:?}"
+    );
+    let event =
+        cluster.json(&["tap", "-n", SHOP, "--past", "--lines", "1", "--event", "session_opened"]);
     assert_eq!((&event["pod"], &event["gateway"]), (&json!("edge-on-node"), &json!("shop/edge")));
     let unmeasured = cluster.packrat(&["plan", "-n", SHOP]);
     assert!(String::from_utf8_lossy(&unmeasured.stdout).contains("measured"), "{unmeasured:?}");
@@ -413,7 +485,10 @@ fn a_bundle_without_secrets(cluster: &Cluster) {
     }
     for (name, content) in &files {
         for secret in SECRETS {
-            assert!(!content.contains(secret) && !content.contains(&base64(secret)), "a secret in {name}");
+            assert!(
+                !content.contains(secret) && !content.contains(&base64(secret)),
+                "a secret in {name}"
+            );
         }
         assert!(!content.contains("\"kind\": \"Secret\""), "a Secret in {name}");
     }
@@ -436,7 +511,7 @@ fn a_bundle_without_secrets(cluster: &Cluster) {
     assert!(files["packrat-diagnose/logs/shop/edge-on-node-envoy.log"].contains("session_opened"));
 }
 
-/// What a Secret's data look like when they are shown.
+/// The base64 form of a text, as in a Secret.
 fn base64(text: &str) -> String {
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digit = |bits: u32| alphabet[(bits & 63) as usize] as char;
@@ -449,14 +524,17 @@ fn base64(text: &str) -> String {
 }
 
 fn what_is_wrong_is_said(cluster: &Cluster, node: &str) {
-    // Nobody listens where the status says.
+    // No gateway listens at the status's address.
     let begun = Instant::now();
     let unreachable = cluster.packrat(&["check", "--probe", &format!("{node}:9")]);
     assert_eq!(unreachable.status.code(), Some(1));
     assert!(begun.elapsed() < PATIENCE);
-    assert!(String::from_utf8_lossy(&unreachable.stdout).contains("docs/RUNBOOK.md#check-from-here"));
-    // The binding is gone: the operator may do nothing.
-    let bindings = Api::<k8s_openapi::api::rbac::v1::ClusterRoleBinding>::all(cluster.client.clone());
+    assert!(
+        String::from_utf8_lossy(&unreachable.stdout).contains("docs/RUNBOOK.md#check-from-here")
+    );
+    // Without the binding, the operator has no rights.
+    let bindings =
+        Api::<k8s_openapi::api::rbac::v1::ClusterRoleBinding>::all(cluster.client.clone());
     cluster.runtime.block_on(bindings.delete("packrat-operator", &Default::default())).unwrap();
     cluster.wait_for_check("the missing rights", &["check"], |report| {
         verdict(report, "the operator may do its work") == "failed"

@@ -1,7 +1,7 @@
-//! `packrat demo`, run as a user runs it.
+//! `packrat demo`, run like a user's command.
 //!
-//! All but the first test need what `make demo` installs, and the gateways next to the command: `make test-demo` sees to
-//! both.
+//! All but the first test need the programs that `make demo` installs, and the gateways next to the
+//! command: `make test-demo` provides both.
 // The lint's exception for tests does not reach the functions that tests share.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -23,7 +23,7 @@ fn demo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a demo to its end and returns what it wrote as JSON.
+/// Runs a demo to its end and returns its JSON output.
 fn report(arguments: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.json");
@@ -35,14 +35,16 @@ fn report(arguments: &[&str]) -> Value {
 
 fn arm<'a>(report: &'a Value, name: &str) -> &'a Value {
     let arms = report["arms"].as_array().unwrap();
-    arms.iter().find(|arm| arm["name"] == name).unwrap_or_else(|| panic!("no arm {name}: {report:#}"))
+    arms.iter()
+        .find(|arm| arm["name"] == name)
+        .unwrap_or_else(|| panic!("no arm {name}: {report:#}"))
 }
 
 fn number(arm: &Value, key: &str) -> f64 {
     arm[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number: {arm:#}"))
 }
 
-/// What must hold for all three downloads, whatever the server and the gateway are.
+/// Checks the properties of all three downloads that hold for every server and gateway.
 fn assert_all_arms(report: &Value) {
     for name in ["lossless", "end-to-end", "packrat"] {
         let arm = arm(report, name);
@@ -60,7 +62,7 @@ fn assert_all_arms(report: &Value) {
     let packrat = arm(report, "packrat");
     assert_eq!(packrat["complete"], true);
     assert_eq!(packrat["assistance"]["sessions"], 1, "{packrat:#}");
-    // What was repaired in time is hidden from the server; it may only be wrong about a few that were late.
+    // Repairs in time are hidden from the server, which may be wrong only about a few late ones.
     assert!(number(packrat, "spurious") <= number(packrat, "repairs") / 10.0, "{packrat:#}");
 }
 
@@ -88,13 +90,15 @@ fn caddy_through_envoy() {
 #[test]
 #[ignore = "needs aioquic: make test-demo"]
 fn aioquic_through_the_standalone_gateway() {
-    let options = ["--gateway", "standalone", "--server", "aioquic", "--loss", "0.08", "--burst", "2"];
+    let options =
+        ["--gateway", "standalone", "--server", "aioquic", "--loss", "0.08", "--burst", "2"];
     let report = report(&[&options[..], &["--size", "1MB", "--patience", "10"]].concat());
     assert_eq!(number(&report, "loss"), 0.08);
     assert_all_arms(&report);
 }
 
-/// Downloads of a client that moves, and beside a flood. How fast they are is what `make demo ARGS="--rebind-after 3 --flood"` shows.
+/// Downloads of a client that moves, and beside a flood. `make demo ARGS="--rebind-after 3
+/// --flood"` shows their speed.
 fn disturbed(gateway: &str) {
     let options = ["--arms", "packrat", "--rebind-after", "1", "--flood", "--size", "4MB"];
     let report = report(&[&options[..], &["--gateway", gateway]].concat());
@@ -108,9 +112,14 @@ fn disturbed(gateway: &str) {
         assert_eq!(number(arm, "flood_datagrams") > 0.0, name == "packrat-flooded", "{arm:#}");
     }
     let flooded = arm(&report, "packrat-flooded");
-    assert!(number(flooded, "control_received") > number(arm(&report, "packrat"), "control_received"));
+    assert!(
+        number(flooded, "control_received") > number(arm(&report, "packrat"), "control_received")
+    );
     assert!(number(flooded, "gateway_memory_growth_bytes") < f64::from(32 << 20), "{flooded:#}");
-    assert!(number(&report, "moved_to_unmoved") > 0.0 && number(&report, "flooded_to_undisturbed") > 0.0);
+    assert!(
+        number(&report, "moved_to_unmoved") > 0.0
+            && number(&report, "flooded_to_undisturbed") > 0.0
+    );
 }
 
 #[test]
@@ -148,7 +157,8 @@ fn the_kernel_ends_the_processes_of_a_demo_that_was_killed() {
     assert_eq!(processes_of(folder.path()), Vec::<PathBuf>::new());
 }
 
-/// A demo in the middle of a download, and the folder that is named on the command lines of its processes.
+/// A demo in the middle of a download, and the directory named on the command lines of its
+/// processes.
 fn running_demo() -> (Child, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let mut child = demo(&["--arms", "lossless", "--keep"])
@@ -158,7 +168,7 @@ fn running_demo() -> (Child, tempfile::TempDir) {
         .spawn()
         .unwrap();
     let started = Instant::now();
-    // Caddy writes its qlog as soon as a client is there: then everything runs.
+    // Caddy writes its qlog as soon as a client connects, and then everything runs.
     let qlog = folder.path().join("lossless/qlog");
     while !fs::read_dir(&qlog).is_ok_and(|mut files| files.next().is_some()) {
         assert!(started.elapsed() < NEEDS_PARTS, "no download began");
@@ -181,7 +191,7 @@ fn processes_of(folder: &Path) -> Vec<PathBuf> {
         .unwrap()
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|process| {
-            // It is empty for those that have ended and were not waited for.
+            // It is empty for ended processes that were not waited for.
             fs::read(process.join("cmdline"))
                 .is_ok_and(|line| String::from_utf8_lossy(&line).contains(folder))
         })

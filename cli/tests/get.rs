@@ -1,5 +1,10 @@
-//! `packrat get` as its users run it: the real command against a real HTTP/3 server of another make.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+//! `packrat get` as users run it: the real command against a real HTTP/3 server of another
+//! implementation.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 mod server;
 
@@ -12,7 +17,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Generous: nothing here depends on being fast.
+/// Generous: no test here depends on speed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn command(folder: &Path, arguments: &[&str]) -> Command {
@@ -43,12 +48,13 @@ fn assert_fails(output: &Output, code: i32, message: &str) {
 
 #[track_caller]
 fn assert_empty(folder: &Path) {
-    let left: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
 fn sha256(data: &[u8]) -> String {
-    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+    packrat_wire::hexadecimal::encode(&Sha256::digest(data))
 }
 
 /// Waits until `condition` holds.
@@ -69,7 +75,8 @@ fn part_of(folder: &Path) -> Option<u64> {
 }
 
 fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
+    let status =
+        Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
     assert!(status.success());
 }
 
@@ -100,10 +107,14 @@ fn json_reports_success_and_failure() {
     assert_eq!(report["status"], 200);
     assert_eq!(report["error"], Value::Null);
     assert_eq!(report["assist"]["gateway"], false);
-    assert!(report["seconds"].as_f64().unwrap() > 0.0 && report["goodput_mbps"].as_f64().unwrap() > 0.0);
+    assert!(
+        report["seconds"].as_f64().unwrap() > 0.0 && report["goodput_mbps"].as_f64().unwrap() > 0.0
+    );
     let ranges = report["received_packet_numbers"].as_array().unwrap();
-    let packets: u64 =
-        ranges.iter().map(|range| range[1].as_u64().unwrap() - range[0].as_u64().unwrap() + 1).sum();
+    let packets: u64 = ranges
+        .iter()
+        .map(|range| range[1].as_u64().unwrap() - range[0].as_u64().unwrap() + 1)
+        .sum();
     // No packet carries more than 1,500 bytes.
     assert!(packets as usize >= FILE_SIZE / 1500, "{packets}");
 
@@ -129,7 +140,8 @@ fn http_errors_leave_no_file() {
 #[test]
 fn certificates_are_verified() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, stranger) = (Server::start(&["localhost"], false), Server::start(&["localhost"], false));
+    let (server, stranger) =
+        (Server::start(&["localhost"], false), Server::start(&["localhost"], false));
     let wrong = stranger.authority.to_str().unwrap();
     assert_fails(
         &run(folder.path(), &[&server.url("/file"), "--cacert", wrong]),
@@ -167,8 +179,16 @@ fn unusable_urls_hosts_and_ports() {
     let folder = tempfile::tempdir().unwrap();
     assert_fails(&run(folder.path(), &["http://localhost/file"]), 1, "https://");
     assert_fails(&run(folder.path(), &["localhost/file"]), 3, "not a URL");
-    assert_fails(&run(folder.path(), &["https://no-such-host.invalid/file"]), 6, "no-such-host.invalid");
-    assert_fails(&run(folder.path(), &["https://localhost/", "--json", "-o", "-"]), 2, "standard output");
+    assert_fails(
+        &run(folder.path(), &["https://no-such-host.invalid/file"]),
+        6,
+        "no-such-host.invalid",
+    );
+    assert_fails(
+        &run(folder.path(), &["https://localhost/", "--json", "-o", "-"]),
+        2,
+        "standard output",
+    );
 
     let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     let refused = run(folder.path(), &[&format!("https://127.0.0.1:{port}/file")]);
@@ -187,11 +207,19 @@ fn outputs_that_cannot_be_written() {
     let output = get(&server, folder.path(), "/file", &["-o", nowhere.to_str().unwrap()]);
     assert_fails(&output, 23, "create the folder first");
     assert_fails(&get(&server, folder.path(), "/file", &["-o", "."]), 23, "not a folder");
-    assert_fails(&get(&server, folder.path(), "/file", &["-o", "/dev/full"]), 23, "free some space");
+    assert_fails(
+        &get(&server, folder.path(), "/file", &["-o", "/dev/full"]),
+        23,
+        "free some space",
+    );
     std::os::unix::fs::symlink("/dev/full", folder.path().join("full")).unwrap();
     assert_fails(&get(&server, folder.path(), "/file", &["-o", "full"]), 23, "free some space");
-    // procfs refuses new files to everybody, root included.
-    assert_fails(&get(&server, folder.path(), "/file", &["-o", "/proc/file"]), 23, "cannot write /proc/file");
+    // procfs refuses new files, even to root.
+    assert_fails(
+        &get(&server, folder.path(), "/file", &["-o", "/proc/file"]),
+        23,
+        "cannot write /proc/file",
+    );
 }
 
 #[test]
@@ -199,8 +227,11 @@ fn interrupted_and_terminated_downloads_leave_nothing() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
     let authority = server.authority.to_str().unwrap();
     for (name, code) in [("INT", 130), ("TERM", 143)] {
-        let child = command(folder.path(), &[&server.url("/stall"), "--cacert", authority]).spawn().unwrap();
-        // The part is cut to its beginning when the response has begun; data stays in memory at first.
+        let child = command(folder.path(), &[&server.url("/stall"), "--cacert", authority])
+            .spawn()
+            .unwrap();
+        // The part is cut to its beginning when the response has begun; data stays in memory at
+        // first.
         wait_for(|| part_of(folder.path()).is_some());
         std::thread::sleep(Duration::from_millis(200));
         signal(&child, name);
@@ -259,7 +290,7 @@ fn a_part_that_is_complete_takes_its_name() {
     assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "part and validator are gone");
 
-    // More than the file has is no part of it.
+    // A part longer than the file cannot be its beginning.
     fs::write(folder.path().join(".file.part"), [&file()[..], b"more"].concat()).unwrap();
     fs::write(folder.path().join(".file.part.validator"), "\"one\"").unwrap();
     assert_fails(&get(&server, folder.path(), "/file", &["-C"]), 33, "cannot resume");

@@ -1,5 +1,9 @@
 //! `packrat inject` as users run it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -45,7 +49,10 @@ fn a_manifest_gets_the_sidecar_once() {
         "{manifest}"
     );
     let second = inject(&manifest);
-    assert_eq!(String::from_utf8(second.stderr).unwrap(), "DaemonSet game: has the sidecar already\n");
+    assert_eq!(
+        String::from_utf8(second.stderr).unwrap(),
+        "DaemonSet game: has the sidecar already\n"
+    );
     assert_eq!(String::from_utf8(second.stdout).unwrap(), manifest);
 }
 

@@ -1,5 +1,6 @@
-//! IP multicast on both sides of a gateway, with the kernel's own IGMP and MLD and a switch that snoops: in network namespaces of their own, which
-//! take root, iproute2 and nftables; skips with a line otherwise.
+//! IP multicast on both sides of a gateway, with the kernel's own IGMP and MLD and a switch that
+//! snoops: in network namespaces of their own, which take root, iproute2 and nftables; skips with a
+//! line otherwise.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod multicast_network;
@@ -18,11 +19,12 @@ use stream_gateway::{PATIENCE, StreamGateway, program};
 const SENDER: usize = 1;
 const GATEWAY: usize = 2;
 const RECEIVERS: [usize; 3] = [3, 4, 5];
-/// Packets of a stream, and those after it whose loss may go unseen.
+/// Packets of a stream.
 const PACKETS: u16 = 300;
+/// Packets after the stream, whose loss may go unnoticed.
 const AFTER: u16 = 30;
 const BYTES: usize = 60;
-/// Says to the program of this test what it is to do in a namespace.
+/// The environment variable with the role of this test's program in a namespace.
 const ROLE: &str = "PACKRAT_TEST_SENDER";
 
 /// An RTP packet with this number, and text.
@@ -30,7 +32,9 @@ fn packet(number: u16, from: &str) -> Vec<u8> {
     let mut bytes = vec![0x80, 96];
     bytes.extend_from_slice(&number.to_be_bytes());
     bytes.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 9]);
-    bytes.extend_from_slice(&format!("packet {number:05} {from} ").repeat(5).as_bytes()[..BYTES - 12]);
+    bytes.extend_from_slice(
+        &format!("packet {number:05} {from} ").repeat(5).as_bytes()[..BYTES - 12],
+    );
     bytes
 }
 
@@ -57,18 +61,18 @@ fn sender(network: &Network, local: &str, group: &str, text: &str) -> Running {
     Running(child.unwrap())
 }
 
-/// Ends with the test, whatever happens.
+/// Ends with the test in any case.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// `packrat recv` in a namespace, and what it has written.
+/// `packrat recv` in a namespace, and its output.
 struct Receiver {
     host: usize,
     output: Arc<Mutex<Vec<u8>>>,
@@ -90,13 +94,16 @@ impl Receiver {
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = pipe.read(&mut buffer) {
-                written.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..length]);
+                written
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .extend_from_slice(&buffer[..length]);
             }
         });
         Self { host, output, _process: Running(child) }
     }
 
-    /// Numbers of the packets that came.
+    /// Numbers of the packets that arrived.
     fn numbers(&self) -> Vec<u16> {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = output.chunks_exact(BYTES);
@@ -118,7 +125,7 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A gateway whose metrics are asked for in its namespace.
+/// A gateway whose metrics are read in its namespace.
 struct InNamespace<'a> {
     network: &'a Network,
     gateway: StreamGateway,
@@ -131,7 +138,8 @@ impl InNamespace<'_> {
             "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /metrics HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n' >&3; cat <&3"
         );
         let text = self.network.says(GATEWAY, &ask);
-        let line = text.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with('{'));
+        let line =
+            text.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with('{'));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
     }
 }
@@ -140,17 +148,17 @@ impl InNamespace<'_> {
 struct Family {
     gateway: &'static str,
     sender: &'static str,
-    /// Another one of the sender's host, which may not send.
+    /// Another address of the sender's host, which must not send.
     stranger: &'static str,
     upstream: &'static str,
     group: &'static str,
-    /// Where the kernel lists the groups that a host has joined, and how it writes the two.
+    /// The kernel's file with the groups that a host has joined, and the text form of the two.
     memberships: &'static str,
     listed: [&'static str; 2],
-    /// Where it lists the sources, and how it writes the sender's.
+    /// The kernel's file with the sources, and the text form of the sender's.
     sources: &'static str,
     source: &'static str,
-    /// How the switch and its filter call the two groups.
+    /// The names of the two groups in the switch and its filter.
     switch: [&'static str; 2],
     protocol: &'static str,
 }
@@ -186,15 +194,24 @@ const IPV6: Family = Family {
 fn from_group_to_group(family: &Family) {
     let Some(network) = Network::new(5) else { return };
     let [upstream, group] = family.switch;
-    // Each receiver loses packets of the group, two of them others than the rest, and all of them some that the switch loses.
+    // Each receiver loses packets of the group: two receivers lose different packets than the
+    // others, and all lose those that the switch drops.
     network.lose(3, &format!("{} daddr {group} numgen inc mod 7 3 drop", family.protocol));
     network.lose(4, &format!("{} daddr {group} numgen inc mod 9 5 drop", family.protocol));
-    network
-        .lose_at_the_switch(GATEWAY, &format!("{} daddr {group} numgen inc mod 11 6 drop", family.protocol));
+    network.lose_at_the_switch(
+        GATEWAY,
+        &format!("{} daddr {group} numgen inc mod 11 6 drop", family.protocol),
+    );
     let local = |host: &str, port: u16| SocketAddr::new(host.parse().unwrap(), port).to_string();
     let mut command = network.command(GATEWAY, &program());
-    let options =
-        ["--stream", family.upstream, "--stream-source", family.sender, "--stream-group", family.group];
+    let options = [
+        "--stream",
+        family.upstream,
+        "--stream-source",
+        family.sender,
+        "--stream-group",
+        family.group,
+    ];
     let gateway = StreamGateway::start(&mut command, family.gateway, &options);
     let listen = gateway.listen;
     let gateway = InNamespace { network: &network, gateway };
@@ -205,8 +222,12 @@ fn from_group_to_group(family: &Family) {
         let known = network.says(0, "bridge mdb show");
         known.lines().any(|line| line.contains(&format!("port{host} grp {group} ")))
     };
-    // The gateway's own membership, for what one host sends; and the switch has heard of it.
-    assert!(has_joined(GATEWAY, 0), "{}", network.says(GATEWAY, &format!("cat {}", family.memberships)));
+    // The gateway's own membership, for one source; and the switch has received it.
+    assert!(
+        has_joined(GATEWAY, 0),
+        "{}",
+        network.says(GATEWAY, &format!("cat {}", family.memberships))
+    );
     let filter = network.says(GATEWAY, &format!("cat {}", family.sources));
     assert!(filter.lines().any(|line| line.contains(family.source)), "{filter}");
     wait("the switch to know of the gateway", || hears(GATEWAY, upstream));
@@ -219,26 +240,38 @@ fn from_group_to_group(family: &Family) {
     let mut sending = sender(&network, &local(family.sender, 0), family.upstream, "true");
     assert!(sending.0.wait().unwrap().success());
     for receiver in &receivers {
-        wait("the last packet", || receiver.numbers().last().is_some_and(|last| *last >= PACKETS - 1));
+        wait("the last packet", || {
+            receiver.numbers().last().is_some_and(|last| *last >= PACKETS - 1)
+        });
         let numbers = receiver.numbers();
-        assert!(numbers.is_sorted_by(|one, next| one < next), "host {}: {numbers:?}", receiver.host);
-        // A host that is busy with other things may be too late for some.
+        assert!(
+            numbers.is_sorted_by(|one, next| one < next),
+            "host {}: {numbers:?}",
+            receiver.host
+        );
+        // A busy host may be too late for some.
         let missing = (0..PACKETS).filter(|number| !numbers.contains(number)).count();
         assert!(missing <= 5, "host {}: {missing} missing", receiver.host);
     }
     drop(stranger);
-    // What the stranger sent has not even reached the gateway's socket: the kernel does not let it in.
+    // The kernel drops the stranger's packets before they reach the gateway's socket.
     assert_eq!(gateway.metric("packrat_stream_foreign_total"), 0);
     assert_eq!(gateway.metric("packrat_stream_packets_total"), u64::from(PACKETS + AFTER));
-    // One copy for all, repairs for one and for all.
+    // One copy for all, repairs for individuals and for all.
     let to_group = gateway.metric("packrat_to_client_datagrams_total");
     let repairs = gateway.metric("packrat_stream_repairs_total");
     let group_repairs = gateway.metric("packrat_stream_group_repairs_total");
     let packets = u64::from(PACKETS + AFTER);
-    assert!((packets..=packets + group_repairs).contains(&to_group), "{to_group} datagrams to the group");
-    assert!(group_repairs >= 5 && repairs >= group_repairs + 40, "{repairs}, {group_repairs} to the group");
+    assert!(
+        (packets..=packets + group_repairs).contains(&to_group),
+        "{to_group} datagrams to the group"
+    );
+    assert!(
+        group_repairs >= 5 && repairs >= group_repairs + 40,
+        "{repairs}, {group_repairs} to the group"
+    );
     assert!(gateway.metric("packrat_stream_repairs_arrived_total") >= 60);
-    // Whoever goes leaves the group.
+    // A client that ends leaves the group.
     drop(receivers);
     drop(gateway);
     wait("the memberships to end", || {

@@ -1,5 +1,9 @@
-//! `packrat check`, `stat`, `tap`, `plan`, `diagnose` and their helpers, against a real gateway on the loopback.
+//! `packrat check`, `stat`, `tap`, `plan`, `diagnose` and their helpers, against a real gateway on
+//! the loopback interface.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+#[path = "../../gateway-filter/dataplane/tests/client/mod.rs"]
+mod client;
 
 use std::fs;
 use std::io::Read;
@@ -9,18 +13,12 @@ use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use packrat_admin::Server;
-use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
-use packrat_dataplane::{Attachment, Dataplane, Options, RouteConfig};
+use packrat_dataplane::{Attachment, Dataplane, Options, route_from_json};
 use serde_json::{Value, json};
 
 const KEY: &str = "1:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-
-struct Silent;
-
-impl LogSink for Silent {
-    fn write(&self, _level: Level, _fields: serde_json::Map<String, Value>) {}
-}
 
 /// A gateway with a server behind it.
 struct Gateway {
@@ -39,9 +37,10 @@ impl Gateway {
             "maximum_sessions": 100, "tokens": "optional", "token_keys": [KEY],
         });
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let dataplane = Arc::new(Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap());
+        let dataplane =
+            Arc::new(Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap());
         let route =
-            dataplane.configure(RouteConfig::from_json(config.to_string().as_bytes()).unwrap()).unwrap();
+            dataplane.configure(route_from_json(config.to_string().as_bytes()).unwrap()).unwrap();
         let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
         let listen = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
         let attachment = dataplane.listen(&route, listen, 0, socket).unwrap();
@@ -53,7 +52,7 @@ impl Gateway {
         format!("http://{}", self.admin.address())
     }
 
-    /// A client asks and is answered.
+    /// Sends a client's request and receives its answer.
     fn ask(&self) {
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(self.listen).unwrap();
@@ -98,16 +97,22 @@ fn check_passes_for_a_gateway_that_is_well_and_asks_it_over_udp() {
     gateway.ask();
     let output = gateway.packrat(&["check"]);
     let said = text(&output);
-    for part in ["√ can be asked", "√ web has a listener", "answers a Discover", "Everything is well."] {
+    for part in
+        ["√ can be asked", "√ web has a listener", "answers a Discover", "Everything is well."]
+    {
         assert!(said.contains(part), "{part}:\n{said}");
     }
     assert!(!said.contains('\u{1b}'), "colours away from a terminal:\n{said}");
     let all = json_of(&gateway.packrat(&["check", "-o", "json"]));
     assert_eq!(all["ok"], true);
-    assert!(all["checks"].as_array().unwrap().iter().all(|check| check["verdict"] == "passed"), "{all:#}");
+    assert!(
+        all["checks"].as_array().unwrap().iter().all(|check| check["verdict"] == "passed"),
+        "{all:#}"
+    );
 }
 
-/// The command's output when it is typed in a terminal, one of util-linux' script. `None`, with a line that says so, without it.
+/// The command's output in a terminal, made by util-linux' `script`. `None`, with a line that says
+/// so, without it.
 fn in_a_terminal(arguments: &[&str], environment: &[(&str, &str)]) -> Option<String> {
     let line = [&[env!("CARGO_BIN_EXE_packrat")], arguments].concat().join(" ");
     let output = Command::new("script")
@@ -132,13 +137,13 @@ fn in_a_terminal(arguments: &[&str], environment: &[(&str, &str)]) -> Option<Str
 }
 
 #[test]
-fn colours_are_for_terminals_of_people_who_want_them() {
+fn colours_appear_only_in_terminals_that_allow_them() {
     let gateway = Gateway::start(json!({}));
     let url = gateway.url();
     let check = ["check", "--gateway", &url];
     let Some(said) = in_a_terminal(&check, &[]) else { return };
     assert!(said.contains("\u{1b}[32m√") && said.contains("Everything is well."), "{said:?}");
-    // As https://no-color.org has it: whatever its value is, unless it is empty.
+    // As https://no-color.org defines it: any value, unless it is empty.
     for (environment, is_coloured) in [
         (("NO_COLOR", "1"), false),
         (("NO_COLOR", "false"), false),
@@ -149,7 +154,7 @@ fn colours_are_for_terminals_of_people_who_want_them() {
         assert!(said.contains("√ can be asked") || is_coloured, "{environment:?}: {said:?}");
         assert_eq!(said.contains('\u{1b}'), is_coloured, "{environment:?}: {said:?}");
     }
-    // What machines read has none, wherever it is read.
+    // Output for machines has no colours, even in a terminal.
     let said = in_a_terminal(&["check", "--gateway", &url, "-o", "json"], &[]).unwrap();
     assert!(
         !said.contains('\u{1b}') && serde_json::from_str::<Value>(&said).unwrap()["ok"] == true,
@@ -158,7 +163,7 @@ fn colours_are_for_terminals_of_people_who_want_them() {
 }
 
 #[test]
-fn check_says_what_is_wrong_and_what_to_do() {
+fn check_names_the_fault_and_the_remedy() {
     let gateway = Gateway::start(json!({ "assist": false, "maximum_sessions": 100_000_000 }));
     let said = text(&gateway.packrat(&["check"]));
     for part in [
@@ -170,7 +175,7 @@ fn check_says_what_is_wrong_and_what_to_do() {
     ] {
         assert!(said.contains(part), "{part}:\n{said}");
     }
-    // Nobody listens there any more.
+    // No process listens there any more.
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let output = gateway.packrat(&["check", "--probe", &closed]);
     assert_eq!(output.status.code(), Some(1));
@@ -182,7 +187,7 @@ fn check_says_what_is_wrong_and_what_to_do() {
 }
 
 #[test]
-fn stat_shows_what_a_gateway_does() {
+fn stat_shows_the_figures_of_a_gateway() {
     let gateway = Gateway::start(json!({}));
     gateway.ask();
     let said = text(&gateway.packrat(&["stat", "--window", "0.2"]));
@@ -202,14 +207,18 @@ fn stat_shows_what_a_gateway_does() {
     assert!(route["far_round_trip_seconds"].as_f64().unwrap() > 0.0, "{route:#}");
     let output = gateway.packrat(&["stat", "--window", "0.2", "--route", "other"]);
     assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no route \"other\"; it has web"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("no route \"other\"; it has web"),
+        "{output:?}"
+    );
 }
 
 #[test]
 fn tap_shows_events_without_addresses() {
     let gateway = Gateway::start(json!({}));
     gateway.ask();
-    let said = text(&gateway.packrat(&["tap", "--past", "--lines", "1", "--event", "session_opened"]));
+    let said =
+        text(&gateway.packrat(&["tap", "--past", "--lines", "1", "--event", "session_opened"]));
     assert!(said.contains("session_opened") && said.contains("route=web"), "{said}");
     let line = json_of(&gateway.packrat(&[
         "tap",
@@ -223,6 +232,51 @@ fn tap_shows_events_without_addresses() {
     ]));
     assert_eq!((&line["gateway"], &line["namespace"]), (&json!("edge"), &json!("shop")));
     assert_eq!(line["client"].as_str().unwrap().len(), 16, "{line}");
+}
+
+#[test]
+fn tap_tells_why_a_datagram_of_a_session_was_not_repaired() {
+    let refuses = Gateway::start(json!({ "repair_budget": 0.0 }));
+    let (mut client, upstream) = client::connect(refuses.listen, &refuses.server);
+    let listed: Value = serde_json::from_str(
+        &ureq::get(format!("{}/packrat/sessions", refuses.url()))
+            .call()
+            .unwrap()
+            .body_mut()
+            .read_to_string()
+            .unwrap(),
+    )
+    .unwrap();
+    let session = listed["sessions"][0]["session"].to_string();
+    let unknown = refuses.packrat(&["tap", "--session", "1000000"]);
+    assert!(!unknown.status.success());
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no session 1000000"), "{unknown:?}");
+    let tap = |more: &[&'static str]| {
+        let (session, url) = (session.clone(), refuses.url());
+        let more = more.to_vec();
+        std::thread::spawn(move || {
+            let common = ["tap", "--session", &session, "--past", "--gateway", &url];
+            text(&packrat(&[&common[..], &more].concat()))
+        })
+    };
+    let lines = tap(&["--event", "given_up", "--lines", "1", "-o", "json"]);
+    let said = tap(&["--event", "repair_refused", "--event", "given_up", "--lines", "1"]);
+    // Once more and more datagrams are lost, both taps have seen one that was not repaired.
+    let mut first = 0;
+    while !lines.is_finished() || !said.is_finished() {
+        client::transfer(&mut client, &refuses.server, upstream, first..first + 100);
+        first += 100;
+    }
+    let line: Value = serde_json::from_str(&lines.join().unwrap()).unwrap();
+    assert_eq!((&line["event"], &line["route"]), (&json!("given_up"), &json!("web")));
+    assert_eq!(line["session"].to_string(), session);
+    assert!(line["datagram"].is_u64() && line["transmissions"].is_u64(), "{line}");
+    let reason = line["reason"].as_str().unwrap();
+    assert!(["too_old", "queue_stands", "bytes_gone"].contains(&reason), "{line}");
+    let said = said.join().unwrap();
+    assert!(said.contains(" datagram=") && said.contains(" reason="), "{said}");
+    // Without the session there is nothing to wait for.
+    drop(client);
 }
 
 #[test]
@@ -242,7 +296,9 @@ fn diagnose_collects_and_leaves_secrets_out() {
         assert!(!content.is_empty());
         assert!(!content.contains("00112233445566778899aabb"), "a key in {names:?}");
     }
-    for name in ["status.json", "sessions.json", "events.json", "metrics.txt", "check.json", "about.json"] {
+    for name in
+        ["status.json", "sessions.json", "events.json", "metrics.txt", "check.json", "about.json"]
+    {
         assert!(names.contains(&format!("packrat-diagnose/{name}")), "{names:?}");
     }
 }
@@ -254,20 +310,24 @@ fn plan_says_whether_it_pays() {
     assert!(said.contains("It pays"), "{said}");
     let bbr = json_of(&packrat(&[&path[..], &["--sender", "bbr", "-o", "json"]].concat()));
     assert_eq!(bbr["pays"], false);
-    // A gateway that nobody has used yet.
+    // A gateway without any clients so far.
     let gateway = Gateway::start(json!({}));
     let output = gateway.packrat(&["plan"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("Route web has not measured the last mile's round trip"), "{said}");
-    // A client without the SDK shows how far the server is, and no more; the rest can be given.
+    // A client without the SDK shows only the distance to the server; the other values can be
+    // given.
     gateway.ask();
     let output = gateway.packrat(&["plan", "--last-mile-loss", "0.04"]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("give --last-mile-ms.") && !said.contains("far segment"), "{said}");
     let missing = json_of(&gateway.packrat(&["plan", "-o", "json"]));
     assert_eq!((&missing["route"], &missing["pays"]), (&json!("web"), &Value::Null));
-    assert_eq!(missing["not_measured"], json!(["the last mile's round trip", "the last mile's loss"]));
+    assert_eq!(
+        missing["not_measured"],
+        json!(["the last mile's round trip", "the last mile's loss"])
+    );
     let given = ["plan", "--last-mile-ms", "4", "--last-mile-loss", "0.04"];
     let said = text(&gateway.packrat(&given));
     assert!(said.contains("Route web") && said.contains("(measured), 0% lost (given)"), "{said}");
@@ -277,7 +337,10 @@ fn plan_says_whether_it_pays() {
         (&json!("measured"), &json!("given"))
     );
     let output = gateway.packrat(&["plan", "--route", "other"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no route \"other\"; it has web"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("no route \"other\"; it has web"),
+        "{output:?}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! A real player behind `packrat recv`: FFmpeg sends, a gateway repairs what the last mile loses, FFmpeg receives, and each frame is the one that was
-//! sent. Skips with a line where there is no FFmpeg.
+//! A real player behind `packrat recv`: FFmpeg sends, a gateway repairs what the last mile loses,
+//! FFmpeg receives, and each frame is the one that was sent. Skips with a line where there is no
+//! FFmpeg.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod stream_gateway;
@@ -9,11 +10,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use packrat_lab::path::{LinkConfig, LossModel, PathConfig, UdpPath};
+use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 use stream_gateway::{PATIENCE, StreamGateway, program};
 
-/// Seconds of film, and of them those that are looked at.
+/// Seconds of film that are sent.
 const SENT: &str = "7";
+/// Seconds of film that are received and compared.
 const RECEIVED: &str = "4";
 const PICTURES: &str = "testsrc=size=320x240:rate=25";
 
@@ -39,18 +41,18 @@ fn frames(file: &Path) -> Vec<String> {
     lines.filter_map(|line| Some(line.split(',').nth(5)?.trim().to_owned())).collect()
 }
 
-/// Ends with the test, whatever happens.
+/// Ends with the test in any case.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A port with a free one behind it, as RTP wants them.
+/// A free port whose successor is free, too, as RTP needs.
 fn ports() -> u16 {
     loop {
         let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -73,14 +75,22 @@ fn ffmpeg_plays_every_frame_of_a_stream_that_the_last_mile_loses_packets_of() {
     let link = LinkConfig::new(Duration::from_millis(5), 0).with_seed(3);
     let lossy = link.with_loss(LossModel::Independent { rate: 0.08 });
     let last_mile =
-        UdpPath::start(PathConfig { server: gateway.listen, upward: link, downward: lossy }).unwrap();
+        UdpPath::start(PathConfig { server: gateway.listen, upward: link, downward: lossy })
+            .unwrap();
     let port = ports();
     let description = format!(
         "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=film\nc=IN IP4 127.0.0.1\nt=0 0\nm=video {port} RTP/AVP 96\na=rtpmap:96 MP4V-ES/90000\n"
     );
     std::fs::write(&session, description).unwrap();
     let receiver = Command::new(env!("CARGO_BIN_EXE_packrat"))
-        .args(["recv", &format!("udp://{}", last_mile.address()), "--latency", "500", "--seconds", "120"])
+        .args([
+            "recv",
+            &format!("udp://{}", last_mile.address()),
+            "--latency",
+            "500",
+            "--seconds",
+            "120",
+        ])
         .args(["--to", &format!("127.0.0.1:{port}")])
         .stderr(Stdio::null())
         .spawn();
@@ -93,7 +103,7 @@ fn ffmpeg_plays_every_frame_of_a_stream_that_the_last_mile_loses_packets_of() {
         .arg(&received)
         .spawn();
     let mut player = Running(player.unwrap());
-    // It must be listening before the first frame.
+    // It must listen before the first frame.
     let start = Instant::now();
     while UdpSocket::bind(("127.0.0.1", port)).is_ok() {
         assert!(start.elapsed() < PATIENCE, "FFmpeg does not listen");
@@ -109,11 +119,16 @@ fn ffmpeg_plays_every_frame_of_a_stream_that_the_last_mile_loses_packets_of() {
     }
     let (sent, received) = (frames(&sent), frames(&received));
     assert!(received.len() >= 75, "{} frames", received.len());
-    // All of them, in order. A host that is busy with other things may be too late for some.
+    // All of them, in order. A busy host may be too late for some.
     let places: Vec<usize> =
         received.iter().filter_map(|frame| sent.iter().position(|one| one == frame)).collect();
     assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
-    assert!(places.len() + 3 >= received.len(), "{} of {} as they were sent", places.len(), received.len());
+    assert!(
+        places.len() + 3 >= received.len(),
+        "{} of {} as they were sent",
+        places.len(),
+        received.len()
+    );
     let span = places[places.len() - 1] - places[0] + 1;
     assert!(places.len() + 3 >= span, "{} of {span} frames: {places:?}", places.len());
     assert!(gateway.metric("packrat_stream_repairs_arrived_total") >= 5);

@@ -20,12 +20,21 @@ fn packet(number: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_players_port_gets_what_was_sent() {
-    let gateway = StreamGateway::start(&mut Command::new(stream_gateway::program()), "127.0.0.1:0", &[]);
+fn a_players_port_gets_the_sent_packets() {
+    let gateway =
+        StreamGateway::start(&mut Command::new(stream_gateway::program()), "127.0.0.1:0", &[]);
     let player = UdpSocket::bind(local()).unwrap();
     player.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut recv = Command::new(env!("CARGO_BIN_EXE_packrat"))
-        .args(["recv", &format!("udp://{}", gateway.listen), "--latency", "50", "--seconds", "30", "--to"])
+        .args([
+            "recv",
+            &format!("udp://{}", gateway.listen),
+            "--latency",
+            "50",
+            "--seconds",
+            "30",
+            "--to",
+        ])
         .arg(player.local_addr().unwrap().to_string())
         .stderr(Stdio::null())
         .spawn()
@@ -45,8 +54,11 @@ fn a_players_port_gets_what_was_sent() {
 #[test]
 fn mistakes_are_named() {
     let said = |arguments: &[&str]| {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_packrat")).arg("recv").args(arguments).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_packrat"))
+            .arg("recv")
+            .args(arguments)
+            .output()
+            .unwrap();
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap()
     };

@@ -1,6 +1,7 @@
-//! Downloads through real gateways while something happens to their clients or to the gateways.
+//! Downloads through real gateways while clients move or gateways restart.
 //!
-//! They need what `make demo` installs, and the gateways next to the command: `make test-demo` sees to both.
+//! They need the programs that `make demo` installs, and the gateways next to the command: `make
+//! test-demo` provides both.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 mod server;
@@ -8,33 +9,25 @@ mod server;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use packrat_lab::path::{LinkConfig, LossModel, PathConfig, UdpPath};
+use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
+use packrat_real_envoy::free_address;
+use packrat_wire::hexadecimal;
 use serde_json::{Value, json};
 use server::{FILE_SIZE, Server, file};
 use sha2::{Digest, Sha256};
 
-/// Generous: nothing here depends on being fast.
+/// Generous: no test here depends on speed.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The download takes some seconds at this rate, in bits per second.
 const RATE: u64 = 8_000_000;
-/// Bytes that have passed the last mile when something happens.
+/// Bytes that have passed the last mile when the event happens.
 const MIDDLE: u64 = FILE_SIZE as u64 / 3;
 const KEY: &str = "5bf92a1d64c0b8e3f7a1095cd2e4861b3a7f0c9d8e6b5a4132f1e0d9c8b7a697";
-
-/// An address that is free for UDP and for TCP.
-fn free_address() -> SocketAddr {
-    loop {
-        let address = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
-}
 
 fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
@@ -65,7 +58,7 @@ struct Gateway {
 
 impl Gateway {
     fn start(kind: Kind, folder: &Path, endpoint: SocketAddr) -> Self {
-        let (address, metrics) = (free_address(), free_address());
+        let (address, metrics) = (free_address("127.0.0.1"), free_address("127.0.0.1"));
         let process = Self::spawn(kind, folder, address, metrics, endpoint);
         let gateway = Self { kind, process, folder: folder.to_owned(), address, metrics, endpoint };
         gateway.wait_until_ready();
@@ -84,7 +77,8 @@ impl Gateway {
         endpoint: SocketAddr,
     ) -> Child {
         let built = Path::new(env!("CARGO_BIN_EXE_packrat")).parent().unwrap();
-        let log = File::options().create(true).append(true).open(folder.join("gateway.log")).unwrap();
+        let log =
+            File::options().create(true).append(true).open(folder.join("gateway.log")).unwrap();
         let mut command = match kind {
             Kind::Standalone => {
                 let program = built.join("packrat-gateway");
@@ -97,9 +91,14 @@ impl Gateway {
                 command
             }
             Kind::Envoy => {
-                let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.packrat/venv/bin/envoy");
+                let installed =
+                    Path::new(env!("CARGO_MANIFEST_DIR")).join("../.packrat/venv/bin/envoy");
                 let program = std::env::var_os("PACKRAT_ENVOY").map_or(installed, PathBuf::from);
-                assert!(program.exists(), "no Envoy at {}: run `make demo` once", program.display());
+                assert!(
+                    program.exists(),
+                    "no Envoy at {}: run `make demo` once",
+                    program.display()
+                );
                 assert!(
                     built.join("libpackrat_envoy.so").exists(),
                     "run `cargo build -p packrat-envoy` first"
@@ -110,7 +109,13 @@ impl Gateway {
                 fs::write(&bootstrap, envoy_bootstrap(folder, metrics).to_string()).unwrap();
                 let mut command = Command::new(program);
                 command.arg("--config-path").arg(bootstrap);
-                command.args(["--use-dynamic-base-id", "--concurrency", "2", "--log-level", "warning"]);
+                command.args([
+                    "--use-dynamic-base-id",
+                    "--concurrency",
+                    "2",
+                    "--log-level",
+                    "warning",
+                ]);
                 command.args(["--component-log-level", "dynamic_modules:info"]);
                 command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", built);
                 command
@@ -123,14 +128,16 @@ impl Gateway {
     fn restart(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-        self.process = Self::spawn(self.kind, &self.folder, self.address, self.metrics, self.endpoint);
+        self.process =
+            Self::spawn(self.kind, &self.folder, self.address, self.metrics, self.endpoint);
         self.wait_until_ready();
     }
 
     fn get(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.metrics).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
@@ -139,10 +146,12 @@ impl Gateway {
     fn metric(&self, name: &str) -> Option<u64> {
         let path = if self.kind == Kind::Envoy { "/stats/prometheus" } else { "/metrics" };
         let mut series = String::new();
-        let (name, labels) =
-            name.split_once('{').map_or((name, ""), |(name, labels)| (name, labels.trim_end_matches('}')));
+        let (name, labels) = name
+            .split_once('{')
+            .map_or((name, ""), |(name, labels)| (name, labels.trim_end_matches('}')));
         let more = if labels.is_empty() { String::new() } else { format!(",{labels}") };
-        write!(series, "{name}{{route=\"web\",gateway=\"edge\",namespace=\"default\"{more}}} ").unwrap();
+        write!(series, "{name}{{route=\"web\",gateway=\"edge\",namespace=\"default\"{more}}} ")
+            .unwrap();
         self.get(path)?.lines().find_map(|line| line.strip_prefix(&series)?.trim().parse().ok())
     }
 
@@ -153,7 +162,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         if std::thread::panicking() {
@@ -202,8 +211,11 @@ fn write_listener(
         "listener_filters": [filter],
     });
     let staged = folder.join("staged.json");
-    fs::write(&staged, json!({ "version_info": version.to_string(), "resources": [listener] }).to_string())
-        .unwrap();
+    fs::write(
+        &staged,
+        json!({ "version_info": version.to_string(), "resources": [listener] }).to_string(),
+    )
+    .unwrap();
     fs::rename(staged, folder.join("listeners/listeners.json")).unwrap();
 }
 
@@ -213,7 +225,8 @@ fn module() -> Value {
 
 fn envoy_bootstrap(folder: &Path, admin: SocketAddr) -> Value {
     let listeners = folder.join("listeners");
-    let names = json!({ "envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix": true });
+    let names =
+        json!({ "envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix": true });
     json!({
         "node": { "id": "test", "cluster": "test" },
         "admin": { "address": { "socket_address": {
@@ -251,11 +264,15 @@ impl Scene {
     fn build(kind: Kind) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(&["localhost"], false);
-        let link =
-            |milliseconds, seed| LinkConfig::new(Duration::from_millis(milliseconds), RATE).with_seed(seed);
-        let far =
-            UdpPath::start(PathConfig { server: server.address, upward: link(15, 1), downward: link(15, 2) })
-                .unwrap();
+        let link = |milliseconds, seed| {
+            LinkConfig::new(Duration::from_millis(milliseconds), RATE).with_seed(seed)
+        };
+        let far = UdpPath::start(PathConfig {
+            server: server.address,
+            upward: link(15, 1),
+            downward: link(15, 2),
+        })
+        .unwrap();
         let gateway = Gateway::start(kind, folder.path(), far.address());
         let last_mile = UdpPath::start(PathConfig {
             server: gateway.address,
@@ -266,7 +283,8 @@ impl Scene {
         Self { last_mile, gateway, far, server, folder }
     }
 
-    /// Downloads; `happening` happens when a third has arrived. What the client reports, after the checks that hold for all.
+    /// Downloads, and calls `happening` when a third has arrived. Returns the client's report,
+    /// after the checks that hold for all downloads.
     fn download(&mut self, happening: impl FnOnce(&mut Self)) -> Value {
         let authority = self.server.authority.to_str().unwrap().to_owned();
         let mut client = Command::new(env!("CARGO_BIN_EXE_packrat"))
@@ -285,11 +303,14 @@ impl Scene {
             (passed > MIDDLE).then_some(())
         });
         happening(self);
-        assert!(client.try_wait().unwrap().is_none(), "the download was over before anything happened");
+        assert!(
+            client.try_wait().unwrap().is_none(),
+            "the download was over before anything happened"
+        );
         let output = client.wait_with_output().unwrap();
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(output.status.success(), "{report:#}");
-        let expected: String = Sha256::digest(file()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected: String = hexadecimal::encode(&Sha256::digest(file()));
         assert_eq!(report["sha256"], expected);
         assert_eq!(report["bytes"], FILE_SIZE);
         assert_eq!(fs::read(self.folder.path().join("downloaded")).unwrap(), file());
@@ -307,10 +328,12 @@ impl Scene {
         self.gateway.metric("packrat_repairs_total").unwrap()
     }
 
-    /// The gateway has repaired something since it had made `before` repairs.
+    /// Checks that the gateway has repaired more than `before`.
     fn assert_repairs_go_on(&self, before: u64) {
         // Envoy's figures are up to half a second old.
-        wait_for("repairs after what has happened", || (self.repairs() >= before + 5).then_some(()));
+        wait_for("repairs after what has happened", || {
+            (self.repairs() >= before + 5).then_some(())
+        });
     }
 }
 
@@ -374,7 +397,7 @@ fn a_restart_of_the_gateway_in_mid_download_is_survived_with_assistance() {
     let mut scene = Scene::build(Kind::Standalone);
     let report = scene.download(|scene| scene.gateway.restart());
     assert_eq!(report["assist"]["sessions"], 2, "{report:#}");
-    // Those of the new process.
+    // The repairs of the new process.
     scene.assert_repairs_go_on(0);
     assert_eq!(scene.gateway.metric("packrat_sessions_opened_total"), Some(1));
 }

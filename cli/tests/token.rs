@@ -1,16 +1,21 @@
-//! Assist tokens as operators and users meet them: issued by the WebAssembly filter in a real Envoy, asked for by `packrat get`,
-//! verified by a gateway. Needs Envoy (`make demo-parts`) and the filter (`make token`).
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+//! Assist tokens from issuer to verifier: issued by the WebAssembly filter in a real Envoy,
+//! requested by `packrat get`, verified by a gateway. Needs Envoy (`make demo-parts`) and the
+//! filter (`make token`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 mod issuer;
 mod server;
 
 use issuer::{Issuer, Parts};
 use packrat_assist_token::{Key, Keys, RouteHash, TokenError, from_text, verify};
-use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::log::Silent;
 use packrat_dataplane::metrics::definitions;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
-use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
+use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig, route_from_json};
 use serde_json::{Value, json};
 use server::{Server, file};
 use std::fs;
@@ -50,7 +55,16 @@ fn unix_now() -> u64 {
 fn curl(issuer: &Issuer, version: &str, path: &str, arguments: &[&str]) -> (u16, String, String) {
     let option = if version == "2" { "--http2" } else { "--http1.1" };
     let output = Command::new("curl")
-        .args(["--silent", "--show-error", "--max-time", "20", "--dump-header", "-", option, "--cacert"])
+        .args([
+            "--silent",
+            "--show-error",
+            "--max-time",
+            "20",
+            "--dump-header",
+            "-",
+            option,
+            "--cacert",
+        ])
         .arg(issuer.certificate())
         .args(["--write-out", "\n%{http_code} %{http_version}"])
         .args(arguments)
@@ -84,7 +98,8 @@ fn errors(output: &Output) -> String {
 fn tokens_over_every_version_of_http() {
     let Some(parts) = Parts::find() else { return };
     let before = unix_now();
-    let more = json!({ "lifetime_seconds": 60, "maximum_hold_ms": 90, "bind": { "ipv4_prefix": 8 } });
+    let more =
+        json!({ "lifetime_seconds": 60, "maximum_hold_ms": 90, "bind": { "ipv4_prefix": 8 } });
     let issuer = Issuer::start(&parts, 1, Some(&configuration(&some_key(), 4433, &more)));
     let folder = tempfile::tempdir().unwrap();
     let over_http3 =
@@ -134,7 +149,7 @@ fn tokens_over_every_version_of_http() {
 }
 
 #[test]
-fn who_asks_too_often_is_told_to_wait() {
+fn a_client_that_asks_too_often_must_wait() {
     let Some(parts) = Parts::find() else { return };
     let more = json!({ "rate": { "per_minute": 1, "burst": 3 }, "other_paths": "not_found" });
     let issuer = Issuer::start(&parts, 1, Some(&configuration(&some_key(), 4433, &more)));
@@ -147,10 +162,14 @@ fn who_asks_too_often_is_told_to_wait() {
     assert!((1..=60).contains(&wait) && !body.contains("token\""), "{wait} {body}");
     assert_eq!(curl(&issuer, "1.1", "/other", &[]).0, 404);
 
-    // Over HTTP/3 the same client is the same client, and the command says what happened.
+    // Over HTTP/3 the issuer recognises the same client, and the command explains the refusal.
     let folder = tempfile::tempdir().unwrap();
-    let output =
-        get(folder.path(), &issuer.url("/file"), &issuer.certificate(), &["--assist-token-from", "auto"]);
+    let output = get(
+        folder.path(),
+        &issuer.url("/file"),
+        &issuer.certificate(),
+        &["--assist-token-from", "auto"],
+    );
     assert_eq!(output.status.code(), Some(22), "{}", errors(&output));
     assert!(
         errors(&output).contains("no assist token") && errors(&output).contains("429"),
@@ -171,13 +190,7 @@ fn a_wrong_configuration_is_refused_with_its_reason() {
     }
 }
 
-struct Silent;
-
-impl LogSink for Silent {
-    fn write(&self, _level: Level, _fields: serde_json::Map<String, Value>) {}
-}
-
-/// A gateway on the loopback.
+/// A gateway on the loopback interface.
 struct Gateway {
     dataplane: Dataplane,
     route: Arc<Route>,
@@ -199,16 +212,17 @@ impl Gateway {
         let config = json!({
             "route": "web", "endpoints": [server.address], "tokens": tokens, "token_keys": [key],
         });
-        RouteConfig::from_json(config.to_string().as_bytes()).unwrap()
+        route_from_json(config.to_string().as_bytes()).unwrap()
     }
 
-    /// Tokens that were made with another key are accepted from now on, and are required.
+    /// Makes the gateway require tokens, and accept those of another key.
     fn configure(&self, server: &Server, key: &str) {
         self.dataplane.configure(Self::config(server, "required", key)).unwrap();
     }
 
     fn metric(&self, name: &str) -> u64 {
-        let index = definitions().iter().position(|definition| definition.series() == name).unwrap();
+        let index =
+            definitions().iter().position(|definition| definition.series() == name).unwrap();
         self.route.metrics().values().nth(index).unwrap()
     }
 }
@@ -220,19 +234,26 @@ impl Drop for Gateway {
 }
 
 #[test]
-fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody() {
+fn a_gateway_that_requires_tokens_assists_only_with_one_and_forwards_for_all() {
     let Some(parts) = Parts::find() else { return };
     let server = Server::start(&["localhost"], false);
     let gateway = Gateway::start(&server, "required");
     let public = gateway.route.public_key().unwrap();
-    let issuer = Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &json!({}))));
+    let issuer =
+        Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &json!({}))));
     let folder = tempfile::tempdir().unwrap();
     let authorities = folder.path().join("authorities.pem");
-    let both = [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
+    let both =
+        [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
     fs::write(&authorities, both.concat()).unwrap();
     let url = format!("https://localhost:{}/file", gateway.address.port());
     let download = |arguments: &[&str]| {
-        let output = get(folder.path(), &url, &authorities, &[&["--json", "-o", "file"], arguments].concat());
+        let output = get(
+            folder.path(),
+            &url,
+            &authorities,
+            &[&["--json", "-o", "file"], arguments].concat(),
+        );
         assert!(output.status.success(), "{}", errors(&output));
         assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -248,14 +269,19 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     assert_eq!(gateway.metric("packrat_handshakes_total{result=\"refused_token_missing\"}"), 0);
     let (assist, summary) = download(&[]);
     assert!(gateway.metric("packrat_handshakes_total{result=\"refused_token_missing\"}") > 0);
-    assert_eq!((&assist["gateway"], &assist["state"]), (&json!(false), &json!("refused")), "{summary}");
+    assert_eq!(
+        (&assist["gateway"], &assist["state"]),
+        (&json!(false), &json!("refused")),
+        "{summary}"
+    );
     assert_eq!(assist["refusal"], "token");
     assert!(
         summary.contains("asks for an assist token") && summary.contains("--assist-token-from"),
         "{summary}"
     );
 
-    // The URL is the server's own; the document says where the gateway is. The certificate is still the server's.
+    // The URL is the server's own, and the document names the gateway. The certificate is still the
+    // server's.
     let begun = gateway.metric("packrat_sessions_begun_total");
     let arguments = ["--json", "-o", "file", "--assist-token-from", &endpoint];
     let output = get(folder.path(), &server.url("/file"), &authorities, &arguments);
@@ -267,11 +293,11 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     );
     assert_eq!(report["remote"], gateway.address.to_string());
     assert_eq!(gateway.metric("packrat_sessions_begun_total"), begun + 1);
-    let elsewhere = server.url("/file").replace("localhost", "127.0.0.1");
-    let output = get(folder.path(), &elsewhere, &authorities, &["--assist-token-from", &endpoint]);
+    let other_name = server.url("/file").replace("localhost", "127.0.0.1");
+    let output = get(folder.path(), &other_name, &authorities, &["--assist-token-from", &endpoint]);
     assert_eq!(output.status.code(), Some(60), "the name is not verified: {}", errors(&output));
 
-    // Without a gateway on the path the token is of no use, and of no harm.
+    // Without a gateway on the path, the token is useless but harmless.
     let direct = server.address.to_string();
     let arguments = ["--assist-token-from", &endpoint, "--connect-to", &direct];
     let output = get(folder.path(), &server.url("/file"), &authorities, &arguments);
@@ -282,8 +308,11 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     );
 
     // A token for another gateway.
-    let other =
-        Issuer::start(&parts, 1, Some(&configuration(&some_key(), gateway.address.port(), &json!({}))));
+    let other = Issuer::start(
+        &parts,
+        1,
+        Some(&configuration(&some_key(), gateway.address.port(), &json!({}))),
+    );
     fs::write(
         &authorities,
         [&both[..], &[fs::read_to_string(other.certificate()).unwrap()]].concat().concat(),
@@ -293,7 +322,7 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     assert_eq!(assist["gateway"], false, "{summary}");
     assert!(summary.contains("not the one whose key is known"), "{summary}");
 
-    // The user knows better.
+    // The user's key overrides the document's.
     let output = get(
         folder.path(),
         &url,
@@ -302,8 +331,9 @@ fn a_gateway_that_requires_tokens_helps_who_has_one_and_forwards_for_everybody()
     );
     assert_eq!(output.status.code(), Some(90), "{}", errors(&output));
     assert!(errors(&output).contains(&some_key()), "{}", errors(&output));
-    // What answers there is no token endpoint.
-    let output = get(folder.path(), &url, &authorities, &["--assist-token-from", &issuer.url("/other")]);
+    // An endpoint that is no token endpoint.
+    let output =
+        get(folder.path(), &url, &authorities, &["--assist-token-from", &issuer.url("/other")]);
     assert_eq!(output.status.code(), Some(8), "{}", errors(&output));
     assert!(errors(&output).contains("not that of a token endpoint"), "{}", errors(&output));
 }
@@ -315,17 +345,26 @@ fn a_download_that_lasts_longer_than_its_token_gets_another_one() {
     let gateway = Gateway::start(&server, "required");
     let public = gateway.route.public_key().unwrap();
     let more = json!({ "lifetime_seconds": 10 });
-    let issuer = Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &more)));
+    let issuer =
+        Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &more)));
     let folder = tempfile::tempdir().unwrap();
     let authorities = folder.path().join("authorities.pem");
-    let both = [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
+    let both =
+        [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
     fs::write(&authorities, both.concat()).unwrap();
-    // For the time being the gateway accepts tokens of another key only: the first one is refused, and the client would come again
-    // with it after five minutes.
+    // At first, the gateway accepts tokens of another key only. It refuses the first one, and the
+    // client would retry with it after five minutes.
     gateway.configure(&server, &KEY.replace('2', "3"));
     let mut download = Command::new(env!("CARGO_BIN_EXE_packrat"))
         .current_dir(folder.path())
-        .args(["get", &server.url("/stall"), "--cacert", authorities.to_str().unwrap(), "-o", "file"])
+        .args([
+            "get",
+            &server.url("/stall"),
+            "--cacert",
+            authorities.to_str().unwrap(),
+            "-o",
+            "file",
+        ])
         .args(["--max-time", "200", "--assist-token-from", &issuer.url(PATH)])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
@@ -348,7 +387,7 @@ fn a_download_that_lasts_longer_than_its_token_gets_another_one() {
     download.wait().unwrap();
 }
 
-/// A token endpoint that has no HTTP/3: a relay of its TCP port alone.
+/// A token endpoint without HTTP/3: a relay of its TCP port alone.
 struct TcpOnly(SocketAddr);
 
 impl TcpOnly {
@@ -358,7 +397,8 @@ impl TcpOnly {
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
-                let halves = [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
+                let halves =
+                    [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
                 for (mut from, mut to) in halves {
                     std::thread::spawn(move || {
                         let _ = std::io::copy(&mut from, &mut to);
@@ -378,10 +418,12 @@ fn a_token_endpoint_without_http3_is_asked_over_tcp() {
     let gateway = Gateway::start(&server, "required");
     let public = gateway.route.public_key().unwrap();
     let more = json!({ "rate": { "per_minute": 1, "burst": 1 } });
-    let issuer = Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &more)));
+    let issuer =
+        Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &more)));
     let folder = tempfile::tempdir().unwrap();
     let authorities = folder.path().join("authorities.pem");
-    let both = [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
+    let both =
+        [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
     fs::write(&authorities, both.concat()).unwrap();
     let relay = TcpOnly::before(issuer.port);
     let endpoint = |host: &str| format!("https://{host}:{}{PATH}", relay.0.port());
@@ -396,7 +438,7 @@ fn a_token_endpoint_without_http3_is_asked_over_tcp() {
     assert!(output.status.success(), "{}", errors(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["assist"]["gateway"], true, "{report:#}");
-    // What HTTP answers is passed on: it was the only token of this minute.
+    // The command passes the HTTP error on: this was the only token of the minute.
     let output = ask(&endpoint("localhost"));
     assert_eq!(output.status.code(), Some(22), "{}", errors(&output));
     assert!(errors(&output).contains("429"), "{}", errors(&output));
@@ -410,22 +452,30 @@ fn a_gateway_is_trusted_on_first_use_unless_its_key_is_known() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("https://localhost:{}/file", gateway.address.port());
     let download = |arguments: &[&str]| {
-        let output = get(folder.path(), &url, &server.authority, &[&["-o", "file"], arguments].concat());
+        let output =
+            get(folder.path(), &url, &server.authority, &[&["-o", "file"], arguments].concat());
         assert!(output.status.success(), "{}", errors(&output));
         assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
         errors(&output)
     };
     let summary = download(&[]);
-    assert!(summary.contains(&format!("trusted on first use; --gateway-key {public} pins it")), "{summary}");
+    assert!(
+        summary.contains(&format!("trusted on first use; --gateway-key {public} pins it")),
+        "{summary}"
+    );
     let summary = download(&["--gateway-key", &public]);
-    assert!(summary.contains("the gateway repaired") && !summary.contains("first use"), "{summary}");
+    assert!(
+        summary.contains("the gateway repaired") && !summary.contains("first use"),
+        "{summary}"
+    );
     let summary = download(&["--gateway-key", &some_key()]);
     assert!(summary.contains("not the one whose key is known"), "{summary}");
     let output = get(folder.path(), &url, &server.authority, &["--gateway-key", "abc"]);
     assert!(output.status.code() == Some(2) && errors(&output).contains("64 hexadecimal digits"));
 }
 
-/// Size, start-up and memory (medians of 5), for the filter's README: `cargo test -p packrat --test token -- --ignored --nocapture`.
+/// Size, start-up and memory (medians of 5), for the filter's README: `cargo test -p packrat --test
+/// token -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures and checks nothing"]
 fn figures() {
@@ -445,12 +495,15 @@ fn figures() {
                         curl(&issuer, "2", PATH, &[]);
                     }
                     let [allocated, resident] = issuer.memory().map(mebibytes);
-                    println!("after 200 tokens: allocated {allocated:.2} MiB, resident {resident:.1} MiB");
+                    println!(
+                        "after 200 tokens: allocated {allocated:.2} MiB, resident {resident:.1} MiB"
+                    );
                 }
             }
             start_ups.sort_unstable();
             memory.sort_unstable();
-            let (start_up, [allocated, resident]) = (start_ups[2].as_millis(), memory[2].map(mebibytes));
+            let (start_up, [allocated, resident]) =
+                (start_ups[2].as_millis(), memory[2].map(mebibytes));
             println!(
                 "{workers} workers, {name} the filter: start-up {start_up} ms, allocated {allocated:.2} MiB, resident {resident:.1} MiB"
             );

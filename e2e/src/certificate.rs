@@ -1,4 +1,4 @@
-//! A certificate authority that exists for one run.
+//! A certificate authority for one run.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
@@ -7,7 +7,7 @@ use crate::command::{Failure, Outcome};
 /// PEM texts.
 #[derive(Debug)]
 pub(crate) struct Certificate {
-    /// What a client has to trust.
+    /// The certificate that a client must trust.
     pub(crate) authority: String,
     /// The server's certificate and the authority's.
     pub(crate) chain: String,
@@ -37,5 +37,9 @@ fn create(name: &str) -> Result<Certificate, rcgen::Error> {
     let server_key = KeyPair::generate()?;
     let certificate = server.signed_by(&server_key, &issuer)?;
     let chain = certificate.pem() + &authority_certificate.pem();
-    Ok(Certificate { authority: authority_certificate.pem(), chain, key: server_key.serialize_pem() })
+    Ok(Certificate {
+        authority: authority_certificate.pem(),
+        chain,
+        key: server_key.serialize_pem(),
+    })
 }

@@ -1,4 +1,4 @@
-//! What is claimed, in the order in which it is tried.
+//! The claims, in the order in which they are tried.
 
 mod calendar;
 mod disk;
@@ -16,17 +16,17 @@ pub(crate) use weather::{process_of, send_garbage};
 use crate::command::Outcome;
 use crate::suite::Suite;
 
-/// A claim: what must be so, and the trial that shows it.
+/// A claim, and the trial that shows it.
 pub(crate) struct Claim {
-    /// In words, with hyphens.
+    /// The claim in words, with hyphens.
     pub(crate) name: &'static str,
-    /// Whether it is part of the short run (`--smoke`).
+    /// True if it is part of the short run (`--smoke`).
     pub(crate) smoke: bool,
-    /// Whether the claims behind it need what it sets up.
+    /// True if later claims need the objects that it creates.
     pub(crate) prepares: bool,
-    /// Whether it runs programs on the nodes.
+    /// True if it runs programs on the nodes.
     pub(crate) enters_nodes: bool,
-    /// Tries it; the text says what was measured.
+    /// Tries it; the text reports the measurements.
     pub(crate) run: fn(&mut Suite) -> Outcome<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The cluster that is tested, and the client outside it.
+//! The cluster under test, and the client outside it.
 
 mod given;
 mod kind;
@@ -30,7 +30,7 @@ pub(crate) trait Cluster {
     fn helm(&self) -> Prefix;
     /// Commands of the client outside.
     fn client(&self) -> Prefix;
-    /// Commands of somebody who has the kubeconfig.
+    /// Commands of an administrator with the kubeconfig.
     fn administrator(&self) -> Prefix;
     /// Commands in the network namespace of the router before the client.
     fn router(&self) -> Prefix;
@@ -50,17 +50,18 @@ pub(crate) trait Cluster {
     fn outside(&self) -> &str;
     /// The network of the Pods of the node of the servers.
     fn origin_pods(&self) -> Outcome<String>;
-    /// Gives a LoadBalancer Service an address, and the client's router the ways to it; `None` where there is nobody who does that.
+    /// Gives a LoadBalancer Service an address, and the client's router the routes to it; `None`
+    /// where the cluster has no load balancer.
     fn balance(&self, service: &str) -> Option<Outcome<String>>;
-    /// Cuts a node's power, or switches it on again; `None` where that cannot be done.
+    /// Cuts a node's power, or switches it on again; `None` where that is not possible.
     fn power(&self, node: &str, on: bool) -> Option<Outcome>;
-    /// Starts a node anew on a small disk of its own with what is on its disk now, or on the disk that it had before; `None` where that
-    /// cannot be done.
+    /// Restarts a node with its data on a small disk, or on its former disk; `None` where that is
+    /// not possible.
     fn small_disk(&self, _node: &str, _small: bool) -> Option<Outcome> {
         None
     }
 
-    /// Between the client and the nodes.
+    /// The place of the last mile, between the client and the nodes.
     fn last_mile(&self) -> Place {
         Place {
             inside: self.router(),
@@ -70,12 +71,13 @@ pub(crate) trait Cluster {
         }
     }
 
-    /// Whether programs can be run on the nodes: faults of theirs cannot be tried elsewhere.
+    /// True if programs can run on the nodes. Otherwise their faults cannot be tried.
     fn enters_nodes(&self) -> bool {
         true
     }
 
-    /// Between the node of the servers and everything else: what their Pods send and receive by UDP. `None` where nothing can be put in.
+    /// The far segment, between the servers' node and everything else: the UDP traffic of their
+    /// Pods. `None` where no segment can be inserted.
     fn far_segment(&self) -> Option<Outcome<Place>> {
         Some(self.before_servers())
     }
@@ -99,7 +101,7 @@ pub(crate) trait Cluster {
         format!("{}.100", self.outside())
     }
 
-    /// Another address that the client's router may call it by.
+    /// Another address to which the client's router may map it.
     fn second_client_address(&self) -> String {
         format!("{}.101", self.outside())
     }

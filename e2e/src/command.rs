@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Why a step of a test did not succeed: what was tried, and what came of it.
+/// The failure of a step of a test: what was tried, and the result.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Failure(pub(crate) String);
@@ -33,15 +33,15 @@ impl From<serde_json::Error> for Failure {
 /// The outcome of a step.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// How often something that shall become true is looked at.
+/// Interval of checks for an expected condition.
 const POLL: Duration = Duration::from_millis(250);
 
-/// A command with everything that it has to be run through: `["nsenter", "--net=…", "packrat"]`.
+/// The words before a command that run it elsewhere: `["nsenter", "--net=…", "packrat"]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Prefix(Vec<String>);
 
 impl Prefix {
-    /// A prefix of these words; none means the command itself.
+    /// A prefix of these words. Without words, the command runs directly.
     pub(crate) fn new<S: Into<String>>(words: impl IntoIterator<Item = S>) -> Self {
         Self(words.into_iter().map(Into::into).collect())
     }
@@ -57,7 +57,10 @@ impl Prefix {
     }
 
     /// A command that runs `arguments` (the first of them the program, unless the prefix names it).
-    pub(crate) fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+    pub(crate) fn command<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Command {
         let mut words = self.0.iter().map(OsStr::new);
         let mut arguments = arguments.into_iter();
         let mut command = match words.next() {
@@ -74,12 +77,16 @@ impl Prefix {
     /// Runs it and returns its standard output.
     ///
     /// # Errors
-    /// When it cannot be started, or ends with another status than 0: with the end of its standard error.
-    pub(crate) fn output<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Outcome<String> {
+    /// The command cannot be started, or ends with another status than 0. The error shows the end
+    /// of its standard error.
+    pub(crate) fn output<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Outcome<String> {
         run(&mut self.command(arguments), None)
     }
 
-    /// The same with a text on its standard input.
+    /// Runs it with a text on its standard input, and returns its standard output.
     pub(crate) fn feed<S: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
@@ -100,7 +107,7 @@ fn run(command: &mut Command, input: Option<&str>) -> Outcome<String> {
         .spawn()
         .map_err(|error| Failure(format!("{described}: {error}")))?;
     if let (Some(text), Some(mut pipe)) = (input, child.stdin.take()) {
-        // A program that ends before it has read everything says so itself.
+        // A program that ends before it has read everything reports its own error.
         let _ = pipe.write_all(text.as_bytes());
     }
     let mut standard_error = child.stderr.take();
@@ -120,7 +127,10 @@ fn run(command: &mut Command, input: Option<&str>) -> Outcome<String> {
     if status.success() {
         return Ok(String::from_utf8_lossy(&output).into_owned());
     }
-    Err(Failure(format!("{described}: {status}: {}", last_lines(&String::from_utf8_lossy(&complaints)))))
+    Err(Failure(format!(
+        "{described}: {status}: {}",
+        last_lines(&String::from_utf8_lossy(&complaints))
+    )))
 }
 
 /// The end of a program's output, on one line.
@@ -129,11 +139,15 @@ pub(crate) fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(4)..].join(" | ")
 }
 
-/// Tries `step` until it succeeds.
+/// Repeats `step` until it succeeds.
 ///
 /// # Errors
 /// Its last failure, when it has not succeeded after `limit`.
-pub(crate) fn until<T>(limit: Duration, what: &str, mut step: impl FnMut() -> Outcome<T>) -> Outcome<T> {
+pub(crate) fn until<T>(
+    limit: Duration,
+    what: &str,
+    mut step: impl FnMut() -> Outcome<T>,
+) -> Outcome<T> {
     let end = Instant::now() + limit;
     loop {
         match step() {
@@ -152,7 +166,7 @@ pub(crate) struct Background(pub(crate) Child);
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

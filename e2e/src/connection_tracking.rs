@@ -1,4 +1,5 @@
-//! Makes a network namespace forget all its flows, as `conntrack --flush` does: address translation, too, begins anew.
+//! Makes a network namespace forget all its flows, as `conntrack --flush` does: address
+//! translation, too, begins anew.
 
 use std::io::{Error, Read, Result, Write};
 
@@ -8,7 +9,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 const NETLINK: i32 = 16;
 /// `NETLINK_NETFILTER`.
 const NETFILTER: i32 = 12;
-/// `NFNL_SUBSYS_CTNETLINK`, and its `IPCTNL_MSG_CT_DELETE`, which without attributes means everything.
+/// `NFNL_SUBSYS_CTNETLINK`, and its `IPCTNL_MSG_CT_DELETE`, which without attributes means
+/// everything.
 const DELETE: u16 = 1 << 8 | 2;
 /// `NLM_F_REQUEST | NLM_F_ACK`.
 const REQUEST: u16 = 1 | 4;
@@ -20,9 +22,10 @@ const LENGTH: u32 = 16 + 4;
 /// Forgets all flows of this network namespace.
 ///
 /// # Errors
-/// When the kernel refuses: this needs root.
+/// The kernel refuses. This needs root.
 pub(crate) fn flush() -> Result<()> {
-    let mut socket = Socket::new(Domain::from(NETLINK), Type::RAW, Some(Protocol::from(NETFILTER)))?;
+    let mut socket =
+        Socket::new(Domain::from(NETLINK), Type::RAW, Some(Protocol::from(NETFILTER)))?;
     let mut request = Vec::new();
     request.extend_from_slice(&LENGTH.to_ne_bytes());
     request.extend_from_slice(&DELETE.to_ne_bytes());

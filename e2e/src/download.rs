@@ -1,4 +1,4 @@
-//! A download by a client outside, as the client sees it: bytes, checksum, and how long nothing came.
+//! A download by a client outside, as the client sees it: bytes, checksum, and the longest stall.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,28 +8,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use packrat_wire::hexadecimal;
 use sha2::{Digest, Sha256};
 
 use crate::command::{Background, Failure, Outcome, Prefix, last_lines};
 
-/// What is downloaded, and how.
+/// The parameters of a download.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     /// `https://name/path`.
     pub(crate) url: String,
-    /// Where to connect to: `address:port`.
+    /// The address to which the client connects: `address:port`.
     pub(crate) connect_to: String,
     /// Further options of `packrat get`.
     pub(crate) options: Vec<String>,
-    /// Longest time until the connection stands.
+    /// Longest time until the connection is established.
     pub(crate) connect_limit: Duration,
-    /// Longest time for all of it.
+    /// Longest time for the whole download.
     pub(crate) limit: Duration,
-    /// Bytes per second that are read, for downloads that shall last; `None`: as they come.
+    /// Bytes per second that the client reads, to make downloads last; `None`: without limit.
     pub(crate) pace: Option<u64>,
 }
 
-/// What came of a download.
+/// The result of a download.
 #[derive(Debug, Clone)]
 pub(crate) struct Transfer {
     /// Bytes that arrived.
@@ -40,9 +41,9 @@ pub(crate) struct Transfer {
     pub(crate) time: Duration,
     /// Longest time between the arrival of two parts.
     pub(crate) stall: Duration,
-    /// Whether `packrat get` was content.
+    /// True if `packrat get` succeeded.
     pub(crate) success: bool,
-    /// What `packrat get` said.
+    /// The summary that `packrat get` printed.
     pub(crate) summary: String,
 }
 
@@ -52,7 +53,7 @@ impl Transfer {
         self.bytes as f64 * 8e-6 / self.time.as_secs_f64()
     }
 
-    /// Datagrams that the gateway repaired; `None` when there was no assistance.
+    /// Datagrams that the gateway repaired; `None` without assistance.
     pub(crate) fn repaired(&self) -> Option<u64> {
         let (_, rest) = self.summary.split_once("the gateway repaired ")?;
         rest.split_whitespace().next()?.parse().ok()
@@ -60,10 +61,13 @@ impl Transfer {
 
     /// The summary's line about assistance.
     pub(crate) fn assistance(&self) -> &str {
-        self.summary.lines().find_map(|line| line.strip_prefix("assistance: ")).unwrap_or("not reported")
+        self.summary
+            .lines()
+            .find_map(|line| line.strip_prefix("assistance: "))
+            .unwrap_or("not reported")
     }
 
-    /// Fails unless everything arrived as it is.
+    /// Fails unless the whole file arrived intact.
     pub(crate) fn expect(&self, sha256: &str) -> Outcome {
         if !self.success {
             return Err(Failure(format!(
@@ -74,13 +78,16 @@ impl Transfer {
             )));
         }
         if self.sha256 != sha256 {
-            return Err(Failure(format!("sha256 {} instead of {sha256}, {} bytes", self.sha256, self.bytes)));
+            return Err(Failure(format!(
+                "sha256 {} instead of {sha256}, {} bytes",
+                self.sha256, self.bytes
+            )));
         }
         Ok(())
     }
 }
 
-/// A download that is under way.
+/// A download in progress.
 pub(crate) struct Download {
     program: Background,
     arrived: Arc<AtomicU64>,
@@ -94,7 +101,7 @@ impl Download {
     /// Starts `packrat get` as the client outside.
     ///
     /// # Errors
-    /// When the command cannot be started.
+    /// The command cannot be started.
     pub(crate) fn start(
         client: &Prefix,
         packrat: &Path,
@@ -116,7 +123,8 @@ impl Download {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        let (Some(mut body), Some(mut standard_error)) = (child.stdout.take(), child.stderr.take()) else {
+        let (Some(mut body), Some(mut standard_error)) = (child.stdout.take(), child.stderr.take())
+        else {
             return Err(Failure::new("packrat get has no pipes"));
         };
         let arrived = Arc::new(AtomicU64::new(0));
@@ -135,24 +143,30 @@ impl Download {
                 bytes += length as u64;
                 counter.store(bytes, Ordering::Relaxed);
                 if let Some(pace) = pace {
-                    // The pipe is full meanwhile, and flow control holds the server back.
+                    // Meanwhile the pipe is full, and flow control slows the server down.
                     thread::sleep(Duration::from_secs_f64(length as f64 / pace as f64));
                 }
             }
-            (bytes, hexadecimal(&digest.finalize()), stall)
+            (bytes, hexadecimal::encode(&digest.finalize()), stall)
         });
         let complaints = thread::spawn(move || {
             let mut text = String::new();
             let _ = standard_error.read_to_string(&mut text);
             text
         });
-        Ok(Self { program: Background(child), arrived, reader, complaints, started: Instant::now() })
+        Ok(Self {
+            program: Background(child),
+            arrived,
+            reader,
+            complaints,
+            started: Instant::now(),
+        })
     }
 
-    /// Waits until this much has arrived.
+    /// Waits until `bytes` have arrived.
     ///
     /// # Errors
-    /// When the download ends before.
+    /// The download ends before.
     pub(crate) fn wait_for(&mut self, bytes: u64) -> Outcome {
         while self.arrived.load(Ordering::Relaxed) < bytes {
             if let Some(status) = self.program.0.try_wait()? {
@@ -166,7 +180,7 @@ impl Download {
         Ok(())
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     pub(crate) fn ended(&mut self) -> Outcome<bool> {
         Ok(self.program.0.try_wait()?.is_some())
     }
@@ -180,9 +194,4 @@ impl Download {
         let summary = self.complaints.join().map_err(broken)?;
         Ok(Transfer { bytes, sha256, time, stall, success: status.success(), summary })
     }
-}
-
-/// Bytes as hexadecimal digits.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,5 @@
-//! The two segments between servers and clients, made of `packrat-e2e path` in the network namespaces of a router and of nodes.
+//! The two segments between servers and clients, made of `packrat-e2e path` in the network
+//! namespaces of a router and of nodes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -11,7 +12,7 @@ use crate::command::{Background, Failure, Outcome, Prefix};
 /// Table of the routes into a TUN device.
 const TABLE: &str = "100";
 
-/// What a segment is like, in both directions.
+/// The properties of a segment, the same in both directions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
     /// One-way delay in milliseconds.
@@ -22,7 +23,7 @@ pub(crate) struct Segment {
     pub(crate) loss: f64,
 }
 
-/// Where a segment is put in.
+/// The position of a segment in the network.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// Runs commands in the network namespace.
@@ -31,11 +32,11 @@ pub(crate) struct Place {
     pub(crate) device: &'static str,
     /// `ip rule` selectors of the packets that travel it.
     pub(crate) selectors: Vec<String>,
-    /// What is on the clients' side: packets from there travel upward.
+    /// The network on the clients' side. Its packets travel upward.
     pub(crate) clients: String,
 }
 
-/// A segment at work; it is taken out when dropped.
+/// An inserted segment; removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Impairment {
     place: Place,
@@ -45,10 +46,10 @@ pub(crate) struct Impairment {
 }
 
 impl Impairment {
-    /// Puts a segment in.
+    /// Inserts a segment.
     ///
     /// # Errors
-    /// When the program cannot open its device or the rules cannot be set: this needs root.
+    /// The program cannot open its device, or the rules cannot be set. This needs root.
     pub(crate) fn start(place: Place, segment: Segment, seed: u64) -> Outcome<Self> {
         let own = std::env::current_exe()?;
         let mut child = place
@@ -82,21 +83,24 @@ impl Impairment {
         Ok(impairment)
     }
 
-    /// Another loss from now on: mean rate and mean burst length.
+    /// Changes the loss: mean rate and mean burst length.
     pub(crate) fn set_loss(&mut self, rate: f64, burst: f64) -> Outcome {
         self.tell(&format!("loss {rate} {burst}")).map(drop)
     }
 
-    /// The NAT before the clients forgets its mappings and, with an address, calls the clients by that.
+    /// The NAT before the clients forgets its mappings and, with an address, maps the clients to
+    /// it.
     pub(crate) fn rebind(&mut self, address: Option<Ipv4Addr>) -> Outcome {
         let address = address.map(|address| address.to_string()).unwrap_or_default();
         self.tell(&format!("rebind {address}")).map(drop)
     }
 
-    /// Packrat's control datagrams that have come by, in both directions.
+    /// Packrat's control datagrams that have passed, in both directions.
     pub(crate) fn control_datagrams(&mut self) -> Outcome<u64> {
         let report = self.tell("report")?;
-        report["control_datagrams"].as_u64().ok_or_else(|| Failure(format!("an unexpected report: {report}")))
+        report["control_datagrams"]
+            .as_u64()
+            .ok_or_else(|| Failure(format!("an unexpected report: {report}")))
     }
 
     fn tell(&mut self, command: &str) -> Outcome<Value> {
@@ -116,8 +120,8 @@ impl Impairment {
         }
     }
 
-    /// Leads the selected packets into the device. What comes out of it has been seen by the connection tracking and the address
-    /// translation before: a second look would take it for another flow.
+    /// Routes the selected packets into the device. Packets from the device have passed connection
+    /// tracking and address translation before, and a second pass would make another flow of them.
     fn lead_in(&self) -> Outcome {
         let device = self.place.device;
         let mut script = format!(
@@ -137,7 +141,8 @@ impl Impairment {
 impl Drop for Impairment {
     fn drop(&mut self) {
         let device = self.place.device;
-        let mut script = format!("nft delete table ip {device}; ip rule del iif {device} priority 90; ");
+        let mut script =
+            format!("nft delete table ip {device}; ip rule del iif {device} priority 90; ");
         for selector in &self.place.selectors {
             script += &format!("ip rule del {selector} lookup {TABLE} priority 100; ");
         }

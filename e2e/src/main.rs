@@ -1,7 +1,8 @@
 //! Tests of the whole product on real clusters.
 //!
-//! `packrat-e2e run` brings a cluster up, installs the chart as a user does, puts a client outside behind an emulated last mile, and tries
-//! one claim after the other. `packrat-e2e path` is the router in between.
+//! `packrat-e2e run` creates a cluster, installs the chart as a user does, puts a client outside
+//! behind an emulated last mile, and tries one claim after the other. `packrat-e2e path` is the
+//! router in between.
 #![forbid(unsafe_code)]
 
 mod certificate;

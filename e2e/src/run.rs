@@ -18,7 +18,8 @@ pub(crate) struct Options {
     /// The program that makes clusters of process nodes; without it the cluster is made by kind
     #[arg(long, value_name = "FILE")]
     cluster_tool: Option<PathBuf>,
-    /// A cluster that is there already; on one that others use, too, its namespaces packrat-system and shop have to be free
+    /// A cluster that is there already; on one that others use, too, its namespaces packrat-system
+    /// and shop have to be free
     #[arg(long, value_name = "FILE", conflicts_with = "cluster_tool")]
     kubeconfig: Option<PathBuf>,
     /// Name of the kind cluster; one that exists (of three nodes) is used and stays
@@ -39,7 +40,8 @@ pub(crate) struct Options {
     /// Only claims whose name contains one of these; what they build on is tried, too
     #[arg(long, value_name = "TEXT,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// Instead of the claims: faults in random order for so many minutes, and then a look at what is left over
+    /// Instead of the claims: faults in random order for so many minutes, and then a look at what
+    /// is left over
     #[arg(long, value_name = "MINUTES", conflicts_with_all = ["smoke", "only"])]
     soak: Option<u64>,
     /// Decides the order of faults
@@ -58,8 +60,9 @@ pub(crate) struct Options {
 
 impl Options {
     fn wants(&self, claim: &Claim) -> bool {
-        let named = self.only.is_empty() || self.only.iter().any(|text| claim.name.contains(text.as_str()));
-        // Nothing can be tried before these.
+        let named =
+            self.only.is_empty() || self.only.iter().any(|text| claim.name.contains(text.as_str()));
+        // The other claims depend on these.
         let needed = (!self.only.is_empty() || self.soak.is_some()) && claim.prepares;
         if self.soak.is_some() {
             return needed;
@@ -68,10 +71,10 @@ impl Options {
     }
 }
 
-/// Runs the claims; false when one is not so.
+/// Runs the claims; false when one does not hold.
 ///
 /// # Errors
-/// When the cluster or the path to it cannot be set up.
+/// The cluster or the path to it cannot be set up.
 pub(crate) fn run(options: &Options) -> Outcome<bool> {
     let cluster: Rc<dyn Cluster> = match (&options.cluster_tool, &options.kubeconfig) {
         (Some(tool), _) => Rc::new(Processes::new(tool)),
@@ -90,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Outcome<bool> {
     outcome
 }
 
-/// Collects what helps to understand a failure, and shows what matters most of it.
+/// Collects the information about a failure, and prints the most important part.
 fn explain(suite: &Suite, folder: &Path) {
     match suite.collect(folder) {
         Ok(ends) => println!("{ends}     logs and objects: {}", folder.display()),

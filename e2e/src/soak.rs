@@ -1,4 +1,5 @@
-//! Random faults for a long time, and then nothing may be left over: memory, descriptors, sessions, cached bytes.
+//! Random faults for a long time, after which nothing may be left over: memory, descriptors,
+//! sessions, cached bytes.
 
 use std::time::{Duration, Instant};
 
@@ -6,31 +7,32 @@ use crate::claims::{FAULTS, let_gateway_be_set, process_of};
 use crate::command::{Failure, Outcome, until};
 use crate::suite::{GATEWAY, SHOP, Suite};
 
-/// More resident memory than before, in kilobytes: allocators keep some of what they have had.
+/// Permitted growth of resident memory in kilobytes: allocators keep some of it.
 const MEMORY_GROWTH: u64 = 48 * 1024;
-/// More descriptors than before.
+/// Permitted growth of the number of descriptors.
 const DESCRIPTOR_GROWTH: u64 = 8;
-/// Sessions end after this time without a datagram, as the gateway is configured by default, and a margin.
+/// Time after which idle sessions end in the gateway's default configuration, and a margin.
 const IDLE: Duration = Duration::from_secs(180);
 
-/// What a gateway uses.
+/// The resources that a gateway uses.
 #[derive(Debug, Clone, Copy)]
 struct Usage {
     resident_kilobytes: u64,
     descriptors: u64,
 }
 
-/// Faults in an order that follows from `seed`, for `time`; returns what was done, or everything that went wrong.
+/// Faults in an order that follows from `seed`, for `time`; returns a summary, or everything that
+/// went wrong.
 ///
 /// # Errors
-/// When a download did not survive its fault, or something is left over at the end.
+/// A download did not survive its fault, or something is left over at the end.
 pub(crate) fn soak(suite: &mut Suite, time: Duration, seed: u64) -> Outcome<String> {
     let_gateway_be_set(suite)?;
     wait_until_idle(suite)?;
     let before = usage(suite)?;
     let (started, mut state, mut done) = (Instant::now(), seed | 1, Vec::new());
     while started.elapsed() < time {
-        // xorshift64: the order must follow from the seed, nothing more.
+        // xorshift64: the order must only follow from the seed.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -92,7 +94,9 @@ fn usage(suite: &Suite) -> Outcome<Usage> {
     let text = suite.cluster.inside(&node).output(["sh", "-c", &script])?;
     let mut numbers = text.split_whitespace().filter_map(|word| word.parse().ok());
     match (numbers.next(), numbers.next()) {
-        (Some(resident_kilobytes), Some(descriptors)) => Ok(Usage { resident_kilobytes, descriptors }),
+        (Some(resident_kilobytes), Some(descriptors)) => {
+            Ok(Usage { resident_kilobytes, descriptors })
+        }
         _ => Err(Failure(format!("unexpected: {text}"))),
     }
 }

@@ -1,4 +1,5 @@
-//! What all claims share: the product installed on a cluster, servers in it, a client outside, and the path between them.
+//! The environment that all claims share: the product installed on a cluster, servers in it, a
+//! client outside, and the path between them.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -6,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use packrat_wire::hexadecimal;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -13,14 +15,14 @@ use tempfile::TempDir;
 use crate::certificate::Certificate;
 use crate::cluster::Cluster;
 use crate::command::{Failure, Outcome, Prefix, until};
-use crate::download::{Download, Request, Transfer, hexadecimal};
+use crate::download::{Download, Request, Transfer};
 use crate::impairment::{Impairment, Segment};
 
 /// Host name of the servers.
 pub(crate) const HOST: &str = "shop.example";
 /// Namespace of the servers.
 pub(crate) const SHOP: &str = "shop";
-/// The EdgeGateway of the shop: the one that is meant when an annotation names none.
+/// The EdgeGateway of the shop, the default of annotations.
 pub(crate) const GATEWAY: &str = "default";
 /// Namespace and name of the Helm release.
 pub(crate) const RELEASE: [&str; 2] = ["packrat-system", "packrat"];
@@ -28,18 +30,18 @@ pub(crate) const RELEASE: [&str; 2] = ["packrat-system", "packrat"];
 pub(crate) const SMALLEST: &str = "1mb.bin";
 /// The file for comparisons.
 pub(crate) const SMALL: &str = "4mb.bin";
-/// The file for downloads that shall last a while.
+/// The file for long downloads.
 pub(crate) const LARGE: &str = "25mb.bin";
 /// Loss of the last mile.
 pub(crate) const LOSS: f64 = 0.04;
-/// Between gateway and servers: the setting of the demo.
+/// The far segment, between gateway and servers: the demo's.
 const FAR: Segment = Segment { delay: 30, rate: 20, loss: 0.0 };
-/// Between client and cluster.
+/// The last mile, between client and cluster.
 const LAST_MILE: Segment = Segment { delay: 2, rate: 50, loss: LOSS };
 /// Node port of the gateway's port 443, as `manifests/gateway-nodeport.yaml` says.
 pub(crate) const NODE_PORT: u16 = 30443;
 
-/// Where things are on this machine.
+/// Paths on this machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     /// The project's folder.
@@ -48,38 +50,46 @@ pub(crate) struct Places {
     pub(crate) images: PathBuf,
     /// The `packrat` command.
     pub(crate) packrat: PathBuf,
-    /// Where the servers' files are, as they are in their image.
+    /// The servers' files, the same as in their image.
     pub(crate) files: PathBuf,
 }
 
-/// Everything that is set up once.
+/// The environment, set up once.
 pub(crate) struct Suite {
     pub(crate) cluster: Rc<dyn Cluster>,
     pub(crate) places: Places,
     pub(crate) kubectl: Prefix,
     pub(crate) last_mile: Impairment,
-    /// Where the last download under a fault went: that can be used while nobody can be asked.
+    /// Address of the last download under a fault, which can be used while the API server is
+    /// unreachable.
     pub(crate) last_gateway: String,
-    /// `None` where the servers cannot be put far away.
+    /// `None` where no far segment can be inserted.
     pub(crate) far: Option<Impairment>,
     certificate: Certificate,
     folder: TempDir,
 }
 
 impl Suite {
-    /// Loads the images, puts the path in, starts the servers. Packrat itself is installed by a claim.
+    /// Loads the images, inserts the segments, starts the servers. Packrat itself is installed by a
+    /// claim.
     ///
     /// # Errors
-    /// When any of it does not come up.
+    /// A part does not start.
     pub(crate) fn start(cluster: Rc<dyn Cluster>, places: Places) -> Outcome<Self> {
         let archives = ["operator", "gateway", "tools", "origin"];
         cluster.load(&archives.map(|name| places.images.join(format!("{name}.tar"))))?;
         let kubectl = cluster.kubectl();
-        kubectl.output(["label", "node", cluster.origin_node(), "packrat.dev/e2e=origin", "--overwrite"])?;
+        kubectl.output([
+            "label",
+            "node",
+            cluster.origin_node(),
+            "packrat.dev/e2e=origin",
+            "--overwrite",
+        ])?;
         for node in cluster.edge_nodes() {
             kubectl.output(["label", "node", node, "packrat.dev/e2e=edge", "--overwrite"])?;
         }
-        // The first gateway stays there, so that its address does, too.
+        // The first gateway stays on that node, so that its address stays the same.
         kubectl.output([
             "label",
             "node",
@@ -90,7 +100,8 @@ impl Suite {
         let certificate = Certificate::create(HOST)?;
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("authority.pem"), &certificate.authority)?;
-        let far = cluster.far_segment().map(|place| Impairment::start(place?, FAR, 1)).transpose()?;
+        let far =
+            cluster.far_segment().map(|place| Impairment::start(place?, FAR, 1)).transpose()?;
         let last_mile = Impairment::start(cluster.last_mile(), LAST_MILE, 2)?;
         let suite = Self {
             cluster,
@@ -107,7 +118,10 @@ impl Suite {
     }
 
     fn start_servers(&self) -> Outcome {
-        self.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {SHOP}}}}}"), None)?;
+        self.apply(
+            &format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {SHOP}}}}}"),
+            None,
+        )?;
         self.tls_secret("web-tls", SHOP)?;
         self.apply(&self.manifest("origin.yaml")?, Some(SHOP))?;
         self.rolled_out("deployment/web", SHOP)
@@ -133,17 +147,21 @@ impl Suite {
         let mut arguments = vec!["apply", "--server-side", "--force-conflicts", "-f", "-"];
         arguments.extend(namespace.iter().flat_map(|namespace| ["-n", namespace]));
         // A webhook may answer a moment later than its Pod is ready.
-        until(Duration::from_secs(20), "apply", || self.kubectl.feed(&arguments, manifest)).map(drop)
+        until(Duration::from_secs(20), "apply", || self.kubectl.feed(&arguments, manifest))
+            .map(drop)
     }
 
-    /// Waits until a workload has as many ready Pods as it wants.
+    /// Waits until all Pods of a workload are ready.
     pub(crate) fn rolled_out(&self, workload: &str, namespace: &str) -> Outcome {
-        self.kubectl.output(["rollout", "status", workload, "-n", namespace, "--timeout=120s"]).map(drop)
+        self.kubectl
+            .output(["rollout", "status", workload, "-n", namespace, "--timeout=120s"])
+            .map(drop)
     }
 
     /// `kubectl get … -o json`.
     pub(crate) fn get(&self, namespace: &str, arguments: &[&str]) -> Outcome<Value> {
-        let words = ["get", "-n", namespace, "-o", "json"].into_iter().chain(arguments.iter().copied());
+        let words =
+            ["get", "-n", namespace, "-o", "json"].into_iter().chain(arguments.iter().copied());
         Ok(serde_json::from_str(&self.kubectl.output(words)?)?)
     }
 
@@ -151,7 +169,8 @@ impl Suite {
     pub(crate) fn install_chart(&self, settings: &[&str]) -> Outcome {
         let [namespace, name] = RELEASE;
         let chart = self.places.project.join("charts/packrat").to_string_lossy().into_owned();
-        let mut arguments = vec!["upgrade", "--install", name, &chart, "-n", namespace, "--create-namespace"];
+        let mut arguments =
+            vec!["upgrade", "--install", name, &chart, "-n", namespace, "--create-namespace"];
         arguments.extend(["--wait", "--timeout", "180s"]);
         arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
         self.cluster.helm().output(arguments).map(drop)
@@ -185,9 +204,9 @@ impl Suite {
         let ready = |pod: &&Value| {
             pod["metadata"]["deletionTimestamp"].is_null()
                 && pod["status"]["conditions"].as_array().is_some_and(|conditions| {
-                    conditions
-                        .iter()
-                        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+                    conditions.iter().any(|condition| {
+                        condition["type"] == "Ready" && condition["status"] == "True"
+                    })
                 })
         };
         let pod = pods["items"].as_array().and_then(|pods| pods.iter().find(ready));
@@ -203,11 +222,12 @@ impl Suite {
         until(Duration::from_secs(60), "the gateway's Service", || {
             let services = self.get(SHOP, &["services", "-l", &selector])?;
             let name = services["items"][0]["metadata"]["name"].as_str();
-            name.map(str::to_owned).ok_or_else(|| Failure(format!("the gateway {gateway} has no Service")))
+            name.map(str::to_owned)
+                .ok_or_else(|| Failure(format!("the gateway {gateway} has no Service")))
         })
     }
 
-    /// A request for a file of the servers by way of this address.
+    /// A request for a file of the servers through this address.
     pub(crate) fn request(&self, file: &str, connect_to: &str) -> Request {
         Request {
             url: format!("https://{HOST}/{file}"),
@@ -230,10 +250,10 @@ impl Suite {
         self.start_download(request)?.finish()
     }
 
-    /// The checksum that a file of the servers has.
+    /// The checksum of a file of the servers.
     pub(crate) fn checksum(&self, file: &str) -> Outcome<String> {
         let content = fs::read(self.places.files.join(file))?;
-        Ok(hexadecimal(&Sha256::digest(content)))
+        Ok(hexadecimal::encode(&Sha256::digest(content)))
     }
 
     /// The client's other address.
@@ -241,7 +261,8 @@ impl Suite {
         self.cluster.second_client_address().parse().ok()
     }
 
-    /// Writes what helps to understand a failure into a folder; returns the ends of what matters most.
+    /// Writes the information about a failure into a directory; returns the ends of the most
+    /// important files.
     pub(crate) fn collect(&self, folder: &Path) -> Outcome<String> {
         fs::create_dir_all(folder)?;
         let mut ends = String::new();
@@ -249,7 +270,10 @@ impl Suite {
             ("pods.txt", vec!["get", "pods", "-A", "-o", "wide"]),
             ("events.txt", vec!["get", "events", "-A", "--sort-by=.lastTimestamp"]),
             ("nodes.txt", vec!["describe", "nodes"]),
-            ("gateways.yaml", vec!["get", "edgegateways,services,endpointslices", "-n", SHOP, "-o", "yaml"]),
+            (
+                "gateways.yaml",
+                vec!["get", "edgegateways,services,endpointslices", "-n", SHOP, "-o", "yaml"],
+            ),
             (
                 "operator.log",
                 vec![
@@ -264,11 +288,28 @@ impl Suite {
             ),
             (
                 "gateway.log",
-                vec!["logs", "-n", SHOP, "-l", "packrat.dev/edge-gateway", "--tail=2000", "--prefix"],
+                vec![
+                    "logs",
+                    "-n",
+                    SHOP,
+                    "-l",
+                    "packrat.dev/edge-gateway",
+                    "--tail=2000",
+                    "--prefix",
+                ],
             ),
             (
                 "gateway-previous.log",
-                vec!["logs", "-n", SHOP, "-l", "packrat.dev/edge-gateway", "--tail=500", "--prefix", "-p"],
+                vec![
+                    "logs",
+                    "-n",
+                    SHOP,
+                    "-l",
+                    "packrat.dev/edge-gateway",
+                    "--tail=500",
+                    "--prefix",
+                    "-p",
+                ],
             ),
         ];
         for (name, arguments) in everything {

@@ -1,12 +1,47 @@
-//! The emulated network that Packrat is shown and tested on.
+//! The laboratory: downloads in virtual time, and [`live`] streams.
 //!
-//! [`path`] is a network path with delay, rate, queue and loss in each direction: [`path::Link`] is the sans-IO model,
-//! which runs in virtual time, and [`path::UdpPath`] puts the same model between real UDP sockets on the loopback
-//! interface. Neither needs root or kernel modules. [`scenario`] reads the networks of trials from TOML files, and [`flood`]
-//! is an attack to test gateways with. [`choices!`] gives what is chosen by name its names.
+//! A trial puts real parts on an emulated path: an unmodified QUIC server, an unmodified s2n-quic
+//! client with Packrat's client joined to it through the very interceptor that applications use,
+//! and the gateway's engine as a node in the middle. Only time is not real: a download of 25 MB
+//! over a satellite takes a second or two of computing, and the same seed gives the same result in
+//! every process.
+//!
+//! ```text
+//!   sender (s2n-quic, quinn)   world                                     receiver (s2n-quic, packrat-s2n-quic)
+//!       |    far segment: Link   gateway_node: packrat_engine   last mile: Link   |
+//!       +------------------------------------+-------------------------------------+
+//! ```
+//!
+//! This is a crate of its own because s2n-quic's simulation is a feature of s2n-quic that the
+//! product must not be built with.
 #![forbid(unsafe_code)]
 
-pub mod choices;
-pub mod flood;
-pub mod path;
-pub mod scenario;
+pub mod batch;
+mod certificate;
+mod clock;
+pub mod command;
+pub mod figures;
+mod flow;
+mod gateway_node;
+mod host;
+pub mod live;
+mod observer;
+mod quinn_observer;
+mod quinn_runtime;
+mod quinn_server;
+mod randomness;
+mod receiver;
+mod s2n_server;
+mod sender;
+mod server;
+mod split;
+mod table;
+mod tls;
+mod trace;
+mod trial;
+mod world;
+
+pub use observer::{DatagramKind, TraceEvent};
+pub use sender::Sender;
+pub use table::median;
+pub use trial::{Arm, Fairness, LinkFigures, Trial, TrialError, TrialResult};

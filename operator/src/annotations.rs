@@ -1,24 +1,37 @@
 //! The annotations of Services and Namespaces: what they mean, and what is said about wrong ones.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::str::FromStr;
 
-use crate::resource::{TokenPolicy, parse_size};
+use crate::inject::{COLLECTOR, INJECT};
+use crate::overrides::{Multicast, Overrides, knob};
+use packrat_api::knobs;
 
 /// `enabled` or `disabled`, on a Service or on a Namespace for all of its Services.
 pub const ASSIST: &str = "packrat.dev/assist";
 /// The EdgeGateway, `name` or `namespace/name`.
 pub const GATEWAY: &str = "packrat.dev/gateway";
-/// UDP ports of the Service: names or numbers, each with the gateway's port in front where it is another one.
+/// UDP ports of the Service: names or numbers, each with the gateway's port in front where it is
+/// another one.
 pub const PORT: &str = "packrat.dev/port";
-/// The Service's UDP port is one live stream for everybody who subscribes: where it arrives at the gateway, and after a comma the group that
-/// it is sent to, if there is one.
+/// The Service's UDP port is one live stream for everybody who subscribes: where it arrives at the
+/// gateway, and after a comma the group that it is sent to, if there is one.
 pub const MULTICAST: &str = "packrat.dev/multicast";
-/// What the names of overrides begin with.
+/// Prefix of the names of overrides.
 pub const CONFIG_PREFIX: &str = "packrat.dev/config.";
-/// What all annotations of Packrat begin with.
+/// Prefix of all annotations of Packrat.
 pub const PREFIX: &str = "packrat.dev/";
+/// Annotations that people write, and the objects that they are for: the table in
+/// operator/README.md.
+pub const ANNOTATIONS: [(&str, &str); 7] = [
+    (ASSIST, "Service, Namespace"),
+    (GATEWAY, "Service, Namespace"),
+    (PORT, "Service"),
+    (MULTICAST, "Service"),
+    ("packrat.dev/config.NAME", "Service, Namespace"),
+    (INJECT, "Pod template"),
+    (COLLECTOR, "Pod template"),
+];
 /// The name of the EdgeGateway that is meant when none is named.
 pub const DEFAULT_GATEWAY: &str = "default";
 
@@ -114,80 +127,20 @@ impl std::fmt::Display for PortName {
     }
 }
 
-/// A live stream with many receivers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Multicast {
-    /// Where it arrives at the gateway: a multicast group, or an address of the gateway's.
-    pub upstream: SocketAddr,
-    /// The group that it is sent to; without one each subscriber gets a copy.
-    pub group: Option<SocketAddr>,
-}
-
-impl Multicast {
-    /// Whether it needs IP multicast, and with it the host's network.
-    pub fn has_group(&self) -> bool {
-        self.upstream.ip().is_multicast() || self.group.is_some()
-    }
-}
-
-/// What a Service overrides of its gateway's settings.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Overrides {
-    /// Bytes of the cache per session.
-    pub cache_bytes_per_session: Option<u64>,
-    /// Bytes of the cache of all sessions.
-    pub cache_bytes_total: Option<u64>,
-    /// Repairs in percent of the forwarded bytes.
-    pub repair_budget_percent: Option<u32>,
-    /// Datagrams of a million that may still be missing after their repair.
-    pub residual_loss_per_million: Option<u32>,
-    /// Seconds without a datagram after which a session ends.
-    pub idle_timeout_seconds: Option<u64>,
-    /// Sessions at once.
-    pub maximum_sessions: Option<u64>,
-    /// Assisted sessions of one client address.
-    pub sessions_per_source: Option<u32>,
-    /// Assisted sessions that one client address may begin per second.
-    pub handshakes_per_second_per_source: Option<u32>,
-    /// Whether clients need a token.
-    pub tokens: Option<TokenPolicy>,
-    /// The port is a live stream; only Services have it.
-    pub multicast: Option<Multicast>,
-}
-
-impl Overrides {
-    /// These, and where they say nothing those.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self {
-            cache_bytes_per_session: self.cache_bytes_per_session.or(other.cache_bytes_per_session),
-            cache_bytes_total: self.cache_bytes_total.or(other.cache_bytes_total),
-            repair_budget_percent: self.repair_budget_percent.or(other.repair_budget_percent),
-            residual_loss_per_million: self.residual_loss_per_million.or(other.residual_loss_per_million),
-            idle_timeout_seconds: self.idle_timeout_seconds.or(other.idle_timeout_seconds),
-            maximum_sessions: self.maximum_sessions.or(other.maximum_sessions),
-            sessions_per_source: self.sessions_per_source.or(other.sessions_per_source),
-            handshakes_per_second_per_source: self
-                .handshakes_per_second_per_source
-                .or(other.handshakes_per_second_per_source),
-            tokens: self.tokens.or(other.tokens),
-            multicast: self.multicast,
-        }
-    }
-}
-
-/// What the annotations of one object say.
+/// Parsed annotations of one object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Annotations {
-    /// Whether assistance is wanted; `None` when nothing is said. Unreadable: not wanted.
+    /// True if assistance is wanted; `None` without the annotation. An unreadable value counts as
+    /// false.
     pub assist: Option<bool>,
-    /// The EdgeGateway: namespace if there is one, and name. The inner error: it cannot be read, nothing may be assumed.
+    /// The EdgeGateway: namespace if there is one, and name. The inner error: it cannot be read,
+    /// nothing may be assumed.
     pub gateway: Option<Result<(Option<String>, String), ()>>,
     /// The ports. The inner error: they cannot be read.
     pub ports: Option<Result<Vec<PortChoice>, ()>>,
     /// Settings; those that cannot be read are left out.
     pub overrides: Overrides,
-    /// What is wrong.
+    /// Problems of the annotations.
     pub problems: Vec<Problem>,
 }
 
@@ -247,7 +200,7 @@ impl Annotations {
                 }
                 self.ports = Some(ports);
             }
-            MULTICAST => match read_multicast(value) {
+            MULTICAST => match Multicast::read(value) {
                 Some(multicast) => self.overrides.multicast = Some(multicast),
                 None => self.invalid(
                     name,
@@ -269,46 +222,22 @@ impl Annotations {
     }
 
     fn read_setting(&mut self, name: &str, setting: &str, value: &str) {
-        let overrides = &mut self.overrides;
-        let result = match setting {
-            "cache-bytes-per-session" => {
-                size(value).map(|read| overrides.cache_bytes_per_session = Some(read))
-            }
-            "cache-bytes-total" => size(value).map(|read| overrides.cache_bytes_total = Some(read)),
-            "repair-budget-percent" => {
-                number(value, 0, 1000).map(|read| overrides.repair_budget_percent = Some(read))
-            }
-            "residual-loss-per-million" => {
-                number(value, 1, 500_000).map(|read| overrides.residual_loss_per_million = Some(read))
-            }
-            "idle-timeout-seconds" => {
-                number(value, 1, 86_400).map(|read| overrides.idle_timeout_seconds = Some(read.into()))
-            }
-            "maximum-sessions" => {
-                number(value, 1, 10_000_000).map(|read| overrides.maximum_sessions = Some(read.into()))
-            }
-            "sessions-per-source" => {
-                number(value, 1, 10_000_000).map(|read| overrides.sessions_per_source = Some(read))
-            }
-            "handshakes-per-second-per-source" => number(value, 1, 10_000_000)
-                .map(|read| overrides.handshakes_per_second_per_source = Some(read)),
-            "tokens" => match value {
-                "off" => Ok(TokenPolicy::Off),
-                "optional" => Ok(TokenPolicy::Optional),
-                "required" => Ok(TokenPolicy::Required),
-                _ => Err("write off, optional or required".to_owned()),
-            }
-            .map(|read| overrides.tokens = Some(read)),
-            _ => {
-                let known = SETTINGS.join(", ");
-                return self.problem(
-                    Reason::UnknownAnnotation,
-                    format!("{name} does not exist; after {CONFIG_PREFIX} there can be {known}"),
-                );
-            }
+        let Some(knob) = knob(setting) else {
+            let known: Vec<_> = knobs::in_cluster().map(|(_, knob)| knob.annotation).collect();
+            return self.problem(
+                Reason::UnknownAnnotation,
+                format!(
+                    "{name} does not exist; after {CONFIG_PREFIX} there can be {}",
+                    known.join(", ")
+                ),
+            );
         };
-        if let Err(remedy) = result {
-            self.invalid(name, value, &format!("{remedy}; the gateway's setting is used meanwhile"));
+        if let Err(remedy) = self.overrides.read(knob, value) {
+            self.invalid(
+                name,
+                value,
+                &format!("{remedy}; the gateway's setting is used meanwhile"),
+            );
         }
     }
 
@@ -324,62 +253,26 @@ impl Annotations {
     }
 }
 
-/// Names of the settings.
-pub const SETTINGS: [&str; 9] = [
-    "cache-bytes-per-session",
-    "cache-bytes-total",
-    "repair-budget-percent",
-    "residual-loss-per-million",
-    "idle-timeout-seconds",
-    "maximum-sessions",
-    "sessions-per-source",
-    "handshakes-per-second-per-source",
-    "tokens",
-];
-
-/// Annotations of ours that are not written by users.
+/// True if an annotation of ours is for other objects and does no harm on this one.
 fn reserved(name: &str) -> bool {
-    matches!(name, "packrat.dev/inject" | "packrat.dev/injected")
+    name == INJECT
 }
 
 /// A value as it can be shown: not too long, without control characters.
 fn shown(value: &str) -> String {
-    let mut text: String = value.chars().filter(|character| !character.is_control()).take(64).collect();
+    let mut text: String =
+        value.chars().filter(|character| !character.is_control()).take(64).collect();
     if text.len() < value.len() {
         text.push('…');
     }
     text
 }
 
-fn read_multicast(value: &str) -> Option<Multicast> {
-    let mut parts = value.split(',').map(|part| part.trim().parse::<SocketAddr>());
-    let upstream = parts.next()?.ok()?;
-    let group = parts.next().transpose().ok()?;
-    let is_group = group.is_none_or(|group| group.ip().is_multicast() && group.port() != 0);
-    let whole = parts.next().is_none() && upstream.port() >= 1024 && group != Some(upstream);
-    (is_group && whole).then_some(Multicast { upstream, group })
-}
-
-fn size(value: &str) -> Result<u64, String> {
-    match parse_size(value) {
-        Ok(0) | Err(_) => {
-            Err("write whole bytes or Ki, Mi or Gi, at least 1, for example 512Ki or 1Mi".to_owned())
-        }
-        Ok(size) => Ok(size),
-    }
-}
-
-fn number(value: &str, least: u32, most: u32) -> Result<u32, String> {
-    let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-    u32::from_str(value)
-        .ok()
-        .filter(|number| digits && (least..=most).contains(number))
-        .ok_or_else(|| format!("write a whole number from {least} to {most}"))
-}
-
-/// Whether Kubernetes takes it for the name of a namespace or of an EdgeGateway.
+/// True if Kubernetes accepts the text as the name of a namespace or of an EdgeGateway.
 fn is_name(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    let inner = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
+    };
     (1..=253).contains(&text.len())
         && text.bytes().all(inner)
         && !text.starts_with(['-', '.'])
@@ -400,7 +293,11 @@ fn read_gateway(value: &str) -> Result<(Option<String>, String), ()> {
 fn read_port(text: &str) -> Result<PortChoice, ()> {
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        if digits { u16::from_str(text).ok().filter(|&number| number > 0).ok_or(()) } else { Err(()) }
+        if digits {
+            u16::from_str(text).ok().filter(|&number| number > 0).ok_or(())
+        } else {
+            Err(())
+        }
     };
     let (listener, service) = match text.split_once(':') {
         Some((listener, service)) => (Some(number(listener)?), service),
@@ -418,8 +315,10 @@ fn read_port(text: &str) -> Result<PortChoice, ()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use packrat_api::token::TokenPolicy;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn service(name: &str, value: &str) -> Annotations {
         Annotations::read(Carrier::Service, [(name, value)])
@@ -476,7 +375,8 @@ mod tests {
             }
         );
         let stream = |value| service(MULTICAST, value).overrides.multicast;
-        let (upstream, group) = ("239.1.2.3:5004".parse().unwrap(), "239.9.9.9:5006".parse().unwrap());
+        let (upstream, group) =
+            ("239.1.2.3:5004".parse().unwrap(), "239.9.9.9:5006".parse().unwrap());
         assert_eq!(stream("239.1.2.3:5004"), Some(Multicast { upstream, group: None }));
         let both = Multicast { upstream, group: Some(group) };
         assert_eq!(stream("239.1.2.3:5004, 239.9.9.9:5006"), Some(both));
@@ -499,9 +399,11 @@ mod tests {
     fn what_is_said_about_wrong_ones() {
         let port = "write names or numbers of the Service's UDP ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic";
         let meanwhile = "the gateway's setting is used meanwhile";
-        let bytes =
-            format!("write whole bytes or Ki, Mi or Gi, at least 1, for example 512Ki or 1Mi; {meanwhile}");
-        let range = |least, most| format!("write a whole number from {least} to {most}; {meanwhile}");
+        let bytes = format!(
+            "write whole bytes or Ki, Mi or Gi, at least 1, for example 512Ki or 1Mi; {meanwhile}"
+        );
+        let range =
+            |least, most| format!("write a whole number from {least} to {most}; {meanwhile}");
         let name = "write the name of an EdgeGateway, or namespace/name".to_owned();
         for (annotation, value, remedy) in [
             ("assist", "true", "write enabled or disabled".to_owned()),
@@ -538,7 +440,11 @@ mod tests {
             let read = service(&annotation, value);
             let message = format!("{annotation}: \"{value}\" is not understood; {remedy}");
             assert_eq!(read.problems, [Problem { reason: Reason::InvalidAnnotation, message }]);
-            assert_eq!(read.overrides, Overrides::default(), "nothing is made of {annotation}: {value}");
+            assert_eq!(
+                read.overrides,
+                Overrides::default(),
+                "nothing is made of {annotation}: {value}"
+            );
             assert!(read.assist != Some(true) && !matches!(read.gateway, Some(Ok(_))));
             assert!(!matches!(read.ports, Some(Ok(_))));
         }

@@ -1,7 +1,9 @@
-//! The operator's own certificate authority: it secures what gateways and the API server say to the operator.
+//! The operator's own certificate authority: it secures the connections of gateways and of the API
+//! server to the operator.
 //!
-//! Authority certificates are announced before they are used ([`crate::rotation`]), so that whoever trusts the old one has the new
-//! one already. Certificates of servers and gateways live for days and are made again long before they expire.
+//! Authority certificates are announced before they are used ([`crate::rotation`]), so that a peer
+//! that trusts the old one has the new one already. Certificates of servers and gateways live for
+//! days and are made again long before they expire.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -13,9 +15,9 @@ use crate::annotations::ObjectKey;
 use crate::rotation::{Rotation, Schedule};
 
 const DAY: i64 = 86_400;
-/// How long an authority's certificate is good.
+/// Validity of an authority's certificate.
 const AUTHORITY_DAYS: i64 = 730;
-/// How long the certificates that it issues are good.
+/// Validity of the certificates that it issues.
 pub const LEAF_DAYS: i64 = 30;
 /// Age at which a certificate is made again.
 pub const LEAF_RENEWAL_SECONDS: i64 = 10 * DAY;
@@ -26,7 +28,7 @@ const SCHEDULE: Schedule = Schedule {
     period: 365 * DAY,
     // Longer than Kubernetes takes to bring a changed Secret into a Pod.
     announcement: DAY,
-    // What the old one has issued has been replaced by then.
+    // The certificates that the old one has issued have been replaced by then.
     overlap: LEAF_DAYS * DAY,
 };
 
@@ -66,7 +68,7 @@ pub struct Issued {
     pub key: String,
 }
 
-/// Why a certificate cannot be had.
+/// Failure to read the authority or to make a certificate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
@@ -95,7 +97,11 @@ impl Authority {
     /// For anything else, without repeating it.
     pub fn from_json(text: &[u8]) -> Result<Self, CertificateError> {
         let authority: Self = serde_json::from_slice(text).map_err(|error| {
-            CertificateError::Unreadable(format!("line {}, column {}", error.line(), error.column()))
+            CertificateError::Unreadable(format!(
+                "line {}, column {}",
+                error.line(),
+                error.column()
+            ))
         })?;
         KeyPair::from_pem(&authority.members.current.key)
             .map_err(|error| CertificateError::Unreadable(error.to_string()))?;
@@ -110,13 +116,14 @@ impl Authority {
         serde_json::to_string(self)
     }
 
-    /// Takes the step of the rotation that is due; whether anything has changed.
+    /// Takes the step of the rotation that is due; true if anything has changed.
     ///
     /// # Errors
     /// When no key can be made.
     pub fn advance(&mut self, now: i64) -> Result<bool, CertificateError> {
         self.members.advance(now, SCHEDULE, |current| {
-            let number: u32 = current.name.rsplit(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+            let number: u32 =
+                current.name.rsplit(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
             Member::generate(number.wrapping_add(1), now)
         })
     }
@@ -129,7 +136,7 @@ impl Authority {
     /// A certificate for a server with these DNS names.
     ///
     /// # Errors
-    /// When a name is none.
+    /// When a name is no DNS name.
     pub fn issue_server(&self, names: &[String], now: i64) -> Result<Issued, CertificateError> {
         self.members.current.issue(names, ExtendedKeyUsagePurpose::ServerAuth, now)
     }
@@ -139,16 +146,21 @@ impl Authority {
     /// # Errors
     /// When no key can be made.
     pub fn issue_gateway(&self, gateway: &ObjectKey, now: i64) -> Result<Issued, CertificateError> {
-        self.members.current.issue(&[gateway_name(gateway)], ExtendedKeyUsagePurpose::ClientAuth, now)
+        self.members.current.issue(
+            &[gateway_name(gateway)],
+            ExtendedKeyUsagePurpose::ClientAuth,
+            now,
+        )
     }
 
-    /// Names the authority that issues, so that what an older one has issued can be told.
+    /// The name of the issuing authority, which tells its certificates from those of an older one.
     pub fn issuer(&self) -> &str {
         &self.members.current.name
     }
 }
 
-/// The DNS name in the certificate of a gateway: says whose configuration it may have. Nothing resolves it.
+/// The DNS name in the certificate of a gateway: names the EdgeGateway whose configuration it may
+/// have. Nothing resolves it.
 pub fn gateway_name(gateway: &ObjectKey) -> String {
     format!("{}.{}.edgegateways.packrat.dev", gateway.name, gateway.namespace)
 }
@@ -167,8 +179,10 @@ impl Member {
         purpose: ExtendedKeyUsagePurpose,
         now: i64,
     ) -> Result<Issued, CertificateError> {
-        let issuer =
-            Issuer::new(authority_parameters(&self.name, self.not_before), KeyPair::from_pem(&self.key)?);
+        let issuer = Issuer::new(
+            authority_parameters(&self.name, self.not_before),
+            KeyPair::from_pem(&self.key)?,
+        );
         let mut parameters = CertificateParams::new(names)?;
         parameters.distinguished_name.remove(DnType::CommonName);
         parameters.distinguished_name.push(DnType::OrganizationName, "packrat");

@@ -1,5 +1,6 @@
 //! The secrets of a gateway: its static key, which clients may pin, and the keys of its tokens.
 
+use packrat_wire::hexadecimal;
 use serde::{Deserialize, Serialize};
 
 use crate::rotation::{Rotation, Schedule};
@@ -27,7 +28,7 @@ impl std::fmt::Debug for GatewayKeys {
     }
 }
 
-/// Why the keys of a gateway cannot be had.
+/// Failure to read or make the keys of a gateway.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeysError {
@@ -59,7 +60,8 @@ impl GatewayKeys {
         let keys: Self = serde_json::from_slice(text).map_err(|error| {
             KeysError::Unreadable(format!("line {}, column {}", error.line(), error.column()))
         })?;
-        let is_key = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_key =
+            |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let is_token = |text: &String| {
             text.split_once(':').is_some_and(|(id, key)| id.parse::<u32>().is_ok() && is_key(key))
         };
@@ -77,7 +79,7 @@ impl GatewayKeys {
         serde_json::to_string(self)
     }
 
-    /// Takes the step of the rotation that is due; whether anything has changed.
+    /// Takes the step of the rotation that is due; true if anything has changed.
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
@@ -94,7 +96,8 @@ impl GatewayKeys {
             overlap: lifetime_seconds + ANNOUNCEMENT_SECONDS,
         };
         self.tokens.advance(now, schedule, |current| {
-            let id: u32 = current.split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default();
+            let id: u32 =
+                current.split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default();
             Ok(format!("{}:{}", id.wrapping_add(1), random_hexadecimal()?))
         })
     }
@@ -106,12 +109,10 @@ impl GatewayKeys {
 
     /// The public key that clients may pin, 64 hexadecimal digits.
     pub fn public_key_text(&self) -> String {
-        let mut key = [0; 32];
-        for (byte, pair) in key.iter_mut().zip(self.static_key.as_bytes().chunks_exact(2)) {
-            let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            *byte = digit(pair[0]).unwrap_or(0) << 4 | digit(pair[1]).unwrap_or(0);
-        }
-        packrat_wire::handshake::public_key(&key).map(|key| hexadecimal(&key)).unwrap_or_default()
+        let key = hexadecimal::decode_key(self.static_key.as_bytes());
+        key.and_then(|key| packrat_wire::handshake::public_key(&key).ok())
+            .map(|key| hexadecimal::encode(&key))
+            .unwrap_or_default()
     }
 
     /// Keys that tokens are verified with: one or two.
@@ -128,11 +129,7 @@ impl GatewayKeys {
 fn random_hexadecimal() -> Result<String, KeysError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;
-    Ok(hexadecimal(&bytes))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    Ok(hexadecimal::encode(&bytes))
 }
 
 #[cfg(test)]
@@ -164,14 +161,18 @@ mod tests {
         );
         let keys = GatewayKeys::from_json(text.as_bytes()).unwrap();
         let expected = packrat_wire::handshake::public_key(&[5; 32]).unwrap();
-        assert_eq!(keys.public_key_text(), hexadecimal(&expected));
+        assert_eq!(keys.public_key_text(), hexadecimal::encode(&expected));
         assert!(!format!("{keys:?}").contains("0505"), "secrets stay out of logs");
     }
 
     #[test]
     fn what_is_no_set_of_keys_is_refused_without_being_repeated() {
-        for text in ["", "{}", "s3cret", r#"{"static_key":"s3cret","tokens":{"current":"s3cret","since":0}}"#]
-        {
+        for text in [
+            "",
+            "{}",
+            "s3cret",
+            r#"{"static_key":"s3cret","tokens":{"current":"s3cret","since":0}}"#,
+        ] {
             let error = GatewayKeys::from_json(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains("delete it") && !error.contains("s3cret"), "{error}");
         }

@@ -1,16 +1,21 @@
 //! The operator: turns annotated Services into routes of Envoy gateways at the cluster's edge.
 //!
-//! What decides is pure and tested without a cluster: [`annotations`], [`index`] (Services, EndpointSlices, Namespaces and
-//! EdgeGateways to the listeners of each gateway), [`xds`] (listeners to Envoy's resources, and the state of a delta stream),
-//! [`certificates`], [`workload`] (the objects that make a gateway run), [`status`]. [`shell`] is what touches the
-//! network: watches, server-side apply, leases, TLS.
+//! What decides is pure and tested without a cluster: [`annotations`], [`index`] (Services,
+//! EndpointSlices, Namespaces and EdgeGateways to the listeners of each gateway), [`xds`]
+//! (listeners to Envoy's resources, and the state of a delta stream), [`certificates`],
+//! [`workload`] (the objects that make a gateway run), [`status`], [`inject`] (the gateway as a
+//! sidecar of a Pod). [`shell`] is what touches the network: watches, server-side apply, leases,
+//! TLS. [`drain`] is the command that ends a gateway gently, `packrat-drain`.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod annotations;
 pub mod certificates;
+pub mod drain;
 pub mod index;
+pub mod inject;
 pub mod keys;
+pub mod overrides;
 pub mod resource;
 pub mod rotation;
 pub mod shell;

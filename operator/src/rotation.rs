@@ -1,11 +1,13 @@
-//! Replacing a secret without a moment at which somebody knows only the old one and somebody else only the new one.
+//! Rotation of a secret without a moment at which one party knows only the old one and another only
+//! the new one.
 //!
-//! A new secret is *announced* first: everybody accepts it, nobody uses it. When everybody has heard of it, it is *used*, and the
-//! old one is still accepted for a while. The state is kept where all replicas see it.
+//! A new secret is *announced* first: all parties accept it, none uses it. When all have heard of
+//! it, it is *used*, and the old one is still accepted for a while. The state is kept where all
+//! replicas see it.
 
 use serde::{Deserialize, Serialize};
 
-/// When what happens, in seconds.
+/// The times of a rotation, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
     /// Time for which a secret is used before the next one is announced.
@@ -21,9 +23,9 @@ pub struct Schedule {
 pub struct Rotation<T> {
     /// The one that is used.
     pub current: T,
-    /// Since when, in seconds since 1970.
+    /// The beginning of its use, in seconds since 1970.
     pub since: i64,
-    /// The one that will be used, and when it was announced.
+    /// The one that will be used, and the time of its announcement.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub next: Option<(T, i64)>,
     /// The one that was used.
@@ -41,7 +43,8 @@ impl<T> Rotation<T> {
         Self { current: first, since: now, next: None, previous: None }
     }
 
-    /// Takes the step that is due, if one is; whether anything has changed. `make` gets the secret that is used now.
+    /// Takes the step that is due, if one is; true if anything has changed. `make` gets the secret
+    /// that is used now.
     ///
     /// # Errors
     /// Those of `make`; then nothing has changed.
@@ -119,7 +122,8 @@ mod tests {
     }
 
     proptest! {
-        /// Somebody who lags behind by less than the announcement, in whichever direction, accepts what others use.
+        /// A party that lags behind by less than the announcement, in whichever direction, accepts
+        /// the secrets that others use.
         #[test]
         fn neighbours_in_time_understand_each_other(
             steps in prop::collection::vec(1i64..60, 1..200),

@@ -1,4 +1,4 @@
-//! What is said about EdgeGateways and Services: conditions with reasons. Pure; the shell writes them.
+//! Conditions of EdgeGateways and Services, with reasons. Pure; the shell writes them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -14,7 +14,7 @@ const TOLD: usize = 5;
 /// Longest message, in bytes; the API server takes 32768.
 const MAXIMUM_MESSAGE_BYTES: usize = 4096;
 
-/// What is seen of the gateways of an EdgeGateway.
+/// Observations of the gateways of an EdgeGateway.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observed {
     /// Addresses that clients can use.
@@ -29,11 +29,12 @@ pub struct Observed {
     pub sessions: Option<i64>,
     /// Why the objects of the gateway could not be applied.
     pub failure: Option<String>,
-    /// Whether the namespace is being deleted, so that nothing can be made in it.
+    /// True if the namespace is being deleted, so that nothing can be made in it.
     pub namespace_ends: bool,
 }
 
-/// The status of an EdgeGateway. `previous`: for the times of the conditions, which change with their status only.
+/// The status of an EdgeGateway. `previous`: for the times of the conditions, which change with
+/// their status only.
 pub fn gateway_status(
     gateway: &GatewayModel,
     view: &GatewayView,
@@ -41,107 +42,12 @@ pub fn gateway_status(
     previous: &[Condition],
     now: Timestamp,
 ) -> EdgeGatewayStatus {
-    let condition = |type_: &str, status: Option<bool>, reason: &str, message: String| {
-        let status = match status {
-            Some(true) => "True",
-            Some(false) => "False",
-            None => "Unknown",
-        };
-        let before = previous.iter().find(|before| before.type_ == type_ && before.status == status);
-        Condition {
-            type_: type_.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message: shortened(message),
-            observed_generation: Some(gateway.generation),
-            last_transition_time: before
-                .map_or_else(|| Time(now), |before| before.last_transition_time.clone()),
-        }
-    };
-    let accepted = match &observed.failure {
-        _ if observed.namespace_ends => condition(
-            "Accepted",
-            Some(false),
-            "NamespaceEnds",
-            "the namespace is being deleted: nothing is made or repaired in it any more".to_owned(),
-        ),
-        None => condition("Accepted", Some(true), "Accepted", "the gateways are set up".to_owned()),
-        Some(failure) => condition(
-            "Accepted",
-            Some(false),
-            "ApplyFailed",
-            format!("an object of this EdgeGateway was refused: {failure}"),
-        ),
-    };
-    let routes = if view.problems.is_empty() {
-        condition(
-            "ResolvedRoutes",
-            Some(true),
-            "Resolved",
-            "all Services that chose this gateway have their ports".to_owned(),
-        )
-    } else {
-        let mut told: Vec<String> = view
-            .problems
-            .iter()
-            .take(TOLD)
-            .map(|(service, problem)| format!("Service {service}: {}", problem.message))
-            .collect();
-        if view.problems.len() > TOLD {
-            told.push(format!("and {} more", view.problems.len() - TOLD));
-        }
-        let reason = view.problems.iter().next().map_or("RouteProblem", |(_, problem)| problem.reason.name());
-        condition("ResolvedRoutes", Some(false), reason, told.join("; "))
-    };
-    let refusals: Vec<String> = observed
-        .proxies
-        .iter()
-        .filter_map(|proxy| Some(format!("{}: {}", proxy.name, proxy.error.as_ref()?)))
-        .collect();
-    let programmed = if !refusals.is_empty() {
-        condition(
-            "Programmed",
-            Some(false),
-            "Refused",
-            format!(
-                "{} of {} gateways refused a part of the configuration and keep the former: {}",
-                refusals.len(),
-                observed.proxies.len(),
-                refusals.join("; ")
-            ),
-        )
-    } else if observed.proxies.is_empty() {
-        condition("Programmed", None, "NotConnected", "no gateway is connected to the operator".to_owned())
-    } else {
-        condition(
-            "Programmed",
-            Some(true),
-            "Programmed",
-            format!("{} gateways have the newest configuration", observed.proxies.len()),
-        )
-    };
-    let ready = if observed.ready == 0 {
-        let message = format!(
-            "none of {} gateway Pods is ready; look at them with kubectl describe pods",
-            observed.pods
-        );
-        condition("Ready", Some(false), "NoReadyGateway", message)
-    } else if view.listeners.is_empty() {
-        let message =
-            "no Service has chosen this gateway; annotate one with packrat.dev/assist: enabled".to_owned();
-        condition("Ready", Some(false), "NoRoutes", message)
-    } else if observed.addresses.is_empty() {
-        let message = match gateway.spec.exposure.type_ {
-            ExposureType::LoadBalancer => {
-                "the Service of type LoadBalancer has no address yet; without a load balancer choose spec.exposure.type NodePort or HostNetwork"
-            }
-            _ => "the gateways have no address yet",
-        };
-        condition("Ready", Some(false), "NoAddress", message.to_owned())
-    } else {
-        let message = format!("{} of {} gateways are ready", observed.ready, observed.pods);
-        condition("Ready", Some(true), "Ready", message)
-    };
+    let conditions = [
+        ("Accepted", accepted(observed)),
+        ("ResolvedRoutes", resolved_routes(view)),
+        ("Programmed", programmed(&observed.proxies)),
+        ("Ready", ready(gateway, view, observed)),
+    ];
     let listeners: Vec<_> = view
         .listeners
         .iter()
@@ -161,21 +67,146 @@ pub fn gateway_status(
         sessions: observed.sessions,
         // Each replica of the operator writes its own.
         proxies: Vec::new(),
-        conditions: vec![accepted, routes, programmed, ready],
+        conditions: conditions
+            .map(|(type_, finding)| finding.condition(type_, gateway.generation, previous, now))
+            .into(),
     }
 }
 
-/// The condition of a Service: status, reason, message. `None`: it has nothing to say, and an older one has to go.
+/// The content of a condition: status (`None`: unknown), reason and message.
+struct Finding(Option<bool>, &'static str, String);
+
+impl Finding {
+    fn condition(
+        self,
+        type_: &str,
+        generation: i64,
+        previous: &[Condition],
+        now: Timestamp,
+    ) -> Condition {
+        let Self(status, reason, message) = self;
+        let status = match status {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        };
+        let before =
+            previous.iter().find(|before| before.type_ == type_ && before.status == status);
+        Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: shortened(message),
+            observed_generation: Some(generation),
+            last_transition_time: before
+                .map_or_else(|| Time(now), |before| before.last_transition_time.clone()),
+        }
+    }
+}
+
+/// Condition `Accepted`: the objects of the gateway can be made.
+fn accepted(observed: &Observed) -> Finding {
+    match &observed.failure {
+        _ if observed.namespace_ends => Finding(
+            Some(false),
+            "NamespaceEnds",
+            "the namespace is being deleted: nothing is made or repaired in it any more".to_owned(),
+        ),
+        None => Finding(Some(true), "Accepted", "the gateways are set up".to_owned()),
+        Some(failure) => Finding(
+            Some(false),
+            "ApplyFailed",
+            format!("an object of this EdgeGateway was refused: {failure}"),
+        ),
+    }
+}
+
+/// Condition `ResolvedRoutes`: every Service that chose the gateway has its ports.
+fn resolved_routes(view: &GatewayView) -> Finding {
+    let Some((_, first)) = view.problems.iter().next() else {
+        let message = "all Services that chose this gateway have their ports".to_owned();
+        return Finding(Some(true), "Resolved", message);
+    };
+    let mut told: Vec<String> = view
+        .problems
+        .iter()
+        .take(TOLD)
+        .map(|(service, problem)| format!("Service {service}: {}", problem.message))
+        .collect();
+    if view.problems.len() > TOLD {
+        told.push(format!("and {} more", view.problems.len() - TOLD));
+    }
+    Finding(Some(false), first.reason.name(), told.join("; "))
+}
+
+/// Condition `Programmed`: every connected gateway has taken the configuration.
+fn programmed(proxies: &[GatewayProxy]) -> Finding {
+    let refusals: Vec<String> = proxies
+        .iter()
+        .filter_map(|proxy| Some(format!("{}: {}", proxy.name, proxy.error.as_ref()?)))
+        .collect();
+    if !refusals.is_empty() {
+        let message = format!(
+            "{} of {} gateways refused a part of the configuration and keep the former: {}",
+            refusals.len(),
+            proxies.len(),
+            refusals.join("; ")
+        );
+        return Finding(Some(false), "Refused", message);
+    }
+    if proxies.is_empty() {
+        let message = "no gateway is connected to the operator".to_owned();
+        return Finding(None, "NotConnected", message);
+    }
+    let message = format!("{} gateways have the newest configuration", proxies.len());
+    Finding(Some(true), "Programmed", message)
+}
+
+/// Condition `Ready`: gateways run, and clients can reach them.
+fn ready(gateway: &GatewayModel, view: &GatewayView, observed: &Observed) -> Finding {
+    if observed.ready == 0 {
+        let message = format!(
+            "none of {} gateway Pods is ready; look at them with kubectl describe pods",
+            observed.pods
+        );
+        return Finding(Some(false), "NoReadyGateway", message);
+    }
+    if view.listeners.is_empty() {
+        let message =
+            "no Service has chosen this gateway; annotate one with packrat.dev/assist: enabled";
+        return Finding(Some(false), "NoRoutes", message.to_owned());
+    }
+    if observed.addresses.is_empty() {
+        let message = match gateway.spec.exposure.type_ {
+            ExposureType::LoadBalancer => {
+                "the Service of type LoadBalancer has no address yet; without a load balancer choose spec.exposure.type NodePort or HostNetwork"
+            }
+            _ => "the gateways have no address yet",
+        };
+        return Finding(Some(false), "NoAddress", message.to_owned());
+    }
+    let message = format!("{} of {} gateways are ready", observed.ready, observed.pods);
+    Finding(Some(true), "Ready", message)
+}
+
+/// The condition of a Service: status, reason, message. `None`: it has nothing to say, and an older
+/// one has to go.
 pub fn service_condition(view: &ServiceView) -> Option<(bool, &'static str, String)> {
     let worst = view.problems.iter().map(|problem| problem.reason).min();
     let told = |problems: &[Problem]| {
-        problems.iter().take(TOLD).map(|problem| problem.message.clone()).collect::<Vec<_>>().join("; ")
+        problems
+            .iter()
+            .take(TOLD)
+            .map(|problem| problem.message.clone())
+            .collect::<Vec<_>>()
+            .join("; ")
     };
     match (view.wanted, &view.gateway, view.listeners.is_empty()) {
         (false, _, _) if view.problems.is_empty() => None,
         (true, Some(gateway), false) => {
             let ports: Vec<_> = view.listeners.iter().map(ToString::to_string).collect();
-            let route = format!("assisted by EdgeGateway {gateway} on UDP port {}", ports.join(", "));
+            let route =
+                format!("assisted by EdgeGateway {gateway} on UDP port {}", ports.join(", "));
             Some(match worst {
                 None => (true, "Assisted", route),
                 Some(Reason::NoEndpoints) => {
@@ -186,7 +217,11 @@ pub fn service_condition(view: &ServiceView) -> Option<(bool, &'static str, Stri
                 }
             })
         }
-        _ => Some((false, worst.map_or("NotAssisted", Reason::name), shortened(told(&view.problems)))),
+        _ => Some((
+            false,
+            worst.map_or("NotAssisted", Reason::name),
+            shortened(told(&view.problems)),
+        )),
     }
 }
 
@@ -216,7 +251,11 @@ mod tests {
     }
 
     fn proxy(name: &str, error: Option<&str>) -> GatewayProxy {
-        GatewayProxy { name: name.to_owned(), replica: "r".to_owned(), error: error.map(str::to_owned) }
+        GatewayProxy {
+            name: name.to_owned(),
+            replica: "r".to_owned(),
+            error: error.map(str::to_owned),
+        }
     }
 
     fn routed() -> GatewayView {
@@ -246,7 +285,8 @@ mod tests {
         (found.status.clone(), found.reason.clone(), found.message.clone())
     }
 
-    /// What is seen, and what is said about it: condition, status, reason, a part of the message.
+    /// Observations, each with the condition that follows: type, status, reason, a part of the
+    /// message.
     #[test]
     fn what_is_said_in_which_case() {
         let (balancer, host) = (ExposureType::LoadBalancer, ExposureType::HostNetwork);
@@ -273,7 +313,10 @@ mod tests {
             ),
             (
                 balancer,
-                Observed { proxies: vec![proxy("a", None), proxy("b", Some("bad port"))], ..well() },
+                Observed {
+                    proxies: vec![proxy("a", None), proxy("b", Some("bad port"))],
+                    ..well()
+                },
                 "Programmed",
                 "False",
                 "Refused",
@@ -308,7 +351,11 @@ mod tests {
             let status_of =
                 gateway_status(&model(exposure), &routed(), &observed, &[], Timestamp::UNIX_EPOCH);
             let (found_status, found_reason, message) = said(&status_of, condition);
-            assert_eq!((found_status.as_str(), found_reason.as_str()), (status, reason), "{message}");
+            assert_eq!(
+                (found_status.as_str(), found_reason.as_str()),
+                (status, reason),
+                "{message}"
+            );
             assert!(message.contains(part), "{message}");
         }
     }
@@ -321,16 +368,25 @@ mod tests {
             (web.clone(), Problem { reason: Reason::PortConflict, message })
         });
         let view = GatewayView { problems: problems.collect(), ..routed() };
-        let status =
-            gateway_status(&model(ExposureType::LoadBalancer), &view, &well(), &[], Timestamp::UNIX_EPOCH);
+        let status = gateway_status(
+            &model(ExposureType::LoadBalancer),
+            &view,
+            &well(),
+            &[],
+            Timestamp::UNIX_EPOCH,
+        );
         assert_eq!(status.addresses, ["2001:db8::1"]);
         assert_eq!(
             (status.sessions, status.attached_routes, status.ready_gateways),
             (Some(3), Some(1), Some(2))
         );
         assert_eq!(status.observed_generation, Some(7));
-        let expected =
-            ListenerStatus { port: 443, service: "shop/web".to_owned(), service_port: 8443, endpoints: 1 };
+        let expected = ListenerStatus {
+            port: 443,
+            service: "shop/web".to_owned(),
+            service_port: 8443,
+            endpoints: 1,
+        };
         assert_eq!(status.listeners, [expected]);
         let (found, reason, message) = said(&status, "ResolvedRoutes");
         assert_eq!((found.as_str(), reason.as_str()), ("False", "PortConflict"));
@@ -347,8 +403,12 @@ mod tests {
             &[],
             Timestamp::UNIX_EPOCH,
         );
-        let message = "no Service has chosen this gateway; annotate one with packrat.dev/assist: enabled";
-        assert_eq!(said(&status, "Ready"), ("False".to_owned(), "NoRoutes".to_owned(), message.to_owned()));
+        let message =
+            "no Service has chosen this gateway; annotate one with packrat.dev/assist: enabled";
+        assert_eq!(
+            said(&status, "Ready"),
+            ("False".to_owned(), "NoRoutes".to_owned(), message.to_owned())
+        );
     }
 
     /// The time of a condition is that of its last change, whatever else is said meanwhile.
@@ -356,11 +416,21 @@ mod tests {
     fn the_time_changes_with_the_status_only() {
         let later = Timestamp::from_second(1000).unwrap();
         let view = routed();
-        let first =
-            gateway_status(&model(ExposureType::LoadBalancer), &view, &well(), &[], Timestamp::UNIX_EPOCH);
+        let first = gateway_status(
+            &model(ExposureType::LoadBalancer),
+            &view,
+            &well(),
+            &[],
+            Timestamp::UNIX_EPOCH,
+        );
         let fewer = Observed { ready: 1, ..well() };
-        let second =
-            gateway_status(&model(ExposureType::LoadBalancer), &view, &fewer, &first.conditions, later);
+        let second = gateway_status(
+            &model(ExposureType::LoadBalancer),
+            &view,
+            &fewer,
+            &first.conditions,
+            later,
+        );
         let third = gateway_status(
             &model(ExposureType::LoadBalancer),
             &view,

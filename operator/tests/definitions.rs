@@ -1,5 +1,10 @@
-//! What is committed for the chart is what the code says.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail anywhere")]
+//! The chart's committed definitions are those that the code generates.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may fail anywhere"
+)]
 
 use std::path::Path;
 
@@ -7,7 +12,8 @@ use packrat_operator::resource;
 
 #[test]
 fn the_charts_custom_resource_definition_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/packrat/crds/edgegateways.yaml");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/packrat/crds/edgegateways.yaml");
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     let expected = resource::definitions().unwrap();
     assert!(
@@ -26,13 +32,15 @@ fn every_field_says_what_it_is() {
             check(&path, property);
         }
     }
-    let definition = serde_json::to_value(<resource::EdgeGateway as kube::CustomResourceExt>::crd()).unwrap();
-    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let definition =
+        serde_json::to_value(<resource::EdgeGateway as kube::CustomResourceExt>::crd()).unwrap();
+    let schema =
+        &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     assert!(schema["properties"].as_object().unwrap().len() >= 10);
     check("spec", schema);
 }
 
-/// Whoever reads `kubectl explain` learns what happens when nothing is written.
+/// `kubectl explain` shows the default of each field.
 #[test]
 fn every_default_is_said_in_the_description_of_its_field() {
     fn check(path: &str, schema: &serde_json::Value, checked: &mut usize) {
@@ -48,8 +56,10 @@ fn every_default_is_said_in_the_description_of_its_field() {
             check(&path, property, checked);
         }
     }
-    let definition = serde_json::to_value(<resource::EdgeGateway as kube::CustomResourceExt>::crd()).unwrap();
-    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let definition =
+        serde_json::to_value(<resource::EdgeGateway as kube::CustomResourceExt>::crd()).unwrap();
+    let schema =
+        &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let mut checked = 0;
     check("spec", schema, &mut checked);
     assert!(checked >= 20, "{checked}");
@@ -57,9 +67,13 @@ fn every_default_is_said_in_the_description_of_its_field() {
 
 #[test]
 fn what_kubectl_get_shows_and_how_the_resource_is_called() {
-    let definition = serde_json::to_value(<resource::EdgeGateway as kube::CustomResourceExt>::crd()).unwrap();
+    let definition =
+        serde_json::to_value(<resource::EdgeGateway as kube::CustomResourceExt>::crd()).unwrap();
     let names = &definition["spec"]["names"];
-    assert_eq!((&names["shortNames"][0], &names["categories"][0]), (&"egw".into(), &"packrat".into()));
+    assert_eq!(
+        (&names["shortNames"][0], &names["categories"][0]),
+        (&"egw".into(), &"packrat".into())
+    );
     let version = &definition["spec"]["versions"][0];
     assert!(version["subresources"]["status"].is_object());
     let columns: Vec<_> = version["additionalPrinterColumns"]
@@ -82,7 +96,8 @@ fn what_kubectl_get_shows_and_how_the_resource_is_called() {
     );
 }
 
-/// The operator is tested with `rules.yaml`; the chart gives it the same rules, neither fewer nor more.
+/// The operator is tested with `rules.yaml`; the chart gives it the same rules, neither fewer nor
+/// more.
 #[test]
 fn the_charts_rules_are_those_that_the_operator_is_tested_with() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -90,7 +105,8 @@ fn the_charts_rules_are_those_that_the_operator_is_tested_with() {
         let text = std::fs::read_to_string(root.join(file)).unwrap();
         let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
         let of = |kind: &str| {
-            let roles: Vec<_> = documents.iter().filter(|document| document["kind"] == kind).collect();
+            let roles: Vec<_> =
+                documents.iter().filter(|document| document["kind"] == kind).collect();
             assert_eq!(roles.len(), 1, "{kind} in {file}");
             roles[0]["rules"].clone()
         };
@@ -99,7 +115,8 @@ fn the_charts_rules_are_those_that_the_operator_is_tested_with() {
     assert_eq!(rules("../charts/renders/default.yaml"), rules("tests/rules.yaml"));
 }
 
-/// With `gateway.namespaces` the same rules are given, those that make something in these namespaces only.
+/// With `gateway.namespaces` the same rules are given, those that make something in these
+/// namespaces only.
 #[test]
 fn in_named_namespaces_the_chart_gives_the_same_rules_and_elsewhere_those_for_reading() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -114,13 +131,14 @@ fn in_named_namespaces_the_chart_gives_the_same_rules_and_elsewhere_those_for_re
     let tested = documents("tests/rules.yaml");
     let all = rules(tested.iter().find(|document| document["kind"] == "ClusterRole").unwrap());
     let chart = documents("../charts/renders/namespaces.yaml");
-    let everywhere = rules(chart.iter().find(|document| document["kind"] == "ClusterRole").unwrap());
+    let everywhere =
+        rules(chart.iter().find(|document| document["kind"] == "ClusterRole").unwrap());
     assert!(!serde_json::Value::from(everywhere.clone()).to_string().contains("secrets"));
     for namespace in ["edge", "shop"] {
         let found = |kind: &str| {
-            chart
-                .iter()
-                .find(|document| document["kind"] == kind && document["metadata"]["namespace"] == namespace)
+            chart.iter().find(|document| {
+                document["kind"] == kind && document["metadata"]["namespace"] == namespace
+            })
         };
         let role = found("Role").unwrap();
         assert_eq!(sorted([everywhere.clone(), rules(role)].concat()), sorted(all.clone()));

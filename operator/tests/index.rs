@@ -1,12 +1,19 @@
 //! The index: what follows from Services, EndpointSlices, Namespaces and EdgeGateways.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail anywhere")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may fail anywhere"
+)]
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use packrat_operator::annotations::{ObjectKey, Reason};
-use packrat_operator::index::{GatewayModel, Index, NamespaceModel, Resolution, ServiceModel, SliceModel};
+use packrat_operator::index::{
+    GatewayModel, Index, NamespaceModel, Resolution, ServiceModel, SliceModel,
+};
 use packrat_operator::resource::EdgeGateway;
 use packrat_operator::status::service_condition;
 use proptest::prelude::*;
@@ -69,8 +76,10 @@ fn gateway(namespace: &str, name: &str, from: &str) -> Value {
 fn service(name: &str, second: u32, annotations: &[(&str, &str)], ports: &[(&str, u16)]) -> Value {
     let annotations: BTreeMap<_, _> =
         annotations.iter().map(|(name, value)| (format!("packrat.dev/{name}"), value)).collect();
-    let ports: Vec<_> =
-        ports.iter().map(|(name, port)| json!({ "name": name, "port": port, "protocol": "UDP" })).collect();
+    let ports: Vec<_> = ports
+        .iter()
+        .map(|(name, port)| json!({ "name": name, "port": port, "protocol": "UDP" }))
+        .collect();
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
@@ -82,8 +91,10 @@ fn service(name: &str, second: u32, annotations: &[(&str, &str)], ports: &[(&str
 }
 
 fn slice(service: &str, name: &str, ports: &[(&str, u16)], addresses: &[(&str, bool)]) -> Value {
-    let ports: Vec<_> =
-        ports.iter().map(|(name, port)| json!({ "name": name, "port": port, "protocol": "UDP" })).collect();
+    let ports: Vec<_> = ports
+        .iter()
+        .map(|(name, port)| json!({ "name": name, "port": port, "protocol": "UDP" }))
+        .collect();
     let endpoints: Vec<_> = addresses
         .iter()
         .map(|(address, ready)| json!({ "addresses": [address], "conditions": { "ready": ready } }))
@@ -117,7 +128,8 @@ fn a_live_stream_needs_a_gateway_that_serves_them() {
         assert!(!listeners.is_empty(), "the port is served in any case");
         (listeners.values().next().unwrap().overrides.multicast, problems)
     };
-    let on_hosts = json!({ "exposure": { "type": "HostNetwork" }, "multicast": { "enabled": true } });
+    let on_hosts =
+        json!({ "exposure": { "type": "HostNetwork" }, "multicast": { "enabled": true } });
     let one = [("rtp", 5000)];
     let (stream, problems) = resolve(on_hosts.clone(), "239.1.2.3:5004,239.9.9.9:5006", &one);
     assert!(problems.is_empty(), "{problems:?}");
@@ -155,7 +167,8 @@ fn an_annotated_service_is_a_listener() {
     let listener = &resolution.gateways[&key("app", "default")].listeners[&443];
     assert_eq!(listener.route(), "app/web/443");
     assert_eq!(resolution.services.keys().collect::<Vec<_>>(), [&key("app", "web")]);
-    let (status, reason, message) = service_condition(&resolution.services[&key("app", "web")]).unwrap();
+    let (status, reason, message) =
+        service_condition(&resolution.services[&key("app", "web")]).unwrap();
     assert_eq!((status, reason), (true, "Assisted"));
     assert_eq!(message, "assisted by EdgeGateway app/default on UDP port 443");
 }
@@ -179,8 +192,14 @@ fn a_namespace_speaks_for_its_services_and_each_may_disagree() {
     let listeners = &resolution.gateways[&key("app", "edge")].listeners;
     assert_eq!(listeners.keys().copied().collect::<Vec<_>>(), [443]);
     assert_eq!(listeners[&443].overrides.repair_budget_percent, Some(10));
-    assert!(listeners[&443].overrides.tokens.is_some(), "what the Service leaves open is the Namespace's");
-    assert!(!resolution.services.contains_key(&key("app", "tcp")), "a Service without UDP is not meant");
+    assert!(
+        listeners[&443].overrides.tokens.is_some(),
+        "what the Service leaves open is the Namespace's"
+    );
+    assert!(
+        !resolution.services.contains_key(&key("app", "tcp")),
+        "a Service without UDP is not meant"
+    );
 }
 
 #[test]
@@ -195,7 +214,10 @@ fn restarting_and_ending_endpoints_are_the_last_resort() {
     };
     assert_eq!(all(&[("10.0.0.1", true), ("10.0.0.2", false)]), ["10.0.0.1:8443"]);
     // A container that restarts keeps its address: its sessions wait for it.
-    assert_eq!(all(&[("10.0.0.1", false), ("10.0.0.2", false)]), ["10.0.0.1:8443", "10.0.0.2:8443"]);
+    assert_eq!(
+        all(&[("10.0.0.1", false), ("10.0.0.2", false)]),
+        ["10.0.0.1:8443", "10.0.0.2:8443"]
+    );
     assert_eq!(all(&[]), [""; 0]);
 }
 
@@ -219,13 +241,16 @@ fn of_pods_with_two_addresses_those_of_the_services_first_family_count() {
     assert_eq!(all(&["IPv6", "IPv4"], &both), ["[fd00::1]:8443"]);
     assert_eq!(all(&["IPv4"], &[("fd00::1", true)]), ["[fd00::1]:8443"]);
     assert_eq!(all(&["IPv6"], &[("10.0.0.1", true)]), ["10.0.0.1:8443"]);
-    // Who is ready comes before which family it is of.
-    assert_eq!(all(&["IPv4", "IPv6"], &[("10.0.0.1", false), ("fd00::1", true)]), ["[fd00::1]:8443"]);
+    // Readiness comes before the address family.
+    assert_eq!(
+        all(&["IPv4", "IPv6"], &[("10.0.0.1", false), ("fd00::1", true)]),
+        ["[fd00::1]:8443"]
+    );
     // The same address in another notation is the same.
     assert_eq!(all(&["IPv6"], &[("fd00::1", true), ("fd00:0::0001", true)]), ["[fd00::1]:8443"]);
 }
 
-/// Each mistake, and exactly what the Service is told.
+/// Each mistake, and the exact message at the Service.
 #[test]
 fn what_is_said_about_services_that_cannot_be_assisted() {
     let on = ("assist", "enabled");
@@ -287,7 +312,11 @@ fn what_is_said_about_services_that_cannot_be_assisted() {
         let (status, condition, _) = service_condition(view).unwrap();
         assert!(!status, "{message}");
         assert!(view.problems.iter().any(|problem| problem.reason.name() == condition));
-        assert_eq!(endpoints(&resolution, 443), ["10.0.0.1:1"], "the other Service does not notice");
+        assert_eq!(
+            endpoints(&resolution, 443),
+            ["10.0.0.1:1"],
+            "the other Service does not notice"
+        );
     }
 }
 
@@ -314,7 +343,7 @@ fn an_edge_gateway_that_is_being_deleted_gets_nothing_new_and_takes_nothing_away
     deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     let resolution =
         index(&[deleting, service("web", 0, &[("assist", "enabled")], &[("quic", 443)])]).resolve();
-    // It is not in the result at all, so that its gateways keep what they have until they end.
+    // It is not in the result at all, so that its gateways keep their configuration until they end.
     assert!(resolution.gateways.is_empty());
 }
 
@@ -352,8 +381,10 @@ fn some_slice() -> impl Strategy<Value = Value> {
             let prefix = if is_ipv6 { "fd00::" } else { "10.0.0." };
             let texts: Vec<_> =
                 addresses.iter().map(|(host, ready)| (format!("{prefix}{host}"), *ready)).collect();
-            let addresses: Vec<_> = texts.iter().map(|(text, ready)| (text.as_str(), *ready)).collect();
-            let mut slice = slice(&format!("s{service}"), &format!("slice{number}"), &ports, &addresses);
+            let addresses: Vec<_> =
+                texts.iter().map(|(text, ready)| (text.as_str(), *ready)).collect();
+            let mut slice =
+                slice(&format!("s{service}"), &format!("slice{number}"), &ports, &addresses);
             slice["addressType"] = if is_ipv6 { "IPv6" } else { "IPv4" }.into();
             slice
         },
@@ -379,14 +410,16 @@ fn newest(objects: &[Value]) -> Vec<Value> {
     for object in objects {
         let metadata = &object["metadata"];
         let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        newest
-            .insert((of(&object["kind"]), of(&metadata["namespace"]), of(&metadata["name"])), object.clone());
+        newest.insert(
+            (of(&object["kind"]), of(&metadata["namespace"]), of(&metadata["name"])),
+            object.clone(),
+        );
     }
     newest.into_values().collect()
 }
 
 proptest! {
-    /// What was there before, and in which order things have come, does not matter.
+    /// Neither former objects nor the order of events matter.
     #[test]
     fn only_what_is_there_matters(before in some_objects(), objects in some_objects(), seed in any::<u64>()) {
         let mut with_history = index(&before);
@@ -403,7 +436,8 @@ proptest! {
         prop_assert_eq!(with_history.resolve(), index(&newest).resolve());
     }
 
-    /// Ports belong to the oldest Service, endpoints to the listener's Service, and whoever does not get what he wants is told.
+    /// Ports belong to the oldest Service, endpoints to the listener's Service, and a Service that
+    /// does not get its port has a message that says so.
     #[test]
     fn ports_go_to_the_oldest(objects in some_objects()) {
         let newest = newest(&objects);

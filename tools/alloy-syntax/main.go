@@ -1,4 +1,4 @@
-// Says whether the files are well-formed configurations of Grafana Alloy, by Alloy's own parser, and formatted as it would.
+// Checks that the files are well-formed configurations of Grafana Alloy, by Alloy's own parser, and in its format.
 package main
 
 import (

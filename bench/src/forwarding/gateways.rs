@@ -1,4 +1,4 @@
-//! The gateways that are compared, each as a process of its own.
+//! The gateways that are compared, each in its own process.
 
 use std::error::Error;
 use std::fs;
@@ -10,19 +10,19 @@ use tempfile::TempDir;
 
 use super::network::{GATEWAY, Network, Place, SERVER};
 
-/// The port that gateways listen on, and servers.
+/// The port of gateways, and of the servers behind them.
 pub(crate) const PORT: u16 = 4433;
-/// The same of what is not a gateway: packets are forwarded by the kernel.
+/// The port of servers when the kernel forwards packets without a gateway.
 pub(crate) const SERVER_PORT: u16 = 9000;
 /// Longest time until a gateway is ready.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What stands between client and server.
+/// The forwarder between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Nothing but the kernel's forwarding.
     Direct,
-    /// Envoy's udp_proxy as it comes.
+    /// Envoy's udp_proxy in its default configuration.
     UdpProxy,
     /// The same with Envoy's GSO packet writer on the listener.
     UdpProxyGso,
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All that are gateways.
+    /// All kinds that are gateways.
     pub(crate) const GATEWAYS: [Self; 4] =
         [Self::UdpProxy, Self::UdpProxyGso, Self::PackratEnvoy, Self::PackratStandalone];
 
@@ -59,12 +59,12 @@ impl Kind {
         }
     }
 
-    /// Whether it can repair.
+    /// True if it can repair.
     pub(crate) const fn assists(self) -> bool {
         matches!(self, Self::PackratEnvoy | Self::PackratStandalone)
     }
 
-    /// Where clients send to.
+    /// The address to which clients send.
     pub(crate) fn address(self) -> String {
         match self {
             Self::Direct => format!("{SERVER}:{SERVER_PORT}"),
@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-/// The programs that are run.
+/// The programs of the gateways.
 #[derive(Debug)]
 pub(crate) struct Programs {
     /// The directory with `packrat-gateway` and `libpackrat_envoy.so`, built as this program was.
@@ -92,7 +92,7 @@ impl Programs {
         Ok(Self { directory, envoy: envoy.exists().then_some(envoy) })
     }
 
-    /// Why this kind can't be run here, if so.
+    /// The reason why this kind cannot run here, if any.
     pub(crate) fn missing(&self, kind: Kind) -> Option<String> {
         let file = match kind {
             Kind::Direct => return None,
@@ -107,7 +107,7 @@ impl Programs {
     }
 }
 
-/// A gateway that runs; ends when it is dropped.
+/// A running gateway; ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     process: Option<Child>,
@@ -115,7 +115,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts a gateway with so many workers and waits until it listens.
+    /// Starts a gateway with `workers` workers and waits until it listens.
     pub(crate) fn start(
         network: &Network,
         programs: &Programs,
@@ -132,8 +132,11 @@ impl Gateway {
             Kind::PackratStandalone => {
                 let file = folder.join("route.json");
                 fs::write(&file, route())?;
-                let mut command = network.command(Place::Gateway, programs.directory.join("packrat-gateway"));
-                command.args(["--listen", &kind.address(), "--workers", &workers, "--config"]).arg(file);
+                let mut command =
+                    network.command(Place::Gateway, programs.directory.join("packrat-gateway"));
+                command
+                    .args(["--listen", &kind.address(), "--workers", &workers, "--config"])
+                    .arg(file);
                 command
             }
             Kind::UdpProxy | Kind::UdpProxyGso | Kind::PackratEnvoy => {
@@ -142,7 +145,13 @@ impl Gateway {
                 fs::write(&file, envoy_configuration(kind))?;
                 let mut command = network.command(Place::Gateway, envoy);
                 command
-                    .args(["--use-dynamic-base-id", "--concurrency", &workers, "--log-level", "warning"])
+                    .args([
+                        "--use-dynamic-base-id",
+                        "--concurrency",
+                        &workers,
+                        "--log-level",
+                        "warning",
+                    ])
                     .arg("--config-path")
                     .arg(file)
                     .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", &programs.directory);
@@ -165,7 +174,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Seconds that all threads of the gateway have had a processor.
+    /// Processor time of all the gateway's threads, in seconds.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         let Some(process) = &self.process else { return 0.0 };
         let Ok(threads) = fs::read_dir(format!("/proc/{}/task", process.id())) else { return 0.0 };
@@ -182,7 +191,7 @@ impl Gateway {
         self.process.as_ref().map_or(0, Child::id)
     }
 
-    /// Bytes of memory that the gateway has.
+    /// Bytes of memory that the gateway uses.
     pub(crate) fn memory(&self) -> f64 {
         let Some(process) = &self.process else { return 0.0 };
         let text = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap_or_default();
@@ -195,14 +204,14 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = process.kill();
             let _ = process.wait();
         }
     }
 }
 
-/// Whether the process's namespace has a UDP socket on the gateway's port.
+/// True if the process's namespace has a UDP socket on the gateway's port.
 fn listens(process: u32) -> bool {
     let Ok(table) = fs::read_to_string(format!("/proc/{process}/net/udp")) else { return false };
     let port = format!(":{PORT:04X}");

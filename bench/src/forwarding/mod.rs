@@ -1,4 +1,5 @@
-//! Forwarding over network namespaces with real sockets, one worker: what the gateways spend on a datagram, side by side.
+//! Forwarding over network namespaces with real sockets and one worker: each gateway's cost of a
+//! datagram, side by side.
 
 pub(crate) mod gateways;
 pub(crate) mod network;
@@ -12,15 +13,15 @@ use gateways::{Gateway, Kind, Programs};
 use network::Network;
 use trial::{Outcome, Trial};
 
-/// One line of the matrix: a name in keys, and what is tried.
+/// One line of the matrix: its name in keys, and its trial.
 struct Setting {
     key: String,
     trial: Trial,
-    /// Whether only gateways that repair are tried.
+    /// True if only gateways that repair are tried.
     assisted_only: bool,
 }
 
-/// What is tried with every gateway. `full`: everything; otherwise what the targets are about.
+/// The settings tried with every gateway: all if `full`, otherwise those with targets.
 fn settings(full: bool) -> Vec<Setting> {
     let seconds = if full { 3.0 } else { 1.5 };
     let plain = Trial { seconds, ..Trial::PLAIN };
@@ -53,13 +54,16 @@ fn settings(full: bool) -> Vec<Setting> {
     }
     add("b10.50kpps".to_owned(), Trial { rate: 50_000.0, ..plain });
     add("b1.50kpps".to_owned(), Trial { batch: 1, rate: 50_000.0, ..plain });
-    add("cached.loss4.b10.50kpps".to_owned(), Trial { rate: 50_000.0, assist: true, loss: 0.04, ..plain });
+    add(
+        "cached.loss4.b10.50kpps".to_owned(),
+        Trial { rate: 50_000.0, assist: true, loss: 0.04, ..plain },
+    );
     add("upload.b1.flat_out".to_owned(), Trial { batch: 1, upload: true, ..plain });
     add("upload.b10.flat_out".to_owned(), Trial { upload: true, ..plain });
     settings
 }
 
-/// Measures and reports; of the settings those whose name contains one of `wanted`, or all.
+/// Measures and reports the settings whose name contains one of `wanted`, or all.
 pub(crate) fn run(
     summary: &mut Summary,
     full: bool,
@@ -69,13 +73,17 @@ pub(crate) fn run(
     let network = match Network::create() {
         Ok(network) => network,
         Err(error) => {
-            summary.say(&format!("\nSKIPPED: forwarding: no network namespaces ({error}); it needs root"));
+            summary.say(&format!(
+                "\nSKIPPED: forwarding: no network namespaces ({error}); it needs root"
+            ));
             return Ok(());
         }
     };
     let programs = Programs::find()?;
     let mut settings = settings(full);
-    settings.retain(|setting| wanted.is_empty() || wanted.iter().any(|part| setting.key.contains(part)));
+    settings.retain(|setting| {
+        wanted.is_empty() || wanted.iter().any(|part| setting.key.contains(part))
+    });
     let mut outcomes: Vec<Vec<Option<Outcome>>> = Vec::new();
     let kinds = [&[Kind::Direct][..], &Kind::GATEWAYS].concat();
     for &kind in &kinds {
@@ -86,7 +94,9 @@ pub(crate) fn run(
             let gateway = Gateway::start(&network, &programs, kind, 1)?;
             for (setting, place) in settings.iter().zip(&mut column) {
                 let is_latency = setting.key.ends_with("50kpps") && !setting.assisted_only;
-                if (setting.assisted_only && !kind.assists()) || (kind == Kind::Direct && !is_latency) {
+                if (setting.assisted_only && !kind.assists())
+                    || (kind == Kind::Direct && !is_latency)
+                {
                     continue;
                 }
                 eprintln!("{}: {}", kind.key(), setting.key);
@@ -125,7 +135,8 @@ fn keep(summary: &mut Summary, key: &str, kind: Kind, outcome: &Outcome) {
     if outcome.seen.assisted > 0 {
         let share = outcome.seen.repaired as f64 / outcome.seen.lost.max(1) as f64;
         summary.set(&key("repaired"), share);
-        summary.set(&key("datagrams_per_eack"), outcome.datagrams / outcome.seen.eacks.max(1) as f64);
+        summary
+            .set(&key("datagrams_per_eack"), outcome.datagrams / outcome.seen.eacks.max(1) as f64);
     }
 }
 
@@ -136,14 +147,14 @@ fn throughput(summary: &mut Summary, settings: &[Setting], of: Of<'_>) {
         .iter()
         .map(|setting| {
             let cost = |kind| of(kind, &setting.key).map(|outcome| outcome.cpu_s_per_mpkt);
-            // What is cached is compared to the stock proxy without loss, which can't repair any.
-            let base = setting
-                .key
-                .split("loss")
-                .nth(1)
-                .map_or(setting.key.as_str(), |rest| rest.split_once('.').map_or(rest, |(_, rest)| rest));
+            // A gateway with a cache is compared with the stock proxy without loss, as the proxy
+            // cannot repair.
+            let base = setting.key.split("loss").nth(1).map_or(setting.key.as_str(), |rest| {
+                rest.split_once('.').map_or(rest, |(_, rest)| rest)
+            });
             let stock = of(Kind::UdpProxy, base).map(|outcome| outcome.cpu_s_per_mpkt);
-            let ratio = |kind| digits_or_dash(stock.zip(cost(kind)).map(|(stock, cost)| stock / cost));
+            let ratio =
+                |kind| digits_or_dash(stock.zip(cost(kind)).map(|(stock, cost)| stock / cost));
             let cell = |kind| {
                 of(kind, &setting.key).map_or("–".to_owned(), |outcome| {
                     let drops = if outcome.dropped > 0.001 {
@@ -151,11 +162,18 @@ fn throughput(summary: &mut Summary, settings: &[Setting], of: Of<'_>) {
                     } else {
                         String::new()
                     };
-                    format!("{} ({} kpps{drops})", digits(outcome.cpu_s_per_mpkt), digits(outcome.kpps))
+                    format!(
+                        "{} ({} kpps{drops})",
+                        digits(outcome.cpu_s_per_mpkt),
+                        digits(outcome.kpps)
+                    )
                 })
             };
-            let mut row =
-                vec![setting.key.clone(), ratio(Kind::PackratEnvoy), ratio(Kind::PackratStandalone)];
+            let mut row = vec![
+                setting.key.clone(),
+                ratio(Kind::PackratEnvoy),
+                ratio(Kind::PackratStandalone),
+            ];
             row.extend(Kind::GATEWAYS.map(cell));
             row
         })
@@ -183,7 +201,8 @@ fn latency(summary: &mut Summary, of: Of<'_>) {
         let base = of(Kind::Direct, key.trim_start_matches("cached.loss4."));
         for kind in Kind::GATEWAYS {
             let Some(outcome) = of(kind, key) else { continue };
-            let added = |value: f64, base: Option<f64>| digits_or_dash(base.map(|base| value - base));
+            let added =
+                |value: f64, base: Option<f64>| digits_or_dash(base.map(|base| value - base));
             rows.push(vec![
                 key.to_owned(),
                 kind.name().to_owned(),
@@ -194,10 +213,14 @@ fn latency(summary: &mut Summary, of: Of<'_>) {
         }
     }
     let header = ["setting", "gateway", "added p50, µs", "added p99, µs", "dropped"];
-    summary.table("Forwarding: latency at 50 kpps, beyond that of the kernel's forwarding", &header, &rows);
+    summary.table(
+        "Forwarding: latency at 50 kpps, beyond that of the kernel's forwarding",
+        &header,
+        &rows,
+    );
 }
 
-/// What was to be reached, and whether it was.
+/// Adds the targets to the summary, and whether they were reached.
 fn targets(summary: &mut Summary, of: Of<'_>) {
     let cost = |kind: Kind, key: &str| of(kind, key).map(|outcome| outcome.cpu_s_per_mpkt);
     let mut rows = Vec::new();
@@ -230,7 +253,12 @@ fn targets(summary: &mut Summary, of: Of<'_>) {
                 ratio("cached.loss4.b10.flat_out", cost(kind, "b10.flat_out")),
                 1.15,
             ),
-            ("upload", "client to server, CPU-s per million", cost(kind, "upload.b1.flat_out"), 2.0),
+            (
+                "upload",
+                "client to server, CPU-s per million",
+                cost(kind, "upload.b1.flat_out"),
+                2.0,
+            ),
             (
                 "dropped",
                 "dropped at 50 kpps, cached, 4 % loss",
@@ -251,5 +279,9 @@ fn targets(summary: &mut Summary, of: Of<'_>) {
             ]);
         }
     }
-    summary.table("Forwarding: targets", &["gateway", "what", "measured", "target", "reached"], &rows);
+    summary.table(
+        "Forwarding: targets",
+        &["gateway", "what", "measured", "target", "reached"],
+        &rows,
+    );
 }

@@ -1,5 +1,5 @@
-//! Three network namespaces in a row, made for one run: client, gateway, server. The gateway's forwards packets, too, so that the
-//! way without a gateway's process can be measured.
+//! Three network namespaces in a row, made for one run: client, gateway, server. The gateway's
+//! namespace forwards packets, too, so that the path without a gateway's process can be measured.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -11,11 +11,11 @@ pub(crate) const GATEWAY: &str = "10.77.1.1";
 const GATEWAY_INSIDE: &str = "10.77.2.1";
 pub(crate) const SERVER: &str = "10.77.2.2";
 
-/// Where the kernel groups processes by session to share the processors fairly, a process's own niceness counts within its group only: the
-/// group's is set, too.
+/// Where the kernel groups processes by session to share the processors fairly, a process's own
+/// niceness counts within its group only, so the group's is set, too.
 const PRECEDENCE: &str = "echo -15 2>/dev/null >/proc/self/autogroup; exec \"$@\"";
 
-/// A place in the network.
+/// A namespace of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Client,
@@ -54,7 +54,8 @@ impl Network {
             ip(&["netns", "add", name])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
         }
-        let links = [("client", &client, CLIENT, GATEWAY), ("server", &server, SERVER, GATEWAY_INSIDE)];
+        let links =
+            [("client", &client, CLIENT, GATEWAY), ("server", &server, SERVER, GATEWAY_INSIDE)];
         for (link, place, address, gateway_address) in links {
             let peer = ["peer", "name", "gateway", "netns", place];
             ip(&[&["-n", &gateway, "link", "add", link, "type", "veth"][..], &peer].concat())?;
@@ -82,8 +83,9 @@ impl Network {
         format!("{}-{end}", self.prefix)
     }
 
-    /// A command at this place, which ends when this process does. Gateways have the first processor to themselves, the peers have the
-    /// others, both with precedence over what else the machine does: who has to wait for a processor works in larger batches.
+    /// A command in this namespace, which ends when this process does. Gateways have the first
+    /// processor to themselves, and the peers the others. Both take precedence over the machine's
+    /// other load, because a process that waits for a processor works in larger batches.
     pub(crate) fn command(&self, place: Place, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name(place), "setpriv", "--pdeathsig", "KILL"]);
@@ -100,7 +102,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for place in [Place::Client, Place::Gateway, Place::Server] {
-            // A namespace that was never made cannot be removed; nobody needs to hear of it.
+            // A namespace that was never made cannot be removed, and its error is of no interest.
             let _ = Command::new("ip")
                 .args(["netns", "delete", &self.name(place)])
                 .stderr(Stdio::null())
@@ -110,16 +112,16 @@ impl Drop for Network {
 }
 
 fn runs(program: &str) -> bool {
-    let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status =
+        Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
 fn ip(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
-    let output = Command::new("ip")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("ip does not run ({error}); Debian: apt-get install iproute2"))?;
+    let output =
+        Command::new("ip").args(arguments).stdin(Stdio::null()).output().map_err(|error| {
+            format!("ip does not run ({error}); Debian: apt-get install iproute2")
+        })?;
     if output.status.success() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! One trial: a server, a client, a gateway between them, and what the gateway spent.
+//! One trial: a server, a client, a gateway between them, and the gateway's cost.
 
 use std::error::Error;
 use std::fs;
@@ -11,29 +11,29 @@ use crate::interrupt::Interrupt;
 use crate::peer::client::Seen;
 use crate::peer::server::{BEGUN, COMPLETE, LISTENING, Served};
 
-/// What is tried.
+/// The parameters of a trial.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trial {
     /// Bytes of a datagram.
     pub(crate) size: usize,
     /// Datagrams of one send call.
     pub(crate) batch: usize,
-    /// Datagrams per second; 0: as fast as they come through.
+    /// Datagrams per second; 0: as fast as the path delivers them.
     pub(crate) rate: f64,
     /// Seconds.
     pub(crate) seconds: f64,
-    /// Whether clients ask for assistance, so that the gateway caches.
+    /// True if clients ask for assistance, so that the gateway caches.
     pub(crate) assist: bool,
     /// Share of datagrams that the last mile loses.
     pub(crate) loss: f64,
-    /// Clients at once.
+    /// Concurrent clients.
     pub(crate) sessions: usize,
-    /// Whether clients send, and the server receives.
+    /// True if clients send and the server receives.
     pub(crate) upload: bool,
 }
 
 impl Trial {
-    /// 1200 bytes, in tens, as fast as they come through, one client, no cache.
+    /// 1200 bytes, in batches of ten, as fast as the path delivers them, one client, no cache.
     pub(crate) const PLAIN: Self = Self {
         size: 1200,
         batch: 10,
@@ -46,23 +46,24 @@ impl Trial {
     };
 }
 
-/// What came of it.
+/// The results of a trial.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
-    /// Datagrams that came through, and per second.
+    /// Datagrams delivered, and per second.
     pub(crate) datagrams: f64,
     pub(crate) kpps: f64,
-    /// Payload bits per second that came through.
+    /// Payload bits per second delivered.
     pub(crate) gbps: f64,
-    /// Seconds of processor time of the gateway for a million datagrams that came through.
+    /// Seconds of the gateway's processor time per million datagrams delivered.
     pub(crate) cpu_s_per_mpkt: f64,
-    /// The same of the whole machine's softirqs, which the other programs on it have a part in.
+    /// Seconds in softirqs of the whole machine per million datagrams delivered; other programs
+    /// contribute to it.
     pub(crate) softirq_s_per_mpkt: f64,
-    /// Share of the sent datagrams that never came to the last mile.
+    /// Share of the sent datagrams that never reached the last mile.
     pub(crate) dropped: f64,
     /// Bytes of the gateway's memory before the trial, with all clients there, and at the end.
     pub(crate) memory: [f64; 3],
-    /// What the clients have seen.
+    /// The clients' counts.
     pub(crate) seen: Seen,
 }
 
@@ -95,19 +96,23 @@ impl Peer {
 
     fn expect(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
         let said = self.next_line()?;
-        if said == line { Ok(()) } else { Err(format!("a peer says {said:?} instead of {line:?}").into()) }
+        if said == line {
+            Ok(())
+        } else {
+            Err(format!("a peer says {said:?} instead of {line:?}").into())
+        }
     }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Runs a trial through a gateway that is there already.
+/// Runs a trial through a gateway that is running already.
 pub(crate) fn run(
     network: &Network,
     gateway: &Gateway,
@@ -134,7 +139,8 @@ pub(crate) fn run(
     let at = |address: String| [&[format!("--address={address}")], &common[..]].concat();
 
     let before = gateway.memory();
-    let mut server = Peer::start(network, Place::Server, "server", &at(format!("{SERVER}:{SERVER_PORT}")))?;
+    let mut server =
+        Peer::start(network, Place::Server, "server", &at(format!("{SERVER}:{SERVER_PORT}")))?;
     server.expect(LISTENING)?;
     let mut client = Peer::start(network, Place::Client, "client", &at(kind.address()))?;
     let mut cpu = gateway.cpu_seconds();
@@ -175,7 +181,8 @@ pub(crate) fn run(
 /// Seconds that all processors have spent in softirqs.
 fn softirq_seconds() -> f64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(7)?.parse::<f64>().ok());
+    let ticks =
+        text.lines().next().and_then(|line| line.split_whitespace().nth(7)?.parse::<f64>().ok());
     // The kernel counts in hundredths of a second here, whatever its own tick is.
     ticks.unwrap_or_default() / 100.0
 }

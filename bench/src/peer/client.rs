@@ -1,4 +1,5 @@
-//! The clients: sinks with the real client core, behind a last mile that loses datagrams; or generators.
+//! The clients: sinks with the real client core, behind a last mile that loses datagrams; or
+//! generators.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use packrat_client::{Assist, ClientConfig, Datagram};
 use packrat_dataplane::socket::{ReceiveBatch, listener_options};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rustix::event::{Timespec, epoll};
@@ -17,48 +18,48 @@ use serde::{Deserialize, Serialize};
 use super::datagram::{self, Purpose};
 use super::generator::{self, Pattern, Receiver, feedback_interval};
 
-/// How clients behave.
+/// Parameters of the clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Behaviour {
-    /// Where they send to.
+    /// The address to which they send.
     pub(crate) server: SocketAddr,
-    /// How many there are.
+    /// Number of clients.
     pub(crate) sessions: usize,
-    /// Whether they ask for assistance.
+    /// True if they ask for assistance.
     pub(crate) assist: bool,
     /// Share of the datagrams that the last mile loses.
     pub(crate) loss: f64,
-    /// What they send themselves.
+    /// The datagrams that they send, if any.
     pub(crate) upload: Option<Pattern>,
-    /// Whether they tell the server how far they have come.
+    /// True if they report their progress to the server.
     pub(crate) feedback: bool,
-    /// After this they end in any case.
+    /// Longest run time.
     pub(crate) limit: Duration,
 }
 
-/// What clients have seen.
+/// The clients' counts.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Seen {
-    /// Datagrams that came to the last mile, repairs not counted.
+    /// Datagrams that reached the last mile, without repairs.
     pub(crate) received: u64,
     /// Their bytes.
     pub(crate) bytes: u64,
-    /// Those that the last mile lost.
+    /// Datagrams that the last mile lost.
     pub(crate) lost: u64,
-    /// Lost ones that came again.
+    /// Lost datagrams that were repaired.
     pub(crate) repaired: u64,
-    /// Datagrams that never came to the last mile: dropped by the gateway, or in a queue.
+    /// Datagrams that never reached the last mile: dropped by the gateway, or in a queue.
     pub(crate) missing: u64,
     /// Seconds between the first and the last.
     pub(crate) seconds: f64,
-    /// Time under way in microseconds, 50th and 99th percentile.
+    /// One-way delay in microseconds, 50th and 99th percentile.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     /// eACKs sent.
     pub(crate) eacks: u64,
     /// Sessions with assistance.
     pub(crate) assisted: u64,
-    /// Datagrams sent, when they send.
+    /// Datagrams sent, if they send.
     pub(crate) sent: u64,
 }
 
@@ -83,7 +84,7 @@ struct Clients {
     last: Duration,
 }
 
-/// Runs until the server says that this is the end.
+/// Runs until the server's end mark.
 pub(crate) fn run(behaviour: Behaviour) -> Result<Seen, Box<dyn Error>> {
     let mut clients = Clients {
         behaviour,
@@ -100,9 +101,20 @@ pub(crate) fn run(behaviour: Behaviour) -> Result<Seen, Box<dyn Error>> {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         listener_options(socket.as_fd(), true)?;
         socket.connect(behaviour.server)?;
-        epoll::add(&poller, &socket, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
-        let client =
-            Client { socket, assist: None, next: 0, lost: HashSet::new(), reported: 0, ended: false };
+        epoll::add(
+            &poller,
+            &socket,
+            epoll::EventData::new_u64(number as u64),
+            epoll::EventFlags::IN,
+        )?;
+        let client = Client {
+            socket,
+            assist: None,
+            next: 0,
+            lost: HashSet::new(),
+            reported: 0,
+            ended: false,
+        };
         clients.all.push(client);
     }
     clients.work(poller.as_fd())?;
@@ -120,8 +132,11 @@ impl Clients {
         let sweep_interval = Duration::from_millis(if self.all.len() > 1000 { 20 } else { 1 });
         let (mut swept, mut greeted) = (Instant::now(), Instant::now());
         let mut admitted = 0;
-        while self.begun.elapsed() < self.behaviour.limit && self.all.iter().any(|client| !client.ended) {
-            // One after the other, as clients come: a thousand handshakes at once would be a test of queues.
+        while self.begun.elapsed() < self.behaviour.limit
+            && self.all.iter().any(|client| !client.ended)
+        {
+            // One after the other, as clients come: a thousand handshakes at once would be a test
+            // of queues.
             let rate = if self.behaviour.assist { 1000.0 } else { 20_000.0 };
             let due = 1 + (self.begun.elapsed().as_secs_f64() * rate) as usize;
             while admitted < self.all.len().min(due) {
@@ -155,7 +170,7 @@ impl Clients {
         Ok(())
     }
 
-    /// A client begins.
+    /// Starts a client.
     fn admit(&mut self, index: usize) {
         let now = self.now();
         let mut seed = [0; 32];
@@ -166,7 +181,7 @@ impl Clients {
         self.greet(index);
     }
 
-    /// Tells the server that a client is there.
+    /// Sends a client's greeting to the server.
     fn greet(&self, index: usize) {
         let mut hello = [0; datagram::SHORTEST];
         datagram::write(&mut hello, Purpose::Hello, 0, datagram::now());
@@ -181,25 +196,26 @@ impl Clients {
         let Some(client) = self.all.first() else { return Ok(()) };
         let mut receivers = [Receiver { address: server, next: 0, acknowledged: 0 }];
         let mut batch = ReceiveBatch::new(8);
-        self.seen.sent = generator::send(client.socket.as_fd(), true, pattern, &mut receivers, |receivers| {
-            while batch.receive(client.socket.as_fd()).is_ok() {
-                for bytes in batch.messages().flat_map(|message| message.datagrams()) {
-                    if let (Some((Purpose::Feedback, number, _)), [receiver]) =
-                        (datagram::read(bytes), &mut *receivers)
-                    {
-                        receiver.acknowledged = receiver.acknowledged.max(number);
+        self.seen.sent =
+            generator::send(client.socket.as_fd(), true, pattern, &mut receivers, |receivers| {
+                while batch.receive(client.socket.as_fd()).is_ok() {
+                    for bytes in batch.messages().flat_map(|message| message.datagrams()) {
+                        if let (Some((Purpose::Feedback, number, _)), [receiver]) =
+                            (datagram::read(bytes), &mut *receivers)
+                        {
+                            receiver.acknowledged = receiver.acknowledged.max(number);
+                        }
                     }
                 }
-            }
-        });
+            });
         Ok(())
     }
 
-    /// Takes what has come to a client.
+    /// Reads the datagrams that arrived for a client.
     fn read(&mut self, index: usize, batch: &mut ReceiveBatch) -> Result<(), Box<dyn Error>> {
         let Some(client) = self.all.get_mut(index) else { return Ok(()) };
         if let Err(error) = batch.receive(client.socket.as_fd()) {
-            // Nothing there, or nobody at the other end yet.
+            // No datagram is waiting, or the server does not listen yet.
             return match error.kind() {
                 std::io::ErrorKind::WouldBlock | std::io::ErrorKind::ConnectionRefused => Ok(()),
                 _ => Err(error.into()),
@@ -233,7 +249,7 @@ impl Clients {
         let is_lost = self.behaviour.loss > 0.0
             && f64::from(self.random.next_u32()) < self.behaviour.loss * f64::from(u32::MAX);
         if number < client.next {
-            // Again: a repair, a copy of one, or the network's duplicate.
+            // A second copy: a repair, a copy of one, or the network's duplicate.
             if is_lost {
                 return;
             }
@@ -246,7 +262,8 @@ impl Clients {
             self.first.get_or_insert(time);
             self.last = time;
             if self.delays.len() < 2_000_000 {
-                self.delays.push(u32::try_from(time.saturating_sub(sent).as_nanos()).unwrap_or(u32::MAX));
+                self.delays
+                    .push(u32::try_from(time.saturating_sub(sent).as_nanos()).unwrap_or(u32::MAX));
             }
             if is_lost {
                 self.seen.lost += 1;
@@ -261,24 +278,28 @@ impl Clients {
         }
     }
 
-    /// Sends what the client core has to say.
+    /// Sends the client core's messages.
     fn serve(&mut self, index: usize) {
         let now = self.now();
-        let Some(Client { socket, assist: Some(assist), ended: false, .. }) = self.all.get_mut(index) else {
+        let Some(Client { socket, assist: Some(assist), ended: false, .. }) =
+            self.all.get_mut(index)
+        else {
             return;
         };
         if assist.next_timeout().is_some_and(|at| at <= now) {
             assist.handle_timeout(now);
         }
         while let Some(message) = assist.poll_transmit(now) {
-            // As lossy as any datagram.
+            // Messages may be lost like any datagram.
             let _ = socket.send(&message);
         }
     }
 
-    /// Tells the server how far this client has come.
+    /// Reports the client's progress to the server.
     fn report(&mut self, index: usize) {
-        let Some(client) = self.all.get_mut(index).filter(|_| self.behaviour.feedback) else { return };
+        let Some(client) = self.all.get_mut(index).filter(|_| self.behaviour.feedback) else {
+            return;
+        };
         let size = self.seen.bytes.checked_div(self.seen.received).unwrap_or(1).max(1);
         let interval = feedback_interval(usize::try_from(size).unwrap_or(usize::MAX));
         if client.next >= client.reported + interval {
@@ -302,7 +323,8 @@ impl Clients {
             p50: percentile(0.50),
             p99: percentile(0.99),
             eacks: self.all.iter().filter_map(stats).map(|stats| stats.eacks).sum(),
-            assisted: self.all.iter().filter_map(stats).filter(|stats| stats.sessions > 0).count() as u64,
+            assisted: self.all.iter().filter_map(stats).filter(|stats| stats.sessions > 0).count()
+                as u64,
             ..self.seen
         }
     }

@@ -1,31 +1,35 @@
-//! What generator and sink send each other: datagrams that look like a transport's, with a number and a time in them.
+//! The datagrams between generator and sink: they look like a transport's, and contain a number and
+//! a time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The shortest datagram.
 pub(crate) const SHORTEST: usize = 48;
 
-/// What a datagram is for.
+/// The purpose of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Purpose {
-    /// What is measured.
+    /// A measured datagram.
     Data = 0,
-    /// A client is there.
+    /// A client's greeting.
     Hello = 1,
-    /// Up to which number a receiver has come.
+    /// The highest number that a receiver has seen.
     Feedback = 2,
-    /// Nothing more follows.
+    /// The end of the run.
     End = 3,
 }
 
-/// Writes a datagram into `bytes`, whose length is at least [`SHORTEST`]. It ends in sixteen bytes that no other datagram of the flow
-/// ends in, as a transport's authentication tag does.
+/// Writes a datagram into `bytes`, whose length is at least [`SHORTEST`]. It ends in sixteen bytes
+/// that no other datagram of the flow ends in, as a transport's authentication tag does.
 pub(crate) fn write(bytes: &mut [u8], purpose: Purpose, number: u64, sent: Duration) {
     // QUIC's short header.
     let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let fields =
-        [[0x40, purpose as u8, 0, 0, 0, 0, 0, 0], number.to_be_bytes(), nanoseconds(sent).to_be_bytes()];
+    let fields = [
+        [0x40, purpose as u8, 0, 0, 0, 0, 0, 0],
+        number.to_be_bytes(),
+        nanoseconds(sent).to_be_bytes(),
+    ];
     for (place, field) in bytes.chunks_exact_mut(8).zip(fields) {
         place.copy_from_slice(&field);
     }

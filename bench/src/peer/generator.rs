@@ -1,35 +1,35 @@
-//! Sends datagrams: at a rate, or as fast as they come through.
+//! The generator: sends datagrams at a rate, or as fast as the path delivers them.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use packrat_dataplane::socket::{Destination, Ecn, Family, Offload, Piece, Sender};
+use packrat_dataplane::socket::{Destination, Ecn, Family, GsoBatch, Offload, Sender, WhenFull};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::datagram::{self, Purpose};
 
-/// Bytes under way at most when datagrams are sent as fast as they come through.
+/// Most bytes in flight when datagrams are sent as fast as the path delivers them.
 const WINDOW_BYTES: usize = 2 << 20;
-/// When no feedback comes for this long, what was under way is lost.
+/// Longest time without feedback; after it, all bytes in flight count as lost.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// What was missed by more than this is not made up for.
+/// The longest delay that the generator makes up for.
 const LARGEST_DEBT: Duration = Duration::from_millis(20);
 
-/// How datagrams are sent.
+/// Size, batching, rate and duration of the datagrams.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pattern {
     /// Bytes of a datagram.
     pub(crate) size: usize,
     /// Datagrams of one send call; more than one by segmentation offload.
     pub(crate) batch: usize,
-    /// Datagrams per second, all receivers together; 0: as fast as they come through.
+    /// Datagrams per second, all receivers together; 0: as fast as the path delivers them.
     pub(crate) rate: f64,
-    /// For how long.
+    /// Duration of the run.
     pub(crate) duration: Duration,
 }
 
-/// Feedback asks for how many datagrams at most may pass until the next one.
+/// Most datagrams that may arrive between two feedback messages.
 pub(crate) fn feedback_interval(size: usize) -> u64 {
     (WINDOW_BYTES / size / 8).clamp(1, 512) as u64
 }
@@ -39,11 +39,12 @@ pub(crate) fn feedback_interval(size: usize) -> u64 {
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     pub(crate) next: u64,
-    /// It has come up to here.
+    /// The highest number that it has reported.
     pub(crate) acknowledged: u64,
 }
 
-/// Sends to the receivers in turn, and then says that this is the end. `feedback` reads what has come in and says so; returns how many were sent.
+/// Sends to the receivers in turn, then sends the end mark. `feedback` reads the reports that have
+/// arrived. Returns the number of datagrams sent.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     connected: bool,
@@ -74,16 +75,16 @@ pub(crate) fn send(
             receiver.next += 1;
         }
         let destination = destination(receiver.address, connected);
-        let piece = Piece { data: &buffer, segment_size: size, ecn: Ecn::NOT_CAPABLE };
-        sent += sender.send(socket, &offload, &destination, &[piece]).datagrams;
+        let datagrams = GsoBatch { data: &buffer, segment_size: size, ecn: Ecn::NOT_CAPABLE };
+        sent += sender.send(socket, &offload, &destination, &[datagrams]).datagrams;
     }
-    // What is under way comes before the end.
+    // Datagrams in flight arrive before the end mark.
     std::thread::sleep(Duration::from_millis(50));
     for receiver in receivers.iter() {
         let mut end = [0; datagram::SHORTEST];
         datagram::write(&mut end, Purpose::End, receiver.next, datagram::now());
-        let piece = Piece::single(&end, Ecn::NOT_CAPABLE);
-        sender.send(socket, &offload, &destination(receiver.address, connected), &[piece]);
+        let last = GsoBatch::single(&end, Ecn::NOT_CAPABLE);
+        sender.send(socket, &offload, &destination(receiver.address, connected), &[last]);
     }
     sent
 }
@@ -94,11 +95,11 @@ fn destination(address: SocketAddr, connected: bool) -> Destination {
         source: None,
         family: Family::of(&address),
         leaves_as_v4: address.is_ipv4(),
-        may_wait: true,
+        when_full: WhenFull::Wait,
     }
 }
 
-/// Sleeps until the next batch is due; when that was missed by far, begins anew.
+/// Sleeps until the next batch is due. Starts a new schedule after a long delay.
 fn pause_until(due: &mut Instant, interval: Duration) {
     let now = Instant::now();
     *due = (*due + interval).max(now.checked_sub(LARGEST_DEBT).unwrap_or(now));
@@ -129,7 +130,7 @@ fn wait_for_window(
     }
 }
 
-/// Waits until something can be read, at most for `limit`.
+/// Waits until the socket is readable, at most for `limit`.
 pub(crate) fn wait_readable(socket: BorrowedFd<'_>, limit: Duration) {
     let socket = socket.as_fd();
     let mut sources = [PollFd::new(&socket, PollFlags::IN)];

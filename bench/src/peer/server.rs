@@ -13,44 +13,44 @@ use serde::{Deserialize, Serialize};
 use super::datagram::{self, Purpose};
 use super::generator::{self, Pattern, Receiver, feedback_interval, wait_readable};
 
-/// What the server does.
+/// Parameters of the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Service {
-    /// Where it listens.
+    /// The address at which it listens.
     pub(crate) listen: SocketAddr,
-    /// How many clients it waits for.
+    /// Number of clients to wait for.
     pub(crate) sessions: usize,
-    /// What it sends.
+    /// The datagrams to send.
     pub(crate) pattern: Pattern,
-    /// How long it waits before, once all clients are there.
+    /// The pause between the last client's greeting and the first datagram.
     pub(crate) pause: Duration,
-    /// Whether it is the clients who send.
+    /// True if the clients send.
     pub(crate) upload: bool,
-    /// After this it ends in any case.
+    /// Longest run time.
     pub(crate) limit: Duration,
 }
 
-/// What the server has done.
+/// The server's counts.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Served {
-    /// Clients that it knew.
+    /// Clients that greeted.
     pub(crate) sessions: u64,
     /// Datagrams sent.
     pub(crate) sent: u64,
-    /// Datagrams received, when it is the clients who send, and seconds between the first and the last.
+    /// Datagrams received, if the clients send, and seconds between the first and the last.
     pub(crate) received: u64,
     pub(crate) seconds: f64,
 }
 
-/// Lines on standard output by which the one who started the server knows how far it is: it listens, all clients are
-/// there, it has begun.
+/// Lines on standard output that report the server's progress to the parent process: it listens,
+/// all clients have greeted, it has begun.
 pub(crate) const LISTENING: &str = "listening";
 pub(crate) const COMPLETE: &str = "complete";
 pub(crate) const BEGUN: &str = "begun";
 
 fn say(line: &str) {
     println!("{line}");
-    // Who reads it has ended when this fails, and then nobody is to be told.
+    // A failure means that the parent process has ended.
     let _ = std::io::stdout().flush();
 }
 
@@ -68,7 +68,12 @@ pub(crate) fn run(service: &Service) -> Result<Served, Box<dyn Error>> {
     let mut receivers = Vec::new();
     while receivers.len() < service.sessions {
         if begun.elapsed() > service.limit {
-            return Err(format!("only {} of {} clients have come", receivers.len(), service.sessions).into());
+            return Err(format!(
+                "only {} of {} clients have come",
+                receivers.len(),
+                service.sessions
+            )
+            .into());
         }
         wait_readable(socket.as_fd(), Duration::from_millis(50));
         if batch.receive(socket.as_fd()).is_err() {
@@ -84,23 +89,26 @@ pub(crate) fn run(service: &Service) -> Result<Served, Box<dyn Error>> {
     say(COMPLETE);
     std::thread::sleep(service.pause);
     say(BEGUN);
-    let sent = generator::send(socket.as_fd(), false, &service.pattern, &mut receivers, |receivers| {
-        while batch.receive(socket.as_fd()).is_ok() {
-            for message in batch.messages() {
-                let place = message.source.and_then(|source| places.get(&source));
-                let Some(receiver) = place.and_then(|place| receivers.get_mut(*place)) else { continue };
-                for bytes in message.datagrams() {
-                    if let Some((Purpose::Feedback, number, _)) = datagram::read(bytes) {
-                        receiver.acknowledged = receiver.acknowledged.max(number);
+    let sent =
+        generator::send(socket.as_fd(), false, &service.pattern, &mut receivers, |receivers| {
+            while batch.receive(socket.as_fd()).is_ok() {
+                for message in batch.messages() {
+                    let place = message.source.and_then(|source| places.get(&source));
+                    let Some(receiver) = place.and_then(|place| receivers.get_mut(*place)) else {
+                        continue;
+                    };
+                    for bytes in message.datagrams() {
+                        if let Some((Purpose::Feedback, number, _)) = datagram::read(bytes) {
+                            receiver.acknowledged = receiver.acknowledged.max(number);
+                        }
                     }
                 }
             }
-        }
-    });
+        });
     Ok(Served { sessions: receivers.len() as u64, sent, ..Served::default() })
 }
 
-/// Counts what clients send.
+/// Counts the datagrams that clients send.
 fn receive(socket: &UdpSocket, service: &Service) -> Served {
     let begun = Instant::now();
     let mut batch = ReceiveBatch::new(32);
@@ -125,7 +133,8 @@ fn receive(socket: &UdpSocket, service: &Service) -> Served {
                 }
             }
             if ended {
-                served.seconds = first.map_or(0.0, |first| last.duration_since(first).as_secs_f64());
+                served.seconds =
+                    first.map_or(0.0, |first| last.duration_since(first).as_secs_f64());
                 return served;
             }
             if highest > 0 {
@@ -142,7 +151,7 @@ fn receive(socket: &UdpSocket, service: &Service) -> Served {
                 reported = highest;
                 let mut feedback = [0; datagram::SHORTEST];
                 datagram::write(&mut feedback, Purpose::Feedback, highest, datagram::now());
-                // The next one says more.
+                // The next report replaces a lost one.
                 let _ = socket.send_to(&feedback, source);
             }
         }

@@ -1,10 +1,11 @@
-//! One download through a network of its own: fresh server, paths and gateway, so that nothing is left of the one before.
+//! One download through a network of its own: fresh server, paths and gateway, so that the one
+//! before leaves no trace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use packrat_lab::path::{PathConfig, PathReport, UdpPath};
+use packrat_emulation::path::{PathConfig, PathReport, UdpPath};
 
 use super::certificate::Certificate;
 use super::client::Download;
@@ -22,49 +23,57 @@ use crate::get::Report;
 
 /// Name of the file that is downloaded.
 pub(crate) const FILE: &str = "payload.bin";
-/// Name of the file with every datagram that the server sent, in a folder that is kept.
+/// Name of the file with every datagram that the server sent, in a directory that is kept.
 const CAPTURE: &str = "datagrams.capture";
-/// How often the gateway's gauges are looked at.
+/// Interval of reading the gateway's gauges.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// A gateway's metrics may be this old when they are read (Envoy's are flushed by a timer).
+/// Longest age of a gateway's metrics when they are read (Envoy flushes them by a timer).
 const METRICS_SETTLE: Duration = Duration::from_millis(1200);
-/// No download may take longer: a stalled one would never end by itself.
+/// Longest download: a stalled one would never end by itself.
 const LONGEST: Duration = Duration::from_secs(600);
 /// Longer than any demo.
 const NEVER: Duration = Duration::from_secs(86_400);
 
-/// What all arms share.
+/// The environment that all arms share.
 #[derive(Debug)]
 pub(crate) struct Stage<'a> {
-    /// What the user chose.
+    /// The user's options.
     pub(crate) options: &'a Options,
     /// The network with its loss.
     pub(crate) network: Network,
-    /// What is downloaded.
+    /// The file to download.
     pub(crate) payload: Payload,
-    /// The folder that servers serve.
+    /// The directory that servers serve.
     pub(crate) files: PathBuf,
-    /// What servers show and clients trust.
+    /// The certificate that servers show and clients trust.
     pub(crate) certificate: Certificate,
-    /// The folder for everything that arms write.
+    /// The directory for everything that arms write.
     pub(crate) work: PathBuf,
 }
 
 impl Stage<'_> {
-    /// Runs one arm; `progress` is told how many bytes have arrived.
-    pub(crate) async fn run(&self, name: ArmName, progress: impl Fn(u64)) -> Result<ArmReport, DemoError> {
+    /// Runs one arm; calls `progress` with the number of bytes that have arrived.
+    pub(crate) async fn run(
+        &self,
+        name: ArmName,
+        progress: impl Fn(u64),
+    ) -> Result<ArmReport, DemoError> {
         let work = self.work.join(name.to_string());
         fs::create_dir_all(&work).map_err(|error| DemoError::write(&work, error))?;
         let network = match name {
             ArmName::Lossless => self.network.without_loss(),
-            ArmName::EndToEnd | ArmName::Packrat | ArmName::PackratMoved | ArmName::PackratFlooded => {
-                self.network
-            }
+            ArmName::EndToEnd
+            | ArmName::Packrat
+            | ArmName::PackratMoved
+            | ArmName::PackratFlooded => self.network,
         };
         let mut scene = Scene::build(self, network, &work).await?;
         let patience = match name {
             ArmName::EndToEnd => Duration::from_secs(self.options.patience),
-            ArmName::Lossless | ArmName::Packrat | ArmName::PackratMoved | ArmName::PackratFlooded => LONGEST,
+            ArmName::Lossless
+            | ArmName::Packrat
+            | ArmName::PackratMoved
+            | ArmName::PackratFlooded => LONGEST,
         };
         let download = Download {
             server: scene.last_mile.address(),
@@ -75,13 +84,15 @@ impl Stage<'_> {
         };
         let move_after = self.options.rebind_after.filter(|_| name == ArmName::PackratMoved);
         let memory = scene.gateway.resident_bytes();
-        let flood = (name == ArmName::PackratFlooded)
-            .then(|| RunningFlood::start(self.payload.size, self.options.seed, scene.gateway.address));
+        let flood = (name == ArmName::PackratFlooded).then(|| {
+            RunningFlood::start(self.payload.size, self.options.seed, scene.gateway.address)
+        });
         let watched = scene.watch(download.run(progress), move_after).await;
-        // Stopped in any case.
+        // The flood stops even if the download failed.
         let flood_datagrams = flood.map_or(0, RunningFlood::stop);
         let (downloaded, cache_high_water) = watched?;
-        let grown = scene.gateway.resident_bytes().zip(memory).map(|(after, before)| after - before);
+        let grown =
+            scene.gateway.resident_bytes().zip(memory).map(|(after, before)| after - before);
         let finished = scene.finish(network.round_trip()).await?;
         let mut report = self.report(name, &downloaded, cache_high_water, &finished);
         report.flood_datagrams = flood_datagrams;
@@ -100,7 +111,7 @@ impl Stage<'_> {
         let down = last_mile.downward.link;
         let lost = declared_lost.as_ref();
         let assist = downloaded.assist.unwrap_or_default().assist;
-        // Connecting is part of what a user waits for.
+        // Connecting is part of the user's waiting time.
         let seconds = (downloaded.connect_time + downloaded.transfer_time).as_secs_f64();
         let complete = !downloaded.partial && downloaded.bytes == self.payload.size;
         let expected = self.payload.sha256_of_first(downloaded.bytes);
@@ -114,8 +125,8 @@ impl Stage<'_> {
             repairs: metrics.get("repairs_total"),
             repairs_late: assist.filled_late,
             spurious: lost.map(|lost| lost.count_within(&downloaded.received_packet_numbers)),
-            // The client hears of the gateway's totals in reports, which may come before the last event; the metrics are
-            // flushed by a timer.
+            // The client learns the gateway's totals from Reports, which may come before the last
+            // event; the metrics are flushed by a timer.
             paths_moved: metrics.get("paths_moved_total"),
             flood_datagrams: 0,
             control_received: metrics.get("control_received_total"),
@@ -141,7 +152,7 @@ struct Scene {
     server: Server,
 }
 
-/// What is left of an arm.
+/// The results of an arm's parts.
 struct Finished {
     far: PathReport,
     last_mile: PathReport,
@@ -152,8 +163,12 @@ struct Finished {
 impl Scene {
     async fn build(stage: &Stage<'_>, network: Network, work: &Path) -> Result<Self, DemoError> {
         let options = stage.options;
-        let setup =
-            ServerSetup { parts: &options.parts, certificate: &stage.certificate, files: &stage.files, work };
+        let setup = ServerSetup {
+            parts: &options.parts,
+            certificate: &stage.certificate,
+            files: &stage.files,
+            work,
+        };
         let server = Server::start(options.server, setup).await?;
         let far = UdpPath::start(PathConfig {
             server: server.address,
@@ -174,7 +189,8 @@ impl Scene {
         Ok(Self { last_mile, gateway, far, server })
     }
 
-    /// Waits for the download, gives the client another address and port `move_after` its beginning; meanwhile looks after the processes, and at how full the gateway's cache is.
+    /// Waits for the download, and gives the client another address and port `move_after` its
+    /// beginning. Meanwhile checks the processes, and the level of the gateway's cache.
     async fn watch(
         &mut self,
         downloading: impl Future<Output = Result<Report, DemoError>>,
@@ -202,14 +218,20 @@ impl Scene {
         }
     }
 
-    /// Takes the scene apart in an order in which everybody can write down what they know.
+    /// Ends the parts in an order in which each can write its logs and counters.
     async fn finish(self, round_trip: Duration) -> Result<Finished, DemoError> {
-        // The end of the connection is on its way to the server, and the last counters are on theirs to the metrics.
+        // The end of the connection is still on its way to the server, and the last counters to the
+        // metrics.
         tokio::time::sleep(METRICS_SETTLE.max(2 * round_trip)).await;
         let metrics = self.gateway.metrics()?;
         let qlogs = self.server.stop().await;
         self.gateway.stop().await;
         let declared_lost = DeclaredLost::read(&qlogs)?;
-        Ok(Finished { far: self.far.report(), last_mile: self.last_mile.report(), metrics, declared_lost })
+        Ok(Finished {
+            far: self.far.report(),
+            last_mile: self.last_mile.report(),
+            metrics,
+            declared_lost,
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! A certificate authority that exists for one demo.
+//! A certificate authority for one demo.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,11 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 
 use super::error::DemoError;
 
-/// The files of a certificate for `localhost`, 127.0.0.1 and ::1, and of the authority that signed it.
+/// The files of a certificate for `localhost`, 127.0.0.1 and ::1, and of the authority that signed
+/// it.
 #[derive(Debug, Clone)]
 pub(crate) struct Certificate {
-    /// PEM: what a client has to trust.
+    /// PEM: the authority that a client must trust.
     pub(crate) authority: PathBuf,
     /// PEM: the server's certificate, then the authority's.
     pub(crate) chain: PathBuf,
@@ -21,13 +22,16 @@ pub(crate) struct Certificate {
 impl Certificate {
     /// Makes both and writes them into `folder`.
     pub(crate) fn create(folder: &Path) -> Result<Self, DemoError> {
-        let (authority, chain, key) = pem().map_err(|error| DemoError::Certificate(error.to_string()))?;
+        let (authority, chain, key) =
+            pem().map_err(|error| DemoError::Certificate(error.to_string()))?;
         let files = Self {
             authority: folder.join("authority.pem"),
             chain: folder.join("server.pem"),
             key: folder.join("server.key"),
         };
-        for (file, content) in [(&files.authority, authority), (&files.chain, chain), (&files.key, key)] {
+        for (file, content) in
+            [(&files.authority, authority), (&files.chain, chain), (&files.key, key)]
+        {
             fs::write(file, content).map_err(|error| DemoError::write(file, error))?;
         }
         Ok(files)

@@ -10,26 +10,28 @@ use packrat_s2n_quic::ClientConfig;
 use super::error::DemoError;
 use crate::get::{Progress, Report, Request, Trust, download, read_certificates};
 
-/// How a file is downloaded.
+/// The parameters of a download.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Download<'a> {
     /// The near end of the last mile.
     pub(crate) server: SocketAddr,
     /// Name of the file.
     pub(crate) file: &'a str,
-    /// PEM file of the authority to trust; no other one is.
+    /// PEM file of the only trusted authority.
     pub(crate) authority: &'a Path,
-    /// Whether to look for a gateway.
+    /// True if the client looks for a gateway.
     pub(crate) assist: bool,
-    /// When to stop, whatever has arrived.
+    /// Time after which the download stops in any case.
     pub(crate) patience: Duration,
 }
 
 impl Download<'_> {
-    /// Downloads; `progress` is told how many bytes have arrived. The file is hashed and not kept.
+    /// Downloads; calls `progress` with the number of bytes that have arrived. The file is hashed
+    /// and not kept.
     pub(crate) async fn run(&self, progress: impl Fn(u64)) -> Result<Report, DemoError> {
         let failed = |error: crate::get::GetError| DemoError::Download(error.to_string());
-        let mut request = Request::new(&format!("https://localhost/{}", self.file)).map_err(failed)?;
+        let mut request =
+            Request::new(&format!("https://localhost/{}", self.file)).map_err(failed)?;
         request.connect_to = Some((self.server.ip().to_string(), self.server.port()));
         let additional = read_certificates(self.authority).map_err(failed)?;
         request.trust = Trust { system_roots: false, additional };

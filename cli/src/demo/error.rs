@@ -1,29 +1,31 @@
-//! What can stop the demo.
+//! Errors of the demo.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the demo could not be carried through.
+/// The reason why the demo could not finish.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
-    /// A part that `make demo` installs is not there.
+    /// A part that `make demo` installs is missing.
     #[error(
         "{what} is not at {path}: run `make demo`, which installs it, or point --parts at the right folder"
     )]
     PartMissing {
-        /// What is missing.
+        /// The missing part.
         what: &'static str,
-        /// Where it was expected.
+        /// Its expected path.
         path: PathBuf,
     },
-    /// A part that is built together with this command is not next to it.
-    #[error("{file} is not next to this command in {folder}: build it with `cargo build -p {package}`")]
+    /// A program that is built together with this command is not next to it.
+    #[error(
+        "{file} is not next to this command in {folder}: build it with `cargo build -p {package}`"
+    )]
     NotBuilt {
         /// The file.
         file: &'static str,
-        /// Where this command is.
+        /// The directory of this command.
         folder: PathBuf,
-        /// The package that makes it.
+        /// The package that builds it.
         package: &'static str,
     },
     /// A file could not be written.
@@ -31,7 +33,7 @@ pub(crate) enum DemoError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A file could not be read.
@@ -39,7 +41,7 @@ pub(crate) enum DemoError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The certificate could not be made.
@@ -51,19 +53,19 @@ pub(crate) enum DemoError {
     /// A process could not be started.
     #[error("cannot start {name} ({program}): {source}")]
     Start {
-        /// What it is.
+        /// The name of the process.
         name: &'static str,
         /// The program.
         program: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A process ended before it served.
+    /// A process ended before it was ready.
     #[error("{name} ended by itself ({status}); the end of its log:\n{log}")]
     Ended {
-        /// What it is.
+        /// The name of the process.
         name: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: String,
         /// Its last lines.
         log: String,
@@ -71,22 +73,22 @@ pub(crate) enum DemoError {
     /// A process did not get ready.
     #[error("{name} was not ready after {seconds} s; the end of its log:\n{log}")]
     NotReady {
-        /// What it is.
+        /// The name of the process.
         name: &'static str,
-        /// How long was waited.
+        /// Seconds of waiting.
         seconds: u64,
         /// Its last lines.
         log: String,
     },
     /// The emulated path did not start.
     #[error(transparent)]
-    Path(#[from] packrat_lab::path::PathError),
-    /// The gateway's metrics could not be had.
+    Path(#[from] packrat_emulation::path::PathError),
+    /// The gateway's metrics could not be read.
     #[error("cannot read the gateway's metrics at {address}: {source}")]
     Metrics {
-        /// Where they are served.
+        /// The address that serves them.
         address: std::net::SocketAddr,
-        /// What went wrong.
+        /// The error of the request.
         source: io::Error,
     },
     /// The download failed.

@@ -1,4 +1,4 @@
-//! The attack on the gateway beside a download.
+//! An attack on the gateway during a download.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,24 +6,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use packrat_lab::flood::Flood;
+use packrat_emulation::flood::Flood;
 
-/// Of a download of [`SIZE`]; in proportion for others.
+/// Random datagrams for a download of [`SIZE`]; in proportion for others.
 const RANDOM: u64 = 200_000;
+/// Forged handshakes for a download of [`SIZE`]; in proportion for others.
 const FORGED: u64 = 50_000;
+/// Bytes of the demo's default download.
 const SIZE: u64 = 25_000_000;
-/// The download takes somewhat longer at the networks' rate.
+/// Duration of the flood; the download takes somewhat longer at the networks' rate.
 const TIME: Duration = Duration::from_secs(9);
 const SOURCES: usize = 50;
 
-/// A flood that is under way.
+/// A flood in progress.
 pub(crate) struct RunningFlood {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<usize>>,
 }
 
 impl RunningFlood {
-    /// Begins, for a download of `size` bytes.
+    /// Starts a flood, for a download of `size` bytes.
     pub(crate) fn start(size: u64, seed: u64, target: SocketAddr) -> Self {
         let share = size as f64 / SIZE as f64;
         let count = |number: u64| (number as f64 * share) as usize;
@@ -41,7 +43,7 @@ impl RunningFlood {
         Self { stop, thread: thread.ok() }
     }
 
-    /// Ends; how many datagrams were sent.
+    /// Stops the flood; returns the number of datagrams sent.
     pub(crate) fn stop(mut self) -> u64 {
         self.join()
     }

@@ -1,13 +1,13 @@
-//! The gateway's metrics, read the way Prometheus reads them.
+//! The gateway's metrics, in Prometheus' text format.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long an answer may take.
+/// Longest time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Largest answer that is read.
+/// Largest accepted answer.
 const LARGEST_ANSWER: u64 = 16 << 20;
 
 /// Values of Packrat's metrics, summed over their labels.
@@ -15,8 +15,8 @@ const LARGEST_ANSWER: u64 = 16 << 20;
 pub(crate) struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
-    /// Reads the text format; only Packrat's own metrics are kept. Envoy can be configured to put `envoy_packrat_` in front
-    /// of their names.
+    /// Reads the text format; keeps only Packrat's own metrics. Envoy can be configured to put
+    /// `envoy_packrat_` in front of their names.
     pub(crate) fn parse(text: &str) -> Self {
         let mut values = BTreeMap::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -30,7 +30,8 @@ impl Metrics {
         Self(values)
     }
 
-    /// The value of `packrat_<name>`; 0 when there is none, as counters appear with their first increment.
+    /// The value of `packrat_<name>`; 0 if it is missing, as counters appear with their first
+    /// increment.
     pub(crate) fn get(&self, name: &str) -> u64 {
         self.0.get(name).map_or(0, |value| value.max(0.0) as u64)
     }
@@ -90,8 +91,9 @@ fn read_chunk(reader: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<bool>
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let digits = line.trim().split(';').next().unwrap_or_default();
-    let length = u64::from_str_radix(digits, 16)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("bad chunk length {digits:?}")))?;
+    let length = u64::from_str_radix(digits, 16).map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("bad chunk length {digits:?}"))
+    })?;
     reader.by_ref().take(length).read_to_end(body)?;
     line.clear();
     reader.read_line(&mut line)?;
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_over_labels_and_skips_what_is_not_ours() {
+    fn sums_over_labels_and_skips_foreign_metrics() {
         let metrics = Metrics::parse(
             "# TYPE packrat_repairs_total counter\n\
              packrat_repairs_total{route=\"a\",gateway=\"x y\"} 4\n\

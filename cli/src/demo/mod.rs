@@ -1,7 +1,9 @@
-//! `packrat demo`: real servers and a real gateway over an emulated network, on one machine and without root.
+//! `packrat demo`: real servers and a real gateway over an emulated network, on one machine and
+//! without root.
 //!
-//! Server → far segment → gateway → last mile → client, all on the loopback interface. Three downloads of the same file:
-//! without loss (the ceiling), with loss and without help, and with loss and Packrat.
+//! Server → far segment → gateway → last mile → client, all on the loopback interface. Three
+//! downloads of the same file: without loss (the ceiling), with loss and without help, and with
+//! loss and Packrat.
 
 mod arm;
 mod certificate;
@@ -44,15 +46,16 @@ pub(crate) use {
 /// The exit status of a command that Ctrl-C ended, by the shells' convention.
 const INTERRUPTED: u8 = 130;
 
-/// Runs the demo on the calling thread, which must be the main thread or live as long as the process: the processes that
-/// it starts are tied to it.
+/// Runs the demo on the calling thread, which must be the main thread or live as long as the
+/// process: the processes that it starts are tied to it.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let runtime = match runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let runtime = match runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return failed(&DemoError::Runtime(error)),
     };
     let outcome = runtime.block_on(async {
-        // Whatever ends first, the other is dropped, and with it every process and path of the demo.
+        // When one ends, the other is dropped, and with it every process and path of the demo.
         tokio::select! {
             outcome = demonstrate(options) => Some(outcome),
             () = interrupted() => None,
@@ -79,10 +82,13 @@ fn failed(error: &DemoError) -> ExitCode {
 
 /// Ends with the first signal that asks the command to end.
 async fn interrupted() {
-    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
-    else {
-        // Without handlers the signals end the command by themselves, and the kernel ends its processes.
+    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+        signal(SignalKind::hangup()),
+    ) else {
+        // Without handlers the signals end the command by themselves, and the kernel ends its
+        // processes.
         return std::future::pending().await;
     };
     tokio::select! {
@@ -92,7 +98,7 @@ async fn interrupted() {
     }
 }
 
-/// All arms; true when each ended as it should.
+/// Runs all arms; true if each succeeded.
 async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
     let workplace = Workplace::open(options)?;
     let network = Network::new(options);
@@ -126,7 +132,11 @@ async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
 }
 
 /// Everything that arms share.
-fn stage<'a>(options: &'a Options, network: Network, workplace: &Workplace) -> Result<Stage<'a>, DemoError> {
+fn stage<'a>(
+    options: &'a Options,
+    network: Network,
+    workplace: &Workplace,
+) -> Result<Stage<'a>, DemoError> {
     let files = workplace.path().join("files");
     fs::create_dir_all(&files).map_err(|error| DemoError::write(&files, error))?;
     let payload = Payload::new(options.seed, options.size.0);
@@ -147,7 +157,8 @@ pub(crate) async fn download_over(
 }
 
 fn write_json(file: &Path, report: &DemoReport) -> Result<(), DemoError> {
-    let text = serde_json::to_string_pretty(report).map_err(|error| DemoError::write(file, error.into()))?;
+    let text = serde_json::to_string_pretty(report)
+        .map_err(|error| DemoError::write(file, error.into()))?;
     fs::write(file, text + "\n").map_err(|error| DemoError::write(file, error))
 }
 
@@ -166,7 +177,9 @@ impl Workplace {
             }
             None => {
                 let folder = tempfile::Builder::new().prefix("packrat-demo-").tempdir();
-                folder.map(Self::Temporary).map_err(|error| DemoError::write(&std::env::temp_dir(), error))
+                folder
+                    .map(Self::Temporary)
+                    .map_err(|error| DemoError::write(&std::env::temp_dir(), error))
             }
         }
     }

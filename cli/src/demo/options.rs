@@ -1,4 +1,4 @@
-//! What the user may choose.
+//! Options of the demo.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,13 +10,15 @@ use serde::Serialize;
 /// Options of `packrat demo`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
-    /// The gateway: Packrat's filter in a real Envoy, or the same data plane in a process of its own
+    /// The gateway: Packrat's filter in a real Envoy, or the same data plane in a process of its
+    /// own
     #[arg(long, value_enum, default_value_t = GatewayKind::Envoy)]
     pub(crate) gateway: GatewayKind,
     /// The unmodified HTTP/3 server that sends
     #[arg(long, value_enum, default_value_t = ServerKind::Caddy)]
     pub(crate) server: ServerKind,
-    /// The network: delays and rates of the far segment and of the last mile, and how much the last mile loses
+    /// The network: delays and rates of the far segment and of the last mile, and how much the
+    /// last mile loses
     #[arg(long, value_enum, default_value_t = ProfileName::Wifi)]
     pub(crate) profile: ProfileName,
     /// Share of datagrams that the last mile loses, instead of the profile's (0.04 is 4 %)
@@ -37,11 +39,13 @@ pub(crate) struct Options {
     /// Decides the data and what the last mile loses
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// One more download, like the one with Packrat, of a client whose address and port change after so many seconds (packrat-moved)
+    /// One more download, like the one with Packrat, of a client whose address and port change
+    /// after so many seconds (packrat-moved)
     #[arg(long, value_name = "SECONDS", value_parser = moment)]
     pub(crate) rebind_after: Option<Duration>,
-    /// One more download, like the one with Packrat, while 200,000 random datagrams and 50,000 forged handshakes reach the gateway
-    /// (packrat-flooded); in proportion for downloads of another size than 25 MB
+    /// One more download, like the one with Packrat, while 200,000 random datagrams and 50,000
+    /// forged handshakes reach the gateway (packrat-flooded); in proportion for downloads of
+    /// another size than 25 MB
     #[arg(long)]
     pub(crate) flood: bool,
     /// Which downloads to run
@@ -50,10 +54,12 @@ pub(crate) struct Options {
     /// Write the results as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Seconds after which the download without help is stopped; its goodput is what arrived by then
+    /// Seconds after which the download without help is stopped; its goodput is what arrived by
+    /// then
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub(crate) patience: u64,
-    /// Keep certificates, configurations, logs, qlogs and captures of the server's datagrams in this folder instead of a temporary one
+    /// Keep certificates, configurations, logs, qlogs and captures of the server's datagrams in
+    /// this folder instead of a temporary one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) keep: Option<PathBuf>,
     /// Where `make demo` installed Envoy and the web servers
@@ -64,7 +70,8 @@ pub(crate) struct Options {
 impl Options {
     /// The downloads, in the order in which they run.
     pub(crate) fn arms_to_run(&self) -> Vec<ArmName> {
-        let mut arms: Vec<_> = ArmName::DEFAULT.into_iter().filter(|name| self.arms.contains(name)).collect();
+        let mut arms: Vec<_> =
+            ArmName::DEFAULT.into_iter().filter(|name| self.arms.contains(name)).collect();
         if self.rebind_after.is_some() {
             arms.push(ArmName::PackratMoved);
         }
@@ -75,7 +82,7 @@ impl Options {
     }
 }
 
-/// Who runs the gateway's data plane.
+/// The program that runs the gateway's data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum GatewayKind {
@@ -85,7 +92,7 @@ pub(crate) enum GatewayKind {
     Standalone,
 }
 
-/// Who sends.
+/// The server that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ServerKind {
@@ -95,7 +102,7 @@ pub(crate) enum ServerKind {
     Aioquic,
 }
 
-/// A network that is known from the literature.
+/// A network known from the literature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ProfileName {
@@ -107,7 +114,7 @@ pub(crate) enum ProfileName {
     Satellite,
 }
 
-/// Which way the last mile loses.
+/// The direction in which the last mile loses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LossDirection {
     /// Data and acknowledgements alike
@@ -142,10 +149,10 @@ pub(crate) enum ArmName {
 }
 
 impl ArmName {
-    /// Those that run unless the user chooses, in this order.
+    /// The arms that run by default, in this order.
     pub(crate) const DEFAULT: [Self; 3] = [Self::Lossless, Self::EndToEnd, Self::Packrat];
 
-    /// Whether the client looks for a gateway.
+    /// True if the client looks for a gateway.
     pub(crate) fn is_assisted(self) -> bool {
         matches!(self, Self::Packrat | Self::PackratMoved | Self::PackratFlooded)
     }
@@ -161,13 +168,20 @@ macro_rules! displayed_as_on_the_command_line {
         })*
     };
 }
-displayed_as_on_the_command_line!(GatewayKind, ServerKind, ProfileName, LossDirection, QueueKind, ArmName);
+displayed_as_on_the_command_line!(
+    GatewayKind,
+    ServerKind,
+    ProfileName,
+    LossDirection,
+    QueueKind,
+    ArmName
+);
 
 /// A number of bytes, written with a decimal unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// Largest download: it is kept in a file, and a demo should end.
+/// Largest download. It is kept in a file, and a demo must end.
 const LARGEST: u64 = 10_000_000_000;
 
 impl FromStr for Size {

@@ -1,9 +1,10 @@
-//! The file that is downloaded: random, so that nothing can compress or guess it.
+//! The downloaded file: random bytes, which nothing can compress or guess.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use packrat_wire::hexadecimal;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
@@ -12,7 +13,7 @@ use super::error::DemoError;
 
 const CHUNK: usize = 64 * 1024;
 
-/// The bytes that a seed stands for; they can be made again at any time.
+/// The bytes that follow from a seed; they can be made again at any time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Payload {
     seed: u64,
@@ -36,7 +37,8 @@ impl Payload {
         written.map_err(|error| DemoError::write(file, error))
     }
 
-    /// SHA-256, in hexadecimal, of the first `length` bytes: what a download that was stopped after them must have.
+    /// SHA-256, in hexadecimal, of the first `length` bytes: the hash of a download that was
+    /// stopped after them.
     pub(crate) fn sha256_of_first(&self, length: u64) -> String {
         let mut hash = Sha256::new();
         let hashed: Result<(), std::convert::Infallible> = self.chunks(length, |chunk| {
@@ -44,11 +46,15 @@ impl Payload {
             Ok(())
         });
         match hashed {
-            Ok(()) => hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+            Ok(()) => hexadecimal::encode(&hash.finalize()),
         }
     }
 
-    fn chunks<E>(&self, length: u64, mut each: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    fn chunks<E>(
+        &self,
+        length: u64,
+        mut each: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
         let mut buffer = vec![0; CHUNK];
         let mut left = length.min(self.size);

@@ -12,9 +12,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::error::DemoError;
 
-/// How long a process may take to get ready.
+/// Longest time for a process to get ready.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// How long a process may take to end after it was asked to.
+/// Longest time for a process to end after a signal.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 /// Attempts to find a port that is free for UDP and TCP.
@@ -24,8 +24,8 @@ const LOG_LINES: usize = 15;
 
 /// A running process in a process group of its own; dropping it kills the group.
 ///
-/// Ctrl-C reaches only the demo, which drops its processes in order. Should the demo be killed so hard that nothing is
-/// dropped, the kernel kills them (where util-linux's `setpriv` is there to ask for that).
+/// Ctrl-C reaches only the demo, which drops its processes in order. If the demo is killed before
+/// it can drop anything, the kernel kills them (where util-linux's `setpriv` can request that).
 #[derive(Debug)]
 pub(crate) struct Process {
     name: &'static str,
@@ -36,7 +36,8 @@ pub(crate) struct Process {
 impl Process {
     /// Starts `program`; both its outputs go to `log`. `prepare` adds arguments and environment.
     ///
-    /// Must be called on a thread that lives as long as the demo: the kernel takes its end for that of the demo.
+    /// Must be called on a thread that lives as long as the demo, because the kernel takes its end
+    /// for that of the demo.
     pub(crate) fn start(
         name: &'static str,
         program: &Path,
@@ -63,7 +64,7 @@ impl Process {
         Ok(Self { name, child, log: log.to_owned() })
     }
 
-    /// Waits until `ready` says so.
+    /// Waits until `ready` returns true.
     pub(crate) async fn wait_until_ready(
         &mut self,
         mut ready: impl FnMut() -> bool,
@@ -73,14 +74,18 @@ impl Process {
             self.check()?;
             if started.elapsed() > READY_WITHIN {
                 let seconds = READY_WITHIN.as_secs();
-                return Err(DemoError::NotReady { name: self.name, seconds, log: self.last_lines() });
+                return Err(DemoError::NotReady {
+                    name: self.name,
+                    seconds,
+                    log: self.last_lines(),
+                });
             }
             tokio::time::sleep(POLL).await;
         }
         Ok(())
     }
 
-    /// An error when the process has ended.
+    /// Fails when the process has ended.
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -89,7 +94,7 @@ impl Process {
         }
     }
 
-    /// Resident memory in bytes, where the system tells (Linux).
+    /// Resident memory in bytes, if the system reports it (Linux).
     pub(crate) fn resident_bytes(&self) -> Option<i64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -112,7 +117,7 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It fails only when the whole group has ended already.
+            // It fails only if the whole group has ended already.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -138,12 +143,15 @@ impl Drop for Process {
 
 fn find_in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|candidate| candidate.is_file())
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
 }
 
 /// An address on the loopback interface whose port is free for UDP and for TCP.
 ///
-/// Two servers that set SO_REUSEPORT would share a port without a word, so each gets one that nobody had.
+/// Two servers that set SO_REUSEPORT would share a port without an error, so each gets an unused
+/// one.
 pub(crate) fn free_address() -> Result<SocketAddr, DemoError> {
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..PORT_ATTEMPTS {
@@ -164,7 +172,7 @@ mod tests {
     use super::*;
 
     fn alive(pid: u32) -> bool {
-        // A zombie that nobody has waited for yet is dead, too.
+        // A zombie that was not waited for yet is dead, too.
         fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
     }
 
@@ -172,12 +180,14 @@ mod tests {
     fn dropping_a_process_ends_its_children_as_well() {
         let folder = tempfile::tempdir().unwrap();
         let pids = folder.path().join("pids");
-        let process = Process::start("sh", Path::new("/bin/sh"), &folder.path().join("log"), |command| {
-            command
-                .arg("-c")
-                .arg(format!("sleep 60 & echo $! > {0}.new; mv {0}.new {0}; wait", pids.display()));
-        })
-        .unwrap();
+        let process =
+            Process::start("sh", Path::new("/bin/sh"), &folder.path().join("log"), |command| {
+                command.arg("-c").arg(format!(
+                    "sleep 60 & echo $! > {0}.new; mv {0}.new {0}; wait",
+                    pids.display()
+                ));
+            })
+            .unwrap();
         let grandchild = loop {
             match fs::read_to_string(&pids) {
                 Ok(pid) => break pid.trim().parse().unwrap(),
@@ -197,10 +207,11 @@ mod tests {
     #[tokio::test]
     async fn an_early_end_is_reported_with_the_log() {
         let folder = tempfile::tempdir().unwrap();
-        let mut process = Process::start("sh", Path::new("/bin/sh"), &folder.path().join("log"), |command| {
-            command.args(["-c", "echo the port is taken; exit 3"]);
-        })
-        .unwrap();
+        let mut process =
+            Process::start("sh", Path::new("/bin/sh"), &folder.path().join("log"), |command| {
+                command.args(["-c", "echo the port is taken; exit 3"]);
+            })
+            .unwrap();
         let error = process.wait_until_ready(|| false).await.unwrap_err().to_string();
         assert!(error.contains("the port is taken") && error.contains("exit status: 3"), "{error}");
     }
@@ -209,12 +220,15 @@ mod tests {
     async fn stop_lets_a_process_end_in_its_own_way() {
         let folder = tempfile::tempdir().unwrap();
         let ready = folder.path().join("ready");
-        let mut process = Process::start("sh", Path::new("/bin/sh"), &folder.path().join("log"), |command| {
-            let script =
-                format!("trap 'exit 7' TERM; touch {}; while :; do sleep 0.05; done", ready.display());
-            command.arg("-c").arg(script);
-        })
-        .unwrap();
+        let mut process =
+            Process::start("sh", Path::new("/bin/sh"), &folder.path().join("log"), |command| {
+                let script = format!(
+                    "trap 'exit 7' TERM; touch {}; while :; do sleep 0.05; done",
+                    ready.display()
+                );
+                command.arg("-c").arg(script);
+            })
+            .unwrap();
         process.wait_until_ready(|| ready.exists()).await.unwrap();
         assert_eq!(process.stop().await.and_then(|status| status.code()), Some(7));
     }

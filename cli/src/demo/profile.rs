@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use packrat_lab::path::{LinkConfig, LossModel, QueueDiscipline, bandwidth_delay_product};
-use packrat_lab::scenario::Links;
+use packrat_emulation::path::{LinkConfig, LossModel, QueueDiscipline, bandwidth_delay_product};
+use packrat_emulation::scenario::Links;
 
 use super::options::{LossDirection, Options, ProfileName, QueueKind};
 
@@ -12,7 +12,7 @@ const FAR_RATE: u64 = 20_000_000;
 /// Rate of the last mile, bits per second.
 const LAST_MILE_RATE: u64 = 50_000_000;
 
-/// The two path segments between server and client; each is the same in both directions but for the loss.
+/// The two path segments between server and client; both directions of each differ in loss only.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Network {
     links: Links,
@@ -54,7 +54,7 @@ impl Network {
 
     /// The network of one of the laboratory's scenarios.
     #[cfg(feature = "lab")]
-    pub(crate) fn of(scenario: &packrat_lab::scenario::Scenario, seed: u64) -> Self {
+    pub(crate) fn of(scenario: &packrat_emulation::scenario::Scenario, seed: u64) -> Self {
         Self { links: scenario.links(seed), round_trip: scenario.round_trip() }
     }
 

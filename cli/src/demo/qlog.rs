@@ -1,7 +1,7 @@
-//! What the server itself believed lost: read from its qlog.
+//! The packets that the server declared lost, read from its qlog.
 //!
-//! quic-go writes JSON text sequences (RFC 7464: each record between a record separator and a line feed), aioquic one
-//! JSON document. Both name the event `recovery:packet_lost`.
+//! quic-go writes JSON text sequences (RFC 7464: each record between a record separator and a line
+//! feed), aioquic one JSON document. Both name the event `recovery:packet_lost`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,12 +30,13 @@ impl DeclaredLost {
         Ok(lost)
     }
 
-    /// How many packets were declared lost.
+    /// Number of packets declared lost.
     pub(crate) fn count(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// How many of them are within `received`, ascending inclusive ranges of packet numbers: the spurious ones.
+    /// Number of them within `received`, ascending inclusive ranges of packet numbers: the spurious
+    /// ones.
     pub(crate) fn count_within(&self, received: &[(u64, u64)]) -> u64 {
         received
             .iter()
@@ -46,8 +47,10 @@ impl DeclaredLost {
 
     fn take_in(&mut self, text: &str) {
         if text.contains(RECORD_SEPARATOR) {
-            // The last record is cut off when the server was killed; it is the only one that may be.
-            for event in text.split(RECORD_SEPARATOR).filter_map(|record| serde_json::from_str(record).ok()) {
+            // The last record is truncated if the server was killed; all others must be complete.
+            for event in
+                text.split(RECORD_SEPARATOR).filter_map(|record| serde_json::from_str(record).ok())
+            {
                 self.take_in_event(&event);
             }
         } else if let Ok(document) = serde_json::from_str::<Value>(text) {
@@ -67,7 +70,9 @@ impl DeclaredLost {
         let data = event.get("data").unwrap_or(&Value::Null);
         let header = data.get("header").unwrap_or(data);
         let kind = header.get("packet_type").or_else(|| header.get("type")).and_then(Value::as_str);
-        if let (Some("1RTT"), Some(number)) = (kind, header.get("packet_number").and_then(Value::as_u64)) {
+        if let (Some("1RTT"), Some(number)) =
+            (kind, header.get("packet_number").and_then(Value::as_u64))
+        {
             self.0.insert(number);
         }
     }

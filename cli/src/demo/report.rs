@@ -1,6 +1,6 @@
-//! What is measured, as it is written to the JSON file.
+//! The results, as written to the JSON file.
 
-use packrat_lab::path::PathReport;
+use packrat_emulation::path::PathReport;
 use packrat_s2n_quic::AssistanceStats;
 use serde::Serialize;
 
@@ -13,15 +13,16 @@ pub(crate) struct DemoReport {
     pub(crate) profile: ProfileName,
     /// Share of datagrams that the last mile loses.
     pub(crate) loss: f64,
-    /// Who ran the gateway's data plane.
+    /// The program that ran the gateway's data plane.
     pub(crate) gateway: GatewayKind,
-    /// Who sent.
+    /// The server that sent.
     pub(crate) server: ServerKind,
-    /// When the client of the download `packrat-moved` got another address, if there was one.
+    /// Time after which the client of the download `packrat-moved` got another address, if it did.
     pub(crate) rebind_after_seconds: Option<f64>,
-    /// Its goodput as a share of that of the same download without a change.
+    /// Its goodput as a share of that of the same download without a move.
     pub(crate) moved_to_unmoved: Option<f64>,
-    /// The goodput of the download `packrat-flooded` as a share of that of the same download without a flood.
+    /// The goodput of the download `packrat-flooded` as a share of that of the same download
+    /// without a flood.
     pub(crate) flooded_to_undisturbed: Option<f64>,
     /// The downloads, in the order in which they ran.
     pub(crate) arms: Vec<ArmReport>,
@@ -30,31 +31,35 @@ pub(crate) struct DemoReport {
 /// One download.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ArmReport {
-    /// Which one.
+    /// The arm.
     pub(crate) name: ArmName,
     /// Bytes of the file that arrived, per time: 10^6 bits per second.
     pub(crate) goodput_mbps: f64,
     /// From the first datagram of the handshake to the last byte.
     pub(crate) seconds: f64,
-    /// Of them, those since the request was sent.
+    /// Seconds from the request to the last byte.
     pub(crate) transfer_seconds: f64,
-    /// Whether what arrived is right: the whole file, or its beginning when the download was stopped.
+    /// True if the bytes that arrived are right: the whole file, or its beginning if the download
+    /// was stopped.
     pub(crate) sha256_ok: bool,
     /// Datagrams towards the client that the last mile lost.
     pub(crate) lost_last_mile: u64,
-    /// Datagrams that the gateway re-sent for the first time.
+    /// Datagrams that the gateway repaired.
     pub(crate) repairs: u64,
-    /// Repairs that arrived when the hole was no longer kept from the server.
+    /// Repairs that arrived after the hole had been revealed to the server.
     pub(crate) repairs_late: u64,
-    /// Packets that the server declared lost although they arrived; `null` without a qlog of the server.
+    /// Packets that the server declared lost although they arrived; `null` without a qlog of the
+    /// server.
     pub(crate) spurious: Option<u64>,
     /// Times that the gateway moved the session to another address of its client.
     pub(crate) paths_moved: u64,
     /// Datagrams of the flood that were sent while the download lasted.
     pub(crate) flood_datagrams: u64,
-    /// Control datagrams that the gateway has received: eACKs, and what of the flood looks like it.
+    /// Control datagrams that the gateway has received: eACKs, and the datagrams of the flood that
+    /// resemble them.
     pub(crate) control_received: u64,
-    /// Resident memory of the gateway's process after the download less that before it, bytes; `null` where nobody tells.
+    /// Resident memory of the gateway's process after the download less that before it, bytes;
+    /// `null` if the system does not report it.
     pub(crate) gateway_memory_growth_bytes: Option<i64>,
     /// Resets of the set reconciliation, of either side.
     pub(crate) resets: u64,
@@ -62,17 +67,17 @@ pub(crate) struct ArmReport {
     pub(crate) cache_high_water_bytes: u64,
     /// Bytes of eACKs that the client sent.
     pub(crate) eack_bytes: u64,
-    /// Whether the file arrived whole; false when the download was stopped.
+    /// True if the whole file arrived; false if the download was stopped.
     pub(crate) complete: bool,
     /// Bytes of the file that arrived.
     pub(crate) bytes: u64,
     /// Packets that the server declared lost; `null` without a qlog of the server.
     pub(crate) declared_lost: Option<u64>,
-    /// What assistance did, seen from the client; `null` when the client did not ask for it.
+    /// Effects of assistance, seen from the client; `null` if the client did not ask for it.
     pub(crate) assistance: Option<AssistanceReport>,
-    /// What the far segment did.
+    /// Counters of the far segment.
     pub(crate) far: PathReport,
-    /// What the last mile did.
+    /// Counters of the last mile.
     pub(crate) last_mile: PathReport,
 }
 
@@ -95,15 +100,15 @@ pub(crate) struct AssistanceReport {
     pub(crate) filled_in_time: u64,
     /// Of them, those that arrived after they had been revealed.
     pub(crate) filled_late: u64,
-    /// Of them, those that were revealed because the hold time was over.
+    /// Of them, those that were revealed because the hold time had expired.
     pub(crate) expired: u64,
     /// Of them, those that were revealed because the gateway had nothing to repair.
     pub(crate) settled: u64,
-    /// Times that withholding was suspended because it did not pay.
+    /// Times that the hold was suspended because it was of no benefit.
     pub(crate) hold_suspensions: u64,
     /// Last-mile round trip, milliseconds, as the client measured it.
     pub(crate) round_trip_ms: Option<f64>,
-    /// Datagrams that the gateway re-sent, copies included.
+    /// Repairs sent, copies included.
     pub(crate) repair_transmissions: u64,
     /// Missing datagrams that the gateway could not repair.
     pub(crate) unrepairable: u64,
@@ -135,11 +140,14 @@ impl From<AssistanceStats> for AssistanceReport {
 }
 
 impl DemoReport {
-    /// Works out what two downloads have to be compared for.
+    /// Computes the ratios between downloads.
     pub(crate) fn compare(&mut self) {
-        let goodput = |name| self.arms.iter().find(|arm| arm.name == name).map(|arm| arm.goodput_mbps);
+        let goodput =
+            |name| self.arms.iter().find(|arm| arm.name == name).map(|arm| arm.goodput_mbps);
         let share = |name| match (goodput(name), goodput(ArmName::Packrat)) {
-            (Some(disturbed), Some(undisturbed)) if undisturbed > 0.0 => Some(disturbed / undisturbed),
+            (Some(disturbed), Some(undisturbed)) if undisturbed > 0.0 => {
+                Some(disturbed / undisturbed)
+            }
             _ => None,
         };
         let (moved, flooded) = (share(ArmName::PackratMoved), share(ArmName::PackratFlooded));
@@ -148,7 +156,8 @@ impl DemoReport {
 }
 
 impl ArmReport {
-    /// Whether the arm showed what it was to show. A client that was to move must have moved before the download was over.
+    /// True if the arm showed its claim. A client with a planned move must have moved before the
+    /// end of the download.
     pub(crate) fn succeeded(&self) -> bool {
         let has_moved = self.name != ArmName::PackratMoved || self.paths_moved > 0;
         self.sha256_ok && has_moved && (self.complete || self.name == ArmName::EndToEnd)

@@ -1,4 +1,4 @@
-//! What the user sees: progress, the table, the bar chart.
+//! Output for the user: progress, the table, the bar chart.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -16,8 +16,7 @@ const COLUMN: usize = 16;
 /// A progress bar over the bytes of one download; silent when the output is not a terminal.
 pub(crate) fn progress_bar(name: ArmName, size: u64) -> ProgressBar {
     let bar = ProgressBar::new(size);
-    let template =
-        "{prefix:>15} [{bar:40}] {decimal_bytes:>10}/{decimal_total_bytes} {decimal_bytes_per_sec} {elapsed}";
+    let template = "{prefix:>15} [{bar:40}] {decimal_bytes:>10}/{decimal_total_bytes} {decimal_bytes_per_sec} {elapsed}";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
@@ -76,7 +75,9 @@ fn table(arms: &[ArmReport]) -> String {
     let known = |value: Option<u64>| value.map_or("unknown".to_owned(), |value| value.to_string());
     row("", &|arm| arm.name.to_string());
     row("goodput, Mbit/s", &|arm| format!("{:.2}", arm.goodput_mbps));
-    row("time, s", &|arm| format!("{:.1}{}", arm.seconds, if arm.complete { "" } else { " (cut)" }));
+    row("time, s", &|arm| {
+        format!("{:.1}{}", arm.seconds, if arm.complete { "" } else { " (cut)" })
+    });
     row("sha256", &|arm| if arm.sha256_ok { "right" } else { "WRONG" }.to_owned());
     row("lost on the last mile", &|arm| arm.lost_last_mile.to_string());
     row("repairs", &|arm| arm.repairs.to_string());
@@ -87,7 +88,8 @@ fn table(arms: &[ArmReport]) -> String {
     if arms.iter().any(|arm| arm.flood_datagrams > 0) {
         row("datagrams of the flood", &|arm| arm.flood_datagrams.to_string());
         row("gateway's memory grew by, KiB", &|arm| {
-            arm.gateway_memory_growth_bytes.map_or("unknown".to_owned(), |bytes| (bytes / 1024).to_string())
+            arm.gateway_memory_growth_bytes
+                .map_or("unknown".to_owned(), |bytes| (bytes / 1024).to_string())
         });
     }
     row("Resets", &|arm| arm.resets.to_string());
@@ -100,8 +102,11 @@ fn chart(arms: &[ArmReport]) -> String {
     let most = arms.iter().map(|arm| arm.goodput_mbps).fold(0.0, f64::max);
     let mut text = String::new();
     for arm in arms {
-        let eighths =
-            if most > 0.0 { (arm.goodput_mbps / most * (BAR * 8) as f64).round() as usize } else { 0 };
+        let eighths = if most > 0.0 {
+            (arm.goodput_mbps / most * (BAR * 8) as f64).round() as usize
+        } else {
+            0
+        };
         let _ = writeln!(text, "{:>15} {} {:.2} Mbit/s", arm.name, bar(eighths), arm.goodput_mbps);
     }
     text

@@ -1,4 +1,4 @@
-//! What a gateway's token endpoint says: the permission to be assisted, and by whom.
+//! Tokens of a gateway's token endpoint: the permission to be assisted, and the gateway's key.
 
 use super::download::download;
 use super::error::GetError;
@@ -6,7 +6,7 @@ use super::over_tcp;
 use super::request::Request;
 use super::token_document::{AssistToken, parse};
 use packrat_assist_token::WELL_KNOWN_PATH;
-use packrat_s2n_quic::ClientConfig;
+use packrat_s2n_quic::{ClientConfig, Token};
 use std::convert::Infallible;
 use std::io;
 use std::str::FromStr;
@@ -21,12 +21,13 @@ const TRANSFER_TIME: Duration = Duration::from_secs(10);
 /// HTTP/3 is asked this much earlier than the others: who speaks it is asked once.
 const HEAD_START: Duration = Duration::from_millis(300);
 
-/// A token is renewed when so much of its time is over, and at least this long after it was asked for...
+/// A token is renewed when so much of its time is over, and at least this long after it was asked
+/// for...
 const RENEWED_AFTER: f64 = 0.75;
 const SHORTEST_RENEWAL: Duration = Duration::from_secs(5);
 /// ...and one that never expires, or the clocks are wrong, after this.
 const LONGEST_RENEWAL: Duration = Duration::from_secs(3600);
-/// Who could not be renewed is asked for again.
+/// After a renewal that has failed, the next attempt comes after this.
 const RENEWAL_RETRY: Duration = Duration::from_secs(30);
 
 /// Where to ask for a token.
@@ -55,7 +56,6 @@ impl AssistToken {
             && !hold_is_set
         {
             config.maximum_hold = hold;
-            config.hold = hold > Duration::ZERO;
         }
     }
 }
@@ -63,13 +63,19 @@ impl AssistToken {
 /// Asks for a token, with the certificate authorities of `request`.
 ///
 /// # Errors
-/// Whatever can go wrong with a download, said of this one; or the answer is not what a token endpoint says.
-pub(crate) async fn fetch(source: &TokenSource, request: &Request) -> Result<AssistToken, GetError> {
+/// Whatever can go wrong with a download, said of this one; or the answer is not what a token
+/// endpoint says.
+pub(crate) async fn fetch(
+    source: &TokenSource,
+    request: &Request,
+) -> Result<AssistToken, GetError> {
     let token_request = token_request(source, request)?;
     let url = token_request.url.to_string();
     let host = token_request.server_name();
     match ask(&token_request).await {
-        Ok(document) => parse(&document, &host).map_err(|reason| GetError::TokenDocument { url, reason }),
+        Ok(document) => {
+            parse(&document, &host).map_err(|reason| GetError::TokenDocument { url, reason })
+        }
         Err(GetError::Write { source, .. }) => {
             Err(GetError::TokenDocument { url, reason: source.to_string() })
         }
@@ -86,7 +92,7 @@ pub(crate) struct Renewal {
     gateway_key: [u8; 32],
     /// When the first token expires, as time since 1970.
     expires: Option<Duration>,
-    tokens: watch::Sender<Vec<u8>>,
+    tokens: watch::Sender<Token>,
 }
 
 impl Renewal {
@@ -95,8 +101,8 @@ impl Renewal {
         source: &TokenSource,
         request: &Request,
         token: &AssistToken,
-    ) -> (Self, watch::Receiver<Vec<u8>>) {
-        let (tokens, later_tokens) = watch::channel(Vec::new());
+    ) -> (Self, watch::Receiver<Token>) {
+        let (tokens, later_tokens) = watch::channel(Token::default());
         let renewal = Self {
             source: source.clone(),
             request: request.clone(),
@@ -107,9 +113,10 @@ impl Renewal {
         (renewal, later_tokens)
     }
 
-    /// Does `work`, and asks for a new token each time before the last one expires. A session that exists does not need it; the next
-    /// handshake does, when the gateway has started anew. Failures are of no consequence until then: the download goes on, and the
-    /// endpoint is asked again.
+    /// Does `work`, and asks for a new token each time before the last one expires. A session that
+    /// exists does not need it; the next handshake does, when the gateway has started anew.
+    /// Failures are of no consequence until then: the download goes on, and the endpoint is
+    /// asked again.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
@@ -134,7 +141,7 @@ impl Renewal {
     }
 }
 
-/// How long a token that has just come is good enough.
+/// Time until a new token must be renewed.
 fn time_until_renewal(expires: Option<Duration>, now: Duration) -> Duration {
     let lifetime = expires.map_or(LONGEST_RENEWAL, |expires| expires.saturating_sub(now));
     // Wherever a clock is wrong a token seems to have expired already, or to last for years.
@@ -171,7 +178,8 @@ async fn ask(request: &Request) -> Result<Vec<u8>, GetError> {
     }
 }
 
-/// Whether somebody is there who has answered, or must not be asked: another way to him would lead to the same.
+/// True if the endpoint has answered, or must not be asked: another way to it would lead to the
+/// same.
 fn is_answer(error: &GetError) -> bool {
     matches!(
         error,
@@ -234,27 +242,35 @@ mod tests {
 
     fn document(more: &str) -> String {
         let key = "0a".repeat(32);
-        format!(r#"{{"version":1,"gateway_key":"{key}","token":"AQID","expires":9,"later":[]{more}}}"#)
+        format!(
+            r#"{{"version":1,"gateway_key":"{key}","token":"AQID","expires":9,"later":[]{more}}}"#
+        )
     }
 
     #[test]
     fn a_document_sets_token_key_and_hold() {
-        let token =
-            parse(document(r#","parameters":{"maximum_hold_ms":80,"later":1}"#).as_bytes(), "asked").unwrap();
+        let token = parse(
+            document(r#","parameters":{"maximum_hold_ms":80,"later":1}"#).as_bytes(),
+            "asked",
+        )
+        .unwrap();
         let mut config = ClientConfig::default();
         token.clone().apply(&mut config, false);
-        assert_eq!((config.token.as_slice(), config.gateway_key), (&[1, 2, 3][..], Some([10; 32])));
-        assert_eq!((config.maximum_hold, config.hold), (Duration::from_millis(80), true));
+        assert_eq!((config.token.as_bytes(), config.gateway_key), (&[1, 2, 3][..], Some([10; 32])));
+        assert_eq!(config.maximum_hold, Duration::from_millis(80));
         let mut config = ClientConfig::default();
         token.apply(&mut config, true);
         assert_eq!(config.maximum_hold, ClientConfig::default().maximum_hold);
 
-        let token = parse(document(r#","parameters":{"maximum_hold_ms":0}"#).as_bytes(), "asked").unwrap();
-        token.apply(&mut config, false);
-        assert!(!config.hold);
         let token =
-            parse(document(r#","parameters":{"maximum_hold_ms":18446744073709551615}"#).as_bytes(), "asked")
-                .unwrap();
+            parse(document(r#","parameters":{"maximum_hold_ms":0}"#).as_bytes(), "asked").unwrap();
+        token.apply(&mut config, false);
+        assert_eq!(config.maximum_hold, Duration::ZERO);
+        let token = parse(
+            document(r#","parameters":{"maximum_hold_ms":18446744073709551615}"#).as_bytes(),
+            "asked",
+        )
+        .unwrap();
         assert_eq!(token.maximum_hold, Some(MAXIMUM_HOLD));
         assert_eq!(parse(document("").as_bytes(), "asked").unwrap().maximum_hold, None);
     }
@@ -282,6 +298,8 @@ mod tests {
         let source: TokenSource = "https://elsewhere/token".parse().unwrap();
         let asked = token_request(&source, &request).unwrap();
         assert_eq!(asked.target(), ("elsewhere".to_owned(), 443));
-        assert!(token_request(&TokenSource::Url("http://elsewhere/".to_owned()), &request).is_err());
+        assert!(
+            token_request(&TokenSource::Url("http://elsewhere/".to_owned()), &request).is_err()
+        );
     }
 }

@@ -1,13 +1,13 @@
 //! The command line around [`super::download`].
 
 use super::assist_token::{self, Renewal, TokenSource};
-use super::download::hexadecimal;
 use super::error::{EXIT_INTERRUPTED, EXIT_TERMINATED};
 use super::file::PartialFile;
 use super::token_document::gateway_key;
 use super::{GetError, Progress, Report, Request, download, read_certificates, summary};
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use packrat_wire::hexadecimal;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,17 +48,20 @@ pub(crate) struct Options {
     /// Write to this file; - is the standard output [default: the last part of the URL's path]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Go on with what an earlier run with this option left behind; keep what has arrived when the download fails
+    /// Go on with what an earlier run with this option left behind; keep what has arrived when the
+    /// download fails
     #[arg(short = 'C', long = "continue")]
     resume: bool,
     /// Download end to end, without a gateway's help
     #[arg(long)]
     no_assist: bool,
-    /// Longest time an acknowledgement is withheld while a gateway repairs a loss, in milliseconds; 0 never withholds
+    /// Longest time an acknowledgement is withheld while a gateway repairs a loss, in
+    /// milliseconds; 0 never withholds
     #[arg(long, value_name = "MS")]
     maximum_hold: Option<u64>,
-    /// Ask this URL for an assist token first, pin the gateway key that it names, and download through the gateway that it names (the
-    /// certificate must still be valid for the URL's host); auto: /.well-known/packrat of the URL's host
+    /// Ask this URL for an assist token first, pin the gateway key that it names, and download
+    /// through the gateway that it names (the certificate must still be valid for the URL's
+    /// host); auto: /.well-known/packrat of the URL's host
     #[arg(long, value_name = "URL|auto", conflicts_with = "no_assist")]
     assist_token_from: Option<TokenSource>,
     /// Accept help only from the gateway with this public key (64 hexadecimal digits)
@@ -73,7 +76,8 @@ pub(crate) struct Options {
     /// Trust the certificate authorities in this PEM file, in addition to the system's
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
-    /// Connect to this host and port instead of the URL's (the certificate must still be valid for the URL's host)
+    /// Connect to this host and port instead of the URL's (the certificate must still be valid for
+    /// the URL's host)
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     connect_to: Option<(String, u16)>,
     /// Longest time until the connection stands
@@ -102,7 +106,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
     Ok((bare.unwrap_or(host).to_owned(), port.parse().map_err(|_| expected())?))
 }
 
-/// How a download ended other than by finishing.
+/// The error or the signal that ended a download.
 enum Failure {
     Error(GetError),
     Signal(u8),
@@ -177,7 +181,8 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     let bar = progress_bar(options);
     if to_stdout(options) {
         let mut output = io::BufWriter::with_capacity(256 << 10, io::stdout());
-        let report = signals.or(renewing(&renewal, download(&request, &mut output, show(&bar)))).await;
+        let report =
+            signals.or(renewing(&renewal, download(&request, &mut output, show(&bar)))).await;
         bar.finish_and_clear();
         let report = report?;
         let target = "the standard output".to_owned();
@@ -216,9 +221,9 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
             Ok((report, name))
         }
         Err(failure) => {
-            *note = file
-                .kept_part()
-                .map(|part| format!("what has arrived is kept in {}; -C goes on there", part.display()));
+            *note = file.kept_part().map(|part| {
+                format!("what has arrived is kept in {}; -C goes on there", part.display())
+            });
             Err(failure)
         }
     }
@@ -240,7 +245,7 @@ async fn use_token(
 ) -> Result<Renewal, GetError> {
     let token = assist_token::fetch(source, request).await?;
     if options.gateway_key.is_some_and(|key| key != token.gateway_key) {
-        return Err(GetError::OtherGatewayKey { named: hexadecimal(&token.gateway_key) });
+        return Err(GetError::OtherGatewayKey { named: hexadecimal::encode(&token.gateway_key) });
     }
     let (renewal, later_tokens) = Renewal::new(source, request, &token);
     request.later_tokens = Some(later_tokens);
@@ -255,8 +260,8 @@ async fn use_token(
 
 /// The signals that end the command.
 ///
-/// From the first look on they do not end the process by themselves any more. Therefore there is one look for the whole run, which also
-/// remembers a signal that came while nobody waited for it.
+/// From the first look on they do not end the process by themselves any more. Therefore there is
+/// one look for the whole run, which also remembers a signal that came while no task waited for it.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -264,7 +269,8 @@ struct Signals {
 
 impl Signals {
     fn catch() -> Result<Self, GetError> {
-        let local = |error: io::Error| GetError::Local { reason: format!("no signal handler: {error}") };
+        let local =
+            |error: io::Error| GetError::Local { reason: format!("no signal handler: {error}") };
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).map_err(local)?,
             terminate: signal(SignalKind::terminate()).map_err(local)?,
@@ -272,7 +278,10 @@ impl Signals {
     }
 
     /// Does `work` unless a signal comes, or has come since the last work.
-    async fn or<T>(&mut self, work: impl Future<Output = Result<T, GetError>>) -> Result<T, Failure> {
+    async fn or<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, GetError>>,
+    ) -> Result<T, Failure> {
         tokio::select! {
             biased;
             _ = self.interrupt.recv() => Err(Failure::Signal(EXIT_INTERRUPTED)),
@@ -282,7 +291,8 @@ impl Signals {
     }
 }
 
-/// Does what may wait for a disk or a reader in a thread of its own, so that signals are heard meanwhile.
+/// Does what may wait for a disk or a reader in a thread of its own, so that signals are heard
+/// meanwhile.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
     unwritable: impl Fn(io::Error) -> GetError,
@@ -297,7 +307,6 @@ fn request(options: &Options) -> Result<Request, GetError> {
         request.assist = None;
     } else if let (Some(hold), Some(assist)) = (options.maximum_hold, request.assist.as_mut()) {
         assist.maximum_hold = Duration::from_millis(hold);
-        assist.hold = hold > 0;
     }
     if let Some(assist) = &mut request.assist {
         assist.gateway_key = options.gateway_key;
@@ -313,7 +322,11 @@ fn request(options: &Options) -> Result<Request, GetError> {
 
 /// The last part of the path; `index.html` when it is empty.
 fn default_name(request: &Request) -> String {
-    let last = request.url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
+    let last = request
+        .url
+        .path_segments()
+        .and_then(|mut segments| segments.next_back())
+        .unwrap_or_default();
     // Percent-encoded separators stay encoded, and a name is never one of the special folders.
     match last {
         "" | "." | ".." => "index.html".to_owned(),
@@ -382,8 +395,11 @@ mod tests {
         let process = std::process::id().to_string();
         let sent = std::process::Command::new("kill").args(["-INT", &process]).status().unwrap();
         assert!(sent.success());
-        // When it has been delivered, nobody was waiting with the first one.
-        assert!(matches!(other.or(std::future::pending::<Result<(), _>>()).await, Err(Failure::Signal(_))));
+        // The signal is delivered while no task waits for it with the first one.
+        assert!(matches!(
+            other.or(std::future::pending::<Result<(), _>>()).await,
+            Err(Failure::Signal(_))
+        ));
         let next = signals.or(async { Ok(()) }).await;
         assert!(matches!(next, Err(Failure::Signal(EXIT_INTERRUPTED))));
     }
@@ -400,7 +416,9 @@ mod tests {
         assert_eq!(host_and_port("host:1"), Ok(("host".to_owned(), 1)));
         assert_eq!(host_and_port("[::1]:1"), Ok(("::1".to_owned(), 1)));
         assert!(
-            host_and_port("::1:1").is_err() && host_and_port("host").is_err() && host_and_port(":1").is_err()
+            host_and_port("::1:1").is_err()
+                && host_and_port("host").is_err()
+                && host_and_port(":1").is_err()
         );
     }
 }

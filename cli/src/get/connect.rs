@@ -19,7 +19,8 @@ pub(super) struct Connected {
     pub(super) remote: SocketAddr,
 }
 
-/// Looks the target up and connects to the first address that answers, IPv6 and IPv4 in the resolver's order.
+/// Looks the target up and connects to the first address that answers, IPv6 and IPv4 in the
+/// resolver's order.
 pub(super) async fn connect(
     request: &Request,
     progress: &mut impl FnMut(Progress),
@@ -28,7 +29,8 @@ pub(super) async fn connect(
     let addresses = resolve(request).await?;
     let mut last_error = None;
     for (index, &remote) in addresses.iter().enumerate() {
-        // What is left is shared fairly, so that a dead address does not use up the time of the others.
+        // What is left is shared fairly, so that a dead address does not use up the time of the
+        // others.
         let addresses_left = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let limit = deadline.saturating_duration_since(Instant::now()) / addresses_left;
         progress(Progress::Connecting { remote });
@@ -36,7 +38,9 @@ pub(super) async fn connect(
             Ok(connected) => return Ok(connected),
             // Another address of the same host would present the same certificate.
             Err(
-                error @ (GetError::Certificate { .. } | GetError::NoTrust { .. } | GetError::Local { .. }),
+                error @ (GetError::Certificate { .. }
+                | GetError::NoTrust { .. }
+                | GetError::Local { .. }),
             ) => {
                 return Err(error);
             }
@@ -68,21 +72,24 @@ pub(super) async fn resolve(request: &Request) -> Result<Vec<SocketAddr>, GetErr
     if unique.is_empty() { Err(fault("it has no address".to_owned())) } else { Ok(unique) }
 }
 
-async fn attempt(request: &Request, remote: SocketAddr, limit: Duration) -> Result<Connected, GetError> {
+async fn attempt(
+    request: &Request,
+    remote: SocketAddr,
+    limit: Duration,
+) -> Result<Connected, GetError> {
     let verdict = Verdict::default();
     let tls = trust::client_tls(&request.trust, &verdict)?;
     let local: SocketAddr = match remote {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let config = EndpointConfig {
-        assist: request.assist.clone(),
+    let config = EndpointConfig::default()
+        .with_assist(request.assist.clone())
         // Ours ends first; s2n-quic's is the safety net.
-        handshake_timeout: limit + Duration::from_secs(1),
-        idle_timeout: IDLE_TIMEOUT,
-    };
-    let endpoint =
-        Endpoint::bind(local, tls, config).map_err(|error| GetError::Local { reason: error.to_string() })?;
+        .with_handshake_timeout(limit + Duration::from_secs(1))
+        .with_idle_timeout(IDLE_TIMEOUT);
+    let endpoint = Endpoint::bind(local, tls, config)
+        .map_err(|error| GetError::Local { reason: error.to_string() })?;
     let timed_out = || GetError::ConnectTimedOut { remote, after: request.connect_timeout };
     let server_name = request.server_name();
     let result = tokio::time::timeout(limit, endpoint.connect(remote, &server_name)).await;
@@ -92,7 +99,9 @@ async fn attempt(request: &Request, remote: SocketAddr, limit: Duration) -> Resu
         Ok(Ok(connection)) => Ok(Connected { endpoint, connection, remote }),
         Ok(Err(error)) => Err(match error {
             ConnectError::TimedOut { .. } => timed_out(),
-            ConnectError::Unreachable { remote, source } => GetError::Unreachable { remote, source },
+            ConnectError::Unreachable { remote, source } => {
+                GetError::Unreachable { remote, source }
+            }
             ConnectError::Tls { reason, alert, local, .. } => {
                 let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
                 match verdict {

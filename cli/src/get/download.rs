@@ -8,13 +8,14 @@ use bytes::Buf;
 use h3::client::{RequestStream, SendRequest};
 use h3_util::s2n::s2n_quic_h3;
 use http::header::{self, HeaderMap};
+use packrat_wire::hexadecimal;
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use std::io;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How long the last datagrams (CONNECTION_CLOSE, Goodbye) may take to leave.
+/// Time within which the last datagrams (CONNECTION_CLOSE, Goodbye) leave.
 const CLOSING_TIME: Duration = Duration::from_millis(30);
 /// HTTP/3's H3_NO_ERROR (RFC 9114, section 8.1).
 const H3_NO_ERROR: u32 = 0x100;
@@ -26,8 +27,8 @@ type Stream = RequestStream<s2n_quic_h3::BidiStream<bytes::Bytes>, bytes::Bytes>
 
 /// Where the body goes. Every [`io::Write`] is a sink.
 pub(crate) trait Sink {
-    /// The body begins, at byte `offset` of it: what lies behind is thrown away. `version`: the ETag or Last-Modified date of a
-    /// body that begins at byte 0, when the server tells one.
+    /// The body begins, at byte `offset` of it: what lies behind is thrown away. `version`: the
+    /// ETag or Last-Modified date of a body that begins at byte 0, when the server tells one.
     ///
     /// # Errors
     /// When the sink cannot be written.
@@ -39,7 +40,7 @@ pub(crate) trait Sink {
     /// When they cannot be written.
     fn put(&mut self, data: &[u8]) -> io::Result<()>;
 
-    /// What it is, for messages.
+    /// Name of the sink, for messages.
     fn name(&self) -> String;
 }
 
@@ -57,7 +58,8 @@ impl<W: io::Write> Sink for W {
     }
 }
 
-/// Downloads `request` into `sink`, telling `progress` what happens. Dropping the future ends the download.
+/// Downloads `request` into `sink`, telling `progress` what happens. Dropping the future ends the
+/// download.
 ///
 /// Must run inside a Tokio runtime with I/O and time enabled.
 ///
@@ -96,7 +98,9 @@ async fn run(
         .await
         .map_err(|error| broken(format!("HTTP/3 did not start: {error}")))?;
     let driver =
-        tokio::spawn(async move { std::future::poll_fn(|context| driver.poll_close(context)).await });
+        tokio::spawn(
+            async move { std::future::poll_fn(|context| driver.poll_close(context)).await },
+        );
 
     let exchanged = tokio::select! {
         biased;
@@ -114,6 +118,7 @@ async fn run(
 
     let stats = assistance.stats();
     let received_packet_numbers = assistance.received_packet_numbers();
+    assistance.close();
     drop(assistance);
     handle.close(H3_NO_ERROR.into());
     drop((requests, handle));
@@ -140,7 +145,7 @@ async fn run(
 
 /// Lets the assistance have each token that comes.
 async fn pass_on_tokens(
-    tokens: Option<watch::Receiver<Vec<u8>>>,
+    tokens: Option<watch::Receiver<packrat_s2n_quic::Token>>,
     assistance: &packrat_s2n_quic::Assistance,
 ) -> Infallible {
     if let Some(mut tokens) = tokens {
@@ -155,9 +160,14 @@ fn connection_end(error: s2n_quic::connection::Error) -> String {
     use s2n_quic::connection::Error;
     match error {
         Error::IdleTimerExpired { .. } => {
-            format!("the server was silent for {} s; it or the network is down", IDLE_TIMEOUT.as_secs())
+            format!(
+                "the server was silent for {} s; it or the network is down",
+                IDLE_TIMEOUT.as_secs()
+            )
         }
-        Error::StatelessReset { .. } => "the server has lost the connection's state (restarted?)".to_owned(),
+        Error::StatelessReset { .. } => {
+            "the server has lost the connection's state (restarted?)".to_owned()
+        }
         Error::Closed { .. } | Error::Application { .. } => {
             format!("the server closed the connection ({error})")
         }
@@ -165,7 +175,7 @@ fn connection_end(error: s2n_quic::connection::Error) -> String {
     }
 }
 
-/// What the response's header says.
+/// Header of the response.
 struct Head {
     status: u16,
     offset: u64,
@@ -197,7 +207,8 @@ async fn exchange(
 
     let response = async {
         let mut stream = requests.send_request(message).await?;
-        // A server that has answered already may stop reading the request (RFC 9114 section 4.1): its answer counts.
+        // A server that has answered already may stop reading the request (RFC 9114 section 4.1):
+        // its answer counts.
         let finished = stream.finish().await;
         let response = match stream.recv_response().await {
             Ok(response) => response,
@@ -235,7 +246,8 @@ async fn exchange(
                 break;
             }
         };
-        let chunk = chunk.map_err(|error| GetError::Transfer { bytes: *bytes, reason: error.to_string() })?;
+        let chunk = chunk
+            .map_err(|error| GetError::Transfer { bytes: *bytes, reason: error.to_string() })?;
         let Some(mut chunk) = chunk else { break };
         while chunk.has_remaining() {
             let part = chunk.chunk();
@@ -261,17 +273,20 @@ async fn exchange(
     {
         return Err(GetError::Truncated { bytes: head.offset + *bytes, expected });
     }
-    Ok(Body { head, transfer_time, sha256: hexadecimal(&digest.finalize()), stopped })
+    Ok(Body { head, transfer_time, sha256: hexadecimal::encode(&digest.finalize()), stopped })
 }
 
-async fn next_chunk(stream: &mut Stream) -> Result<Option<impl Buf + use<>>, h3::error::StreamError> {
+async fn next_chunk(
+    stream: &mut Stream,
+) -> Result<Option<impl Buf + use<>>, h3::error::StreamError> {
     stream.recv_data().await
 }
 
 fn http_request(request: &Request) -> Result<http::Request<()>, http::Error> {
     let mut target = request.url.clone();
     target.set_fragment(None);
-    // Credentials in the URL are not sent: there is no option for them yet, and HTTP/3 forbids them in :authority.
+    // Credentials in the URL are not sent: there is no option for them yet, and HTTP/3 forbids them
+    // in :authority.
     let _ = target.set_username("");
     let _ = target.set_password(None);
     let mut message = http::Request::get(target.as_str())
@@ -325,9 +340,13 @@ fn head(request: &Request, status: u16, headers: &HeaderMap) -> Result<Head, Get
         }
         416 if asked > 0 => match text(header::CONTENT_RANGE).and_then(parse_unsatisfied_range) {
             // An earlier run was stopped after the last byte, before the file got its name.
-            Some(length) if length == asked => {
-                Ok(Head { status, offset: asked, expected_bytes: Some(length), validator, complete: true })
-            }
+            Some(length) if length == asked => Ok(Head {
+                status,
+                offset: asked,
+                expected_bytes: Some(length),
+                validator,
+                complete: true,
+            }),
             _ => Err(cannot_resume("the server has no such byte (HTTP status 416)".to_owned())),
         },
         301 | 302 | 303 | 307 | 308 => Err(GetError::Redirect {
@@ -335,7 +354,9 @@ fn head(request: &Request, status: u16, headers: &HeaderMap) -> Result<Head, Get
             status,
             location: text(header::LOCATION).unwrap_or("nowhere").to_owned(),
         }),
-        200..=299 => Ok(Head { status, offset: 0, expected_bytes: length, validator, complete: false }),
+        200..=299 => {
+            Ok(Head { status, offset: 0, expected_bytes: length, validator, complete: false })
+        }
         _ => Err(GetError::Status { url: url(), status }),
     }
 }
@@ -347,19 +368,10 @@ fn parse_content_range(value: &str) -> Option<(u64, Option<u64>)> {
     Some((first.parse().ok()?, complete.parse().ok()))
 }
 
-/// Complete length out of `bytes */200`, which answers a request for bytes that are not there (RFC 9110, section 14.4).
+/// Complete length out of `bytes */200`, which answers a request for bytes that are not there (RFC
+/// 9110, section 14.4).
 fn parse_unsatisfied_range(value: &str) -> Option<u64> {
     value.strip_prefix("bytes */")?.parse().ok()
-}
-
-/// Lower-case hexadecimal digits.
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

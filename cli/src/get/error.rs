@@ -1,4 +1,4 @@
-//! What can go wrong, and the exit code that says so.
+//! Errors of a download, and their exit codes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,52 +11,24 @@ use std::time::Duration;
 pub(crate) enum GetError {
     /// Not `https`.
     #[error("{url}: the scheme {scheme:?} is not supported; HTTP/3 needs an https:// URL")]
-    UnsupportedScheme {
-        /// The URL.
-        url: String,
-        /// Its scheme.
-        scheme: String,
-    },
+    UnsupportedScheme { url: String, scheme: String },
     /// Not a URL.
     #[error("{url:?} is not a URL: {reason}; expected https://host[:port]/path")]
-    MalformedUrl {
-        /// What was given.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    MalformedUrl { url: String, reason: String },
     /// DNS has no address.
     #[error("cannot resolve the host {host:?}: {reason}; check the spelling and the name server")]
-    Resolve {
-        /// The host.
-        host: String,
-        /// What the resolver said.
-        reason: String,
-    },
-    /// Nobody there.
+    Resolve { host: String, reason: String },
+    /// No endpoint listens at the address.
     #[error(
         "cannot connect to {remote} over UDP: {source}; check that an HTTP/3 server listens on this port"
     )]
-    Unreachable {
-        /// The address.
-        remote: SocketAddr,
-        /// What the operating system said.
-        source: io::Error,
-    },
+    Unreachable { remote: SocketAddr, source: io::Error },
     /// The connection was not made, for another reason than those above.
     #[error("cannot connect to {remote}: {reason}")]
-    Connect {
-        /// The address.
-        remote: SocketAddr,
-        /// What went wrong.
-        reason: String,
-    },
+    Connect { remote: SocketAddr, reason: String },
     /// No socket, no runtime.
     #[error("cannot open the local endpoint: {reason}")]
-    Local {
-        /// What went wrong.
-        reason: String,
-    },
+    Local { reason: String },
     /// No answer to the handshake in time.
     #[error(
         "timed out after {after:?} while connecting to {remote}; check that an HTTP/3 server listens on this UDP port and \
@@ -65,105 +37,58 @@ pub(crate) enum GetError {
     ConnectTimedOut {
         /// The address tried last.
         remote: SocketAddr,
-        /// How long was waited.
         after: Duration,
     },
     /// The limit for the whole download.
     #[error("timed out after {after:?} with {bytes} bytes received; raise --max-time")]
-    TimedOut {
-        /// The limit.
-        after: Duration,
-        /// Bytes that had arrived.
-        bytes: u64,
-    },
+    TimedOut { after: Duration, bytes: u64 },
     /// The server's certificate was not accepted.
     #[error("the certificate of {host:?} is not accepted: {fault}")]
     Certificate {
         /// The host it should be valid for.
         host: String,
-        /// What is wrong with it.
         fault: CertificateFault,
     },
     /// TLS failed otherwise.
     #[error("the TLS handshake with {host:?} failed: {reason}")]
-    Tls {
-        /// The host.
-        host: String,
-        /// What went wrong.
-        reason: String,
-    },
+    Tls { host: String, reason: String },
     /// The trusted certificates cannot be read.
-    #[error("cannot use the trusted certificates {path:?}: {reason}; expected a file with PEM certificates")]
-    TrustFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    #[error(
+        "cannot use the trusted certificates {path:?}: {reason}; expected a file with PEM certificates"
+    )]
+    TrustFile { path: PathBuf, reason: String },
     /// No trusted certificates at all.
     #[error("no certificate authority is trusted: {reason}; name one with --cacert")]
-    NoTrust {
-        /// What was tried.
-        reason: String,
-    },
+    NoTrust { reason: String },
     /// HTTP status 400 or above.
     #[error("{url}: the server answered with HTTP status {status}")]
-    Status {
-        /// The URL.
-        url: String,
-        /// The status code.
-        status: u16,
-    },
+    Status { url: String, status: u16 },
     /// A redirect; they are not followed.
-    #[error("{url}: redirected (HTTP status {status}) to {location}; run the command with that URL")]
-    Redirect {
-        /// The URL.
-        url: String,
-        /// The status code.
-        status: u16,
-        /// Where to.
-        location: String,
-    },
+    #[error(
+        "{url}: redirected (HTTP status {status}) to {location}; run the command with that URL"
+    )]
+    Redirect { url: String, status: u16, location: String },
     /// The server does not continue where it was asked to.
     #[error("cannot resume at byte {offset}: {reason}; remove the partial file and start over")]
     Range {
         /// First byte asked for.
         offset: u64,
-        /// What the server answered.
         reason: String,
     },
     /// The transfer broke.
     #[error("the transfer broke after {bytes} bytes: {reason}")]
-    Transfer {
-        /// Bytes that had arrived.
-        bytes: u64,
-        /// What happened.
-        reason: String,
-    },
+    Transfer { bytes: u64, reason: String },
     /// The body ended before the announced length.
     #[error("the server ended the transfer after {bytes} of {expected} bytes")]
-    Truncated {
-        /// Bytes that arrived.
-        bytes: u64,
-        /// Bytes announced.
-        expected: u64,
-    },
+    Truncated { bytes: u64, expected: u64 },
     /// No assist token could be had.
     #[error("no assist token: {source}")]
-    Token {
-        /// Why.
-        source: Box<GetError>,
-    },
+    Token { source: Box<GetError> },
     /// The answer is not that of a token endpoint.
     #[error(
         "no assist token: the answer of {url} is not that of a token endpoint: {reason}; check --assist-token-from"
     )]
-    TokenDocument {
-        /// Who was asked.
-        url: String,
-        /// What is wrong with the answer.
-        reason: String,
-    },
+    TokenDocument { url: String, reason: String },
     /// The token endpoint names another gateway than the user.
     #[error(
         "the token endpoint names the gateway key {named}, which is not the one of --gateway-key; leave one of the two options out"
@@ -177,16 +102,15 @@ pub(crate) enum GetError {
     Write {
         /// File or stream.
         target: String,
-        /// What the operating system said.
         source: io::Error,
     },
 }
 
-/// What is wrong with a certificate.
+/// Fault of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum CertificateFault {
-    /// Signed by nobody we trust.
+    /// Not signed by a trusted authority.
     #[error(
         "its issuer is not a trusted authority; name the authority's certificate with --cacert if you trust it"
     )]
@@ -198,7 +122,9 @@ pub(crate) enum CertificateFault {
         names: Vec<String>,
     },
     /// Too old.
-    #[error("it has expired; the server's operator must renew it (or this machine's clock is wrong)")]
+    #[error(
+        "it has expired; the server's operator must renew it (or this machine's clock is wrong)"
+    )]
     Expired,
     /// Not valid yet.
     #[error("it is not valid yet; check this machine's clock")]
@@ -266,7 +192,9 @@ impl GetError {
             Self::UnsupportedScheme { .. } => "unsupported_scheme",
             Self::MalformedUrl { .. } => "malformed_url",
             Self::Resolve { .. } => "resolve",
-            Self::Unreachable { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
+            Self::Unreachable { source, .. }
+                if source.kind() == io::ErrorKind::ConnectionRefused =>
+            {
                 "refused"
             }
             Self::Unreachable { .. } => "unreachable",

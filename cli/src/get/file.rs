@@ -1,7 +1,7 @@
 //! Files that are never half-written.
 //!
-//! The body goes into a temporary file next to the target, is forced to disk when it is complete, and takes the target's
-//! name in one step. Until then the target is what it was before.
+//! The body goes into a temporary file next to the target, is forced to disk when it is complete,
+//! and takes the target's name in one step. Until then the target is what it was before.
 
 use super::download::Sink;
 use super::request::Resume;
@@ -40,7 +40,11 @@ impl PartialFile {
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         if fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file()) {
             let file = OpenOptions::new().write(true).open(&target)?;
-            return Ok(Self { target, writer: BufWriter::with_capacity(BUFFER, file), place: Place::Direct });
+            return Ok(Self {
+                target,
+                writer: BufWriter::with_capacity(BUFFER, file),
+                place: Place::Direct,
+            });
         }
         let temporary = Builder::new()
             .prefix(&format!(".{}.part-", file_name(&target)?))
@@ -48,7 +52,11 @@ impl PartialFile {
             .tempfile_in(folder(&target))
             .map(NamedTempFile::into_parts)?;
         let (file, path) = temporary;
-        Ok(Self { target, writer: BufWriter::with_capacity(BUFFER, file), place: Place::Temporary(path) })
+        Ok(Self {
+            target,
+            writer: BufWriter::with_capacity(BUFFER, file),
+            place: Place::Temporary(path),
+        })
     }
 
     /// The part that an earlier run left behind, and where to go on; a new part when there is none.
@@ -57,15 +65,14 @@ impl PartialFile {
         let name = file_name(target)?;
         let part = folder(target).join(format!(".{name}.part"));
         let validator = folder(target).join(format!(".{name}.part.validator"));
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&part)?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&part)?;
         let (offset, digest) = digest_of(&mut file)?;
         let validator_text = fs::read_to_string(&validator).ok();
-        // Without a validator nobody can tell whether the server still has the same file.
-        let resume = validator_text.filter(|text| offset > 0 && !text.is_empty()).map(|text| Resume {
-            offset,
-            validator: Some(text),
-            digest,
-        });
+        // Without a validator the client cannot tell whether the server still has the same file.
+        let resume = validator_text
+            .filter(|text| offset > 0 && !text.is_empty())
+            .map(|text| Resume { offset, validator: Some(text), digest });
         let partial = Self {
             target: target.to_owned(),
             writer: BufWriter::with_capacity(BUFFER, file),
@@ -74,12 +81,17 @@ impl PartialFile {
         Ok((partial, resume))
     }
 
-    /// Hands the content to the operating system. What is returned forces it to disk, which may take long: it can be run elsewhere.
-    pub(crate) fn complete(&mut self) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
+    /// Hands the content to the operating system. What is returned forces it to disk, which may
+    /// take long: it can be run elsewhere.
+    pub(crate) fn complete(
+        &mut self,
+    ) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
         self.writer.flush()?;
         let file = match self.place {
             Place::Direct => None,
-            Place::Temporary(_) | Place::Resumable { .. } => Some(self.writer.get_ref().try_clone()?),
+            Place::Temporary(_) | Place::Resumable { .. } => {
+                Some(self.writer.get_ref().try_clone()?)
+            }
         };
         Ok(move || file.map_or(Ok(()), |file| file.sync_all()))
     }
@@ -96,7 +108,8 @@ impl PartialFile {
                 remove_if_there(&validator)?;
             }
         }
-        // The new name itself is safe only when the folder is on disk; a folder that cannot be opened is no failure.
+        // The new name itself is safe only when the folder is on disk; a folder that cannot be
+        // opened is no failure.
         if let Ok(folder) = File::open(folder(&self.target)) {
             let _ = folder.sync_all();
         }
@@ -118,8 +131,9 @@ impl Sink for PartialFile {
             return Ok(());
         }
         self.writer.flush()?;
-        // The validator never stands beside bytes of another version, whenever this process is stopped: it goes before the old bytes
-        // do, and comes before the new ones. What is continued keeps the validator that the server was asked with.
+        // The validator never stands beside bytes of another version, whenever this process is
+        // stopped: it goes before the old bytes do, and comes before the new ones. What is
+        // continued keeps the validator that the server was asked with.
         let validator = match &self.place {
             Place::Resumable { validator, .. } if offset == 0 => Some(validator),
             _ => None,
@@ -163,7 +177,8 @@ fn folder(target: &Path) -> &Path {
     }
 }
 
-/// What the process's umask leaves of `rw-rw-rw-`, as for any file that is created; temporary files are private otherwise.
+/// Permissions of a new file: `rw-rw-rw-` without the process's umask, as for any file that is
+/// created; temporary files are private otherwise.
 fn permissions_of_new_files() -> fs::Permissions {
     use std::os::unix::fs::PermissionsExt;
     fs::Permissions::from_mode(0o666)
@@ -224,7 +239,8 @@ mod tests {
         finish(file).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"new");
         assert_eq!(names(folder.path()), ["file"]);
-        // Readable like any new file, not private like a temporary one (as far as the umask allows).
+        // Readable like any new file, not private like a temporary one (as far as the umask
+        // allows).
         let plain = folder.path().join("plain");
         fs::write(&plain, "").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();

@@ -1,7 +1,8 @@
 //! `packrat get`: an HTTP/3 downloader.
 //!
-//! [`download`] is the downloader as a function: it connects, sends one GET request and hands the body to a [`download::Sink`].
-//! [`command`] is the command around it: options, progress bar, files, exit codes.
+//! [`download`] is the downloader as a function: it connects, sends one GET request and hands the
+//! body to a [`download::Sink`]. [`command`] is the command around it: options, progress bar,
+//! files, exit codes.
 
 mod assist_token;
 pub(crate) mod command;

@@ -17,7 +17,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// What the server says, at most `most` bytes, with the certificate authorities and the time limits of `request`.
+/// Downloads at most `most` bytes, with the certificate authorities and the time limits of
+/// `request`.
 ///
 /// # Errors
 /// As those of a download; [`GetError::TokenDocument`] when it is longer.
@@ -30,7 +31,7 @@ pub(super) async fn get(request: &Request, most: usize) -> Result<Vec<u8>, GetEr
 async fn exchange(request: &Request, most: usize) -> Result<Vec<u8>, GetError> {
     let (remote, stream) = connect(request).await?;
     let broken = |reason: String| GetError::Transfer { bytes: 0, reason };
-    // Who the user is at another server is nobody's business.
+    // The credentials in the URL are for another server: this one must not see them.
     let mut url = request.url.clone();
     let _ = url.set_username("").and_then(|()| url.set_password(None));
     url.set_fragment(None);
@@ -40,7 +41,8 @@ async fn exchange(request: &Request, most: usize) -> Result<Vec<u8>, GetError> {
         .header(ACCEPT, "application/json");
     let with_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let response = if with_http2 {
-        let message = builder.body(Empty::<Bytes>::new()).map_err(|error| broken(error.to_string()))?;
+        let message =
+            builder.body(Empty::<Bytes>::new()).map_err(|error| broken(error.to_string()))?;
         let (mut requests, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
                 .await
@@ -52,10 +54,12 @@ async fn exchange(request: &Request, most: usize) -> Result<Vec<u8>, GetError> {
         // HTTP/1.1 names the host beside the path (RFC 9112 section 3.2).
         let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
         let builder = builder.uri(path).header(HOST, authority);
-        let message = builder.body(Empty::<Bytes>::new()).map_err(|error| broken(error.to_string()))?;
-        let (mut requests, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| broken(error.to_string()))?;
+        let message =
+            builder.body(Empty::<Bytes>::new()).map_err(|error| broken(error.to_string()))?;
+        let (mut requests, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream))
+                .await
+                .map_err(|error| broken(error.to_string()))?;
         tokio::spawn(connection);
         requests.send_request(message).await
     };
@@ -99,10 +103,12 @@ async fn connect(request: &Request) -> Result<(SocketAddr, TlsStream<TcpStream>)
         match tokio::time::timeout(limit, TcpStream::connect(remote)).await {
             Ok(Ok(stream)) => return Ok((remote, secure(request, remote, stream, &host).await?)),
             Ok(Err(error)) => {
-                last_error = Some(GetError::Connect { remote, reason: format!("over TCP: {error}") });
+                last_error =
+                    Some(GetError::Connect { remote, reason: format!("over TCP: {error}") });
             }
             Err(_) => {
-                last_error = Some(GetError::Connect { remote, reason: "no answer over TCP".to_owned() })
+                last_error =
+                    Some(GetError::Connect { remote, reason: "no answer over TCP".to_owned() })
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a download reports.
+//! Report and progress of a download.
 
 use packrat_s2n_quic::AssistanceStats;
 use std::net::SocketAddr;
@@ -23,11 +23,12 @@ pub(crate) struct Report {
     pub(crate) transfer_time: Duration,
     /// SHA-256 of the body, with the bytes that were there before, in hexadecimal.
     pub(crate) sha256: String,
-    /// What assistance did; `None` when it was off.
+    /// Counters of assistance; `None` when it was off.
     pub(crate) assist: Option<AssistanceStats>,
-    /// Whether the gateway's key was known beforehand; otherwise any gateway on the path was trusted.
+    /// True if the gateway's key was known beforehand; otherwise any gateway on the path was
+    /// trusted.
     pub(crate) gateway_pinned: bool,
-    /// Whether a token was shown to the gateway.
+    /// True if a token was shown to the gateway.
     pub(crate) with_token: bool,
     /// 1-RTT packet numbers received, as ascending inclusive ranges.
     pub(crate) received_packet_numbers: Vec<(u64, u64)>,
@@ -48,7 +49,7 @@ impl Report {
     }
 }
 
-/// What happens during a download.
+/// An event during a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub(crate) enum Progress {

@@ -1,6 +1,6 @@
-//! What to download, and how.
+//! Request and settings of a download.
 
-use packrat_s2n_quic::ClientConfig;
+use packrat_s2n_quic::{ClientConfig, Token};
 use rustls::pki_types::CertificateDer;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -28,7 +28,8 @@ impl Default for Trust {
 pub(crate) struct Resume {
     /// Bytes that are there already.
     pub(crate) offset: u64,
-    /// The ETag or Last-Modified date of what they are a part of: the server sends everything when it has changed.
+    /// The ETag or Last-Modified date of what they are a part of: the server sends everything when
+    /// it has changed.
     pub(crate) validator: Option<String>,
     /// SHA-256 fed with these bytes, so that the report's digest covers the whole body.
     pub(crate) digest: sha2::Sha256,
@@ -37,21 +38,23 @@ pub(crate) struct Resume {
 /// One download over HTTP/3.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// What to download; its scheme is `https`.
+    /// URL to download; its scheme is `https`.
     pub(crate) url: Url,
     /// Assistance; `None` switches it off.
     pub(crate) assist: Option<ClientConfig>,
     /// Tokens that come while the download goes on.
-    pub(crate) later_tokens: Option<watch::Receiver<Vec<u8>>>,
+    pub(crate) later_tokens: Option<watch::Receiver<Token>>,
     /// Trusted certificate authorities.
     pub(crate) trust: Trust,
-    /// Connect to this host and port instead of the URL's; the URL's host is still what the certificate must be valid for.
+    /// Connect to this host and port instead of the URL's; the URL's host is still what the
+    /// certificate must be valid for.
     pub(crate) connect_to: Option<(String, u16)>,
     /// Longest time until the connection stands, over all addresses together.
     pub(crate) connect_timeout: Duration,
     /// Longest time for everything; passing it is an error.
     pub(crate) max_time: Option<Duration>,
-    /// Stop this long after the request was sent and report what has arrived by then; not an error.
+    /// Stop this long after the request was sent and report what has arrived by then; not an
+    /// error.
     pub(crate) stop_after: Option<Duration>,
     /// Resume instead of starting at the beginning.
     pub(crate) resume: Option<Resume>,
@@ -63,8 +66,10 @@ impl Request {
     /// # Errors
     /// When `url` cannot be parsed, its scheme is not `https`, or it names no host.
     pub(crate) fn new(url: &str) -> Result<Self, GetError> {
-        let parsed = Url::parse(url)
-            .map_err(|error| GetError::MalformedUrl { url: url.to_owned(), reason: error.to_string() })?;
+        let parsed = Url::parse(url).map_err(|error| GetError::MalformedUrl {
+            url: url.to_owned(),
+            reason: error.to_string(),
+        })?;
         if parsed.scheme() != "https" {
             return Err(GetError::UnsupportedScheme {
                 url: url.to_owned(),
@@ -90,7 +95,8 @@ impl Request {
         })
     }
 
-    /// The host that the certificate must be valid for: a DNS name or an IP address without brackets.
+    /// The host that the certificate must be valid for: a DNS name or an IP address without
+    /// brackets.
     pub(crate) fn server_name(&self) -> String {
         match self.url.host() {
             Some(Host::Ipv6(address)) => address.to_string(),
@@ -101,7 +107,9 @@ impl Request {
 
     /// Host and port to look up and connect to.
     pub(crate) fn target(&self) -> (String, u16) {
-        self.connect_to.clone().unwrap_or_else(|| (self.server_name(), self.url.port().unwrap_or(443)))
+        self.connect_to
+            .clone()
+            .unwrap_or_else(|| (self.server_name(), self.url.port().unwrap_or(443)))
     }
 }
 
@@ -122,7 +130,10 @@ mod tests {
     fn the_target_is_the_urls_host_unless_told_otherwise() {
         let mut request = Request::new("https://[::1]:4433/x").unwrap();
         assert_eq!(request.target(), ("::1".to_owned(), 4433));
-        assert_eq!(Request::new("https://example.org/x").unwrap().target(), ("example.org".to_owned(), 443));
+        assert_eq!(
+            Request::new("https://example.org/x").unwrap().target(),
+            ("example.org".to_owned(), 443)
+        );
         request.connect_to = Some(("127.0.0.1".to_owned(), 9));
         assert_eq!(request.target(), ("127.0.0.1".to_owned(), 9));
         assert_eq!(request.server_name(), "::1");

@@ -1,8 +1,8 @@
-//! What `packrat get` says at the end.
+//! Summary that `packrat get` prints at the end.
 
-use super::download::hexadecimal;
 use super::report::Report;
 use packrat_s2n_quic::{AssistState, AssistanceStats, RefusalReason};
+use packrat_wire::hexadecimal;
 use serde_json::{Value, json};
 
 /// For people, on the standard error.
@@ -34,7 +34,8 @@ fn assistance(report: &Report) -> String {
         return match assist.state {
             AssistState::Refused => refused(assist.refusal, report.with_token),
             _ if stats.control_datagrams_received > 0 && report.gateway_pinned => {
-                "the gateway on the path is not the one whose key is known; it was not trusted".to_owned()
+                "the gateway on the path is not the one whose key is known; it was not trusted"
+                    .to_owned()
             }
             _ if stats.control_datagrams_received > 0 => {
                 "the gateway on the path did not finish its handshake".to_owned()
@@ -69,7 +70,7 @@ fn assistance(report: &Report) -> String {
     {
         text += &format!(
             "\n            the gateway was trusted on first use; --gateway-key {} pins it",
-            hexadecimal(key)
+            hexadecimal::encode(key)
         );
     }
     text
@@ -133,7 +134,7 @@ fn json_assistance(stats: &AssistanceStats, report: &Report) -> Value {
         "gateway": assist.sessions > 0,
         "state": state,
         "refusal": assist.refusal.map(RefusalReason::name),
-        "gateway_key": assist.gateway_key.map(|key| hexadecimal(&key)),
+        "gateway_key": assist.gateway_key.map(|key| hexadecimal::encode(&key)),
         "gateway_pinned": report.gateway_pinned,
         "with_token": report.with_token,
         "failed": stats.failed,

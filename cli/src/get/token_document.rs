@@ -1,16 +1,18 @@
-//! The document of a token endpoint, as bytes that somebody has sent.
+//! The document of a token endpoint, parsed from untrusted bytes.
 
 use packrat_assist_token::from_text;
+use packrat_client::Token;
+use packrat_wire::hexadecimal;
 use serde::Deserialize;
 use std::time::Duration;
 
 /// Longest hold that a token endpoint can ask for.
 pub(crate) const MAXIMUM_HOLD: Duration = Duration::from_secs(10);
 
-/// What the token endpoint has issued.
+/// Token that the token endpoint has issued, with the gateway that it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AssistToken {
-    pub(crate) token: Vec<u8>,
+    pub(crate) token: Token,
     /// When it expires, as time since 1970.
     pub(crate) expires: Option<Duration>,
     /// The gateway's static public key.
@@ -52,11 +54,14 @@ pub(crate) fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String>
     if fields.version != 1 {
         return Err(format!("its version is {}, and 1 is the only one known here", fields.version));
     }
-    let gateway_key = gateway_key(&fields.gateway_key).map_err(|error| format!("gateway_key: {error}"))?;
+    let gateway_key =
+        gateway_key(&fields.gateway_key).map_err(|error| format!("gateway_key: {error}"))?;
     let token = from_text(&fields.token).map_err(|error| format!("token: {error}"))?;
+    let token = Token::new(token).map_err(|error| format!("token: {error}"))?;
     let endpoint = fields.udp.map(|udp| {
         let host = udp.host.unwrap_or_else(|| asked.to_owned());
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
+        let bare =
+            host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
         (bare.unwrap_or(host), udp.port)
     });
     if endpoint.as_ref().is_some_and(|(host, port)| host.is_empty() || *port == 0) {
@@ -73,20 +78,14 @@ pub(crate) fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String>
 /// # Errors
 /// It is something else.
 pub(crate) fn gateway_key(text: &str) -> Result<[u8; 32], String> {
-    let wrong = || "expected the gateway's public key, 64 hexadecimal digits".to_owned();
-    let digits: Vec<_> =
-        text.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>().ok_or_else(wrong)?;
-    let bytes: Vec<_> = digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect();
-    if digits.len() % 2 == 0 { bytes.try_into().map_err(|_| wrong()) } else { Err(wrong()) }
+    hexadecimal::decode_key(text.as_bytes())
+        .ok_or_else(|| "expected the gateway's public key, 64 hexadecimal digits".to_owned())
 }
 
 #[cfg(test)]
-#[path = "../../../protocol/fuzz/entry/corpus.rs"]
-#[allow(clippy::expect_used)]
-mod corpus;
-
-#[cfg(test)]
 mod tests {
+    use packrat_fuzz_entry::corpus;
+
     use super::*;
 
     fn document(more: &str) -> String {
@@ -104,10 +103,15 @@ mod tests {
         };
         let at = |host: &str, port| Ok(Some((host.to_owned(), port)));
         assert_eq!(endpoint(r#""udp":{"port":4433},"#), at("asked", 4433));
-        assert_eq!(endpoint(r#""udp":{"port":9,"host":"edge.example","later":1},"#), at("edge.example", 9));
+        assert_eq!(
+            endpoint(r#""udp":{"port":9,"host":"edge.example","later":1},"#),
+            at("edge.example", 9)
+        );
         assert_eq!(endpoint(r#""udp":{"port":9,"host":"[2001:db8::1]"},"#), at("2001:db8::1", 9));
         assert_eq!(endpoint(""), Ok(None));
-        for wrong in [r#""udp":{"port":0},"#, r#""udp":{"port":9,"host":""},"#, r#""udp":{"port":70000},"#] {
+        for wrong in
+            [r#""udp":{"port":0},"#, r#""udp":{"port":9,"host":""},"#, r#""udp":{"port":70000},"#]
+        {
             assert!(endpoint(wrong).is_err(), "{wrong}");
         }
     }

@@ -31,7 +31,8 @@ pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
 /// Where the reason of a refused certificate is left: s2n-quic passes on only a TLS alert.
 pub(super) type Verdict = Arc<Mutex<Option<rustls::Error>>>;
 
-/// TLS settings for HTTP/3 with these roots; `verdict` takes the reason when the server's certificate is refused.
+/// TLS settings for HTTP/3 with these roots; `verdict` takes the reason when the server's
+/// certificate is refused.
 pub(super) fn client_tls(
     trust: &Trust,
     verdict: &Verdict,
@@ -59,13 +60,15 @@ pub(super) fn client_config(
         })?;
     }
     if roots.is_empty() {
-        let reason = format!("{complaints}the system has no certificate authorities and none was given");
+        let reason =
+            format!("{complaints}the system has no certificate authorities and none was given");
         return Err(GetError::NoTrust { reason });
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .build()
-        .map_err(|error| GetError::NoTrust { reason: error.to_string() })?;
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| GetError::NoTrust { reason: error.to_string() })?;
     let verifier = Arc::new(WitnessedVerifier { verifier, verdict: Arc::clone(verdict) });
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -141,12 +144,16 @@ pub(super) fn fault(error: &rustls::Error) -> CertificateFault {
     };
     match error {
         // A bad signature: the authority has the name of a trusted one, but another key.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => CertificateFault::UnknownIssuer,
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            CertificateFault::UnknownIssuer
+        }
         CertificateError::NotValidForName => CertificateFault::WrongName { names: Vec::new() },
         CertificateError::NotValidForNameContext { presented, .. } => {
             CertificateFault::WrongName { names: presented.clone() }
         }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => CertificateFault::Expired,
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            CertificateFault::Expired
+        }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             CertificateFault::NotYetValid
         }

@@ -68,7 +68,9 @@ pub(crate) fn run_man(options: &ManOptions, command: Command) -> ExitCode {
 
 fn print(text: &[u8]) -> Result<ExitCode, OperateError> {
     match std::io::stdout().lock().write_all(text) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(OperateError::Output(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(OperateError::Output(error))
+        }
         _ => Ok(ExitCode::SUCCESS),
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the operator's commands.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,16 +8,11 @@ use url::Url;
 /// Why an operator's command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperateError {
-    /// Nobody answers.
+    /// No answer from the URL.
     #[error(
         "no answer from {url}: {source}; give the URL of Envoy's administration port or of `packrat-gateway --metrics`"
     )]
-    Unreachable {
-        /// What was asked for.
-        url: Url,
-        /// Why.
-        source: Box<ureq::Error>,
-    },
+    Unreachable { url: Url, source: Box<ureq::Error> },
     /// There is no cluster.
     #[error(
         "no cluster to look at: {0}; give --kubeconfig or --context, or --gateway URL for a gateway without Kubernetes"
@@ -25,23 +20,13 @@ pub(crate) enum OperateError {
     NoCluster(String),
     /// The API server does not do what it is asked for.
     #[error("{what} (API server {server}): {problem}")]
-    Api {
-        /// What was asked for.
-        what: String,
-        /// Whom.
-        server: String,
-        /// Why not.
-        problem: String,
-    },
+    Api { what: String, server: String, problem: String },
     /// The definition is missing.
     #[error(
         "Packrat is not installed in the cluster {server}: it has no EdgeGateways; `packrat check --pre` says whether it can be, docs/QUICKSTART.md how"
     )]
-    NotInstalled {
-        /// Where.
-        server: String,
-    },
-    /// There is nobody to ask.
+    NotInstalled { server: String },
+    /// There is no gateway to ask.
     #[error("{0}")]
     NoGateway(String),
     /// A gateway in a cluster does not answer.
@@ -51,7 +36,6 @@ pub(crate) enum OperateError {
     PodUnreachable {
         /// Namespace and name.
         pod: String,
-        /// Why.
         problem: String,
     },
     /// No port of the loopback interface is to be had.
@@ -59,33 +43,17 @@ pub(crate) enum OperateError {
     NoListener {
         /// Namespace and name.
         pod: String,
-        /// Why.
         source: io::Error,
     },
-    /// Somebody else answers.
+    /// The answer is not that of a gateway.
     #[error("{url} answers, but not as a Packrat gateway of this version: {problem}")]
-    NotAGateway {
-        /// What was asked for.
-        url: Url,
-        /// What is wrong with the answer.
-        problem: String,
-    },
+    NotAGateway { url: Url, problem: String },
     /// No route of that name.
     #[error("the gateway has no route {name:?}; it has {known}")]
-    NoRoute {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
+    NoRoute { name: String, known: String },
     /// Something cannot be written.
     #[error("{path} cannot be written: {source}")]
-    Write {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The terminal does not do what it is told.
     #[error("the terminal cannot be used: {0}; `packrat stat -o json` needs none")]
     Terminal(io::Error),

@@ -1,11 +1,9 @@
 //! A gateway that is asked over HTTP.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use packrat_api::status::Sessions;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use url::Url;
@@ -13,7 +11,7 @@ use url::Url;
 use super::cluster::{Forward, Place, told};
 use super::error::OperateError;
 
-/// How long an answer may take.
+/// Time within which a gateway must answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer that is read.
 const LARGEST_ANSWER: u64 = 64 << 20;
@@ -27,88 +25,12 @@ pub(crate) struct Gateway {
     within: Option<(Place, Arc<Forward>)>,
 }
 
-/// What `/packrat` says.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Status {
-    /// The gateway's version.
-    pub(crate) version: String,
-    /// Whether it is going away.
-    #[serde(default)]
-    pub(crate) draining: bool,
-    /// Metrics of its process, by series.
-    #[serde(default)]
-    pub(crate) process: BTreeMap<String, f64>,
-    /// Its routes.
-    pub(crate) routes: Vec<Route>,
-}
-
-/// A route of `/packrat`.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Route {
-    /// The name.
-    pub(crate) route: String,
-    /// The addresses that clients send to.
-    #[serde(default)]
-    pub(crate) listeners: Vec<SocketAddr>,
-    /// What is configured.
-    pub(crate) configuration: Configuration,
-    /// Metrics, by series.
-    pub(crate) metrics: BTreeMap<String, f64>,
-}
-
-/// The part of a route's configuration that commands look at.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Configuration {
-    pub(crate) gateway: String,
-    #[serde(default)]
-    pub(crate) namespace: String,
-    pub(crate) endpoints: Vec<SocketAddr>,
-    pub(crate) assist: bool,
-    pub(crate) maximum_sessions: u64,
-    pub(crate) maximum_sessions_in_force: u64,
-    pub(crate) sessions_limited_by: Option<String>,
-    #[serde(default)]
-    pub(crate) repair_budget: f64,
-}
-
-/// What `/packrat/sessions` says.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Sessions {
-    /// How many there are; fewer may be listed.
-    pub(crate) total: u64,
-    /// Those that have carried most, first.
-    pub(crate) sessions: Vec<Session>,
-}
-
-/// A session of `/packrat/sessions`.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(crate) struct Session {
-    /// The gateway's Pod, in a cluster.
-    #[serde(skip)]
-    pub(crate) pod: Option<String>,
-    pub(crate) session: u64,
-    pub(crate) route: String,
-    pub(crate) client: Option<String>,
-    pub(crate) endpoint: String,
-    pub(crate) assistance: Option<u32>,
-    pub(crate) seconds: f64,
-    pub(crate) to_client_bytes: u64,
-    pub(crate) recorded: u64,
-    pub(crate) missing: u64,
-    pub(crate) repairs_arrived: u64,
-    pub(crate) resets: u64,
-    pub(crate) cache_bytes: u64,
-    pub(crate) last_mile_round_trip_microseconds: u64,
-}
-
-/// What `/packrat/events` says.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Events {
-    /// The number to go on from.
-    pub(crate) newest: u64,
-    /// Log lines.
-    pub(crate) events: Vec<Map<String, Value>>,
-}
+/// The status of a gateway, to calculate with.
+pub(crate) type Status = packrat_api::status::Status<f64>;
+/// A route of it.
+pub(crate) type Route = packrat_api::status::RouteStatus<f64>;
+/// Log lines of a gateway.
+pub(crate) type Events = packrat_api::status::Events<Map<String, Value>>;
 
 impl Gateway {
     pub(crate) fn new(base: Url) -> Self {
@@ -150,24 +72,42 @@ impl Gateway {
 
     /// The body of the answer to a GET.
     pub(crate) fn text(&self, path: &str) -> Result<String, OperateError> {
+        self.get(path).map_err(|source| self.unreachable(path, source))
+    }
+
+    fn target(&self, path: &str) -> Url {
         let mut url = self.base.clone();
-        let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+        let (path, query) =
+            path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
         url.set_path(path);
         url.set_query(query);
-        let unreachable = |source| match &self.within {
+        url
+    }
+
+    fn get(&self, path: &str) -> Result<String, ureq::Error> {
+        let mut answer = self.agent.get(self.target(path).as_str()).call()?;
+        answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_string()
+    }
+
+    fn unreachable(&self, path: &str, source: ureq::Error) -> OperateError {
+        match &self.within {
             Some((place, forward)) => OperateError::PodUnreachable {
                 pod: place.to_string(),
                 problem: forward.trouble().unwrap_or_else(|| told(&source)),
             },
-            None => OperateError::Unreachable { url: url.clone(), source: Box::new(source) },
-        };
-        let mut answer = self.agent.get(url.as_str()).call().map_err(unreachable)?;
-        answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_string().map_err(unreachable)
+            None => OperateError::Unreachable { url: self.target(path), source: Box::new(source) },
+        }
     }
 
     fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T, OperateError> {
-        serde_json::from_str(&self.text(path)?)
-            .map_err(|error| OperateError::NotAGateway { url: self.base.clone(), problem: error.to_string() })
+        self.parse(&self.text(path)?)
+    }
+
+    fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, OperateError> {
+        serde_json::from_str(text).map_err(|error| OperateError::NotAGateway {
+            url: self.base.clone(),
+            problem: error.to_string(),
+        })
     }
 
     pub(crate) fn status(&self) -> Result<Status, OperateError> {
@@ -180,6 +120,21 @@ impl Gateway {
 
     pub(crate) fn events(&self, after: u64) -> Result<Events, OperateError> {
         self.json(&format!("/packrat/events?after={after}"))
+    }
+
+    /// The events within a session after number `after`; observes it for a while. `None` without
+    /// such a session.
+    pub(crate) fn session_events(
+        &self,
+        session: u64,
+        after: u64,
+    ) -> Result<Option<Events>, OperateError> {
+        let path = format!("/packrat/events?session={session}&after={after}");
+        match self.get(&path) {
+            Ok(text) => self.parse(&text).map(Some),
+            Err(ureq::Error::StatusCode(404)) => Ok(None),
+            Err(source) => Err(self.unreachable(&path, source)),
+        }
     }
 
     /// Prometheus text, wherever this gateway has it.

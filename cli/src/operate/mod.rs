@@ -1,26 +1,74 @@
-//! What operators type: `check`, `stat`, `top`, `tap`, `plan`, `diagnose`, against the gateways of a cluster or against one.
+//! Commands for operators: `check`, `stat`, `top`, `tap`, `plan`, `diagnose`, against the gateways
+//! of a cluster or against one.
 //!
-//! [`target::Target`] finds them: by the kubeconfig, through the API server; or by the URL of Envoy's administration port or of
-//! `packrat-gateway --metrics`. Either way the commands ask a [`gateway::Gateway`].
+//! [`target::Target`] finds them: by the kubeconfig, through the API server; or by the URL of
+//! Envoy's administration port or of `packrat-gateway --metrics`. Either way the commands ask a
+//! [`gateway::Gateway`].
 
-pub(crate) mod check;
+mod check;
 mod cluster;
-pub(crate) mod completions;
-pub(crate) mod diagnose;
+mod completions;
+mod diagnose;
 mod error;
 mod gateway;
 mod output;
-pub(crate) mod plan;
+mod plan;
 mod probe;
-pub(crate) mod stat;
-pub(crate) mod tap;
+mod stat;
+mod tap;
 mod target;
-pub(crate) mod top;
-pub(crate) mod version;
+mod top;
+mod version;
 
 use std::process::ExitCode;
 
+use clap::{Command, Subcommand};
+
+use crate::inject;
 use error::OperateError;
+
+// A doc comment here would become the text of `packrat --help`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Operation {
+    /// Add the gateway as a sidecar to the Pods of a Kubernetes manifest that ask for it
+    Inject(inject::Options),
+    /// Check whether a gateway is well; the exit code is 1 when it is not
+    Check(check::Options),
+    /// Show what a gateway does for its routes
+    Stat(stat::Options),
+    /// Watch live sessions
+    Top(top::Options),
+    /// Watch events as they happen
+    Tap(tap::Options),
+    /// Say whether assistance pays on a path, by how much, and if not, why not
+    Plan(plan::Options),
+    /// Collect what a report about a gateway needs, without secrets
+    Diagnose(diagnose::Options),
+    /// Print completions for a shell
+    Completions(completions::Options),
+    /// Print the manual page
+    Man(completions::ManOptions),
+    /// Print versions
+    Version(version::Options),
+}
+
+impl Operation {
+    /// Runs it; `command` is the whole command, for completions and the manual.
+    pub(crate) fn run(&self, command: Command) -> ExitCode {
+        match self {
+            Self::Inject(options) => inject::run(options),
+            Self::Check(options) => check::run(options),
+            Self::Stat(options) => stat::run(options),
+            Self::Top(options) => top::run(options),
+            Self::Tap(options) => tap::run(options),
+            Self::Plan(options) => plan::run(options),
+            Self::Diagnose(options) => diagnose::run(options),
+            Self::Completions(options) => completions::run(options, command),
+            Self::Man(options) => completions::run_man(options, command),
+            Self::Version(options) => version::run(options),
+        }
+    }
+}
 
 /// Ends a command: prints what went wrong.
 fn finish(command: &str, result: Result<ExitCode, OperateError>) -> ExitCode {

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use clap::ValueEnum;
 pub(crate) use packrat_figures::text::{age, bits, bytes, count, milliseconds, percent};
 
-/// How an answer is printed.
+/// Output format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people.
@@ -26,10 +26,12 @@ pub(crate) enum Paint {
     Strong,
 }
 
-/// Whether standard output is a terminal of somebody who wants colours (<https://no-color.org>).
+/// True if standard output is a terminal and its user wants colours (<https://no-color.org>).
 pub(crate) fn colours() -> bool {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    std::io::stdout().is_terminal() && !no_color && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    std::io::stdout().is_terminal()
+        && !no_color
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// `text`, coloured where colours are wanted.
@@ -75,8 +77,12 @@ impl Table {
             let cells = self.rows.iter().filter_map(|row| row.get(index));
             cells.map(|(text, _)| text.chars().count()).max().unwrap_or(0).max(name.chars().count())
         };
-        let widths: Vec<usize> =
-            self.columns.iter().enumerate().map(|(index, (name, _))| width_of(index, name)).collect();
+        let widths: Vec<usize> = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(index, (name, _))| width_of(index, name))
+            .collect();
         let mut text = String::new();
         let head: Vec<_> =
             self.columns.iter().map(|(name, _)| ((*name).to_owned(), Some(Paint::Soft))).collect();

@@ -14,7 +14,8 @@ use super::target::{RouteFigures, Target};
 
 /// Payload bytes of a datagram that rates are computed with.
 const DATAGRAM_BYTES: f64 = 1350.0;
-/// What clients wait for a repair beside three round trips, and the most that they wait by default.
+/// Time in seconds that clients wait for a repair beside three round trips, and the longest wait by
+/// default.
 const PATIENCE_MARGIN: f64 = 0.1;
 const PATIENCE_MAXIMUM: f64 = 1.0;
 /// Below this loss there is nothing to repair.
@@ -22,7 +23,7 @@ const NO_LOSS: f64 = 1e-4;
 /// A gain from here on is worth a gateway.
 const WORTH_IT: f64 = 1.1;
 
-/// What happens in this time decides where nothing is known of the past.
+/// Measurement period of the figures that a gateway does not keep from its start.
 const WINDOW: Duration = Duration::from_secs(2);
 
 /// Options of the command.
@@ -35,7 +36,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
 
-    /// Round trip between gateway and client, in milliseconds. What is not given is taken from what the gateways have measured
+    /// Round trip between gateway and client, in milliseconds. What is not given is taken from
+    /// what the gateways have measured
     #[arg(long, value_name = "MS", value_parser = positive)]
     last_mile_ms: Option<f64>,
 
@@ -47,7 +49,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MS", value_parser = positive)]
     far_ms: Option<f64>,
 
-    /// Loss between server and gateway, 0 to 1: a gateway cannot see it, and it is the sender's to repair in any case
+    /// Loss between server and gateway, 0 to 1: a gateway cannot see it, and it is the sender's to
+    /// repair in any case
     #[arg(long, value_name = "RATIO", value_parser = ratio, default_value_t = 0.0)]
     far_loss: f64,
 
@@ -105,7 +108,7 @@ struct Paths {
     budget: f64,
 }
 
-/// What can be expected.
+/// Expected effect of assistance.
 #[derive(Debug, Clone, PartialEq)]
 struct Plan {
     /// Share of the last mile's losses that repairs fill in time.
@@ -123,7 +126,8 @@ impl Plan {
         let hidden = hidden(paths);
         let survives = (1.0 - paths.far_loss) * (1.0 - paths.last_mile_loss);
         let (loss_without, round_trip) = (1.0 - survives, paths.far + paths.last_mile);
-        let loss_with = 1.0 - (1.0 - paths.far_loss) * (1.0 - paths.last_mile_loss * (1.0 - hidden));
+        let loss_with =
+            1.0 - (1.0 - paths.far_loss) * (1.0 - paths.last_mile_loss * (1.0 - hidden));
         let rate = |loss: f64| {
             let sender = match paths.sender {
                 Reaction::Reno => Sender::Reno,
@@ -171,7 +175,8 @@ fn hidden(paths: &Paths) -> f64 {
         return 1.0;
     }
     let patience = (3.0 * paths.last_mile + PATIENCE_MARGIN).min(PATIENCE_MAXIMUM);
-    // The hole is known half a round trip after the loss, and the repair there another half later; then once a round trip.
+    // The hole is known half a round trip after the loss, and the repair there another half later;
+    // then once a round trip.
     let attempts = ((patience - 0.01) / paths.last_mile.max(1e-4)).floor();
     if attempts < 1.0 {
         return 0.0;
@@ -182,20 +187,21 @@ fn hidden(paths: &Paths) -> f64 {
     arrives * (paths.budget / wanted).min(1.0)
 }
 
-/// What a gateway measures, and how it is given instead.
+/// Measurements of a gateway, and the flags that replace them.
 const LAST_MILE_ROUND_TRIP: (&str, &str) = ("the last mile's round trip", "--last-mile-ms");
 const LAST_MILE_LOSS: (&str, &str) = ("the last mile's loss", "--last-mile-loss");
 const FAR_ROUND_TRIP: (&str, &str) = ("the far segment's round trip", "--far-ms");
 
-/// Says what nobody has measured yet, and what helps.
+/// Prints which measurements are missing, and what to do.
 fn not_measured(route: &str, missing: &[(&str, &str)], output: Format) {
     if output == Format::Json {
         let missing: Vec<&str> = missing.iter().map(|(what, _)| *what).collect();
         println!("{:#}", json!({ "route": route, "pays": null, "not_measured": missing }));
         return;
     }
-    let [whats, options] = [|pair: &(&str, &str)| pair.0.to_owned(), |pair: &(&str, &str)| pair.1.to_owned()]
-        .map(|part| missing.iter().map(part).collect::<Vec<_>>().join(", "));
+    let [whats, options] =
+        [|pair: &(&str, &str)| pair.0.to_owned(), |pair: &(&str, &str)| pair.1.to_owned()]
+            .map(|part| missing.iter().map(part).collect::<Vec<_>>().join(", "));
     println!(
         "Route {route} has not measured {whats} yet: let an assisted client download something through it, or give {options}."
     );
@@ -212,8 +218,9 @@ fn recorded(route: &RouteFigures) -> f64 {
 fn plan(options: &Options) -> Result<ExitCode, OperateError> {
     let mut measured = (None, None, None, None);
     let mut name = None;
-    let is_all_given =
-        options.last_mile_ms.is_some() && options.last_mile_loss.is_some() && options.far_ms.is_some();
+    let is_all_given = options.last_mile_ms.is_some()
+        && options.last_mile_loss.is_some()
+        && options.far_ms.is_some();
     if !is_all_given || options.route.is_some() {
         let gateways = options.target.gateways()?;
         let routes = gateways.figures(WINDOW, false)?.routes;
@@ -240,8 +247,11 @@ fn plan(options: &Options) -> Result<ExitCode, OperateError> {
         name = Some(chosen.route.route.clone());
     }
     let milliseconds_of = |value: Option<f64>| value.map(|value| value / 1e3);
-    let given =
-        (milliseconds_of(options.last_mile_ms), options.last_mile_loss, milliseconds_of(options.far_ms));
+    let given = (
+        milliseconds_of(options.last_mile_ms),
+        options.last_mile_loss,
+        milliseconds_of(options.far_ms),
+    );
     let known = (given.0.or(measured.0), given.1.or(measured.1), given.2.or(measured.2));
     let (Some(last_mile), Some(last_mile_loss), Some(far)) = known else {
         let missing: Vec<_> = [
@@ -340,7 +350,10 @@ mod tests {
         // The demo measures 1.26 Mbit/s end to end and 18.7 with Packrat.
         let plan = Plan::of(&WIFI);
         assert!(plan.pays, "{plan:?}");
-        assert!((0.5e6..2e6).contains(&plan.without) && (18e6..=20e6).contains(&plan.with), "{plan:?}");
+        assert!(
+            (0.5e6..2e6).contains(&plan.without) && (18e6..=20e6).contains(&plan.with),
+            "{plan:?}"
+        );
     }
 
     #[test]
@@ -354,7 +367,10 @@ mod tests {
         assert!(why(Paths { sender: Reaction::Bbr, ..WIFI }).contains("BBR"));
         assert!(why(Paths { far_loss: 0.3, ..WIFI }).contains("far segment"));
         assert!(why(Paths { last_mile: 1.0, ..WIFI }).contains("too late"));
-        assert!(why(Paths { far: 0.001, last_mile: 0.001, last_mile_loss: 0.001, ..WIFI }).contains("limit"));
+        assert!(
+            why(Paths { far: 0.001, last_mile: 0.001, last_mile_loss: 0.001, ..WIFI })
+                .contains("limit")
+        );
     }
 
     #[test]

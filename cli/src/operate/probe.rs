@@ -1,4 +1,5 @@
-//! Is a gateway's UDP port reachable from here, and how is the way there? Asked with Discovers, which cost the gateway no state.
+//! Is a gateway's UDP port reachable from here, and how is the way there? Asked with Discovers,
+//! which cost the gateway no state.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -11,10 +12,10 @@ use packrat_wire::control::{Control, VERSION};
 const DISCOVERS: u64 = 20;
 /// Time between two of them.
 const SPACING: Duration = Duration::from_millis(25);
-/// How long answers are waited for after the last one.
+/// Wait for answers after the last one.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// What came back.
+/// Result of a probe.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Probed {
     /// Discovers sent.
@@ -53,7 +54,12 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<Probed> {
             socket.set_read_timeout(Some(left))?;
             let length = match socket.recv(&mut buffer) {
                 Ok(length) => length,
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) =>
+                {
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -71,7 +77,8 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<Probed> {
                 probed.offers += 1;
             }
             let round_trip = sent.elapsed();
-            probed.round_trip = Some(probed.round_trip.map_or(round_trip, |least| least.min(round_trip)));
+            probed.round_trip =
+                Some(probed.round_trip.map_or(round_trip, |least| least.min(round_trip)));
             if probed.offers + probed.refusals == DISCOVERS {
                 return Ok(());
             }
@@ -79,7 +86,8 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<Probed> {
     };
     for number in 0..DISCOVERS {
         let mut datagram = Vec::new();
-        Control::Discover { nonce: seed + number, versions: &[VERSION], noise: &[] }.encode(&mut datagram);
+        Control::Discover { nonce: seed + number, versions: &[VERSION], noise: &[] }
+            .encode(&mut datagram);
         sent_at.push(Instant::now());
         socket.send(&datagram)?;
         probed.sent += 1;

@@ -8,7 +8,9 @@ use packrat_figures::Figures;
 use serde_json::{Value, json};
 
 use super::error::OperateError;
-use super::output::{Align, Format, Paint, Table, bits, bytes, count, milliseconds, or_dash, percent};
+use super::output::{
+    Align, Format, Paint, Table, bits, bytes, count, milliseconds, or_dash, percent,
+};
 use super::target::{RouteFigures, Target};
 use super::{finish, warn};
 
@@ -167,13 +169,17 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
             .filter(|(name, _)| name.starts_with("packrat_resets_total"))
             .map(|(_, n)| n)
             .sum();
-        let times = |value: f64| if value >= 10.0 { format!("{value:.0}x") } else { format!("{value:.1}x") };
+        let times = |value: f64| {
+            if value >= 10.0 { format!("{value:.0}x") } else { format!("{value:.1}x") }
+        };
         let per_second = |value: f64| format!("{}/s", count(value));
         let mut cells = Vec::new();
         if let Some(place) = place {
             let last = if options.by_pod { place.pod.clone() } else { gateways.to_string() };
-            cells
-                .extend([place.namespace.clone(), place.edge_gateway.clone(), last].map(|text| (text, None)));
+            cells.extend(
+                [place.namespace.clone(), place.edge_gateway.clone(), last]
+                    .map(|text| (text, None)),
+            );
         }
         cells.extend([
             (route.route.clone(), Some(Paint::Strong)),
@@ -183,7 +189,10 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
             (or_dash(figures.loss, percent), None),
             (or_dash(figures.hidden, percent), above(figures.hidden, 0.8, 0.95)),
             (or_dash(figures.goodput_gain, times), None),
-            (or_dash(figures.quality, |value| format!("{value:.2}")), above(figures.quality, 98.0, 99.5)),
+            (
+                or_dash(figures.quality, |value| format!("{value:.2}")),
+                above(figures.quality, 98.0, 99.5),
+            ),
             (bytes(figures.cache_bytes), None),
             (count(resets), (resets > 0.0).then_some(Paint::Warning)),
         ]);

@@ -1,4 +1,4 @@
-//! `packrat tap`: what happens on gateways, as it happens.
+//! `packrat tap`: what happens on gateways, or within one session, as it happens.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::error::OperateError;
-use super::gateway::Gateway;
+use super::gateway::{Events, Gateway};
 use super::output::{Format, Paint, painted};
 use super::target::Target;
 use super::{finish, warn};
@@ -17,7 +17,13 @@ use super::{finish, warn};
 /// Time between two questions.
 const INTERVAL: Duration = Duration::from_millis(400);
 
-/// Questions that nobody answers before the command gives up.
+/// With so many events of a session at once, the next ones are asked for without a pause.
+const MANY: usize = 500;
+
+/// Position in a gateway that does not have the session, or not any more.
+const GONE: u64 = u64::MAX;
+
+/// Questions without an answer before the command gives up.
 const PATIENCE: u32 = 25;
 
 /// Options of the command.
@@ -33,6 +39,11 @@ pub(crate) struct Options {
     /// Only events of this kind, for example reset; may be given several times
     #[arg(long = "event", value_name = "EVENT")]
     events: Vec<String>,
+
+    /// Events within this session instead (the number `session` of log lines): eACKs, missing
+    /// datagrams, repairs, and why one was not repaired. Ends with the session
+    #[arg(long, value_name = "ID")]
+    session: Option<u64>,
 
     /// Begin with what is remembered, not with what comes next
     #[arg(long)]
@@ -56,7 +67,12 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
     let mut left = options.lines.unwrap_or(u64::MAX);
     // Where each gateway's news begin.
     let begun = gateways.each(|gateway| {
-        if options.past { Ok(0) } else { gateway.events(u64::MAX >> 1).map(|events| events.newest) }
+        // Asking for a session's events begins to observe it.
+        let newest = match options.ask(gateway, if options.past { 0 } else { u64::MAX >> 1 })? {
+            Some(events) => events.newest,
+            None => return Ok(GONE),
+        };
+        Ok(if options.past { 0 } else { newest })
     });
     let mut positions = Vec::new();
     let mut problems = Vec::new();
@@ -76,9 +92,16 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
         return Err(problem);
     }
     warn("tap", &problems);
+    let is_gone = |position: &AtomicU64| position.load(Ordering::Relaxed) == GONE;
+    if let Some(session) = options.session.filter(|_| positions.iter().all(is_gone)) {
+        return Err(OperateError::NoGateway(format!(
+            "no session {session}; `packrat tap --event session_opened --past` shows the numbers of sessions"
+        )));
+    }
     let mut failures = 0;
     while left > 0 {
-        let answers = gateways.each_numbered(|number, gateway| news(gateway, positions.get(number)));
+        let answers =
+            gateways.each_numbered(|number, gateway| news(options, gateway, positions.get(number)));
         let mut events = Vec::new();
         let mut problem = None;
         for answer in answers {
@@ -92,7 +115,9 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
         if let Some(problem) = problem.filter(|_| failures >= PATIENCE) {
             return Err(problem);
         }
-        events.sort_by(|one: &Map<String, Value>, other| text_of(one, "ts").cmp(text_of(other, "ts")));
+        events.sort_by(|one: &Map<String, Value>, other| {
+            text_of(one, "ts").cmp(text_of(other, "ts"))
+        });
         let mut output = std::io::stdout().lock();
         for event in events.iter().filter(|event| options.wants(event)) {
             let line = if options.output == Format::Json {
@@ -101,7 +126,9 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
                 line(event, options.output == Format::Wide)
             };
             match writeln!(output, "{line}") {
-                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                    return Ok(ExitCode::SUCCESS);
+                }
                 written => written.map_err(OperateError::Output)?,
             }
             left -= 1;
@@ -110,18 +137,31 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
             }
         }
         drop(output);
-        if events.is_empty() {
+        if positions.iter().all(is_gone) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if events.is_empty() || (options.session.is_some() && events.len() < MANY) {
             std::thread::sleep(INTERVAL);
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a gateway has logged since the last look.
-fn news(gateway: &Gateway, position: Option<&AtomicU64>) -> Result<Vec<Map<String, Value>>, OperateError> {
+/// Events that a gateway has logged, or a session has told, since the last look.
+fn news(
+    options: &Options,
+    gateway: &Gateway,
+    position: Option<&AtomicU64>,
+) -> Result<Vec<Map<String, Value>>, OperateError> {
     let Some(position) = position else { return Ok(Vec::new()) };
     let after = position.load(Ordering::Relaxed);
-    let news = gateway.events(after)?;
+    if after == GONE {
+        return Ok(Vec::new());
+    }
+    let Some(news) = options.ask(gateway, after)? else {
+        position.store(GONE, Ordering::Relaxed);
+        return Ok(Vec::new());
+    };
     // A gateway that was restarted counts from the beginning.
     position.store(
         if news.newest < after && after != u64::MAX >> 1 { 0 } else { news.newest },
@@ -141,6 +181,14 @@ fn text_of<'a>(event: &'a Map<String, Value>, key: &str) -> &'a str {
 }
 
 impl Options {
+    /// Events after this number; `None` if the gateway does not have the session.
+    fn ask(&self, gateway: &Gateway, after: u64) -> Result<Option<Events>, OperateError> {
+        match self.session {
+            Some(session) => gateway.session_events(session, after),
+            None => gateway.events(after).map(Some),
+        }
+    }
+
     fn wants(&self, event: &Map<String, Value>) -> bool {
         let is = |key: &str, wanted: &str| event.get(key).and_then(Value::as_str) == Some(wanted);
         self.route.as_deref().is_none_or(|route| is("route", route))
@@ -154,11 +202,18 @@ fn line(event: &Map<String, Value>, wide: bool) -> String {
     let paint = match text("level") {
         "error" => Paint::Bad,
         "warning" => Paint::Warning,
+        _ if ["given_up", "repair_refused", "eack_failed"].contains(&text("event")) => {
+            Paint::Warning
+        }
         _ => Paint::Good,
     };
-    let mut line =
-        format!("{} {}", painted(time, Paint::Soft), painted(&format!("{:<22}", text("event")), paint));
-    let known = ["ts", "level", "event", "number", "gateway", "namespace", "public_key"];
+    let mut line = format!(
+        "{} {}",
+        painted(time, Paint::Soft),
+        painted(&format!("{:<22}", text("event")), paint)
+    );
+    let known =
+        ["ts", "level", "event", "number", "gateway", "namespace", "public_key", "microseconds"];
     for (key, value) in event.iter().filter(|(key, _)| wide || !known.contains(&key.as_str())) {
         if known[..3].contains(&key.as_str()) {
             continue;

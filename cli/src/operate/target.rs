@@ -20,8 +20,8 @@ const PARALLEL: usize = 16;
 /// Which gateways.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
-    /// One gateway, without Kubernetes: the URL of Envoy's administration port or of `packrat-gateway --metrics`, for example
-    /// http://127.0.0.1:9901
+    /// One gateway, without Kubernetes: the URL of Envoy's administration port or of
+    /// `packrat-gateway --metrics`, for example http://127.0.0.1:9901
     #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
     gateway: Option<Url>,
 
@@ -67,9 +67,10 @@ impl Target {
 
     /// Why there is no gateway to ask.
     fn none(&self, cluster: &Cluster) -> Result<OperateError, OperateError> {
-        let here = cluster
-            .namespace()
-            .map_or_else(|| "in this cluster".to_owned(), |namespace| format!("in namespace {namespace}"));
+        let here = cluster.namespace().map_or_else(
+            || "in this cluster".to_owned(),
+            |namespace| format!("in namespace {namespace}"),
+        );
         let names: Vec<String> = cluster
             .edge_gateways()?
             .iter()
@@ -84,9 +85,10 @@ impl Target {
         }
         let wanted = self.edge_gateway.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
         let everywhere = kube::Api::<EdgeGateway>::all(cluster.client().clone());
-        // Who may not look elsewhere is told about here only.
+        // A user who may not list other namespaces gets an answer for this one only.
         let elsewhere = cluster.list(&everywhere, "").unwrap_or_default();
-        let mut namespaces: Vec<String> = elsewhere.iter().filter_map(ResourceExt::namespace).collect();
+        let mut namespaces: Vec<String> =
+            elsewhere.iter().filter_map(ResourceExt::namespace).collect();
         namespaces.sort();
         namespaces.dedup();
         let hint = if namespaces.is_empty() {
@@ -113,7 +115,8 @@ pub(crate) struct Gateways {
     _cluster: Option<Cluster>,
 }
 
-/// A route, on one gateway or on all gateways of an EdgeGateway, and what happened on it in a while.
+/// A route, on one gateway or on all gateways of an EdgeGateway, and what happened on it in a
+/// while.
 #[derive(Debug, Clone)]
 pub(crate) struct RouteFigures {
     /// `None` for a gateway that is named by its URL.
@@ -124,7 +127,7 @@ pub(crate) struct RouteFigures {
     pub(crate) figures: Figures,
 }
 
-/// What was measured, and who could not be asked.
+/// Figures of the routes, and the gateways that could not be asked.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) routes: Vec<RouteFigures>,
@@ -140,21 +143,27 @@ impl Gateways {
     }
 
     /// The same, with the number of the gateway.
-    pub(crate) fn each_numbered<T: Send>(&self, ask: impl Fn(usize, &Gateway) -> T + Sync) -> Vec<T> {
+    pub(crate) fn each_numbered<T: Send>(
+        &self,
+        ask: impl Fn(usize, &Gateway) -> T + Sync,
+    ) -> Vec<T> {
         let mut answers = Vec::new();
         let numbered: Vec<(usize, &Gateway)> = self.members.iter().enumerate().collect();
         for some in numbered.chunks(PARALLEL) {
             let ask = &ask;
             answers.extend(std::thread::scope(|scope| {
-                let threads: Vec<_> =
-                    some.iter().map(|&(number, gateway)| scope.spawn(move || ask(number, gateway))).collect();
+                let threads: Vec<_> = some
+                    .iter()
+                    .map(|&(number, gateway)| scope.spawn(move || ask(number, gateway)))
+                    .collect();
                 threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>()
             }));
         }
         answers
     }
 
-    /// What happens on each route within `window`. The gateways of an EdgeGateway are added up, unless `by_pod`. Fails when nobody answers.
+    /// Measures each route for `window`. The gateways of an EdgeGateway are added up, unless
+    /// `by_pod`. Fails when no gateway answers.
     pub(crate) fn figures(&self, window: Duration, by_pod: bool) -> Result<Measured, OperateError> {
         let ask = |gateway: &Gateway| (Instant::now(), gateway.status());
         let before = self.each(ask);
@@ -162,7 +171,9 @@ impl Gateways {
         let after = self.each(ask);
         let mut problems = Vec::new();
         let mut groups: BTreeMap<(Option<Place>, String), Group> = BTreeMap::new();
-        for ((gateway, (begun, before)), (ended, after)) in self.members.iter().zip(before).zip(after) {
+        for ((gateway, (begun, before)), (ended, after)) in
+            self.members.iter().zip(before).zip(after)
+        {
             match (before, after) {
                 (Ok(before), Ok(after)) => {
                     let seconds = ended.saturating_duration_since(begun).as_secs_f64();
@@ -220,15 +231,18 @@ impl Group {
         let earlier = before.routes.iter().find(|earlier| earlier.route == route.route);
         let earlier = earlier.map_or(&nothing, |earlier| &earlier.metrics);
         for (series, value) in &route.metrics {
-            // A counter that went back began anew; together with others that would no longer be seen.
-            let before = earlier.get(series).copied().filter(|before| before <= value).unwrap_or_default();
+            // A counter that went back began anew; together with others that would no longer be
+            // seen.
+            let before =
+                earlier.get(series).copied().filter(|before| before <= value).unwrap_or_default();
             *self.before.entry(series.clone()).or_default() += before;
             *self.after.entry(series.clone()).or_default() += value;
         }
         for series in ROUND_TRIPS {
             let value = route.metrics.get(series).copied().unwrap_or_default();
             if value > 0.0 {
-                let weight = route.metrics.get("packrat_sessions").copied().unwrap_or_default().max(1.0);
+                let weight =
+                    route.metrics.get("packrat_sessions").copied().unwrap_or_default().max(1.0);
                 let sum = self.round_trips.entry(series).or_default();
                 sum.0 += value * weight;
                 sum.1 += weight;
@@ -273,7 +287,8 @@ mod tests {
 
     #[test]
     fn gateways_are_added_up_and_one_that_began_anew_counts_from_zero() {
-        let after = [status(2000.0, 1.0, 4000.0), status(500.0, 3.0, 8000.0), status(0.0, 0.0, 0.0)];
+        let after =
+            [status(2000.0, 1.0, 4000.0), status(500.0, 3.0, 8000.0), status(0.0, 0.0, 0.0)];
         let before = [status(1000.0, 1.0, 4000.0), status(9e9, 3.0, 8000.0), status(0.0, 0.0, 0.0)];
         let mut group = Group::new(&after[0].routes[0]);
         for (before, after) in before.iter().zip(&after) {

@@ -1,11 +1,12 @@
 //! `packrat recv`: a subscriber to a gateway's live stream.
 //!
-//! The datagrams come out as they were sent, in order and on time: to a player's port, a file, or standard output. Nothing is decrypted, so
-//! that SRTP and other sealed formats work as well as plain RTP.
+//! The datagrams come out as they were sent, in order and on time: to a player's port, a file, or
+//! standard output. Nothing is decrypted, so SRTP and other sealed formats work as well as plain
+//! RTP.
 
 use clap::{Args, ValueEnum};
 use packrat_media::udp::UdpReceiver;
-use packrat_media::{ClientConfig, Numbers, ReceiverConfig, RefusalReason, Statistics};
+use packrat_media::{ClientConfig, Numbers, ReceiverConfig, RefusalReason, Statistics, Token};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -50,15 +51,12 @@ pub(crate) struct Options {
     statistics: bool,
 }
 
-/// An assist token.
-#[derive(Debug, Clone)]
-struct Token(Vec<u8>);
-
 fn token(text: &str) -> Result<Token, String> {
-    packrat_assist_token::from_text(text).map(Token).map_err(|error| error.to_string())
+    let bytes = packrat_assist_token::from_text(text).map_err(|error| error.to_string())?;
+    Token::new(bytes).map_err(|error| error.to_string())
 }
 
-/// How packets are numbered.
+/// The source of packet numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Numbering {
     /// By RTP headers, which SRTP leaves in the clear: in order, each at its time
@@ -67,7 +65,7 @@ enum Numbering {
     None,
 }
 
-/// Where packets go.
+/// The destination of packets.
 enum Sink {
     Player(UdpSocket),
     Writer(Box<dyn Write>),
@@ -94,10 +92,12 @@ async fn receive(options: &Options) -> Result<(), String> {
         Numbering::Rtp => Numbers::Rtp,
         Numbering::None => Numbers::Unknown,
     };
-    let config =
-        ReceiverConfig { latency: Duration::from_millis(options.latency), ..ReceiverConfig::default() };
-    let token = options.token.clone().map(|Token(token)| token).unwrap_or_default();
-    let client = ClientConfig { gateway_key: options.gateway_key, token, ..ClientConfig::default() };
+    let config = ReceiverConfig {
+        latency: Duration::from_millis(options.latency),
+        ..ReceiverConfig::default()
+    };
+    let token = options.token.clone().unwrap_or_default();
+    let client = ClientConfig::default().with_gateway_key(options.gateway_key).with_token(token);
     let mut sink = sink(options).await?;
     let mut receiver = UdpReceiver::subscribe(gateway, options.group, numbers, config, client)
         .await
@@ -111,7 +111,7 @@ async fn receive(options: &Options) -> Result<(), String> {
                 let unit = unit.map_err(|error| format!("the stream of {gateway} broke off: {error}"))?;
                 match put(&mut sink, &unit.bytes).await {
                     Ok(()) => {}
-                    // A reader that has gone away, like `head`, wants no more.
+                    // A reader that has closed the pipe, like `head`, wants no more.
                     Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
                     Err(error) => return Err(format!("cannot pass a packet on: {error}")),
                 }
@@ -140,12 +140,14 @@ async fn receive(options: &Options) -> Result<(), String> {
         return Err(format!("{gateway} refuses: {}", meaning(refusal)));
     }
     if assistance.sessions == 0 {
-        return Err(format!("nobody at {gateway} has such a stream; start packrat-gateway --stream there"));
+        return Err(format!(
+            "nobody at {gateway} has such a stream; start packrat-gateway --stream there"
+        ));
     }
     Ok(())
 }
 
-/// What a refusal means here, and what to do.
+/// The meaning of a refusal here, and the user's next step.
 fn meaning(refusal: RefusalReason) -> &'static str {
     match refusal {
         RefusalReason::Token => "it demands a token for this stream; give one with --token",
@@ -153,7 +155,9 @@ fn meaning(refusal: RefusalReason) -> &'static str {
             "it has no room for another subscriber, or none for this address; try again later"
         }
         RefusalReason::Disabled => "it has no stream there, or is going away",
-        RefusalReason::Version => "it speaks another version of the protocol; update the older of the two",
+        RefusalReason::Version => {
+            "it speaks another version of the protocol; update the older of the two"
+        }
         _ => "the handshake did not come to an end; try again",
     }
 }
@@ -179,7 +183,10 @@ async fn sink(options: &Options) -> Result<Sink, String> {
             socket.connect(player).await?;
             Ok::<_, io::Error>(socket)
         };
-        return connected.await.map(Sink::Player).map_err(|error| format!("cannot reach {player}: {error}"));
+        return connected
+            .await
+            .map(Sink::Player)
+            .map_err(|error| format!("cannot reach {player}: {error}"));
     }
     let writer: Box<dyn Write> = match &options.output {
         Some(path) => Box::new(io::BufWriter::new(
@@ -193,7 +200,7 @@ async fn sink(options: &Options) -> Result<Sink, String> {
 
 async fn put(sink: &mut Sink, packet: &[u8]) -> io::Result<()> {
     match sink {
-        // That nobody listens yet is no error: the player may be started later.
+        // A missing listener is no error: the player may be started later.
         Sink::Player(socket) => match socket.send(packet).await {
             Err(error) if error.kind() != io::ErrorKind::ConnectionRefused => Err(error),
             _ => Ok(()),

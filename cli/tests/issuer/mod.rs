@@ -1,4 +1,5 @@
-//! A real Envoy that issues assist tokens: TLS over TCP (HTTP/1.1 and HTTP/2) and HTTP/3, on one port.
+//! A real Envoy that issues assist tokens: TLS over TCP (HTTP/1.1 and HTTP/2) and HTTP/3, on one
+//! port.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,15 +7,16 @@ use std::time::{Duration, Instant};
 
 use packrat_real_envoy::{Envoy, find, find_envoy, free_port};
 
-/// What a test of the token endpoint needs beside the command.
+/// The programs that a test of the token endpoint needs in addition to the command.
 pub(crate) struct Parts {
     envoy: PathBuf,
     module: PathBuf,
 }
 
 impl Parts {
-    /// The Envoy of `PACKRAT_ENVOY` and the module of `PACKRAT_TOKEN_WASM`, or those that `make` puts into the workspace. `None`, with
-    /// a line that says so, when one is missing; with `CI=true` that is a failure.
+    /// The Envoy of `PACKRAT_ENVOY` and the module of `PACKRAT_TOKEN_WASM`, or those that `make`
+    /// puts into the workspace. `None`, with a line that says so, when one is missing; with
+    /// `CI=true` that is a failure.
     pub(crate) fn find() -> Option<Self> {
         Some(Self {
             envoy: find_envoy()?,
@@ -33,12 +35,12 @@ pub(crate) struct Issuer {
     envoy: Envoy,
     /// TCP and UDP.
     pub(crate) port: u16,
-    /// From the start of the process until it serves.
+    /// Time from the start of the process until it serves.
     pub(crate) start_up: Duration,
 }
 
 impl Issuer {
-    /// `configuration`: of the token endpoint, JSON; `None`: without the module.
+    /// Starts Envoy. `configuration`: of the token endpoint, JSON; `None`: without the module.
     pub(crate) fn start(parts: &Parts, workers: usize, configuration: Option<&str>) -> Self {
         let mut issuer = Self::spawn(parts, workers, configuration);
         let started = Instant::now();
@@ -47,7 +49,7 @@ impl Issuer {
         issuer
     }
 
-    /// The log of an Envoy that ends by itself because it does not take its configuration.
+    /// The log of an Envoy that ends by itself because it refuses its configuration.
     pub(crate) fn refuses(parts: &Parts, configuration: &str) -> String {
         let issuer = Self::spawn(parts, 1, Some(configuration));
         issuer.envoy.wait();
@@ -61,7 +63,8 @@ impl Issuer {
         fs::write(path.join("certificate.pem"), certificate.cert.pem()).unwrap();
         fs::write(path.join("key.pem"), certificate.signing_key.serialize_pem()).unwrap();
         let port = free_port();
-        fs::write(path.join("envoy.yaml"), envoy_yaml(path, port, &parts.module, configuration)).unwrap();
+        fs::write(path.join("envoy.yaml"), envoy_yaml(path, port, &parts.module, configuration))
+            .unwrap();
         let envoy = Envoy::spawn(&parts.envoy, directory, "envoy.yaml", |command| {
             command
                 .args(["--component-log-level", "wasm:info"])
@@ -84,7 +87,7 @@ impl Issuer {
         self.envoy.get(path)
     }
 
-    /// Bytes that Envoy's allocator has handed out, and resident bytes of the process.
+    /// Bytes allocated by Envoy's allocator, and resident bytes of the process.
     pub(crate) fn memory(&self) -> [u64; 2] {
         let answer = self.admin("/memory");
         let (_, rest) = answer.split_once("\"allocated\": \"").unwrap();

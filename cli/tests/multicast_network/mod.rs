@@ -8,23 +8,28 @@ static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
 fn run(line: &str) -> bool {
     let mut words = line.split_whitespace();
-    let command =
-        Command::new(words.next().unwrap()).args(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let command = Command::new(words.next().unwrap())
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     command.is_ok_and(|status| status.success())
 }
 
-/// Namespaces joined by a switch in the first of them; gone when it is dropped.
+/// Namespaces joined by a switch in the first of them; removed when it is dropped.
 pub(crate) struct Network {
     names: Vec<String>,
 }
 
 impl Network {
-    /// A switch that forwards multicast only to whoever has joined, and this many hosts: host `n` is 10.77.0.n and fd77::n; host 1 has a second
-    /// address, 10.77.0.101 and fd77::101. `None`: not possible here.
+    /// A switch that forwards multicast only to members, and this many hosts: host `n` is 10.77.0.n
+    /// and fd77::n; host 1 has a second address, 10.77.0.101 and fd77::101. `None`: not possible
+    /// here.
     pub(crate) fn new(hosts: usize) -> Option<Self> {
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("packrat-{}-{number}", std::process::id());
-        let network = Self { names: (0..=hosts).map(|index| format!("{prefix}-{index}")).collect() };
+        let network =
+            Self { names: (0..=hosts).map(|index| format!("{prefix}-{index}")).collect() };
         let switch = network.names[0].clone();
         let made = network.names.iter().all(|name| run(&format!("ip netns add {name}")))
             && run(&format!(
@@ -39,7 +44,7 @@ impl Network {
                     && run(&format!("ip -n {name} address add fd77::{host}/64 dev eth0 nodad"))
                     && run(&format!("ip -n {name} link set eth0 up"))
                     && run(&format!("ip -n {name} link set lo up"))
-                    // Which interface groups are joined at and sent to.
+                    // The interface of multicast groups.
                     && run(&format!("ip -n {name} route add 224.0.0.0/4 dev eth0"))
             })
             && run(&format!("ip -n {prefix}-1 address add 10.77.0.101/24 dev eth0"))
@@ -61,7 +66,7 @@ impl Network {
         command
     }
 
-    /// What a script says that a shell runs there.
+    /// The output of a script that runs on a host.
     pub(crate) fn says(&self, host: usize, script: &str) -> String {
         let output = self.command(host, Path::new("bash")).args(["-c", script]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -72,14 +77,15 @@ impl Network {
         status.is_ok_and(|status| status.success())
     }
 
-    /// What a host drops of what arrives.
+    /// Drops packets that arrive at a host.
     pub(crate) fn lose(&self, host: usize, rule: &str) {
-        let rules =
-            format!("table inet loss {{ chain arriving {{ type filter hook input priority 0; {rule}; }}; }}");
+        let rules = format!(
+            "table inet loss {{ chain arriving {{ type filter hook input priority 0; {rule}; }}; }}"
+        );
         assert!(self.rules(host, &rules), "nftables refuses: {rules}");
     }
 
-    /// What the switch drops of what it gets from a host.
+    /// Drops packets that the switch gets from a host.
     pub(crate) fn lose_at_the_switch(&self, host: usize, rule: &str) {
         let rules = format!(
             "table netdev loss {{ chain arriving {{ type filter hook ingress device port{host} priority 0; {rule}; }}; }}"

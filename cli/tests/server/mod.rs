@@ -1,4 +1,5 @@
-//! An HTTP/3 server of another make (quinn, h3-quinn) than the client's, in a thread of its own.
+//! An HTTP/3 server of another implementation (quinn, h3-quinn) than the client's, in its own
+//! thread.
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,10 +14,11 @@ pub(crate) const STALL_AFTER: usize = 200_000;
 
 /// Content of `/file`.
 pub(crate) fn file() -> Vec<u8> {
-    // A linear congruential generator: every byte position matters, and nobody needs a file.
+    // A linear congruential generator: every byte position matters, and no file is needed.
     let mut state = 1_u64;
     let next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
     std::iter::repeat_with(next).take(FILE_SIZE).collect()
@@ -41,7 +43,8 @@ impl Server {
         let authority_certificate = authority.self_signed(&authority_key).unwrap();
         let issuer = Issuer::new(authority, authority_key);
         let mut leaf =
-            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+                .unwrap();
         if expired {
             leaf.not_before = rcgen::date_time_ymd(2001, 1, 1);
             leaf.not_after = rcgen::date_time_ymd(2002, 1, 1);
@@ -65,9 +68,11 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
-                let endpoint = quinn::Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+                let endpoint =
+                    quinn::Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()).unwrap();
                 tell.send(endpoint.local_addr().unwrap()).unwrap();
                 tokio::select! {
                     () = serve(endpoint) => {}
@@ -75,7 +80,12 @@ impl Server {
                 }
             });
         });
-        Self { address: told.recv().unwrap(), authority: authority_file, _folder: folder, _stop: stop }
+        Self {
+            address: told.recv().unwrap(),
+            authority: authority_file,
+            _folder: folder,
+            _stop: stop,
+        }
     }
 
     /// The URL of a path on this server under `localhost`.
@@ -88,15 +98,19 @@ async fn serve(endpoint: quinn::Endpoint) {
     while let Some(incoming) = endpoint.accept().await {
         tokio::spawn(async move {
             let Ok(connection) = incoming.await else { return };
-            let Ok(mut h3) =
-                h3::server::Connection::<_, bytes::Bytes>::new(h3_quinn::Connection::new(connection)).await
+            let Ok(mut h3) = h3::server::Connection::<_, bytes::Bytes>::new(
+                h3_quinn::Connection::new(connection),
+            )
+            .await
             else {
                 return;
             };
             while let Ok(Some(resolver)) = h3.accept().await {
                 tokio::spawn(async move {
-                    let Ok((request, mut stream)) = resolver.resolve_request().await else { return };
-                    // Clients may leave in the middle of anything.
+                    let Ok((request, mut stream)) = resolver.resolve_request().await else {
+                        return;
+                    };
+                    // Clients may leave at any moment.
                     let _ = respond(&request, &mut stream).await;
                 });
             }
@@ -104,7 +118,7 @@ async fn serve(endpoint: quinn::Endpoint) {
     }
 }
 
-/// 100 of `bytes=100-`.
+/// The first position of a range: 100 of `bytes=100-`.
 fn first_byte(range: &str) -> usize {
     range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap()
 }
@@ -119,20 +133,29 @@ async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
     let same = request.headers().get("if-range").is_none_or(|validator| validator == "\"one\"");
     let (response, body, stall) = match (request.uri().path(), range.filter(|_| same)) {
         ("/file" | "/stall", Some(range)) if first_byte(&range) >= content.len() => {
-            let response = response.status(416).header("content-range", format!("bytes */{}", content.len()));
+            let response =
+                response.status(416).header("content-range", format!("bytes */{}", content.len()));
             (response, b"no such bytes".to_vec(), false)
         }
         ("/file" | "/stall", Some(range)) => {
             let first = first_byte(&range);
             let header = format!("bytes {first}-{}/{}", content.len() - 1, content.len());
             let response = response.status(206).header("content-range", header);
-            (response.header("content-length", content.len() - first), content[first..].to_vec(), false)
+            (
+                response.header("content-length", content.len() - first),
+                content[first..].to_vec(),
+                false,
+            )
         }
         ("/file", None) => (response.header("content-length", content.len()), content, false),
-        ("/stall", None) => {
-            (response.header("content-length", content.len()), content[..STALL_AFTER].to_vec(), true)
+        ("/stall", None) => (
+            response.header("content-length", content.len()),
+            content[..STALL_AFTER].to_vec(),
+            true,
+        ),
+        ("/short", None) => {
+            (response.header("content-length", 1000), content[..10].to_vec(), false)
         }
-        ("/short", None) => (response.header("content-length", 1000), content[..10].to_vec(), false),
         ("/moved", None) => (response.status(302).header("location", "/file"), Vec::new(), false),
         _ => (response.status(404), b"no such thing".to_vec(), false),
     };

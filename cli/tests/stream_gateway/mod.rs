@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time that a test waits for something that has to happen.
+/// Longest time that a test waits for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The gateway's program, which cargo builds beside the command.
@@ -21,24 +21,34 @@ pub(crate) fn program() -> PathBuf {
 pub(crate) struct StreamGateway {
     process: Child,
     pub(crate) listen: SocketAddr,
-    /// Where the stream arrives.
+    /// The address at which the stream arrives.
     pub(crate) stream: SocketAddr,
     pub(crate) metrics: SocketAddr,
 }
 
 impl StreamGateway {
-    /// `command` runs the program, and may do so somewhere else.
+    /// Starts the gateway with `command`, which may run the program in a namespace.
     pub(crate) fn start(command: &mut Command, listen: &str, options: &[&str]) -> Self {
-        let stream: &[&str] = if options.contains(&"--stream") { &[] } else { &["--stream", "127.0.0.1:0"] };
+        let stream: &[&str] =
+            if options.contains(&"--stream") { &[] } else { &["--stream", "127.0.0.1:0"] };
         let process = command
-            .args(["--listen", listen, "--metrics", "127.0.0.1:0", "--workers", "2", "--drain-seconds", "0"])
+            .args([
+                "--listen",
+                listen,
+                "--metrics",
+                "127.0.0.1:0",
+                "--workers",
+                "2",
+                "--drain-seconds",
+                "0",
+            ])
             .args(stream)
             .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
-        // Ends with the test, whatever happens from here on.
+        // Ends with the test, even if it fails from here on.
         let mut started = Self { process, listen: nowhere, stream: nowhere, metrics: nowhere };
         let mut lines = BufReader::new(started.process.stdout.take().unwrap()).lines();
         let ready = lines
@@ -53,7 +63,7 @@ impl StreamGateway {
         started.listen = address("listen");
         started.stream = address("stream");
         started.metrics = address("metrics");
-        // Somebody must read what it says.
+        // The thread reads the output, because the program blocks when the pipe is full.
         std::thread::spawn(move || lines.for_each(drop));
         started
     }
@@ -64,7 +74,8 @@ impl StreamGateway {
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
         let _ = stream.read_to_string(&mut text);
-        let line = text.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with('{'));
+        let line =
+            text.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with('{'));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
     }
 
@@ -79,7 +90,7 @@ impl StreamGateway {
 
 impl Drop for StreamGateway {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,5 @@
-//! Finding the ACK frame among the frames of a QUIC packet, and writing another in its place (RFC 9000 section 19).
+//! Finding the ACK frame among the frames of a QUIC packet, and writing another in its place (RFC
+//! 9000 section 19).
 
 /// Where an ACK frame lies and what it says beside its ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +87,8 @@ pub(crate) fn find(frames: &[u8]) -> Result<Option<AckFrame>, NotUnderstood> {
             }
             // NEW_TOKEN, DATAGRAM with a length
             0x07 | 0x31 => reader.skip_prefixed()?,
-            // STREAM: bit 2 offset, bit 1 length; without a length it reaches to the end of the packet
+            // STREAM: bit 2 offset, bit 1 length; without a length it reaches to the end of the
+            // packet
             kind @ 0x08..=0x0f => {
                 reader.skip_varints(1 + usize::from(kind & 4 != 0))?;
                 if kind & 2 == 0 {
@@ -117,7 +119,8 @@ pub(crate) fn find(frames: &[u8]) -> Result<Option<AckFrame>, NotUnderstood> {
     Ok(None)
 }
 
-/// Appends an ACK frame. `ranges`: inclusive, descending, not empty. `delay`: in the units of the sender's ack_delay_exponent.
+/// Appends an ACK frame. `ranges`: inclusive, descending, not empty. `delay`: in the units of the
+/// sender's ack_delay_exponent.
 pub(crate) fn write(ranges: &[(u64, u64)], delay: u64, ecn: Option<[u64; 3]>, out: &mut Vec<u8>) {
     let Some((&(start, end), rest)) = ranges.split_first() else { return };
     put_varint(out, if ecn.is_some() { 3 } else { 2 });

@@ -1,36 +1,105 @@
-//! What an application may set.
+//! The settings of a client.
 
 use core::time::Duration;
 
 use packrat_wire::handshake::Live;
 use packrat_wire::identifier::IdentifierScheme;
 
-/// What an application may set.
+use crate::token::Token;
+
+/// The longest hold unless set otherwise.
+pub(crate) const DEFAULT_MAXIMUM_HOLD: Duration = Duration::from_millis(1000);
+
+/// An application's settings of one connection's assistance.
+///
+/// ```
+/// use packrat_client::{ClientConfig, Token, TokenTooLong};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), TokenTooLong> {
+/// let config = ClientConfig::default()
+///     .with_token(Token::new(b"issued by the gateway".to_vec())?)
+///     .with_maximum_hold(Duration::from_millis(200));
+/// assert_eq!(config.gateway_key, None);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClientConfig {
-    /// Longest time an acknowledgement is withheld for a hole; the actual hold follows the measured last mile below it.
+    /// See [`Self::with_maximum_hold`].
     pub maximum_hold: Duration,
-    /// Whether acknowledgements may be withheld at all.
-    pub hold: bool,
-    /// The gateway's static public key, when known: another gateway is refused. `None`: trust on first use.
+    /// See [`Self::with_gateway_key`].
     pub gateway_key: Option<[u8; 32]>,
-    /// How datagrams get their identifiers.
+    /// See [`Self::with_scheme`].
     pub scheme: IdentifierScheme,
-    /// The permission that the gateway's token endpoint has issued, where one is asked for; empty: none.
-    pub token: Vec<u8>,
-    /// For the receiver of a live stream: when eACKs are sent, and until when a repair is of use.
+    /// See [`Self::with_token`].
+    pub token: Token,
+    /// See [`Self::with_live`].
     pub live: Option<Live>,
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
-            maximum_hold: Duration::from_millis(1000),
-            hold: true,
+            maximum_hold: DEFAULT_MAXIMUM_HOLD,
             gateway_key: None,
             scheme: IdentifierScheme::Trailer,
-            token: Vec::new(),
+            token: Token::default(),
             live: None,
         }
+    }
+}
+
+impl ClientConfig {
+    /// Sets the longest time an acknowledgement is withheld for a hole. The actual hold follows
+    /// the measured last mile below it. Zero: nothing is withheld.
+    ///
+    /// Defaults to 1 s.
+    #[must_use]
+    pub fn with_maximum_hold(mut self, maximum_hold: Duration) -> Self {
+        self.maximum_hold = maximum_hold;
+        self
+    }
+
+    /// Sets the gateway's static public key: another gateway is refused.
+    ///
+    /// Defaults to `None`: trust on first use.
+    #[must_use]
+    pub fn with_gateway_key(mut self, key: impl Into<Option<[u8; 32]>>) -> Self {
+        self.gateway_key = key.into();
+        self
+    }
+
+    /// Sets how datagrams get their identifiers. The receiver of a gateway's stream has
+    /// [`IdentifierScheme::Payload`] always.
+    ///
+    /// Defaults to [`IdentifierScheme::Trailer`], which is right for QUIC.
+    #[must_use]
+    pub fn with_scheme(mut self, scheme: IdentifierScheme) -> Self {
+        self.scheme = scheme;
+        self
+    }
+
+    /// Sets the permission that the gateway's token endpoint has issued, for gateways that ask for
+    /// one.
+    ///
+    /// Defaults to the empty token, which is no permission. At most [`Token::MAXIMUM_LENGTH`]
+    /// bytes.
+    #[must_use]
+    pub fn with_token(mut self, token: Token) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// Makes this the receiver of a live stream: sets when eACKs are sent, and until when a repair
+    /// is of use. The receivers of packrat-media derive it from their latency, whatever is set
+    /// here.
+    ///
+    /// Defaults to `None`: no live stream.
+    #[must_use]
+    pub fn with_live(mut self, live: impl Into<Option<Live>>) -> Self {
+        self.live = live.into();
+        self
     }
 }

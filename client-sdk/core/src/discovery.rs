@@ -1,18 +1,22 @@
 //! Finding a gateway in band, and agreeing with it.
 //!
-//! Without a gateway the questions reach the server, which drops them: they are valid packets of no transport. So they are few: six
-//! within two seconds, and then one at a time, half a minute apart, for a client that has moved behind a gateway meanwhile. Where there was a
-//! gateway until now they are a second apart, for a minute: it is restarted, or replaced.
+//! Without a gateway the questions reach the server, which drops them: they are valid packets of no
+//! transport. So they are few: six within two seconds, and then one at a time, half a minute apart,
+//! for a client that has moved behind a gateway meanwhile. Where there was a gateway until now they
+//! are a second apart, for a minute: it is restarted, or replaced.
 //!
-//! The first question brings the first Noise message along, so that a gateway that is not busy can answer with the second one. A client with
-//! a token waits for an Offer: it shows its token to nobody who has not said that he is a gateway.
+//! The first question brings the first Noise message along, so that a gateway that is not busy can
+//! answer with the second one. A client with a token waits for an Offer: it shows its token only to
+//! an endpoint that has said that it is a gateway.
 
 use core::time::Duration;
 
-use packrat_estimate::Timestamp;
 use packrat_wire::control::{Control, RefusalReason, VERSION};
 use packrat_wire::cookie::COOKIE_LENGTH;
-use packrat_wire::handshake::{Established, Initiator, Wishes};
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::handshake::{ClientParams, Established, Initiator};
+
+use crate::token::Token;
 
 /// First distance between repetitions; doubles each time.
 const FIRST_RETRY: Duration = Duration::from_millis(25);
@@ -20,16 +24,19 @@ const FIRST_RETRY: Duration = Duration::from_millis(25);
 const TRIES: u32 = 6;
 /// Distance between attempts.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(30);
-/// First distance between attempts while a gateway has no room; doubles each time up to [`BETWEEN_ATTEMPTS`], half of it by chance.
+/// First distance between attempts while a gateway has no room; doubles each time up to
+/// [`BETWEEN_ATTEMPTS`], half of it by chance.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 /// Time after a fruitless question while the successor of a lost gateway is looked for.
 const SUCCESSOR_RETRY: Duration = Duration::from_millis(400);
-/// Questions to a successor before it is given up: about a minute of silence, or as long as a gateway that is drained goes on refusing.
+/// Questions to a successor before it is given up: about a minute of silence, or as long as a
+/// gateway that is drained goes on refusing.
 const SUCCESSOR_QUESTIONS: u32 = 100;
-/// Distance between attempts when a gateway asks for another token than it was shown, unless one comes sooner.
+/// Distance between attempts when a gateway asks for another token than it was shown, unless one
+/// comes sooner.
 const TOKEN_RETRY: Duration = Duration::from_secs(300);
 
-/// How an attempt stands.
+/// Progress of an attempt.
 #[derive(Debug)]
 enum Step {
     Discovering,
@@ -41,7 +48,7 @@ enum Step {
 /// The handshake's client side.
 #[derive(Debug)]
 pub(crate) struct Discovery {
-    wishes: Wishes,
+    client_params: ClientParams,
     pinned: Option<[u8; 32]>,
     step: Step,
     nonce: u64,
@@ -49,7 +56,8 @@ pub(crate) struct Discovery {
     tries: u32,
     /// Attempts in a row that ended because there was no room.
     full: u32,
-    /// Questions that are still asked in short distances: there was a gateway here, so that another one is likely to come.
+    /// Questions that are still asked in short distances: there was a gateway here, so that
+    /// another one is likely to come.
     successor_questions: u32,
     /// There is a newer token than the one of this attempt.
     has_new_token: bool,
@@ -57,7 +65,22 @@ pub(crate) struct Discovery {
     next_at: Timestamp,
 }
 
-/// What a handshake datagram led to.
+/// Progress of the search for a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The client asks whether a gateway is there.
+    Discovering,
+    /// A gateway has offered.
+    Initiating,
+    /// Between two attempts: no gateway answered the last one.
+    NoAnswer,
+    /// Between two attempts: a gateway refused the last one.
+    Refused(RefusalReason),
+    /// A session exists.
+    Done,
+}
+
+/// Outcome of a handshake datagram.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// Not for this handshake, or wrong.
@@ -71,16 +94,16 @@ pub(crate) enum Outcome {
 impl Discovery {
     /// `nonce`, `seed`: fresh randomness of this attempt.
     pub(crate) fn new(
-        wishes: Wishes,
+        client_params: ClientParams,
         pinned: Option<[u8; 32]>,
         nonce: u64,
         seed: [u8; 32],
         now: Timestamp,
     ) -> Self {
-        let initiator = Initiator::new(seed, nonce, wishes.clone(), pinned);
+        let initiator = Initiator::new(seed, nonce, client_params.clone(), pinned);
         let step = Step::Discovering;
         Self {
-            wishes,
+            client_params,
             pinned,
             step,
             nonce,
@@ -95,23 +118,26 @@ impl Discovery {
     }
 
     /// Another token; when one was what a gateway asked for, it is tried at once.
-    pub(crate) fn set_token(&mut self, token: Vec<u8>, now: Timestamp) {
-        self.wishes.token = token;
+    pub(crate) fn set_token(&mut self, token: Token, now: Timestamp) {
+        self.client_params.token = token.as_bytes().to_vec();
         self.has_new_token = true;
         if matches!(self.step, Step::Waiting { refused: Some(RefusalReason::Token) }) {
             self.next_at = now;
         }
     }
 
-    pub(crate) fn is_initiating(&self) -> bool {
+    fn is_initiating(&self) -> bool {
         matches!(self.step, Step::Initiating { .. })
     }
 
-    /// Between attempts; inside: why a gateway has refused, if one has.
-    pub(crate) fn is_waiting(&self) -> Option<Option<RefusalReason>> {
+    /// Progress of the search for a gateway.
+    pub(crate) fn progress(&self) -> Progress {
         match self.step {
-            Step::Waiting { refused } => Some(refused),
-            _ => None,
+            Step::Discovering => Progress::Discovering,
+            Step::Initiating { .. } => Progress::Initiating,
+            Step::Waiting { refused: None } => Progress::NoAnswer,
+            Step::Waiting { refused: Some(reason) } => Progress::Refused(reason),
+            Step::Done => Progress::Done,
         }
     }
 
@@ -122,7 +148,7 @@ impl Discovery {
     /// Starts again, `delay` from now, with fresh randomness.
     pub(crate) fn restart(&mut self, nonce: u64, seed: [u8; 32], at: Timestamp) {
         let (full, successor_questions) = (self.full, self.successor_questions);
-        *self = Self::new(self.wishes.clone(), self.pinned, nonce, seed, at);
+        *self = Self::new(self.client_params.clone(), self.pinned, nonce, seed, at);
         self.full = full;
         self.successor_questions = successor_questions;
     }
@@ -161,7 +187,7 @@ impl Discovery {
             let (nonce, seed) = random();
             self.restart(nonce, seed, now);
             if refused.is_none() {
-                // One question only: nobody answered the last time.
+                // One question only: the last attempt got no answer.
                 self.tries = TRIES - 1;
             }
         }
@@ -196,8 +222,8 @@ impl Discovery {
         Some(datagram)
     }
 
-    /// The attempt has ended; when the next one comes depends on why. Nobody vouches for a Refusal, and gateways are configured anew: none
-    /// is for ever.
+    /// The attempt has ended; when the next one comes depends on why. A Refusal is not
+    /// authenticated, and gateways are reconfigured, so no Refusal is final.
     fn on_refusal(&mut self, reason: RefusalReason, now: Timestamp, random: impl FnOnce() -> u32) {
         let wait = match reason {
             RefusalReason::Token if self.has_new_token => Duration::ZERO,
@@ -205,7 +231,8 @@ impl Discovery {
             RefusalReason::Full => {
                 let most = (FULL_RETRY * (1 << self.full.min(5))).min(BETWEEN_ATTEMPTS);
                 self.full += 1;
-                // Many may have been refused at the same moment; they shall not come back at the same moment.
+                // Many may have been refused at the same moment; they shall not come back at the
+                // same moment.
                 most / 2 + (most / 2).mul_f64(f64::from(random()) / f64::from(u32::MAX))
             }
             // Also what a gateway says that is about to end.
@@ -215,7 +242,8 @@ impl Discovery {
         self.next_at = now + wait;
     }
 
-    /// A handshake datagram arrived. `random` is asked for when many clients should not do the same at the same time.
+    /// A handshake datagram arrived. `random` is asked for when many clients should not do the same
+    /// at the same time.
     pub(crate) fn on_control(
         &mut self,
         control: &Control<'_>,
@@ -232,7 +260,8 @@ impl Discovery {
                 self.next_at = now;
                 Outcome::Progress
             }
-            // Also while discovering: the gateway is not busy, or the answer to an earlier question was late.
+            // Also while discovering: the gateway is not busy, or the answer to an earlier question
+            // was late.
             (Control::InitAck { nonce, noise }, Step::Discovering | Step::Initiating { .. })
                 if *nonce == self.nonce =>
             {
@@ -247,10 +276,12 @@ impl Discovery {
                     Err(_) => Outcome::Dropped,
                 }
             }
-            // Not authenticated, so a refusal only ends this attempt, and an expired cookie only starts it again.
-            (Control::Refusal { nonce, reason, .. }, Step::Discovering | Step::Initiating { .. })
-                if *nonce == self.nonce =>
-            {
+            // Not authenticated, so a refusal only ends this attempt, and an expired cookie only
+            // starts it again.
+            (
+                Control::Refusal { nonce, reason, .. },
+                Step::Discovering | Step::Initiating { .. },
+            ) if *nonce == self.nonce => {
                 if *reason == RefusalReason::Cookie && self.is_initiating() {
                     self.step = Step::Discovering;
                     self.next_at = now + FIRST_RETRY;

@@ -1,4 +1,4 @@
-//! What may be acknowledged: nothing above a hole that is worth waiting for.
+//! Decides which packets may be acknowledged: none above a hole that is worth waiting for.
 //!
 //! ```text
 //!   a packet number is skipped                 it arrives
@@ -9,108 +9,85 @@
 //!                          Expired    Settled ----------------> filled late
 //! ```
 //!
-//! The paper (section 4.3) withholds for a constant that depends on the setting. Here the hold follows the measured last mile, below
-//! a configured maximum, and it switches itself off where it does not pay: without a gateway, when repairs do not come,
-//! when holes never fill.
+//! Packrat26 (table 3) withholds for a constant that depends on the setting. Here the hold
+//! follows the measured last mile, below a configured maximum, and it switches itself off where it
+//! does not pay: without a gateway, when repairs do not come, when holes never fill.
 
 mod holes;
+mod key_phases;
+mod onset;
+mod reveal;
 mod steady;
+mod suspension;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use packrat_estimate::{PathEstimate, Timestamp, patience_margin};
+use packrat_wire::estimate::{PathEstimate, Timestamp, patience_margin};
 
 use crate::ack_frame;
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 use holes::{Hole, Holes, State};
+use key_phases::KeyPhases;
+pub(crate) use onset::Onset;
+use reveal::Reveal;
 use steady::Steady;
+use suspension::Suspension;
 
-/// A timer that is later than this means that this host did not run: what has arrived meanwhile must be looked at first.
+/// A timer that is later than this means that this host did not run: what has arrived meanwhile
+/// must be looked at first.
 const STALL: Duration = Duration::from_millis(4);
 /// The exponent of ACK Delay that this endpoint has declared: the default (RFC 9000 section 18.2).
 const ACK_DELAY_EXPONENT: u32 = 3;
 /// ACK frames carry at most this many ranges: like the stacks themselves do.
 const MAXIMUM_RANGES: usize = 24;
-/// Ranges of received packet numbers that are remembered: the oldest go first on a connection that never heals.
+/// Ranges of received packet numbers that are remembered: the oldest go first on a connection that
+/// never heals.
 const MAXIMUM_REMEMBERED_RANGES: usize = 8192;
-/// Holes are forgotten after this time: nobody will fill them.
+/// Holes are forgotten after this time: no repair is expected any more.
 const FORGET_AFTER: Duration = Duration::from_secs(2);
-/// Holes that are remembered: when there are more, the oldest are forgotten, and with that revealed.
+/// Holes that are remembered: when there are more, the oldest are forgotten, and with that
+/// revealed.
 const MAXIMUM_HOLES: usize = 4096;
 /// Arrival times kept for the ACK Delay.
 const ARRIVALS: usize = 2048;
-/// The gateway gives up a little later than the client: half a round trip, and the time until the next eACK.
+/// The gateway gives up a little later than the client: half a round trip, and the time until the
+/// next eACK.
 const STILL_EXPECTED: Duration = Duration::from_millis(60);
-/// Ended holes that are judged together.
-const JUDGED: u32 = 32;
-/// First suspension; doubles each time withholding has not paid again.
-const FIRST_SUSPENSION: Duration = Duration::from_secs(1);
-const LONGEST_SUSPENSION: Duration = Duration::from_secs(32);
+/// Time for which a hole is held.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    maximum: Duration,
+    margin: Duration,
+    /// True if holes are held until the maximum, whatever the path is like.
+    to_the_end: bool,
+}
+
+impl Patience {
+    fn with(self, path: &PathEstimate) -> Duration {
+        if self.to_the_end { self.maximum } else { path.patience(self.margin, self.maximum) }
+    }
+}
 
 /// Received packet numbers, holes among them, and what of it may be revealed.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    maximum: Duration,
-    margin: Duration,
-    /// Whether holes are waited for until the maximum, whatever the path is like.
-    to_the_end: bool,
+    patience: Patience,
     /// Numbers of packets that are here, decrypted or not: what is missing among them is a hole.
     arrived: RangeSet,
     /// Numbers of packets that the transport has decrypted: only those may be acknowledged.
     received: RangeSet,
-    holes: Holes,
+    /// When the last packets arrived, for the ACK Delay.
     arrivals: BTreeMap<u64, Timestamp>,
-    /// Packet numbers of this many of the last holes that ended were filled in time, or not.
-    paid: u32,
-    unpaid: u32,
-    suspended_until: Option<Timestamp>,
-    suspension: Duration,
-    /// Largest packet number ever revealed.
-    revealed: Option<u64>,
-    force_ack: bool,
-    /// The next forced ACK is to be sent even if it reveals nothing new.
-    repeat: bool,
+    holes: Holes,
+    suspension: Suspension,
+    reveal: Reveal,
     keys: KeyPhases,
     steady: Steady,
 }
 
-/// Which packets came under which keys (RFC 9001 section 6).
-///
-/// A late packet of the old keys makes some stacks seal with the old keys again until the next packet of the new ones arrives. An
-/// acknowledgement of a packet of the new keys that is sealed with the old ones is a protocol violation, for which the peer closes the
-/// connection (section 6.2), so that such packets are not revealed meanwhile.
-#[derive(Debug, Clone, Copy, Default)]
-struct KeyPhases {
-    /// The phase of the packet decrypted last, which is the one that the transport seals with.
-    current: bool,
-    /// The phase of the packet with the highest number.
-    newest: bool,
-    /// The lowest packet number known to have come in the newest phase, once there was an update.
-    newest_from: Option<u64>,
-}
-
-impl KeyPhases {
-    fn on_packet_number(&mut self, number: u64, highest: bool) {
-        if highest && self.current != self.newest {
-            self.newest = self.current;
-            self.newest_from = Some(number);
-        } else if self.current == self.newest {
-            self.newest_from = self.newest_from.map(|from| from.min(number));
-        }
-    }
-
-    /// The highest packet number that may be acknowledged in a packet that is sealed now.
-    fn limit(&self) -> u64 {
-        match self.newest_from {
-            Some(from) if self.current != self.newest => from.saturating_sub(1),
-            _ => u64::MAX,
-        }
-    }
-}
-
-/// What a packet number meant.
+/// Effect of a received packet number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Arrival {
     /// It is the highest so far.
@@ -119,34 +96,25 @@ pub(crate) struct Arrival {
     pub(crate) opened_hole: bool,
     /// It was waited for.
     pub(crate) filled_hole: bool,
+    /// It was missing, waited for or not, for so long.
+    pub(crate) missed_for: Option<Duration>,
 }
 
 impl Hold {
-    /// `live`: for a live stream; `to_the_end`: holes are waited for until the maximum, whatever the path is like.
+    /// `live`: for a live stream; `to_the_end`: holes are waited for until the maximum, whatever
+    /// the path is like.
     pub(crate) fn new(maximum: Duration, live: bool, to_the_end: bool) -> Self {
         Self {
-            maximum,
-            margin: patience_margin(live),
+            patience: Patience { maximum, margin: patience_margin(live), to_the_end },
             arrived: RangeSet::default(),
-            to_the_end,
             received: RangeSet::default(),
-            holes: Holes::default(),
             arrivals: BTreeMap::new(),
-            paid: 0,
-            unpaid: 0,
-            suspended_until: None,
-            suspension: FIRST_SUSPENSION,
-            revealed: None,
-            force_ack: false,
-            repeat: false,
+            holes: Holes::default(),
+            suspension: Suspension::default(),
+            reveal: Reveal::default(),
             keys: KeyPhases::default(),
             steady: Steady::default(),
         }
-    }
-
-    /// How long a hole is waited for.
-    fn patience(&self, path: &PathEstimate) -> Duration {
-        if self.to_the_end { self.maximum } else { path.patience(self.margin, self.maximum) }
     }
 
     pub(crate) fn received(&self) -> &RangeSet {
@@ -155,7 +123,7 @@ impl Hold {
 
     /// See [`crate::Assist::on_key_phase`].
     pub(crate) fn on_key_phase(&mut self, phase: bool) {
-        self.keys.current = phase;
+        self.keys.on_key_phase(phase);
     }
 
     /// A packet was decrypted: it may be acknowledged.
@@ -167,7 +135,7 @@ impl Hold {
         }
     }
 
-    /// Whether a packet with this number is here already.
+    /// True if a packet with this number has arrived.
     pub(crate) fn has_arrived(&self, number: u64) -> bool {
         self.arrived.contains(number)
     }
@@ -204,23 +172,31 @@ impl Hold {
             self.steady.on_newest(number, now);
         }
         if !newest {
-            return Arrival { filled_hole: self.fill(number, now, stats), ..Arrival::default() };
+            let filled = self.fill(number, now, stats);
+            return Arrival {
+                filled_hole: filled.is_some_and(|hole| hole.state == State::Held),
+                missed_for: filled.map(|hole| now.saturating_since(hole.opened)),
+                ..Arrival::default()
+            };
         }
-        // Packet numbers begin with 0 (RFC 9000, section 12.3): the very first packets may be the ones that were lost.
+        // Packet numbers begin with 0 (RFC 9000, section 12.3): the very first packets may be the
+        // ones that were lost.
         let first = highest.map_or(0, |highest| highest + 1);
         if first == number {
             return Arrival { newest, ..Arrival::default() };
         }
         stats.holes += number - first;
-        let state = if active && !self.is_suspended(now) { State::Held } else { State::Expired };
+        let state =
+            if active && !self.suspension.is_suspended(now) { State::Held } else { State::Expired };
         self.holes.insert(first, Hole { end: number - 1, opened: now, state, extended: false });
         self.limit_holes();
-        Arrival { newest, opened_hole: true, filled_hole: false }
+        Arrival { newest, opened_hole: true, ..Arrival::default() }
     }
 
-    /// A number below the highest arrived: its hole shrinks, splits or closes. True when it was waited for.
-    fn fill(&mut self, number: u64, now: Timestamp, stats: &mut AssistStats) -> bool {
-        let Some((start, hole)) = self.holes.remove_containing(number) else { return false };
+    /// A number below the highest arrived: its hole shrinks, splits or closes. Returns the hole as
+    /// it was.
+    fn fill(&mut self, number: u64, now: Timestamp, stats: &mut AssistStats) -> Option<Hole> {
+        let (start, hole) = self.holes.remove_containing(number)?;
         if start < number {
             self.holes.insert(start, Hole { end: number - 1, ..hole });
         }
@@ -232,50 +208,33 @@ impl Hold {
             stats.filled_in_time += 1;
             stats.hold_sum += now.saturating_since(hole.opened);
             self.steady.on_filled(now.saturating_since(hole.opened), now);
-            self.judge(1, 0, now, stats);
+            stats.hold_suspensions += u64::from(self.suspension.on_paid(now));
         } else {
             stats.filled_late += 1;
         }
-        hole.state == State::Held
+        Some(hole)
     }
 
     fn limit_holes(&mut self) {
         while self.holes.len() > MAXIMUM_HOLES
             && let Some((_, hole)) = self.holes.remove_first()
         {
-            self.force_ack |= hole.state == State::Held;
+            if hole.state == State::Held {
+                self.reveal.force();
+            }
         }
     }
 
-    /// Counts ended holes; suspends withholding when most of them were waited for in vain.
-    fn judge(&mut self, paid: u32, unpaid: u32, now: Timestamp, stats: &mut AssistStats) {
-        self.paid += paid;
-        self.unpaid += unpaid;
-        if self.paid + self.unpaid < JUDGED {
-            return;
-        }
-        if self.unpaid > self.paid {
-            stats.hold_suspensions += 1;
-            self.suspended_until = Some(now + self.suspension);
-            self.suspension = (self.suspension * 2).min(LONGEST_SUSPENSION);
-        } else {
-            self.suspension = FIRST_SUSPENSION;
-        }
-        self.paid = 0;
-        self.unpaid = 0;
-    }
-
-    fn is_suspended(&self, now: Timestamp) -> bool {
-        self.suspended_until.is_some_and(|until| now < until)
-    }
-
-    /// Ends holes whose time is over and forgets old ones. Something that was withheld may be revealed now when this asks for a
-    /// forced ACK.
+    /// Ends holes whose time is over and forgets old ones. Something that was withheld may be
+    /// revealed now when this asks for a forced ACK.
     pub(crate) fn expire(&mut self, path: &PathEstimate, now: Timestamp, stats: &mut AssistStats) {
-        let hold = self.patience(path);
-        self.force_ack |= self.steady.pass(path.round_trip().unwrap_or_default(), now);
+        let hold = self.patience.with(path);
+        if self.steady.pass(path.round_trip().unwrap_or_default(), now) {
+            self.reveal.force();
+        }
         let mut expired = 0u64;
-        while let Some((start, hole)) = self.holes.oldest_held().filter(|(_, hole)| now >= hole.opened + hold)
+        while let Some((start, hole)) =
+            self.holes.oldest_held().filter(|(_, hole)| now >= hole.opened + hold)
         {
             let due = hole.opened + hold;
             if now >= due + STALL && !hole.extended {
@@ -290,9 +249,8 @@ impl Hold {
         self.holes.forget_ended(|opened| now.saturating_since(opened) >= FORGET_AFTER);
         if expired > 0 {
             stats.expired += expired;
-            self.force_ack = true;
-            // One burst is one piece of evidence.
-            self.judge(0, u32::try_from(expired).unwrap_or(u32::MAX).min(JUDGED / 2), now, stats);
+            stats.hold_suspensions += u64::from(self.suspension.on_unpaid(expired, now));
+            self.reveal.force();
         }
     }
 
@@ -301,21 +259,23 @@ impl Hold {
         self.steady.give_up();
         while let Some((start, hole)) = self.holes.oldest_held() {
             self.holes.replace(start, Hole { state: State::Expired, ..hole });
-            self.force_ack = true;
+            self.reveal.force();
         }
     }
 
-    /// The gateway repairs nothing below this packet number any more: holes there are the sender's own, or were lost before the gateway,
-    /// and the sender may know.
-    pub(crate) fn settle(&mut self, below: u64, stats: &mut AssistStats) {
-        for (start, hole) in self.holes.held_below(below) {
+    /// The gateway repairs nothing below this packet number any more: holes there are the sender's
+    /// own, or were lost before the gateway, and the sender may know. True if any was held.
+    pub(crate) fn settle(&mut self, below: u64, stats: &mut AssistStats) -> bool {
+        let settled = self.holes.held_below(below);
+        for &(start, hole) in &settled {
             self.holes.replace(start, Hole { state: State::Settled, ..hole });
             stats.settled += hole.numbers(start);
-            self.force_ack = true;
+            self.reveal.force();
         }
+        !settled.is_empty()
     }
 
-    /// Whether this packet number is missing and being waited for.
+    /// True if this packet number is missing and held.
     pub(crate) fn is_held(&self, number: u64) -> bool {
         self.holes.containing(number).is_some_and(|hole| hole.state == State::Held)
     }
@@ -325,31 +285,32 @@ impl Hold {
         self.holes.held()
     }
 
-    /// Missing packet numbers that the gateway may still have in its difference: it gives up after the maximum hold.
+    /// Missing packet numbers that the gateway may still have in its difference: it gives up after
+    /// the maximum hold.
     pub(crate) fn expected_missing(&mut self, path: &PathEstimate, now: Timestamp) -> u64 {
-        self.holes.unsettled_within(self.patience(path) + STILL_EXPECTED, now)
+        self.holes.unsettled_within(self.patience.with(path) + STILL_EXPECTED, now)
     }
 
     /// When the next hole expires.
     pub(crate) fn next_timeout(&self, path: &PathEstimate) -> Option<Timestamp> {
-        let hole = self.holes.oldest_held().map(|(_, hole)| hole.opened + self.patience(path));
+        let hole = self.holes.oldest_held().map(|(_, hole)| hole.opened + self.patience.with(path));
         [hole, self.steady.next_timeout()].into_iter().flatten().min()
     }
 
-    /// Whether the transport must be made to send an ACK; asks once.
+    /// True, once, if the transport must send an ACK.
     pub(crate) fn take_force_ack(&mut self) -> bool {
-        let repeat = core::mem::take(&mut self.repeat);
-        core::mem::take(&mut self.force_ack) && (repeat || self.limit() > self.revealed.unwrap_or(0))
+        let limit = self.limit();
+        self.reveal.take_forced(limit)
     }
 
-    /// What was revealed may not have reached the sender: it is to be told again.
+    /// Forces another ACK: the one that revealed packets may not have reached the sender.
     pub(crate) fn repeat_ack(&mut self) {
-        self.force_ack = true;
-        self.repeat = true;
+        self.reveal.repeat();
     }
 
+    /// True if [`Self::take_force_ack`] is to be asked.
     pub(crate) fn wants_force_ack(&self) -> bool {
-        self.force_ack
+        self.reveal.is_forced()
     }
 
     /// The highest packet number that may be revealed.
@@ -379,11 +340,13 @@ impl Hold {
             return None;
         }
         let limit = self.limit();
-        let mut ranges: Vec<(u64, u64)> = self.received.descending_to(limit).take(MAXIMUM_RANGES).collect();
+        let mut ranges: Vec<(u64, u64)> =
+            self.received.descending_to(limit).take(MAXIMUM_RANGES).collect();
         let (start, end, ecn) = found.map_or((0, 0, None), |ack| (ack.start, ack.end, ack.ecn));
         let mut frame = Vec::new();
         if let Some(&(_, largest)) = ranges.first() {
-            let delay = self.arrivals.get(&largest).map_or(Duration::ZERO, |at| now.saturating_since(*at));
+            let delay =
+                self.arrivals.get(&largest).map_or(Duration::ZERO, |at| now.saturating_since(*at));
             let delay = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) >> ACK_DELAY_EXPONENT;
             let room = room.saturating_sub(frames.len() - (end - start));
             loop {
@@ -398,7 +361,7 @@ impl Hold {
                 }
                 ranges.pop();
             }
-            self.revealed = self.revealed.max(Some(largest));
+            self.reveal.on_revealed(largest);
             if found.is_some_and(|ack| ack.largest > largest) {
                 stats.acks_withheld += 1;
             }
@@ -407,7 +370,8 @@ impl Hold {
         }
         let mut rewritten = Vec::with_capacity(frames.len() + frame.len());
         rewritten.extend_from_slice(&frames[..start]);
-        // PADDING in place of what was cut: the packet keeps its length, which header protection and minimum sizes rely on.
+        // PADDING in place of what was cut: the packet keeps its length, which header protection
+        // and minimum sizes rely on.
         rewritten.resize(rewritten.len() + (end - start).saturating_sub(frame.len()), 0);
         rewritten.extend_from_slice(&frame);
         rewritten.extend_from_slice(&frames[end..]);
@@ -446,13 +410,14 @@ mod tests {
             }
         }
 
-        /// What an ACK of everything received becomes.
+        /// Largest packet number in an ACK of everything received, after the hold has limited it.
         fn acknowledged(&mut self) -> Option<u64> {
             let mut frames = Vec::new();
             let ranges: Vec<_> = self.hold.received.descending_to(u64::MAX).collect();
             ack_frame::write(&ranges, 0, None, &mut frames);
             let length = frames.len();
-            let rewritten = self.hold.rewrite(&frames, 1200, false, self.now, &mut self.stats).unwrap();
+            let rewritten =
+                self.hold.rewrite(&frames, 1200, false, self.now, &mut self.stats).unwrap();
             assert!(rewritten.len() >= length, "the packet became shorter");
             ack_frame::find(&rewritten).unwrap().map(|ack| ack.largest)
         }
@@ -557,7 +522,7 @@ mod tests {
         // A hole that opens now is revealed at once.
         client.receive([number + 1]);
         assert_eq!(client.acknowledged(), Some(number + 1));
-        client.wait(FIRST_SUSPENSION);
+        client.wait(suspension::FIRST_SUSPENSION);
         client.receive([number + 3]);
         assert_eq!(client.acknowledged(), Some(number + 1));
     }
@@ -568,7 +533,9 @@ mod tests {
         // Only numbers above a hole, none below: there is nothing left to say.
         let mut other = Hold::new(MAXIMUM, false, false);
         other.received.insert(7);
-        other.holes.insert(3, Hole { end: 6, opened: client.now, state: State::Held, extended: false });
+        other
+            .holes
+            .insert(3, Hole { end: 6, opened: client.now, state: State::Held, extended: false });
         let mut frames = Vec::new();
         ack_frame::write(&[(7, 7)], 0, None, &mut frames);
         let rewritten = other.rewrite(&frames, 1200, false, client.now, &mut client.stats).unwrap();
@@ -596,13 +563,15 @@ mod tests {
         assert!(client.hold.take_force_ack());
         assert_eq!((client.acknowledged(), client.hold.held()), (Some(5), 0));
         assert_eq!(client.hold.next_timeout(&client.path), None);
-        // As after a Goodbye: nothing is waited for, and the frames are still written from the record.
+        // As after a Goodbye: nothing is waited for, and the frames are still written from the
+        // record.
         client.hold.on_arrival(9, false, client.now, &mut client.stats);
         client.hold.on_decrypted(9);
         let mut frames = Vec::new();
         ack_frame::write(&[(9, 9)], 0, None, &mut frames);
         frames.resize(64, 0);
-        let rewritten = client.hold.rewrite(&frames, 1200, false, client.now, &mut client.stats).unwrap();
+        let rewritten =
+            client.hold.rewrite(&frames, 1200, false, client.now, &mut client.stats).unwrap();
         let mut expected = Vec::new();
         ack_frame::write(&[(9, 9), (5, 5), (2, 2), (0, 0)], 0, None, &mut expected);
         assert_eq!(rewritten[..expected.len()], expected, "also what the transport has forgotten");
@@ -612,7 +581,8 @@ mod tests {
     fn a_forced_ack_is_inserted_where_there_is_none() {
         let mut client = Client::new();
         client.receive([0, 1]);
-        let rewritten = client.hold.rewrite(&[0x01], 1200, true, client.now, &mut client.stats).unwrap();
+        let rewritten =
+            client.hold.rewrite(&[0x01], 1200, true, client.now, &mut client.stats).unwrap();
         assert_eq!(ack_frame::find(&rewritten).unwrap().map(|ack| ack.largest), Some(1));
         assert!(client.hold.rewrite(&[0x01], 1200, false, client.now, &mut client.stats).is_none());
         // No room: the packet leaves as it was.

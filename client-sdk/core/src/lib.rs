@@ -1,7 +1,9 @@
-//! The client of Packrat without sockets and without a transport: records what arrives, tells the gateway, shapes acknowledgements.
+//! The client of Packrat without sockets and without a transport: records what arrives, tells the
+//! gateway, shapes acknowledgements.
 //!
-//! Sans-IO. A thin shell per transport (s2n-quic, quinn, media) passes datagrams, packet numbers and `now` in, sends what
-//! [`Assist::poll_transmit`] gives, and lets [`Assist::rewrite_frames`] edit outgoing acknowledgements.
+//! Sans-IO. A thin shell per transport (s2n-quic, quinn, media) passes datagrams, packet numbers
+//! and `now` in, sends what [`Assist::poll_transmit`] gives, and lets [`Assist::rewrite_frames`]
+//! edit outgoing acknowledgements.
 //!
 //! ```text
 //!              Offer             InitAck
@@ -14,24 +16,34 @@
 //! - [`Assist`]: assistance of one base connection; everything below behind one door
 //! - `discovery`: finding a gateway and agreeing with it
 //! - `recorder`, `scheduler`: the set of identifiers, and when to send its sketch
-//! - `hold`, `ack_frame`, `ranges`: what may be acknowledged, and how that looks in QUIC (RFC 9000 section 19.3)
+//! - `hold`, `ack_frame`, `ranges`: what may be acknowledged, and how that looks in QUIC (RFC 9000
+//!   section 19.3)
 #![forbid(unsafe_code)]
 
 mod ack_frame;
 mod assist;
 mod config;
 mod discovery;
+mod epoch;
 #[cfg(test)]
 mod fuzz_corpus;
 mod hold;
-mod orphaned;
+mod liveness;
 mod ranges;
+mod reconnection;
 mod recorder;
 mod scheduler;
+mod session;
 mod stats;
+mod timers;
+mod token;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
 pub use config::ClientConfig;
 pub use packrat_wire::control::RefusalReason;
+pub use packrat_wire::estimate::Timestamp;
 pub use packrat_wire::handshake::Live;
+pub use packrat_wire::identifier::IdentifierScheme;
+pub use packrat_wire::message::Totals;
 pub use stats::{AssistState, AssistStats};
+pub use token::{Token, TokenTooLong};

@@ -34,7 +34,7 @@ impl RangeSet {
         }
     }
 
-    /// Whether the number is in it.
+    /// True if the set contains the number.
     pub(crate) fn contains(&self, number: u64) -> bool {
         self.0.range(..=number).next_back().is_some_and(|(_, end)| *end >= number)
     }

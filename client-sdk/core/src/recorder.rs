@@ -4,24 +4,27 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use packrat_eack::{Encoding, Identifier, Sketch};
-use packrat_estimate::Timestamp;
-use packrat_wire::handshake::Terms;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::handshake::GatewayParams;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme, Material};
 
-/// Identifiers remembered to recognise duplicates: as many as the gateway keeps in its history at least.
+/// Identifiers remembered to recognise duplicates: as many as the gateway keeps in its history at
+/// least.
 const REMEMBERED: usize = 16_384;
 
-/// Packet numbers remembered by identifier: what the gateway may speak of is a few round trips old at most.
+/// Packet numbers remembered by identifier: what the gateway may speak of is a few round trips old
+/// at most.
 const JOINED: usize = 2048;
 
-/// What [`Recorder::record`] found.
+/// Result of [`Recorder::record`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
     /// Not seen before.
     New,
     /// Seen before.
     Duplicate,
-    /// Another datagram with the same identifier was seen before: this one can't be told from it, at either end alike.
+    /// Another datagram with the same identifier was seen before: this one can't be told from it,
+    /// at either end alike.
     Collision,
 }
 
@@ -46,13 +49,13 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// `material`: of the last datagram received before recording began.
-    pub(crate) fn new(terms: &Terms, material: Option<&Material>) -> Self {
-        let key = terms.identifier_key();
+    pub(crate) fn new(gateway_params: &GatewayParams, material: Option<&Material>) -> Self {
+        let key = gateway_params.identifier_key();
         let anchor = material.map(|material| key.identify_material(material));
         let mut recorder = Self {
-            scheme: terms.scheme,
+            scheme: gateway_params.scheme,
             key,
-            sketch: Sketch::new(terms.sketch_key(), terms.limits),
+            sketch: Sketch::new(gateway_params.sketch_key(), gateway_params.limits),
             recent: VecDeque::new(),
             known: HashMap::new(),
             packet_numbers: HashMap::new(),
@@ -143,7 +146,7 @@ impl Recorder {
         self.sketch.limits().encoding_for(expected)
     }
 
-    /// Whether the sketch can give this prefix.
+    /// True if the sketch can give this prefix.
     pub(crate) fn can_give(&self, encoding: Encoding) -> bool {
         self.sketch.limits().allow(encoding)
     }

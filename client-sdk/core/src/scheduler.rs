@@ -1,9 +1,10 @@
-//! When to send an eACK: every 24 datagrams or 15 ms, and at once for a new hole (paper section 3.4, design section 6), but seldom more than one
-//! a millisecond: on a fast path what costs the gateway most is that each eACK wakes it.
+//! When to send an eACK: every 24 datagrams or 15 ms, and at once for a new hole (docs/PROTOCOL.md,
+//! section 11, "When the client sends an eACK"), but seldom more than one a millisecond: on a fast
+//! path what costs the gateway most is that each eACK wakes it.
 
 use core::time::Duration;
 
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 
 /// Datagrams after which an eACK is due.
 const EVERY_DATAGRAMS: u32 = 24;
@@ -11,19 +12,22 @@ const EVERY_DATAGRAMS: u32 = 24;
 const EVERY: Duration = Duration::from_millis(15);
 /// eACKs keep this distance, those for new holes, too.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// Unless so many datagrams are unreported: a sketch says no more about a difference that is too large for it.
+/// Unless so many datagrams are unreported: a sketch says no more about a difference that is too
+/// large for it.
 const AT_ONCE_DATAGRAMS: u32 = 256;
-/// While a hole is open, eACKs are sent at least every round trip, in these bounds, so that a lost repair is noticed on a quiet flow.
+/// While a hole is open, eACKs are sent at least every round trip, in these bounds, so that a lost
+/// repair is noticed on a quiet flow.
 const OPEN_HOLE_INTERVAL: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(4)..=Duration::from_millis(30);
 
-/// A selective client that misses nothing says so this often: the gateway need not remember more than this.
+/// A selective client that misses nothing says so this often: the gateway need not remember more
+/// than this.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Decides when the next eACK is due.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
-    /// eACKs are sent for holes only (paper section 5.2).
+    /// eACKs are sent for holes only (Packrat26, section 5.2.3).
     selective: bool,
     unreported: u32,
     first_unreported: Option<Timestamp>,
@@ -53,13 +57,15 @@ impl Scheduler {
         self.at_once = Some(now);
     }
 
-    /// When the next eACK is due. `open_holes`: whether something is being waited for; `round_trip`: of the last mile.
+    /// When the next eACK is due. `open_holes`: whether something is being waited for;
+    /// `round_trip`: of the last mile.
     pub(crate) fn due(&self, open_holes: bool, round_trip: Option<Duration>) -> Option<Timestamp> {
         let enough = self.unreported >= EVERY_DATAGRAMS && !self.selective;
         let many = self.unreported >= AT_ONCE_DATAGRAMS;
         let by_count = self.first_unreported.filter(|_| enough);
         let by_count = by_count.map(|at| if many { at } else { self.not_before(at) });
-        let by_time = self.first_unreported.map(|at| at + if self.selective { KEEP_ALIVE } else { EVERY });
+        let by_time =
+            self.first_unreported.map(|at| at + if self.selective { KEEP_ALIVE } else { EVERY });
         let by_hole = self.last_sent.filter(|_| open_holes).map(|at| {
             let (low, high) = (*OPEN_HOLE_INTERVAL.start(), *OPEN_HOLE_INTERVAL.end());
             at + round_trip.unwrap_or(high).clamp(low, high)

@@ -1,11 +1,11 @@
-//! What assistance did.
+//! State and counters of assistance.
 
 use core::time::Duration;
 
 use packrat_wire::control::RefusalReason;
 use packrat_wire::message::Totals;
 
-/// How far assistance has come.
+/// State of assistance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum AssistState {
@@ -22,11 +22,11 @@ pub enum AssistState {
     Refused,
 }
 
-/// What assistance did for one base connection (accumulated).
+/// Accumulated counters of assistance for one base connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AssistStats {
-    /// How far it has come.
+    /// State of assistance.
     pub state: AssistState,
     /// Why a gateway will not assist; known while the state is [`AssistState::Refused`].
     pub refusal: Option<RefusalReason>,
@@ -38,7 +38,8 @@ pub struct AssistStats {
     pub datagrams: u64,
     /// Bytes of them (UDP payload).
     pub bytes: u64,
-    /// Datagrams received more than once (repairs that crossed the original, probes, spaced copies).
+    /// Datagrams received more than once (repairs that crossed the original, probes, spaced
+    /// copies).
     pub duplicates: u64,
     /// Datagrams whose identifier another datagram had before them: their loss can't be noticed.
     pub identifier_collisions: u64,
@@ -62,7 +63,8 @@ pub struct AssistStats {
     pub filled_late: u64,
     /// Missing packet numbers that were revealed because the hold time was over.
     pub expired: u64,
-    /// Missing packet numbers that were revealed because the gateway said that there is nothing to repair.
+    /// Missing packet numbers that were revealed because the gateway said that there is nothing to
+    /// repair.
     pub settled: u64,
     /// Times that withholding was suspended because it did not pay.
     pub hold_suspensions: u64,
@@ -70,7 +72,8 @@ pub struct AssistStats {
     pub acks_withheld: u64,
     /// Packets that the transport was made to send so that something could be revealed.
     pub acks_forced: u64,
-    /// Outgoing packets that could not be understood or had no room, so that they left as they were.
+    /// Outgoing packets that could not be understood or had no room, so that they left as they
+    /// were.
     pub frames_left_alone: u64,
     /// Sum of the hold that the holes had, for their mean.
     pub hold_sum: Duration,

@@ -1,16 +1,17 @@
-//! The corpus of the fuzz target `client` through the same entry function, so that every test run covers it.
+//! The corpus of the fuzz target `client` through the same entry function, so that every test run
+//! covers it.
 #![allow(clippy::expect_used, clippy::panic)]
 
-#[path = "../../../protocol/fuzz/entry/client.rs"]
-mod client;
-#[path = "../../../protocol/fuzz/entry/corpus.rs"]
-mod corpus;
-#[path = "../../../protocol/fuzz/entry/take.rs"]
-mod take;
+use packrat_fuzz_entry::corpus;
 
 #[test]
 fn clients() {
-    let expected =
-        ["empty", "hole_that_nobody_fills", "reset_again_and_again", "goodbye", "report_of_the_future"];
-    corpus::run("client", &expected, client::client);
+    let expected = [
+        "empty",
+        "hole_that_nobody_fills",
+        "reset_again_and_again",
+        "goodbye",
+        "report_of_the_future",
+    ];
+    corpus::run("client", &expected, packrat_fuzz_entry::client);
 }

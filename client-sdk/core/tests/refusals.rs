@@ -1,15 +1,15 @@
-//! What a client does when a gateway refuses: what it says about it, and when it asks again.
+//! Refusals: what a refused client reports, and when it asks again.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, ClientConfig, RefusalReason};
-use packrat_estimate::Timestamp;
+use packrat_client::{Assist, AssistState, ClientConfig, RefusalReason, Token};
 use packrat_wire::control::Control;
+use packrat_wire::estimate::Timestamp;
 
 fn client(token: &[u8], seed: u8) -> Assist {
-    let config = ClientConfig { token: token.to_vec(), ..ClientConfig::default() };
+    let config = ClientConfig::default().with_token(Token::new(token).unwrap());
     Assist::new(config, [seed; 32], Timestamp::ZERO)
 }
 
@@ -33,7 +33,10 @@ fn refuse(client: &mut Assist, reason: RefusalReason) -> Duration {
     let mut refusal = Vec::new();
     Control::Refusal { nonce: nonce(&question), reason, versions: &[1] }.encode(&mut refusal);
     client.on_datagram(&refusal, at);
-    assert_eq!((client.stats().state, client.stats().refusal), (AssistState::Refused, Some(reason)));
+    assert_eq!(
+        (client.stats().state, client.stats().refusal),
+        (AssistState::Refused, Some(reason))
+    );
     assert!(!reason.to_string().is_empty() && !reason.name().is_empty());
     client.next_timeout().unwrap().saturating_since(at)
 }
@@ -46,7 +49,10 @@ fn the_reason_is_known_and_decides_when_the_client_asks_again() {
         assert_eq!(refuse(&mut client, reason), Duration::from_secs(30));
         // The next attempt begins: nothing is known about it.
         question(&mut client);
-        assert_eq!((client.stats().state, client.stats().refusal), (AssistState::Discovering, None));
+        assert_eq!(
+            (client.stats().state, client.stats().refusal),
+            (AssistState::Discovering, None)
+        );
     }
 }
 
@@ -74,7 +80,7 @@ fn without_a_token_the_client_waits_for_one() {
     let mut client = client(&[], 1);
     assert_eq!(refuse(&mut client, RefusalReason::Token), Duration::from_secs(300));
     let now = Timestamp::from_millis(5000);
-    client.set_token(vec![1, 2, 3], now);
+    client.set_token(Token::new([1, 2, 3]).unwrap(), now);
     assert_eq!(client.next_timeout(), Some(now));
     question(&mut client);
     assert_eq!(client.stats().refusal, None);
@@ -84,7 +90,7 @@ fn without_a_token_the_client_waits_for_one() {
 fn a_token_that_comes_during_an_attempt_is_tried_right_after_it() {
     let mut client = client(&[9], 1);
     let (at, discover) = question(&mut client);
-    client.set_token(vec![1, 2, 3], at);
+    client.set_token(Token::new([1, 2, 3]).unwrap(), at);
     let mut refusal = Vec::new();
     Control::Refusal { nonce: nonce(&discover), reason: RefusalReason::Token, versions: &[1] }
         .encode(&mut refusal);

@@ -1,4 +1,5 @@
-//! Live streams over a lossy last mile: a receiver that a Packrat gateway helps, and a plain sender and receiver to compare with.
+//! Live streams over a lossy last mile: a receiver that a Packrat gateway helps, and a plain sender
+//! and receiver to compare with.
 //!
 //! ```text
 //!   Sender ---- sealed packets ----> gateway ---- the same, and repairs ----> MediaReceiver ---> units, in order, on time
@@ -7,15 +8,17 @@
 //!      +-------------- requests: what the gateway had no chance to repair ---------+
 //! ```
 //!
-//! - [`Receiver`]: what is missing, whom to ask until when, when a unit is played; knows no format and no key
+//! - [`Receiver`]: missing packets, requests, the time of each unit; knows no format and no key
 //! - [`MediaReceiver`]: that, joined to [`packrat_client::Assist`] and to the packets of [`Sender`]
 //! - [`Subscription`]: a receiver of a gateway's stream in a format of its own, such as SRTP
-//! - [`RtpAssist`]: between the socket and an RTP stack that knows nothing of Packrat, such as a WebRTC peer
+//! - [`RtpAssist`]: between the socket and an RTP stack that knows nothing of Packrat, such as a
+//!   WebRTC peer
 //! - [`udp`]: the receivers and the sender on tokio sockets
 //!
-//! Another format (RTP, SRTP, SRT) needs what [`MediaReceiver`] shows: pass each datagram to `Assist::on_datagram`, its number to
-//! `Assist::on_packet_number`, and ask the sender only for what `Assist::is_awaited` does not wait for. Nothing of the format
-//! changes on the wire, and its sender does not change at all.
+//! Another format (RTP, SRTP, SRT) needs the steps of [`MediaReceiver`]: pass each datagram to
+//! `Assist::on_datagram`, its number to `Assist::on_packet_number`, and ask the sender only for
+//! packets for which `Assist::is_awaited` is false. Nothing of the format changes on the wire, and
+//! its sender does not change at all.
 #![forbid(unsafe_code)]
 
 mod receiver;
@@ -28,8 +31,10 @@ mod statistics;
 mod subscription;
 pub mod udp;
 
-pub use packrat_client::{ClientConfig, Live, RefusalReason};
-pub use packrat_estimate::Timestamp;
+pub use packrat_client::{
+    Assist, AssistState, AssistStats, ClientConfig, IdentifierScheme, Live, RefusalReason,
+    Timestamp, Token, TokenTooLong, Totals,
+};
 pub use receiver::{Receiver, ReceiverConfig, Unit};
 pub use rtp_assist::{PacketNumbers, RtpAssist, RtpAssistConfig};
 pub use seal::MediaKey;

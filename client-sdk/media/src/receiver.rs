@@ -1,4 +1,5 @@
-//! The receiver of a numbered stream: what is missing, whom to ask for it, until when, and when each unit is played.
+//! The receiver of a numbered stream: its missing packets, the requests for them, and the time at
+//! which each unit is played.
 //!
 //! ```text
 //!                   a later packet came, or it is overdue
@@ -11,20 +12,22 @@
 //!      +---> released in order, when its latency is over        dropped: the release goes on behind it
 //! ```
 //!
-//! Packet `n` carries unit `n` and, with repetition, unit `n - 1` again (the paper's forward error correction, section 6.2). Playing on time is
-//! SRT's timestamp-based delivery (draft-sharabayko-srt section 4.5): each unit is released a fixed latency after it was sent, by a clock
-//! that is taken from the quickest packets.
+//! Packet `n` carries unit `n` and, with repetition, unit `n - 1` again (the forward
+//! error correction of Packrat26, section 6.2). Playing on time is SRT's timestamp-based delivery
+//! (draft-sharabayko-srt section 4.5): each unit is released a fixed latency after it was sent, by
+//! a clock that is taken from the quickest packets.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use packrat_estimate::{PathEstimate, Timestamp};
+use packrat_wire::estimate::{PathEstimate, Timestamp};
 
 use crate::statistics::{Counts, Recovery, Statistics};
 
 /// Round trip to the sender that is assumed before one was measured.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(200);
-/// A packet may be this much later than the stream's rhythm, or four times the measured jitter, before it is overdue.
+/// A packet may be this much later than the stream's rhythm, or four times the measured jitter,
+/// before it is overdue.
 const MINIMUM_MARGIN: Duration = Duration::from_millis(2);
 /// Overdue packets in a row that are announced: then the stream has most likely stopped.
 const MAXIMUM_OVERDUE: u64 = 4;
@@ -32,27 +35,31 @@ const MAXIMUM_OVERDUE: u64 = 4;
 const MAXIMUM_UNITS: u64 = 8192;
 /// A number that jumps further than this is another stream's, or the same begun anew.
 const LARGEST_JUMP: u64 = 4096;
-/// Microseconds per packet that the sender's clock may be slower than this one: 50 in a million at 50 packets per second.
+/// Microseconds per packet that the sender's clock may be slower than this one: 50 in a million at
+/// 50 packets per second.
 const DRIFT: i64 = 1;
 /// Sending times that are remembered.
 const REMEMBERED_TIMES: usize = 2048;
 /// Numbers of one message to the sender.
 pub(crate) const MAXIMUM_ASKED: usize = 128;
 
-/// What a receiver does.
+/// Configuration of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverConfig {
-    /// From when a unit was sent until it is released, beyond the quickest packet's travel: jitter, repairs and retransmissions have this time.
+    /// The time from a unit's sending to its release, beyond the quickest packet's travel: jitter,
+    /// repairs and retransmissions have this time.
     pub latency: Duration,
-    /// How much later than the release a unit is still waited for: a player that stalls rather than skips. Zero: not at all.
+    /// The time after the release for which a unit is still awaited: for a player that stalls
+    /// rather than skips. Zero: not at all.
     pub patience: Duration,
     /// Each packet repeats the unit before its own.
     pub repeats: bool,
-    /// The time between two packets, where it is fixed: a packet that keeps it not is overdue, before another shows that it is missing.
+    /// The time between two packets, where it is fixed: a packet that keeps it not is overdue,
+    /// before another shows that it is missing.
     pub rhythm: Option<Duration>,
     /// A packet may be overtaken for this long without being missing.
     pub reorder: Duration,
-    /// Whether the sender can be asked.
+    /// True if the sender can be asked.
     pub asks: bool,
 }
 
@@ -75,9 +82,9 @@ impl Default for ReceiverConfig {
 pub struct Unit {
     /// Its number.
     pub number: u64,
-    /// When its sender sampled it, microseconds of the sender's clock.
+    /// The time at which its sender sampled it, microseconds of the sender's clock.
     pub sent: u64,
-    /// When it was there.
+    /// The time of its arrival.
     pub available: Timestamp,
     /// Its bytes.
     pub bytes: Vec<u8>,
@@ -86,7 +93,7 @@ pub struct Unit {
 #[derive(Debug)]
 struct Slot {
     unit: Option<Unit>,
-    /// When it was found missing.
+    /// The time at which it was found missing.
     missing: Option<Timestamp>,
     asked: Option<Timestamp>,
     /// The first question's time, as long as it was asked once only (Karn's rule).
@@ -107,10 +114,11 @@ pub struct Receiver {
     first: Option<u64>,
     /// Arrival minus sending of the quickest packet, microseconds.
     travel: i64,
-    /// Numbers and times of packets that came, for the rhythm of unnumbered gaps: sending times by number.
+    /// Numbers and times of packets that came, for the rhythm of unnumbered gaps: sending times by
+    /// number.
     times: BTreeMap<u64, u64>,
     overdue_told: u64,
-    /// When [`Self::poll_asked`] was called last: what was possible then need not be waited for.
+    /// The time of the last call of [`Self::poll_asked`]: times before it need no timeout.
     polled: Timestamp,
     round_trip: PathEstimate,
     jitter: f64,
@@ -143,7 +151,8 @@ impl Receiver {
         }
     }
 
-    /// The number of the stream's first packet that was received; packets before it are not asked for.
+    /// The number of the stream's first packet that was received; packets before it are not asked
+    /// for.
     pub fn first(&self) -> Option<u64> {
         self.first
     }
@@ -153,8 +162,16 @@ impl Receiver {
         count(&mut self.interval);
     }
 
-    /// Packet `number` arrived, sent at `sent` (microseconds of the sender's clock), with its unit and, with repetition, the unit before.
-    pub fn on_packet(&mut self, number: u64, sent: u64, unit: &[u8], before: Option<&[u8]>, now: Timestamp) {
+    /// Packet `number` arrived, sent at `sent` (microseconds of the sender's clock), with its unit
+    /// and, with repetition, the unit before.
+    pub fn on_packet(
+        &mut self,
+        number: u64,
+        sent: u64,
+        unit: &[u8],
+        before: Option<&[u8]>,
+        now: Timestamp,
+    ) {
         let length = (unit.len() + before.map_or(0, <[u8]>::len)) as u64;
         self.count(|counts| {
             counts.packets += 1;
@@ -268,7 +285,7 @@ impl Receiver {
         }
     }
 
-    /// How a packet that is not the newest came.
+    /// The way in which a packet that is not the newest came.
     fn recovery(&mut self, number: u64, now: Timestamp) -> Recovery {
         let reorder = self.config.reorder;
         match self.slot_mut(number).and_then(|slot| slot.missing) {
@@ -291,13 +308,20 @@ impl Receiver {
     }
 
     /// The unit that another one's packet repeats.
-    fn fill_before(&mut self, number: u64, sent: u64, bytes: &[u8], recovery: Recovery, now: Timestamp) {
+    fn fill_before(
+        &mut self,
+        number: u64,
+        sent: u64,
+        bytes: &[u8],
+        recovery: Recovery,
+        now: Timestamp,
+    ) {
         if self.slot_mut(number).is_some_and(|slot| slot.unit.is_none()) {
             self.fill(number, sent, bytes, recovery, now);
         }
     }
 
-    /// When a unit was sent, as far as that can be told from its neighbours.
+    /// The time at which a unit was sent, if its neighbours determine it.
     pub(crate) fn sent_at(&self, number: u64) -> Option<u64> {
         if let Some(sent) = self.times.get(&number) {
             return Some(*sent);
@@ -305,7 +329,9 @@ impl Receiver {
         let before = self.times.range(..number).next_back();
         let after = self.times.range(number..).next();
         match (before, after, self.config.rhythm) {
-            (Some((at, sent)), _, Some(rhythm)) => Some(sent + (number - at) * rhythm.as_micros() as u64),
+            (Some((at, sent)), _, Some(rhythm)) => {
+                Some(sent + (number - at) * rhythm.as_micros() as u64)
+            }
             (Some((first, from)), Some((last, to)), None) => {
                 Some(from + to.saturating_sub(*from) * (number - first) / (last - first))
             }
@@ -317,12 +343,12 @@ impl Receiver {
         }
     }
 
-    /// When a unit that was sent at `sent` should be here.
+    /// The expected arrival of a unit that was sent at `sent`.
     fn expected(&self, sent: u64) -> Timestamp {
         Timestamp::from_micros((sent as i64).saturating_add(self.travel).max(0) as u64)
     }
 
-    /// When a unit is released at the earliest.
+    /// The earliest time at which a unit is released.
     fn release_at(&self, number: u64) -> Option<Timestamp> {
         let slot = self.slots.get(usize::try_from(number.checked_sub(self.next)?).ok()?)?;
         let sent = slot.unit.as_ref().map(|unit| unit.sent).or_else(|| self.sent_at(number))?;
@@ -350,7 +376,8 @@ impl Receiver {
         }
     }
 
-    /// The packet that is overdue now, for [`packrat_client::Assist::on_overdue`]: each is told once.
+    /// The packet that is overdue now, for [`packrat_client::Assist::on_overdue`]: each is returned
+    /// once.
     pub fn poll_overdue(&mut self, now: Timestamp) -> Option<u64> {
         let (number, at) = self.next_overdue()?;
         if now < at {
@@ -370,9 +397,15 @@ impl Receiver {
         (behind <= MAXIMUM_OVERDUE).then_some((number, at))
     }
 
-    /// Writes the numbers of the units to ask the sender for now. `is_awaited` says whether a packet may still be repaired by the gateway;
-    /// a unit is asked for when none of the packets that carry it is.
-    pub fn poll_asked(&mut self, now: Timestamp, is_awaited: impl Fn(u64) -> bool, asked: &mut Vec<u64>) {
+    /// Writes the numbers of the units to ask the sender for now. `is_awaited` says whether a
+    /// packet may still be repaired by the gateway; a unit is asked for when none of the
+    /// packets that carry it is.
+    pub fn poll_asked(
+        &mut self,
+        now: Timestamp,
+        is_awaited: impl Fn(u64) -> bool,
+        asked: &mut Vec<u64>,
+    ) {
         asked.clear();
         self.polled = now;
         if !self.config.asks {
@@ -382,7 +415,8 @@ impl Receiver {
         let round_trip = self.round_trip.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
         let spacing = self.spacing();
         let carriers = u64::from(self.config.repeats);
-        let numbers: Vec<u64> = self.open.range(..=highest.saturating_sub(carriers)).copied().collect();
+        let numbers: Vec<u64> =
+            self.open.range(..=highest.saturating_sub(carriers)).copied().collect();
         for number in numbers {
             if asked.len() == MAXIMUM_ASKED {
                 break;
@@ -409,7 +443,8 @@ impl Receiver {
         }
     }
 
-    /// When [`Self::poll_unit`], [`Self::poll_overdue`] or [`Self::poll_asked`] may have something, if nothing arrives until then.
+    /// The time at which [`Self::poll_unit`], [`Self::poll_overdue`] or [`Self::poll_asked`] may
+    /// have something, if nothing arrives until then.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         let released = self.release_at(self.next).map(|at| match self.slots.front() {
             Some(slot) if slot.unit.is_none() => at + self.config.patience,
@@ -438,7 +473,8 @@ impl Receiver {
         *sum += bytes;
         let elapsed = now.saturating_since(*since);
         if elapsed >= Duration::from_secs(1) {
-            *rate = if *since == Timestamp::ZERO { 0.0 } else { *sum as f64 / elapsed.as_secs_f64() };
+            *rate =
+                if *since == Timestamp::ZERO { 0.0 } else { *sum as f64 / elapsed.as_secs_f64() };
             (*since, *sum) = (now, 0);
         }
     }
@@ -447,7 +483,9 @@ impl Receiver {
     pub fn take_statistics(&mut self) -> Statistics {
         let available = self.slots.iter().filter(|slot| slot.unit.is_some()).count();
         let span = match (self.slots.front(), self.highest) {
-            (Some(_), Some((_, _, sent))) => sent.saturating_sub(self.sent_at(self.next).unwrap_or(sent)),
+            (Some(_), Some((_, _, sent))) => {
+                sent.saturating_sub(self.sent_at(self.next).unwrap_or(sent))
+            }
             _ => 0,
         };
         Statistics {

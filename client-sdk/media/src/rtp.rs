@@ -1,4 +1,5 @@
-//! The fixed header of RTP (RFC 3550 section 5.1), which SRTP leaves in the clear, and sequence numbers that do not wrap.
+//! The fixed header of RTP (RFC 3550 section 5.1), which SRTP leaves in the clear, and sequence
+//! numbers that do not wrap.
 
 /// Bytes of the fixed header.
 pub const HEADER: usize = 12;
@@ -7,24 +8,27 @@ const HAS_EXTENSION: u8 = 0x10;
 /// Profiles of header extensions (RFC 8285 sections 4.2 and 4.3).
 const ONE_BYTE: u16 = 0xbede;
 const TWO_BYTES: u16 = 0x1000;
-/// The name of the extension with transport-wide numbers (draft-holmer-rmcat-transport-wide-cc-extensions-01).
-const TRANSPORT_WIDE: &str = "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01";
+/// The name of the extension with transport-wide numbers
+/// (draft-holmer-rmcat-transport-wide-cc-extensions-01).
+const TRANSPORT_WIDE: &str =
+    "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01";
 
-/// What of an RTP header matters here.
+/// The fields of an RTP header that this crate needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtpHeader {
-    /// What the payload is; assigned by the application.
+    /// The payload's format; assigned by the application.
     pub payload_type: u8,
     /// Counts packets, modulo 2^16.
     pub sequence: u16,
-    /// When the payload was sampled, in the application's unit.
+    /// The time at which the payload was sampled, in the application's unit.
     pub timestamp: u32,
     /// The stream (SSRC).
     pub source: u32,
 }
 
 impl RtpHeader {
-    /// Reads the header of a datagram; `None` when it is none of RTP (RTCP counts as none, RFC 5761 section 4).
+    /// Reads the header of a datagram; `None` when it is none of RTP (RTCP counts as none, RFC 5761
+    /// section 4).
     pub fn decode(datagram: &[u8]) -> Option<Self> {
         let header = datagram.first_chunk::<HEADER>()?;
         let payload_type = header[1] & 0x7f;
@@ -48,8 +52,8 @@ impl RtpHeader {
     }
 }
 
-/// The value of a header extension (RFC 8285) of an RTP packet, with headers of one byte or of two; `None` when the packet has none of this
-/// number.
+/// The value of a header extension (RFC 8285) of an RTP packet, with headers of one byte or of two;
+/// `None` when the packet has none of this number.
 pub fn header_extension(datagram: &[u8], number: u8) -> Option<&[u8]> {
     RtpHeader::decode(datagram).filter(|_| datagram[0] & HAS_EXTENSION != 0)?;
     let sources = usize::from(datagram[0] & 0x0f);
@@ -82,7 +86,8 @@ pub fn header_extension(datagram: &[u8], number: u8) -> Option<&[u8]> {
     }
 }
 
-/// The number of the header extension for transport-wide congestion control in a session description (RFC 8285 section 8), if it has one.
+/// The number of the header extension for transport-wide congestion control in a session
+/// description (RFC 8285 section 8), if it has one.
 pub fn transport_wide_extension(session_description: &str) -> Option<u8> {
     session_description.lines().find_map(|line| {
         let (number, name) = line.trim_end().strip_prefix("a=extmap:")?.split_once(' ')?;
@@ -92,7 +97,8 @@ pub fn transport_wide_extension(session_description: &str) -> Option<u8> {
     })
 }
 
-/// Makes sequence numbers that do not wrap out of those that do: the nearest to the highest so far (RFC 3711 section 3.3.1).
+/// Makes sequence numbers that do not wrap out of those that do: the nearest to the highest so far
+/// (RFC 3711 section 3.3.1).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extender {
     highest: Option<u64>,
@@ -135,7 +141,8 @@ mod tests {
 
     #[test]
     fn headers_are_read_as_they_are_written_and_nothing_else_is_one() {
-        let header = RtpHeader { payload_type: 96, sequence: 65535, timestamp: 7, source: 0xdead_beef };
+        let header =
+            RtpHeader { payload_type: 96, sequence: 65535, timestamp: 7, source: 0xdead_beef };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         assert_eq!(RtpHeader::decode(&bytes), Some(header));

@@ -1,42 +1,48 @@
-//! Assistance for an RTP stack that knows nothing of it, such as an unmodified WebRTC peer: sits between its socket and the stack.
+//! Assistance for an RTP stack that knows nothing of it, such as an unmodified WebRTC peer: sits
+//! between its socket and the stack.
 //!
-//! A stack asks its sender for what it finds missing (generic NACK, RFC 4585 section 6.2.1), and what it says is encrypted, so that nobody can
-//! take it back. Here a packet is missing only when the gateway had its chance: what arrived above a hole waits until the hole is filled, or
-//! until the hold is over. The numbers that show a hole are in the clear in SRTP (RFC 3711 section 3.1). STUN, DTLS and RTCP carry none and
-//! pass at once; the gateway repairs them, too.
+//! A stack asks its sender for missing packets (generic NACK, RFC 4585 section 6.2.1); the request
+//! is encrypted, so that it cannot be taken back. Here a packet is missing only when the gateway
+//! had its chance: packets above a hole wait until the hole is filled, or until the hold is over.
+//! The numbers that show a hole are in the clear in SRTP (RFC 3711 section 3.1). STUN, DTLS and
+//! RTCP carry none and pass at once; the gateway repairs them, too.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 
 use crate::rtp::{Extender, RtpHeader, header_extension};
 
 /// Packets that wait above a hole at most; then they pass.
 const MOST_WAITING: usize = 1024;
-/// A number that is further from the last one is believed when the next packet continues it (after RFC 3550, appendix A.1).
+/// A number that is further from the last one is believed when the next packet continues it (after
+/// RFC 3550, appendix A.1).
 const MAXIMUM_JUMP: u64 = 1000;
 
-/// Which numbers show that a packet is missing.
+/// The numbers that show that a packet is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketNumbers {
-    /// Those of transport-wide congestion control, which count all packets of a WebRTC session, whatever their stream: an extension of the RTP
-    /// header. The session description names it; [`crate::rtp::transport_wide_extension`] finds it there.
+    /// Those of transport-wide congestion control, which count all packets of a WebRTC session,
+    /// whatever their stream: an extension of the RTP header. The session description names it;
+    /// [`crate::rtp::transport_wide_extension`] finds it there.
     TransportWide {
         /// The negotiated number of the extension.
         extension: u8,
     },
-    /// RTP's own, for a session of one stream: the first one that comes. Packets of others pass at once.
+    /// RTP's own, for a session of one stream: the first one that comes. Packets of others pass at
+    /// once.
     Stream,
 }
 
-/// What an application may set.
+/// An application's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RtpAssistConfig {
-    /// Which numbers show that a packet is missing.
+    /// The numbers that show that a packet is missing.
     pub numbers: PacketNumbers,
-    /// How late a packet may be and still be of use: the receiver's jitter buffer. Packets wait for a repair no longer than this.
+    /// The lateness up to which a packet is of use: the receiver's jitter buffer. Packets wait for
+    /// a repair no longer than this.
     pub latency: Duration,
     /// The gateway's key, token and so on.
     pub client: ClientConfig,
@@ -51,8 +57,9 @@ impl RtpAssistConfig {
 
 /// A stack's helper, sans-IO: datagrams of the socket in, datagrams for the stack out.
 ///
-/// After every call, poll [`Self::poll_deliver`] and [`Self::poll_transmit`] until they are empty, and call [`Self::handle_timeout`] at
-/// [`Self::next_timeout`]. What the stack sends goes to the socket as it is.
+/// After every call, poll [`Self::poll_deliver`] and [`Self::poll_transmit`] until they are empty,
+/// and call [`Self::handle_timeout`] at [`Self::next_timeout`]. The stack's own datagrams go to the
+/// socket unchanged.
 #[derive(Debug)]
 pub struct RtpAssist {
     numbers: PacketNumbers,
@@ -60,8 +67,8 @@ pub struct RtpAssist {
     extender: Extender,
     /// The stream that is followed, with [`PacketNumbers::Stream`].
     source: Option<u32>,
-    /// The number of the packet that counts as the first one: what the client core is told begins at zero, and goes on when a sender begins
-    /// anew.
+    /// The number of the packet that counts as the first one: the numbers for the client core begin
+    /// at zero, and go on when a sender begins anew.
     first: Option<i64>,
     /// The number that would confirm a jump.
     jumped: Option<u16>,
@@ -72,15 +79,17 @@ pub struct RtpAssist {
 }
 
 impl RtpAssist {
-    /// `seed`: 32 fresh random bytes from the operating system. The first [`Self::poll_transmit`] asks for a gateway.
+    /// `seed`: 32 fresh random bytes from the operating system. The first [`Self::poll_transmit`]
+    /// asks for a gateway.
     pub fn new(config: RtpAssistConfig, seed: [u8; 32], now: Timestamp) -> Self {
-        let live =
-            Live { selective: true, subscribe: false, window: config.latency, tolerance: config.latency };
-        let client = ClientConfig {
-            maximum_hold: config.client.maximum_hold.min(config.latency),
-            live: Some(live),
-            ..config.client
+        let live = Live {
+            selective: true,
+            subscribe: false,
+            window: config.latency,
+            tolerance: config.latency,
         };
+        let hold = config.client.maximum_hold.min(config.latency);
+        let client = config.client.with_maximum_hold(hold).with_live(live);
         Self {
             numbers: config.numbers,
             assist: Assist::new(client, seed, now),
@@ -105,7 +114,8 @@ impl RtpAssist {
                 if number < self.assist.deliverable(0) {
                     self.ready.push_back(datagram.to_vec());
                 } else {
-                    self.waited += u64::from(self.waiting.insert(number, datagram.to_vec()).is_none());
+                    self.waited +=
+                        u64::from(self.waiting.insert(number, datagram.to_vec()).is_none());
                 }
                 if self.waiting.len() > MOST_WAITING {
                     self.release_below(u64::MAX);
@@ -116,7 +126,7 @@ impl RtpAssist {
         self.release();
     }
 
-    /// The number of an RTP packet; nobody has authenticated it.
+    /// The number of an RTP packet; it is not authenticated.
     fn number(&mut self, datagram: &[u8]) -> Option<u64> {
         let header = RtpHeader::decode(datagram)?;
         let sequence = match self.numbers {
@@ -130,7 +140,8 @@ impl RtpAssist {
             }
         };
         let number = self.extender.extend(sequence);
-        let near = self.extender.newest().is_none_or(|newest| newest.abs_diff(number) <= MAXIMUM_JUMP);
+        let near =
+            self.extender.newest().is_none_or(|newest| newest.abs_diff(number) <= MAXIMUM_JUMP);
         if !near && self.jumped != Some(sequence) {
             self.jumped = Some(sequence.wrapping_add(1));
             return None;
@@ -169,7 +180,7 @@ impl RtpAssist {
         self.assist.poll_transmit(now)
     }
 
-    /// When to call [`Self::handle_timeout`].
+    /// The time at which to call [`Self::handle_timeout`].
     pub fn next_timeout(&self) -> Option<Timestamp> {
         self.assist.next_timeout()
     }
@@ -180,13 +191,14 @@ impl RtpAssist {
         self.release();
     }
 
-    /// The session ends: a last message for the gateway is in [`Self::poll_transmit`], and nothing waits any more.
+    /// The session ends: a last message for the gateway is in [`Self::poll_transmit`], and nothing
+    /// waits any more.
     pub fn close(&mut self, now: Timestamp) {
         self.assist.close(now);
         self.release_below(u64::MAX);
     }
 
-    /// What assistance did.
+    /// Counters of the assistance.
     pub fn assistance(&self) -> AssistStats {
         self.assist.stats()
     }
@@ -209,7 +221,8 @@ mod tests {
     }
 
     fn packet(number: u16) -> Vec<u8> {
-        let mut bytes = vec![0x90, 96, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0xbe, 0xde, 0, 1, (EXTENSION << 4) | 1];
+        let mut bytes =
+            vec![0x90, 96, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0xbe, 0xde, 0, 1, (EXTENSION << 4) | 1];
         bytes.extend_from_slice(&number.to_be_bytes());
         bytes.extend_from_slice(&[0, 7, 7, 7]);
         bytes

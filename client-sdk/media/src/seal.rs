@@ -1,6 +1,7 @@
-//! How the plain sender and receiver of this crate protect their packets: the RTP header in the clear, as with SRTP, everything
-//! behind it sealed with ChaCha20-Poly1305 (RFC 8439). The tag at the end is what a gateway makes identifiers of. Between the two is
-//! the upper part of the packet's number, so that a receiver that comes late knows it (RFC 4771 does that for SRTP).
+//! The packet protection of this crate's plain sender and receiver: the RTP header in the clear, as
+//! with SRTP, everything behind it sealed with ChaCha20-Poly1305 (RFC 8439). A gateway makes
+//! identifiers of the tag at the end. Between the two is the upper part of the packet's number, so
+//! that a receiver that comes late knows it (RFC 4771 does that for SRTP).
 
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce};
@@ -21,13 +22,15 @@ impl core::fmt::Debug for MediaKey {
 }
 
 impl MediaKey {
-    /// From 32 secret bytes. A key must be used by one sender only, and for one stream of numbers per source.
+    /// From 32 secret bytes. A key must be used by one sender only, and for one stream of numbers
+    /// per source.
     pub fn new(secret: [u8; 32]) -> Self {
         Self(ChaCha20Poly1305::new(&Key::from(secret)))
     }
 
-    /// A datagram: header, sealed `payload`. `number`: the packet's number that does not wrap, below 2^48; never used twice with a
-    /// source. The header's sequence number is made from it.
+    /// A datagram: header, sealed `payload`. `number`: the packet's number that does not wrap,
+    /// below 2^48; never used twice with a source. The header's sequence number is made from
+    /// it.
     pub fn seal(&self, header: &RtpHeader, number: u64, payload: &[u8]) -> Option<Vec<u8>> {
         let mut datagram = Vec::with_capacity(CLEAR + payload.len() + 16);
         RtpHeader { sequence: number as u16, ..*header }.encode(&mut datagram);

@@ -1,8 +1,9 @@
-//! The plain sender: numbers, seals and remembers units, and sends again what it is asked for. It knows nothing of gateways.
+//! The plain sender: numbers, seals and remembers units, and sends those again that a receiver asks
+//! for. It knows nothing of gateways.
 
 use std::collections::VecDeque;
 
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 
 use crate::receiver::MAXIMUM_ASKED;
 use crate::rtp::RtpHeader;
@@ -10,17 +11,19 @@ use crate::seal::MediaKey;
 
 /// Payload type of media packets.
 pub(crate) const MEDIA: u8 = 96;
-/// Payload type of retransmissions, which are a stream of their own (as with RFC 4588's session multiplexing by source).
+/// Payload type of retransmissions, which are a stream of their own (as with RFC 4588's session
+/// multiplexing by source).
 pub(crate) const RETRANSMISSION: u8 = 97;
-/// Payload type of what a receiver asks for.
+/// Payload type of a receiver's requests.
 pub(crate) const REQUEST: u8 = 98;
 /// Units that are remembered.
 const REMEMBERED: usize = 4096;
 
-/// How the sender's packets are made.
+/// The form of the sender's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderConfig {
-    /// Names the stream (SSRC); the next number names its retransmissions, the one after that what receivers ask for.
+    /// Names the stream (SSRC); the next number names its retransmissions, the one after that the
+    /// requests of receivers.
     pub source: u32,
     /// Each packet repeats the unit before its own.
     pub repeats: bool,
@@ -69,7 +72,8 @@ impl Sender {
         Some(datagram)
     }
 
-    /// A datagram from a receiver: the retransmissions that it asks for, which may be none; `None` when it is not authentic.
+    /// A datagram from a receiver: the retransmissions that it asks for, which may be none; `None`
+    /// when it is not authentic.
     pub fn on_datagram(&mut self, datagram: &[u8]) -> Option<Vec<Vec<u8>>> {
         let header = RtpHeader::decode(datagram).filter(|header| {
             header.payload_type == REQUEST && header.source == self.config.source.wrapping_add(2)

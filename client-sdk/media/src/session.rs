@@ -1,9 +1,10 @@
 //! A receiver joined to Packrat's client: datagrams in, units and control datagrams out, sans-IO.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 
 use crate::receiver::{Receiver, ReceiverConfig, Unit};
 use crate::rtp::{Extender, RtpHeader};
@@ -19,10 +20,10 @@ const RETRANSMISSIONS: usize = 256;
 pub struct Assistance {
     /// Address this to a gateway's stream, and get a copy of it.
     pub subscribe: bool,
-    /// Whether the sender is asked only when the gateway had its chance. Otherwise it is asked at once, and sends in vain what
-    /// the gateway repairs.
+    /// True if the sender is asked only when the gateway had its chance. Otherwise it is asked at
+    /// once, and retransmits in vain the packets that the gateway repairs.
     pub hold: bool,
-    /// Whether eACKs are sent for holes only; otherwise every 24 datagrams or 15 ms.
+    /// True if eACKs are sent for holes only; otherwise every 24 datagrams or 15 ms.
     pub selective: bool,
     /// The gateway's key, token and so on.
     pub client: ClientConfig,
@@ -35,7 +36,7 @@ impl Default for Assistance {
 }
 
 impl Assistance {
-    /// The client core for a stream: its wishes follow from what the receiver waits for.
+    /// The client core for a stream: its params follow from the receiver's latency and patience.
     pub fn assist(&self, receiver: &ReceiverConfig, seed: [u8; 32], now: Timestamp) -> Assist {
         let window = receiver.latency + receiver.patience;
         let live = Live {
@@ -44,12 +45,8 @@ impl Assistance {
             window,
             tolerance: receiver.latency,
         };
-        let client = ClientConfig {
-            maximum_hold: self.client.maximum_hold.min(window),
-            hold: self.hold,
-            live: Some(live),
-            ..self.client.clone()
-        };
+        let hold = if self.hold { self.client.maximum_hold.min(window) } else { Duration::ZERO };
+        let client = self.client.clone().with_maximum_hold(hold).with_live(live);
         Assist::new(client, seed, now)
     }
 }
@@ -71,7 +68,8 @@ pub struct MediaReceiver {
 }
 
 impl MediaReceiver {
-    /// `source`: names the stream, as the sender's does. `seed`: 32 fresh random bytes from the operating system.
+    /// `source`: names the stream, as the sender's does. `seed`: 32 fresh random bytes from the
+    /// operating system.
     pub fn new(
         source: u32,
         config: ReceiverConfig,
@@ -88,7 +86,8 @@ impl MediaReceiver {
             assist: assistance.map(|assistance| assistance.assist(&config, seed, now)),
             media: Extender::default(),
             retransmitted: VecDeque::new(),
-            // Each receiver begins somewhere else: two that share a key must not seal with the same number.
+            // Each receiver begins somewhere else: two that share a key must not seal with the same
+            // number.
             requests: u64::from(u32::from_be_bytes([seed[0], seed[1], seed[2], seed[3]])),
             asked: Vec::new(),
             refused: 0,
@@ -114,7 +113,8 @@ impl MediaReceiver {
                 let (number, payload) = self.key.open(&header, datagram)?;
                 let sent = self.media.extend_time(header.timestamp);
                 self.media.accept(number);
-                let (unit, before) = if self.repeats { split(&payload)? } else { (&payload[..], None) };
+                let (unit, before) =
+                    if self.repeats { split(&payload)? } else { (&payload[..], None) };
                 self.receiver.on_packet(number, sent, unit, before, now);
                 let first = self.receiver.first().unwrap_or(number);
                 if let (Some(assist), Some(index)) = (&mut self.assist, number.checked_sub(first)) {
@@ -165,11 +165,13 @@ impl MediaReceiver {
 
     fn poll_request(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         let (assist, first) = (&self.assist, self.receiver.first().unwrap_or_default());
-        let is_awaited =
-            |number: u64| assist.as_ref().is_some_and(|assist| assist.is_awaited(number.wrapping_sub(first)));
+        let is_awaited = |number: u64| {
+            assist.as_ref().is_some_and(|assist| assist.is_awaited(number.wrapping_sub(first)))
+        };
         let mut asked = core::mem::take(&mut self.asked);
         self.receiver.poll_asked(now, is_awaited, &mut asked);
-        let payload: Vec<u8> = asked.iter().flat_map(|number| (*number as u32).to_be_bytes()).collect();
+        let payload: Vec<u8> =
+            asked.iter().flat_map(|number| (*number as u32).to_be_bytes()).collect();
         self.asked = asked;
         if payload.is_empty() { None } else { self.seal_request(&payload, now) }
     }
@@ -191,7 +193,7 @@ impl MediaReceiver {
         self.key.seal(&header, number, payload)
     }
 
-    /// When to call [`Self::handle_timeout`] and to poll again.
+    /// The time at which to call [`Self::handle_timeout`] and to poll again.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         let assist = self.assist.as_ref().and_then(Assist::next_timeout);
         [assist, self.receiver.next_timeout()].into_iter().flatten().min()
@@ -204,7 +206,8 @@ impl MediaReceiver {
         }
     }
 
-    /// The stream is not wanted any more: a last message for the gateway is in [`Self::poll_transmit`].
+    /// The stream is not wanted any more: a last message for the gateway is in
+    /// [`Self::poll_transmit`].
     pub fn close(&mut self, now: Timestamp) {
         if let Some(assist) = &mut self.assist {
             assist.close(now);
@@ -216,7 +219,7 @@ impl MediaReceiver {
         self.receiver.take_statistics()
     }
 
-    /// What assistance did, where there is one.
+    /// Counters of the assistance, if there is one.
     pub fn assistance(&self) -> Option<AssistStats> {
         self.assist.as_ref().map(Assist::stats)
     }

@@ -1,4 +1,5 @@
-//! What a receiver tells about itself, in the three parts that SRT's statistics have: since the beginning, since the last question, now.
+//! A receiver's statistics, in three parts as SRT's: since the beginning, since the last query,
+//! now.
 
 use core::time::Duration;
 
@@ -18,7 +19,7 @@ pub struct Counts {
     pub recovered_by_gateway: u64,
     /// Lost units that the sender sent again.
     pub recovered_end_to_end: u64,
-    /// Packets that were overtaken by others, within what is tolerated.
+    /// Packets that were overtaken by others, within the tolerance.
     pub reordered: u64,
     /// Packets of units that were there already.
     pub duplicates: u64,
@@ -40,7 +41,7 @@ pub struct Counts {
     pub restarts: u64,
 }
 
-/// How a unit came.
+/// The way in which a unit came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recovery {
     None,
@@ -68,7 +69,7 @@ impl Counts {
 pub struct Statistics {
     /// Since the beginning.
     pub accumulated: Counts,
-    /// Since the last time that somebody asked.
+    /// Since the last query.
     pub interval: Counts,
     /// To the sender and back, from answered questions; `None`: nothing was asked for yet.
     pub round_trip: Option<Duration>,

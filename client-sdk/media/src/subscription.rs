@@ -1,9 +1,10 @@
-//! A subscriber to a gateway's stream whose packets are somebody else's: RTP, SRTP, or anything. Nothing of it has to be decrypted.
+//! A subscriber to a gateway's stream whose packets have any format: RTP, SRTP, or another.
+//! Nothing of it has to be decrypted.
 
 use std::collections::VecDeque;
 
 use packrat_client::{Assist, AssistStats, ClientConfig, Datagram};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 
 use crate::receiver::{Receiver, ReceiverConfig, Unit};
@@ -14,12 +15,13 @@ use crate::statistics::Statistics;
 /// Packets without a number that wait to be taken.
 const MAXIMUM_UNNUMBERED: usize = 4096;
 
-/// How a subscriber knows what is missing.
+/// The numbers by which a subscriber finds missing packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
     /// From the RTP headers, which SRTP leaves in the clear: units come in order, each at its time.
     Rtp,
-    /// Not at all: the gateway finds out from eACKs that are sent all the time. Units come as they arrive, repaired ones late.
+    /// Not at all: the gateway finds out from eACKs that are sent all the time. Units come as they
+    /// arrive, repaired ones late.
     Unknown,
 }
 
@@ -37,7 +39,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// `config`: [`ReceiverConfig::asks`] and [`ReceiverConfig::repeats`] mean nothing here. `seed`: 32 fresh random bytes from the operating system.
+    /// `config`: [`ReceiverConfig::asks`] and [`ReceiverConfig::repeats`] mean nothing here.
+    /// `seed`: 32 fresh random bytes from the operating system.
     pub fn new(
         numbers: Numbers,
         config: ReceiverConfig,
@@ -46,7 +49,7 @@ impl Subscription {
         now: Timestamp,
     ) -> Self {
         let config = ReceiverConfig { asks: false, repeats: false, ..config };
-        let client = ClientConfig { scheme: IdentifierScheme::Payload, ..client };
+        let client = client.with_scheme(IdentifierScheme::Payload);
         let assistance = Assistance {
             subscribe: true,
             selective: numbers == Numbers::Rtp,
@@ -75,8 +78,8 @@ impl Subscription {
                 let number = self.extender.extend(header.sequence);
                 let is_newest = self.extender.newest().is_none_or(|newest| number > newest);
                 self.extender.accept(number);
-                // The unit of the timestamps is the application's secret: what is newest counts as sent now, what is late is placed between its
-                // neighbours.
+                // The unit of the timestamps is the application's secret: the newest packet counts
+                // as sent now, a late one is placed between its neighbours.
                 let between = if is_newest { None } else { self.receiver.sent_at(number) };
                 let sent = between.unwrap_or(now.as_micros());
                 self.receiver.on_packet(number, sent, datagram, None, now);
@@ -115,7 +118,7 @@ impl Subscription {
         self.assist.poll_transmit(now)
     }
 
-    /// When to call [`Self::handle_timeout`] and to poll again.
+    /// The time at which to call [`Self::handle_timeout`] and to poll again.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         [self.assist.next_timeout(), self.receiver.next_timeout()].into_iter().flatten().min()
     }
@@ -125,7 +128,8 @@ impl Subscription {
         self.assist.handle_timeout(now);
     }
 
-    /// The stream is not wanted any more: a last message for the gateway is in [`Self::poll_transmit`].
+    /// The stream is not wanted any more: a last message for the gateway is in
+    /// [`Self::poll_transmit`].
     pub fn close(&mut self, now: Timestamp) {
         self.assist.close(now);
     }
@@ -135,7 +139,7 @@ impl Subscription {
         self.receiver.take_statistics()
     }
 
-    /// What assistance did.
+    /// Counters of the assistance.
     pub fn assistance(&self) -> AssistStats {
         self.assist.stats()
     }
@@ -148,9 +152,15 @@ mod tests {
 
     #[test]
     fn units_wait_for_their_latency_however_long_the_stream_has_lasted() {
-        let config = ReceiverConfig { latency: Duration::from_millis(100), ..ReceiverConfig::default() };
-        let mut subscription =
-            Subscription::new(Numbers::Rtp, config, ClientConfig::default(), [1; 32], Timestamp::ZERO);
+        let config =
+            ReceiverConfig { latency: Duration::from_millis(100), ..ReceiverConfig::default() };
+        let mut subscription = Subscription::new(
+            Numbers::Rtp,
+            config,
+            ClientConfig::default(),
+            [1; 32],
+            Timestamp::ZERO,
+        );
         let at = |millis: u64| Timestamp::from_millis(1000 + millis);
         let packet = |sequence: u16| {
             let mut bytes = Vec::new();
@@ -163,7 +173,8 @@ mod tests {
             let now = at(u64::from(number) * 10);
             // Packet 150 comes 60 ms after those that it belongs to.
             let late = number.checked_sub(6).filter(|late| *late == 150);
-            for number in [Some(number).filter(|number| *number != 150), late].into_iter().flatten() {
+            for number in [Some(number).filter(|number| *number != 150), late].into_iter().flatten()
+            {
                 subscription.on_datagram(&packet(number), now);
             }
             while let Some(unit) = subscription.poll_unit(now) {

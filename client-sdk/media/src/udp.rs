@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use packrat_client::{AssistStats, ClientConfig};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 use tokio::net::UdpSocket;
 use tokio::time::{sleep_until, timeout};
 
@@ -17,14 +17,14 @@ use crate::session::{Assistance, MediaReceiver};
 use crate::statistics::Statistics;
 use crate::subscription::{Numbers, Subscription};
 
-/// A receiver tells its sender that it is there this often.
+/// Interval at which a receiver shows its sender that it is there.
 const HELLO: Duration = Duration::from_secs(1);
 /// A sender stops sending to a receiver that it has not heard of for this long.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Room for the largest datagram.
 const LARGEST: usize = 65_536;
 
-/// What a socket feeds.
+/// The core behind a socket.
 #[derive(Debug)]
 enum Core {
     Media(Box<MediaReceiver>),
@@ -45,7 +45,7 @@ macro_rules! core {
 #[derive(Debug)]
 pub struct UdpReceiver {
     socket: UdpSocket,
-    /// Where a multicast stream arrives.
+    /// The socket on which a multicast stream arrives.
     group: Option<UdpSocket>,
     core: Core,
     origin: Instant,
@@ -71,10 +71,26 @@ impl UdpReceiver {
         Self::open(peer, None, Core::Media(Box::new(receiver))).await
     }
 
-    /// Subscribes to the stream of the gateway at `gateway`; with `group`, the packets themselves come by multicast to that address.
+    /// Subscribes to the stream of the gateway at `gateway`; with `group`, the packets themselves
+    /// come by multicast to that address.
+    ///
+    /// ```no_run
+    /// use packrat_media::{ClientConfig, Numbers, ReceiverConfig, udp::UdpReceiver};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (config, client) = (ReceiverConfig::default(), ClientConfig::default());
+    /// let gateway = "192.0.2.7:5004".parse()?;
+    /// let mut stream = UdpReceiver::subscribe(gateway, None, Numbers::Rtp, config, client).await?;
+    /// let unit = stream.next().await?;
+    /// println!("{} bytes", unit.bytes.len());
+    /// stream.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// No socket, or no randomness, can be had from the operating system, or the group can't be joined.
+    /// No socket, or no randomness, can be had from the operating system, or the group can't be
+    /// joined.
     pub async fn subscribe(
         gateway: SocketAddr,
         group: Option<SocketAddr>,
@@ -91,7 +107,8 @@ impl UdpReceiver {
     }
 
     async fn open(peer: SocketAddr, group: Option<UdpSocket>, core: Core) -> io::Result<Self> {
-        let local: SocketAddr = if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+        let local: SocketAddr =
+            if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
         let socket = UdpSocket::bind(local).await?;
         socket.connect(peer).await?;
         Ok(Self {
@@ -112,7 +129,7 @@ impl UdpReceiver {
     /// The next unit in order, at its time. May be dropped and called again at any moment.
     ///
     /// # Errors
-    /// The socket fails. That nobody listens at the peer's port is none: the sender may come yet.
+    /// The socket fails. A closed port at the peer is no error: the sender may come yet.
     pub async fn next(&mut self) -> io::Result<Unit> {
         loop {
             let now = self.now();
@@ -177,7 +194,7 @@ impl UdpReceiver {
         core!(&mut self.core, core => core.take_statistics())
     }
 
-    /// What assistance did, where it was asked for.
+    /// Counters of the assistance, if it was asked for.
     pub fn assistance(&self) -> Option<AssistStats> {
         match &self.core {
             Core::Media(receiver) => receiver.assistance(),
@@ -216,7 +233,8 @@ async fn receive(group: Option<&UdpSocket>, buffer: &mut [u8]) -> io::Result<usi
     }
 }
 
-/// A stream's sender on a socket of its own: sends to whoever has shown that it has the key last.
+/// A stream's sender on a socket of its own: sends to the receiver that has last shown that it has
+/// the key.
 #[derive(Debug)]
 pub struct UdpSender {
     socket: UdpSocket,
@@ -233,10 +251,16 @@ impl UdpSender {
     /// The address can't be had.
     pub async fn bind(local: SocketAddr, sender: Sender) -> io::Result<Self> {
         let socket = UdpSocket::bind(local).await?;
-        Ok(Self { socket, sender, origin: Instant::now(), receiver: None, buffer: vec![0; LARGEST] })
+        Ok(Self {
+            socket,
+            sender,
+            origin: Instant::now(),
+            receiver: None,
+            buffer: vec![0; LARGEST],
+        })
     }
 
-    /// Where receivers call.
+    /// The address for receivers.
     ///
     /// # Errors
     /// As the operating system says.
@@ -260,7 +284,9 @@ impl UdpSender {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return Err(error),
             };
-            let Some(retransmissions) = self.sender.on_datagram(&self.buffer[..length]) else { continue };
+            let Some(retransmissions) = self.sender.on_datagram(&self.buffer[..length]) else {
+                continue;
+            };
             self.receiver = Some((from, Instant::now()));
             for datagram in retransmissions {
                 self.socket.send_to(&datagram, from).await?;

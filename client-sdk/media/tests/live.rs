@@ -1,14 +1,15 @@
-//! The example `live`, as a newcomer runs it: bytes in at the sender, a gateway and a last mile that loses packets, the same bytes out.
+//! The example `live`, as a newcomer runs it: bytes in at the sender, a gateway and a last mile
+//! that loses packets, the same bytes out.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Dataplane, Options, RouteConfig};
-use packrat_lab::path::{LinkConfig, LossModel, PathConfig, UdpPath};
+use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 use packrat_media::Statistics;
 use tokio::sync::oneshot;
 
@@ -19,12 +20,6 @@ mod send;
 
 const SECRET: [u8; 32] = [5; 32];
 const LATENCY: Duration = Duration::from_millis(1500);
-
-struct Silent;
-
-impl LogSink for Silent {
-    fn write(&self, _level: Level, _fields: serde_json::Map<String, serde_json::Value>) {}
-}
 
 fn input() -> Vec<u8> {
     (0..900_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
@@ -40,15 +35,18 @@ async fn transmit(assisted: bool) -> (Vec<u8>, send::Sent, Statistics) {
         send::run(settings, &input[..], |at| ready.send(at).unwrap()).await.unwrap()
     });
     let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
-    let route = dataplane.configure(RouteConfig::new("live", [at.await.unwrap()]).unwrap()).unwrap();
+    let route =
+        dataplane.configure(RouteConfig::new("live", [at.await.unwrap()]).unwrap()).unwrap();
     let socket = bind_reuse_port(listen).unwrap();
     let gateway = local_address(socket.as_fd()).unwrap();
     let _attachment = dataplane.listen(&route, gateway, 0, socket).unwrap();
     let link = LinkConfig::new(Duration::from_millis(5), 0).with_seed(6);
     let lossy = link.with_loss(LossModel::Independent { rate: 0.08 });
-    let path = UdpPath::start(PathConfig { server: gateway, upward: link, downward: lossy }).unwrap();
+    let path =
+        UdpPath::start(PathConfig { server: gateway, upward: link, downward: lossy }).unwrap();
     let mut output = Vec::new();
-    let settings = receive::Settings { peer: path.address(), secret: SECRET, latency: LATENCY, assisted };
+    let settings =
+        receive::Settings { peer: path.address(), secret: SECRET, latency: LATENCY, assisted };
     let mut lines = 0;
     let received = receive::run(settings, &mut output, |line| {
         assert!(line.contains("pktRcvLoss"), "{line}");
@@ -72,6 +70,9 @@ async fn what_goes_in_comes_out() {
     );
     assert!(counts.recovered_by_gateway >= 30, "{counts:?}");
     // The first packets may be lost before there is a session, and a busy host may be late.
-    assert!(sent.retransmissions * 4 <= plain_sent.retransmissions, "{sent:?}, else {plain_sent:?}");
+    assert!(
+        sent.retransmissions * 4 <= plain_sent.retransmissions,
+        "{sent:?}, else {plain_sent:?}"
+    );
     assert!(received.receive_rate > 0.0 && counts.dropped == 0, "{received:?}");
 }

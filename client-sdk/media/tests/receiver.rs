@@ -1,4 +1,5 @@
-//! What an application depends on: every unit once, in order, on time or not at all, and a sender that is not asked in vain.
+//! The receiver's guarantees: every unit once, in order, on time or not at all, and a sender that
+//! is not asked in vain.
 
 use core::time::Duration;
 use packrat_media::{Receiver, ReceiverConfig, Timestamp};
@@ -11,7 +12,7 @@ fn config() -> ReceiverConfig {
     ReceiverConfig { latency: Duration::from_millis(400), ..ReceiverConfig::default() }
 }
 
-/// When packet `number` is sent, microseconds.
+/// The time at which packet `number` is sent, microseconds.
 fn sent(number: u64) -> u64 {
     1_000_000 + number * RHYTHM
 }
@@ -45,7 +46,8 @@ fn a_missing_unit_is_asked_for_once_per_round_trip_until_it_is_too_late() {
             questions.push(last);
         }
     }
-    // Unit 1 is released at 1.5 s, and an answer is assumed to take 200 ms: there is time for one more question, not for two.
+    // Unit 1 is released at 1.5 s, and an answer is assumed to take 200 ms: there is time for one
+    // more question, not for two.
     assert!(questions.len() <= 2, "{questions:?}");
     for pair in questions.windows(2) {
         assert!(pair[1].saturating_since(pair[0]) >= Duration::from_millis(200), "{questions:?}");
@@ -65,7 +67,8 @@ fn what_the_gateway_may_still_repair_is_not_asked_for() {
 
 #[test]
 fn a_packet_that_was_overtaken_is_not_missing() {
-    let mut receiver = Receiver::new(ReceiverConfig { reorder: Duration::from_millis(10), ..config() });
+    let mut receiver =
+        Receiver::new(ReceiverConfig { reorder: Duration::from_millis(10), ..config() });
     arrive(&mut receiver, 0);
     let now = arrive(&mut receiver, 2);
     assert!(asked(&mut receiver, now, |_| false).is_empty());
@@ -91,7 +94,10 @@ fn repetition_fills_single_holes_and_only_double_ones_are_asked_for() {
     let now = packet(&mut receiver, 15);
     assert_eq!(asked(&mut receiver, now, |_| false), [13]);
     let statistics = receiver.take_statistics();
-    assert_eq!((statistics.accumulated.lost, statistics.accumulated.recovered_by_repetition), (3, 2));
+    assert_eq!(
+        (statistics.accumulated.lost, statistics.accumulated.recovered_by_repetition),
+        (3, 2)
+    );
     receiver.on_retransmission(13, sent(13), &[13], now + Duration::from_millis(90));
     let statistics = receiver.take_statistics();
     assert_eq!((statistics.interval.recovered_end_to_end, statistics.interval.lost), (1, 0));
@@ -122,7 +128,11 @@ fn a_packet_that_does_not_keep_the_rhythm_is_overdue_once() {
     let rhythm = Some(Duration::from_micros(RHYTHM));
     let mut receiver = Receiver::new(ReceiverConfig { rhythm, ..config() });
     let now = arrive(&mut receiver, 0);
-    assert_eq!(receiver.poll_overdue(now + Duration::from_micros(RHYTHM)), None, "there is a margin");
+    assert_eq!(
+        receiver.poll_overdue(now + Duration::from_micros(RHYTHM)),
+        None,
+        "there is a margin"
+    );
     let due = receiver.next_timeout().unwrap();
     assert_eq!(receiver.poll_overdue(due), Some(1));
     assert_eq!(receiver.poll_overdue(due), None);

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use core::time::Duration;
-use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::log::Silent;
 use packrat_dataplane::metrics::definitions;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig, StreamRoute};
@@ -19,12 +19,6 @@ const PACKETS: u16 = 300;
 
 fn local() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
-}
-
-struct Silent;
-
-impl LogSink for Silent {
-    fn write(&self, _level: Level, _fields: serde_json::Map<String, serde_json::Value>) {}
 }
 
 /// A gateway with one stream.
@@ -45,7 +39,8 @@ impl Gateway {
     }
 
     fn metric(&self, name: &str) -> u64 {
-        let index = definitions().iter().position(|definition| definition.series() == name).expect(name);
+        let index =
+            definitions().iter().position(|definition| definition.series() == name).expect(name);
         self.route.metrics().values().nth(index).unwrap()
     }
 
@@ -64,7 +59,8 @@ fn gateway() -> Gateway {
     Gateway { route, listen, _attachment: attachment, _dataplane: dataplane }
 }
 
-/// One client's last mile: every seventh packet towards it is lost, unless it is a control datagram.
+/// One client's last mile: every seventh packet towards it is lost, unless it is a control
+/// datagram.
 async fn lossy(server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
     let near = UdpSocket::bind(local()).await.unwrap();
     let far = UdpSocket::bind(local()).await.unwrap();
@@ -104,7 +100,8 @@ fn packet(number: u16) -> Vec<u8> {
 }
 
 async fn subscribe(numbers: Numbers, gateway: SocketAddr) -> UdpReceiver {
-    let config = ReceiverConfig { latency: Duration::from_millis(600), ..ReceiverConfig::default() };
+    let config =
+        ReceiverConfig { latency: Duration::from_millis(600), ..ReceiverConfig::default() };
     UdpReceiver::subscribe(gateway, None, numbers, config, ClientConfig::default()).await.unwrap()
 }
 
@@ -154,8 +151,10 @@ async fn rtp_comes_whole_in_order_and_without_a_word_to_its_sender() {
 async fn packets_without_numbers_all_come_too() {
     let gateway = gateway();
     let (address, last_mile) = lossy(gateway.listen()).await;
-    let mut receivers =
-        [subscribe(Numbers::Unknown, address).await, subscribe(Numbers::Unknown, gateway.listen()).await];
+    let mut receivers = [
+        subscribe(Numbers::Unknown, address).await,
+        subscribe(Numbers::Unknown, gateway.listen()).await,
+    ];
     wait(&gateway, &mut receivers).await;
     let (upstream, sender) = (gateway.upstream(), UdpSocket::bind(local()).await.unwrap());
     let sending = tokio::spawn(async move {
@@ -169,13 +168,19 @@ async fn packets_without_numbers_all_come_too() {
     let end = std::time::Instant::now() + Duration::from_secs(20);
     while missing.iter().any(|missing| !missing.is_empty()) && std::time::Instant::now() < end {
         for (receiver, missing) in receivers.iter_mut().zip(&mut missing) {
-            if let Ok(unit) = tokio::time::timeout(Duration::from_millis(2), receiver.next()).await {
+            if let Ok(unit) = tokio::time::timeout(Duration::from_millis(2), receiver.next()).await
+            {
                 missing.remove(&unit.unwrap().bytes);
             }
         }
     }
     sending.await.unwrap();
     last_mile.abort();
-    assert!(missing[0].len() <= 5 && missing[1].is_empty(), "{} {}", missing[0].len(), missing[1].len());
+    assert!(
+        missing[0].len() <= 5 && missing[1].is_empty(),
+        "{} {}",
+        missing[0].len(),
+        missing[1].len()
+    );
     assert!(gateway.metric("packrat_stream_repairs_arrived_total") >= 20);
 }

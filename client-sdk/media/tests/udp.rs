@@ -1,4 +1,5 @@
-//! Sender and receiver on real sockets: a stream that somebody else drops packets of is whole at the other end.
+//! Sender and receiver on real sockets: a stream that loses packets on the way is whole at the
+//! other end.
 #![allow(clippy::unwrap_used)]
 
 use core::time::Duration;
@@ -53,7 +54,8 @@ async fn lost_units_are_asked_for_and_come() {
         sender.serve(Duration::from_secs(10), false).await.unwrap();
     });
     let mut numbers = Vec::new();
-    // The last one may be the one that is lost, and then nobody knows that it was sent.
+    // The last one may be the one that is lost, and then the receiver does not know that it was
+    // sent.
     while numbers.last().is_none_or(|last| *last < UNITS - 2) {
         let unit = receiver.next().await.unwrap();
         numbers.push(u32::from_be_bytes(unit.bytes.try_into().unwrap()));

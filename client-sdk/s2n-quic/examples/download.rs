@@ -1,4 +1,5 @@
-//! Downloads one file over HTTP/3 through whatever gateway is on the path, and says what assistance did.
+//! Downloads one file over HTTP/3 through whatever gateway is on the path, and says what assistance
+//! did.
 //!
 //! ```text
 //! cargo run -p packrat-s2n-quic --example download -- 192.0.2.7:443 example.org /file authority.pem
@@ -25,15 +26,18 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         .with_certificate(Path::new(authority))?
         .with_application_protocols(["h3"].iter())?
         .build()?;
-    let config = EndpointConfig { assist: Some(ClientConfig::default()), ..EndpointConfig::default() };
+    let config = EndpointConfig::default().with_assist(ClientConfig::default());
     let local = if remote.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let endpoint = Endpoint::bind(local.parse()?, tls, config)?;
     let (connection, assistance) = endpoint.connect(remote, host).await?.split();
 
     // `connection` is a plain s2n_quic::Connection: anything runs on it.
-    let (mut driver, mut requests) = h3::client::new(s2n_quic_h3::Connection::new(connection)).await?;
+    let (mut driver, mut requests) =
+        h3::client::new(s2n_quic_h3::Connection::new(connection)).await?;
     let driver =
-        tokio::spawn(async move { std::future::poll_fn(|context| driver.poll_close(context)).await });
+        tokio::spawn(
+            async move { std::future::poll_fn(|context| driver.poll_close(context)).await },
+        );
     let request = http::Request::get(format!("https://{host}{path}")).body(())?;
     let mut stream = requests.send_request(request).await?;
     stream.finish().await?;
@@ -46,6 +50,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     println!("{}: {bytes} bytes", response.status());
     println!("{:#?}", assistance.stats());
 
+    assistance.close();
     drop((requests, assistance));
     driver.abort();
     endpoint.wait_idle(Duration::from_millis(50)).await;

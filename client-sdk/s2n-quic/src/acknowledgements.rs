@@ -1,8 +1,9 @@
 //! Acknowledging what was withheld, once there is no core any more that does it.
 //!
-//! While a core is at work, packets leave whose ACK frame says less than s2n-quic wrote. When one of them is acknowledged, s2n-quic
-//! takes all that it wrote for known and does not repeat it (RFC 9000, section 13.2.4), so that after the core has gone its frames alone
-//! would never tell of some packets that have arrived.
+//! While a core is at work, packets leave whose ACK frame says less than s2n-quic wrote. When one
+//! of them is acknowledged, s2n-quic takes all that it wrote for known and does not repeat it (RFC
+//! 9000, section 13.2.4), so that after the core has gone its frames alone would never tell of some
+//! packets that have arrived.
 
 use crate::received::ReceivedPacketNumbers;
 use s2n_codec::{DecoderBufferMut, EncoderValue};
@@ -25,9 +26,14 @@ impl AckRanges for Ranges {
     }
 }
 
-/// The frames of an outgoing packet with the numbers in `received` added to their ACK frame, in at most `room` bytes. Nothing above the
-/// largest number that s2n-quic itself acknowledges is added. `None`: leave them as they are.
-pub(crate) fn complete(frames: &[u8], room: usize, received: &ReceivedPacketNumbers) -> Option<Vec<u8>> {
+/// The frames of an outgoing packet with the numbers in `received` added to their ACK frame, in at
+/// most `room` bytes. Nothing above the largest number that s2n-quic itself acknowledges is added.
+/// `None`: leave them as they are.
+pub(crate) fn complete(
+    frames: &[u8],
+    room: usize,
+    received: &ReceivedPacketNumbers,
+) -> Option<Vec<u8>> {
     // The decoder wants to be able to write.
     let mut copy = frames.to_vec();
     let mut buffer = DecoderBufferMut::new(&mut copy);
@@ -39,7 +45,11 @@ pub(crate) fn complete(frames: &[u8], room: usize, received: &ReceivedPacketNumb
             let mut ranges: Vec<(u64, u64)> = ack
                 .ack_ranges()
                 .map(|range| (range.start().as_u64(), range.end().as_u64()))
-                .chain(received.descending_to(ack.largest_acknowledged().as_u64()).take(MAXIMUM_RANGES))
+                .chain(
+                    received
+                        .descending_to(ack.largest_acknowledged().as_u64())
+                        .take(MAXIMUM_RANGES),
+                )
                 .collect();
             join(&mut ranges);
             ranges.truncate(MAXIMUM_RANGES);
@@ -71,7 +81,9 @@ fn encode(
     ecn_counts: Option<s2n_quic_core::frame::ack::EcnCounts>,
     room: usize,
 ) -> Option<Vec<u8>> {
-    let ranges = ranges.iter().map(|&(first, last)| Some(VarInt::new(first).ok()?..=VarInt::new(last).ok()?));
+    let ranges = ranges
+        .iter()
+        .map(|&(first, last)| Some(VarInt::new(first).ok()?..=VarInt::new(last).ok()?));
     let mut ack = Ack { ack_delay, ack_ranges: Ranges(ranges.collect::<Option<_>>()?), ecn_counts };
     while !ack.ack_ranges.0.is_empty() {
         let encoded = ack.encode_to_vec();
@@ -87,7 +99,8 @@ fn encode(
 pub(crate) mod tests {
     use super::*;
 
-    /// A PING, an ACK frame of these ranges (descending), and a STREAM frame that reaches to the end.
+    /// A PING, an ACK frame of these ranges (descending), and a STREAM frame that reaches to the
+    /// end.
     pub(crate) fn frames(ranges: &[(u64, u64)]) -> Vec<u8> {
         let ack = encode(ranges, VarInt::from_u8(9), None, 1000).unwrap();
         [&[1], &ack[..], &[8, 0, b'x', b'y']].concat()
@@ -114,8 +127,10 @@ pub(crate) mod tests {
         let received = received((0..100).map(|number| number * 2));
         let frames_of_one = frames(&[(198, 198)]);
         let completed = complete(&frames_of_one, 1200, &received).unwrap();
-        let highest: Vec<_> =
-            (100 - MAXIMUM_RANGES as u64..100).rev().map(|number| (number * 2, number * 2)).collect();
+        let highest: Vec<_> = (100 - MAXIMUM_RANGES as u64..100)
+            .rev()
+            .map(|number| (number * 2, number * 2))
+            .collect();
         assert_eq!(completed, frames(&highest));
         let tight = complete(&frames_of_one, frames_of_one.len() + 4, &received).unwrap();
         assert_eq!(tight, frames(&highest[..3]));

@@ -1,4 +1,5 @@
-//! The shell without a socket of its own: for an s2n-quic client whose I/O is somebody else's.
+//! The shell without a socket of its own: for an s2n-quic client whose application provides the
+//! I/O.
 
 use crate::connection::Assistance;
 use crate::connection_events::ConnectionEvents;
@@ -17,15 +18,16 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Assistance for the connections of one s2n-quic client, which the caller builds: with any I/O and TLS providers that went
-/// through [`Self::io`] and [`Self::tls`], and with [`Self::interceptor`] and [`Self::subscriber`] as its packet interceptor and event
-/// subscriber.
+/// Assistance for the connections of one s2n-quic client, which the caller builds: with any I/O and
+/// TLS providers that went through [`Self::io`] and [`Self::tls`], and with [`Self::interceptor`]
+/// and [`Self::subscriber`] as its packet interceptor and event subscriber.
 ///
-/// [`crate::Endpoint`] is this on the operating system's sockets; a simulation does the same in virtual time.
+/// [`crate::Endpoint`] is this on the operating system's sockets; a simulation does the same in
+/// virtual time.
 #[derive(Debug, Clone)]
 pub struct Attachment {
     host: Arc<dyn Host>,
-    paths: Arc<Paths>,
+    pub(crate) paths: Arc<Paths>,
     keys: NewKeys,
     events: ConnectionEvents,
 }
@@ -41,8 +43,8 @@ impl Attachment {
         }
     }
 
-    /// The I/O provider for the client's builder: `provider`, between which and s2n-quic assistance consumes its own datagrams and keeps
-    /// others back until s2n-quic can use them.
+    /// The I/O provider for the client's builder: `provider`, between which and s2n-quic assistance
+    /// consumes its own datagrams and keeps others back until s2n-quic can use them.
     pub fn io<P: io::Provider>(
         &self,
         provider: P,
@@ -50,7 +52,8 @@ impl Attachment {
         ReleasingProvider { provider, paths: Arc::clone(&self.paths), keys: self.keys.clone() }
     }
 
-    /// The TLS provider for the same client's builder: `provider`, of whose connections assistance may read the packet numbers.
+    /// The TLS provider for the same client's builder: `provider`, of whose connections assistance
+    /// may read the packet numbers.
     pub fn tls<P>(&self, provider: P) -> impl tls::Provider<Error = P::Error> + use<P>
     where
         P: tls::Provider,
@@ -64,22 +67,24 @@ impl Attachment {
         Interceptor::new(Arc::clone(&self.paths), self.events.clone())
     }
 
-    /// The event subscriber for the same client's builder: through it the interceptor learns of key updates and of what
-    /// s2n-quic drops. Assistance needs both.
+    /// The event subscriber for the same client's builder: through it the interceptor learns of key
+    /// updates and of what s2n-quic drops. Assistance needs both.
     pub fn subscriber(&self) -> impl Subscriber + use<> {
         self.events.clone()
     }
 
-    /// Prepares a connection to `remote`; call it before connecting. `config` and 32 fresh random bytes, or `None` for a connection whose
-    /// packet numbers are only recorded. The future keeps the timers and must be spawned; it ends with the assistance. `None` when there
+    /// Prepares a connection to `remote`; call it before connecting. `config` and 32 fresh random
+    /// bytes, or `None` for a connection whose packet numbers are only recorded. The future
+    /// keeps the timers and must be spawned; it ends with the assistance. `None` when there
     /// is a connection to this address already.
     pub fn assist(
         &self,
         remote: SocketAddr,
         config: Option<(ClientConfig, [u8; 32])>,
     ) -> Option<(Assistance, impl Future<Output = ()> + Send + use<>)> {
-        let core = config
-            .map(|(config, seed)| Box::new(Assist::new(config, seed, self.host.now())) as Box<dyn Core>);
+        let core = config.map(|(config, seed)| {
+            Box::new(Assist::new(config, seed, self.host.now())) as Box<dyn Core>
+        });
         self.assist_with(remote, core)
     }
 
@@ -89,8 +94,12 @@ impl Attachment {
         remote: SocketAddr,
         core: Option<Box<dyn Core>>,
     ) -> Option<(Assistance, impl Future<Output = ()> + Send + use<>)> {
-        let path =
-            Arc::new(AssistedPath::new(remote, Arc::clone(&self.host), core, self.paths.waker.clone()));
+        let path = Arc::new(AssistedPath::new(
+            remote,
+            Arc::clone(&self.host),
+            core,
+            self.paths.waker.clone(),
+        ));
         if !self.paths.insert(&path) {
             return None;
         }

@@ -1,11 +1,12 @@
-//! What the application holds.
+//! The application's handle on the assistance of a connection.
 
 use crate::driver::LateHandle;
+use crate::guard::Health;
 use crate::interceptor::Paths;
 use crate::path::AssistedPath;
-use packrat_client::AssistStats;
+use packrat_client::{AssistStats, Token};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, PoisonError};
 
 /// A connected s2n-quic connection and its assistance.
 #[derive(Debug)]
@@ -15,8 +16,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The plain connection, for whatever runs on top of it, and the handle of its assistance. Assistance ends when its
-    /// handle is dropped, so keep both.
+    /// The plain connection, for whatever runs on top of it, and the handle of its assistance,
+    /// which lives as long as the connection.
     pub fn split(self) -> (s2n_quic::Connection, Assistance) {
         (self.connection, self.assistance)
     }
@@ -31,7 +32,7 @@ impl Connection {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AssistanceStats {
-    /// What the core did; all zero without assistance.
+    /// Counters of the core; all zero without assistance.
     pub assist: AssistStats,
     /// Datagrams of the base connection received.
     pub base_datagrams_received: u64,
@@ -51,7 +52,12 @@ pub struct AssistanceStats {
 
 /// Assistance of one connection, also when it is off (then it only records what arrives).
 ///
-/// Dropping it says goodbye to the gateway and goes on without: the QUIC connection is then a plain one.
+/// Assistance lives as long as the QUIC connection, this handle is for looking at it and for
+/// [`Self::set_token`]. s2n-quic counts handles, so that an assistance whose handle is dropped has
+/// no handle of the connection either: it goes on, but what it had withheld leaves with the
+/// connection's next packet, and it can't make an idle connection send one. Its place is free for
+/// the next connection to the same address. While this handle exists, the QUIC connection is not
+/// closed by dropping it.
 #[derive(Debug)]
 pub struct Assistance {
     pub(crate) path: Arc<AssistedPath>,
@@ -61,14 +67,16 @@ pub struct Assistance {
 }
 
 impl Assistance {
-    /// The handshake of the connection that was prepared for this is complete: acknowledgements can be forced from now on.
+    /// The handshake of the connection that was prepared for this is complete: acknowledgements can
+    /// be forced from now on.
     pub fn connected(&self, connection: &s2n_quic::Connection) {
-        let _ = self.handle.set(Mutex::new(connection.handle()));
+        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        handle.get_or_insert_with(|| connection.handle());
     }
 
-    /// Whether the core is at work: assistance was asked for, has not failed and was not closed.
+    /// True if the core is at work: assistance was asked for, has not failed and was not closed.
     pub fn is_active(&self) -> bool {
-        self.path.health().0
+        self.path.health() == Health::Active
     }
 
     /// Figures so far; also after [`Self::close`].
@@ -82,20 +90,32 @@ impl Assistance {
             control_send_failures: shell.control_send_failures,
             packets_rewritten: shell.acks_rewritten,
             acks_forced: shell.acks_forced,
-            failed: self.path.health().1,
+            failed: self.path.health() == Health::Failed,
         }
     }
 
-    /// The 1-RTT packet numbers that s2n-quic has decrypted, as ascending inclusive ranges, with assistance or without:
-    /// what a sender declared lost although it is in here was lost spuriously.
+    /// The 1-RTT packet numbers that s2n-quic has decrypted, as ascending inclusive ranges, with
+    /// assistance or without: what a sender declared lost although it is in here was lost
+    /// spuriously.
     pub fn received_packet_numbers(&self) -> Vec<(u64, u64)> {
         self.path.received_packet_numbers()
     }
 
-    /// Another token for the handshakes to come, at most 200 bytes: one that was issued after the connection had begun, or before the
-    /// last one expires. Where a gateway has refused for want of a token, the next handshake begins at once; a session that exists
-    /// goes on. Does nothing without assistance.
-    pub fn set_token(&self, token: Vec<u8>) {
+    /// Another token for the handshakes to come: one that was issued after the connection had
+    /// begun, or before the last one expires. Where a gateway has refused for
+    /// want of a token, the next handshake begins at once; a session that exists goes on. Does
+    /// nothing without assistance.
+    ///
+    /// ```no_run
+    /// # fn example(assistance: &packrat_s2n_quic::Assistance, issued: Vec<u8>)
+    /// #     -> Result<(), packrat_s2n_quic::TokenTooLong> {
+    /// use packrat_s2n_quic::Token;
+    ///
+    /// assistance.set_token(Token::new(issued)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_token(&self, token: Token) {
         self.path.set_token(token);
     }
 
@@ -104,17 +124,26 @@ impl Assistance {
         self.path.remote()
     }
 
-    /// Says goodbye to the gateway now instead of when the handle is dropped. Idempotent.
+    /// Says goodbye to the gateway now instead of at the end of the connection, which goes on as a
+    /// plain one. Idempotent.
     pub fn close(&self) {
-        if !self.path.is_closed() {
-            self.path.close();
-            self.paths.remove(self.path.remote());
-        }
+        self.paths.end(&self.path);
     }
 }
 
 impl Drop for Assistance {
     fn drop(&mut self) {
-        self.close();
+        if self.path.is_closed() {
+            return;
+        }
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match handle {
+            Some(handle) => {
+                self.path.let_go();
+                drop(handle);
+            }
+            // There is no connection that could end.
+            None => self.close(),
+        }
     }
 }

@@ -2,14 +2,16 @@
 
 use crate::path::AssistedPath;
 use s2n_quic::connection::Handle;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A core that asks to be called in the past is called again after this long, not in a busy loop.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 
-/// The connection's handle, once the handshake is complete.
-pub(crate) type LateHandle = Arc<OnceLock<Mutex<Handle>>>;
+/// The connection's handle, once the handshake is complete and as long as the application has its
+/// own handle of the assistance: s2n-quic keeps a connection open for as long as one of its handles
+/// exists.
+pub(crate) type LateHandle = Arc<Mutex<Option<Handle>>>;
 
 /// Runs until the path is closed or its core has failed.
 pub(crate) async fn drive(path: Arc<AssistedPath>, handle: LateHandle) {
@@ -19,11 +21,12 @@ pub(crate) async fn drive(path: Arc<AssistedPath>, handle: LateHandle) {
             return;
         }
         if step.force_ack
-            && let Some(handle) = handle.get()
+            && let Some(handle) = &mut *handle.lock().unwrap_or_else(PoisonError::into_inner)
         {
-            // A PING makes s2n-quic send a packet; the interceptor puts the ACK frame into it. An error means that the
-            // connection has ended, and the application learns that from its streams.
-            let _ = handle.lock().unwrap_or_else(PoisonError::into_inner).ping();
+            // A PING makes s2n-quic send a packet; the interceptor puts the ACK frame into it. An
+            // error means that the connection has ended, and the application learns
+            // that from its streams.
+            let _ = handle.ping();
         }
         match step.next {
             Some(next) => {

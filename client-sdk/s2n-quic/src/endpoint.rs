@@ -15,19 +15,31 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Flow control windows, bytes: s2n-quic grants new credit when half is used, so that 500 Mbit/s over 200 ms fit.
+/// Flow control windows, bytes: s2n-quic grants new credit when half is used, so that 500 Mbit/s
+/// over 200 ms fit.
 const DATA_WINDOW: u64 = 32 << 20;
 /// First TLS alert code in QUIC's error space (RFC 9001, section 4.8), and how many there are.
 const CRYPTO_ERROR: u64 = 0x100;
 
-/// What an application may set for an endpoint.
+/// An application's settings of an endpoint.
+///
+/// ```
+/// use packrat_s2n_quic::EndpointConfig;
+/// use std::time::Duration;
+///
+/// let config = EndpointConfig::default().with_idle_timeout(Duration::from_secs(60));
+/// assert!(config.assist.is_some());
+/// let plain = EndpointConfig::default().with_assist(None);
+/// assert!(plain.assist.is_none());
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct EndpointConfig {
-    /// Assistance of the endpoint's connections; `None` switches it off (packet numbers are still recorded).
+    /// See [`Self::with_assist`].
     pub assist: Option<ClientConfig>,
-    /// Longest time a handshake may take.
+    /// See [`Self::with_handshake_timeout`].
     pub handshake_timeout: Duration,
-    /// Time without any packet from the server after which a connection is given up.
+    /// See [`Self::with_idle_timeout`].
     pub idle_timeout: Duration,
 }
 
@@ -41,16 +53,48 @@ impl Default for EndpointConfig {
     }
 }
 
+impl EndpointConfig {
+    /// Sets the assistance of the endpoint's connections; `None` switches it off (packet numbers
+    /// are still recorded).
+    ///
+    /// Defaults to [`ClientConfig::default`].
+    #[must_use]
+    pub fn with_assist(mut self, assist: impl Into<Option<ClientConfig>>) -> Self {
+        self.assist = assist.into();
+        self
+    }
+
+    /// Sets the longest time a handshake may take.
+    ///
+    /// Defaults to 10 s.
+    #[must_use]
+    pub fn with_handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
+    }
+
+    /// Sets the time without any packet from the server after which a connection is given up.
+    ///
+    /// Defaults to 30 s. [`Endpoint::bind`] refuses what s2n-quic can't use.
+    #[must_use]
+    pub fn with_idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = timeout;
+        self
+    }
+}
+
 /// Why an endpoint could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
     /// The socket could not be bound or configured.
-    #[error("cannot open a UDP socket at {local}: {source}; choose another local address or free the port")]
+    #[error(
+        "cannot open a UDP socket at {local}: {source}; choose another local address or free the port"
+    )]
     Socket {
         /// The address asked for.
         local: SocketAddr,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// s2n-quic refused a limit.
@@ -58,7 +102,7 @@ pub enum EndpointError {
     Limit {
         /// The limit.
         what: &'static str,
-        /// What s2n-quic said.
+        /// Reason that s2n-quic gave.
         reason: String,
     },
     /// s2n-quic did not start: no Tokio runtime, or TLS settings that it cannot use.
@@ -66,7 +110,7 @@ pub enum EndpointError {
         "s2n-quic did not start: {reason}; call this inside a Tokio runtime and check the TLS configuration"
     )]
     Start {
-        /// What s2n-quic said.
+        /// Reason that s2n-quic gave.
         reason: String,
     },
 }
@@ -76,13 +120,17 @@ pub enum EndpointError {
 #[non_exhaustive]
 pub enum ConnectError {
     /// The name cannot be used in TLS.
-    #[error("{name:?} is neither a DNS name nor an IP address, so that no certificate can be valid for it")]
+    #[error(
+        "{name:?} is neither a DNS name nor an IP address, so that no certificate can be valid for it"
+    )]
     ServerName {
         /// The name.
         name: String,
     },
     /// There is a connection to this address already.
-    #[error("this endpoint has a connection to {remote} already; open a second endpoint for another one")]
+    #[error(
+        "this endpoint has a connection to {remote} already; open a second endpoint for another one"
+    )]
     RemoteInUse {
         /// The address.
         remote: SocketAddr,
@@ -90,15 +138,17 @@ pub enum ConnectError {
     /// No randomness for the session.
     #[error("the operating system gave no random bytes: {reason}")]
     Randomness {
-        /// What it said.
+        /// Reason that the operating system gave.
         reason: String,
     },
-    /// The network says that nobody is there: nothing listens on the UDP port, or there is no route.
+    /// The network reports the address as unreachable: nothing listens on the UDP port, or there is
+    /// no route.
     #[error("{remote} cannot be reached over UDP: {source}")]
     Unreachable {
         /// The address.
         remote: SocketAddr,
-        /// What the operating system said ([`std::io::ErrorKind::ConnectionRefused`]: no listener on the port).
+        /// Error of the operating system ([`std::io::ErrorKind::ConnectionRefused`]: no listener on
+        /// the port).
         source: std::io::Error,
     },
     /// No answer in time.
@@ -106,7 +156,7 @@ pub enum ConnectError {
     TimedOut {
         /// The address.
         remote: SocketAddr,
-        /// How long was waited.
+        /// Time waited.
         after: Duration,
     },
     /// TLS failed: a certificate that is not trusted, or no protocol in common.
@@ -116,9 +166,9 @@ pub enum ConnectError {
         remote: SocketAddr,
         /// TLS alert number (RFC 8446, section 6).
         alert: u8,
-        /// Whether it was this side that found the fault.
+        /// True if this side found the fault.
         local: bool,
-        /// What s2n-quic said.
+        /// Reason that s2n-quic gave.
         reason: String,
     },
     /// The connection ended during the handshake for another reason.
@@ -126,7 +176,7 @@ pub enum ConnectError {
     Closed {
         /// The address.
         remote: SocketAddr,
-        /// What s2n-quic said.
+        /// Reason that s2n-quic gave.
         source: QuicError,
     },
 }
@@ -141,11 +191,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Binds a socket at `local` (port 0: any) and starts s2n-quic on it. Must be called inside a Tokio runtime with I/O and
-    /// time enabled.
+    /// Binds a socket at `local` (port 0: any) and starts s2n-quic on it. Must be called inside a
+    /// Tokio runtime with I/O and time enabled.
     ///
     /// # Errors
-    /// When the socket cannot be bound, a limit is out of s2n-quic's range, or s2n-quic does not start.
+    /// When the socket cannot be bound, a limit is out of s2n-quic's range, or s2n-quic does not
+    /// start.
     pub fn bind<T>(local: SocketAddr, tls: T, config: EndpointConfig) -> Result<Self, EndpointError>
     where
         T: tls::Provider,
@@ -185,13 +236,18 @@ impl Endpoint {
         self.host.socket.local_addr()
     }
 
-    /// Connects to `remote`, whose certificate must be valid for `server_name` (a DNS name or an IP address).
+    /// Connects to `remote`, whose certificate must be valid for `server_name` (a DNS name or an IP
+    /// address).
     ///
     /// Assistance begins with the first datagram, and its failure is never an error here.
     ///
     /// # Errors
     /// See [`ConnectError`].
-    pub async fn connect(&self, remote: SocketAddr, server_name: &str) -> Result<Connection, ConnectError> {
+    pub async fn connect(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+    ) -> Result<Connection, ConnectError> {
         // s2n-quic panics on a name that TLS cannot use.
         if ServerName::try_from(server_name).is_err() {
             return Err(ConnectError::ServerName { name: server_name.to_owned() });
@@ -202,7 +258,8 @@ impl Endpoint {
 
     fn core(&self, config: ClientConfig) -> Result<Box<dyn Core>, ConnectError> {
         let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|error| ConnectError::Randomness { reason: error.to_string() })?;
+        getrandom::fill(&mut seed)
+            .map_err(|error| ConnectError::Randomness { reason: error.to_string() })?;
         Ok(Box::new(Assist::new(config, seed, self.host.now())))
     }
 
@@ -214,9 +271,11 @@ impl Endpoint {
         core: Option<Box<dyn Core>>,
     ) -> Result<Connection, ConnectError> {
         let assisted = core.is_some();
-        // From here on its destructor takes the path out again, whatever happens.
-        let (assistance, driver) =
-            self.attachment.assist_with(remote, core).ok_or(ConnectError::RemoteInUse { remote })?;
+        // Until it is connected its destructor takes the path out again, whatever happens.
+        let (assistance, driver) = self
+            .attachment
+            .assist_with(remote, core)
+            .ok_or(ConnectError::RemoteInUse { remote })?;
         let attempt = self.client.connect(Connect::new(remote).with_server_name(server_name));
         if assisted {
             tokio::spawn(driver);
@@ -265,7 +324,8 @@ fn limits(config: &EndpointConfig) -> Result<Limits, EndpointError> {
         result.map_err(|error| EndpointError::Limit { what, reason: error.to_string() })
     }
     let limits = set("data window", Limits::new().with_data_window(DATA_WINDOW))?;
-    let limits = set("stream data window", limits.with_bidirectional_local_data_window(DATA_WINDOW))?;
+    let limits =
+        set("stream data window", limits.with_bidirectional_local_data_window(DATA_WINDOW))?;
     let limits = set("idle timeout", limits.with_max_idle_timeout(config.idle_timeout))?;
     set("handshake timeout", limits.with_max_handshake_duration(config.handshake_timeout))
 }

@@ -1,15 +1,17 @@
-//! Connections over real sockets to a QUIC server of another make (quinn), with scripted and with real cores.
+//! Connections over real sockets to a QUIC server of another make (quinn), with scripted and with
+//! real cores.
 
 use super::*;
 use packrat_client::{AssistStats, Datagram, TimeoutActions};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const BODY: usize = 2_000_000;
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Starts a server that sends [`BODY`] bytes on every stream that a client opens; returns its address and certificate.
+/// Starts a server that sends [`BODY`] bytes on every stream that a client opens; returns its
+/// address and certificate.
 fn server() -> (SocketAddr, String) {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -50,7 +52,7 @@ fn endpoint(certificate: &str, assist: Option<ClientConfig>) -> Endpoint {
         .unwrap()
         .build()
         .unwrap();
-    let config = EndpointConfig { assist, ..EndpointConfig::default() };
+    let config = EndpointConfig::default().with_assist(assist);
     Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), tls, config).unwrap()
 }
 
@@ -74,7 +76,8 @@ fn s2n_quic_bytes(data: &'static [u8]) -> bytes::Bytes {
     bytes::Bytes::from_static(data)
 }
 
-/// A relay in front of `server` that puts `injected` in front of every datagram to the client; the counter tells how often.
+/// A relay in front of `server` that puts `injected` in front of every datagram to the client; the
+/// counter tells how often.
 fn relay(server: SocketAddr, injected: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -83,7 +86,8 @@ fn relay(server: SocketAddr, injected: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>
     let counter = Arc::clone(&count);
     tokio::spawn(async move {
         let back =
-            tokio::net::UdpSocket::from_std(socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap()).unwrap();
+            tokio::net::UdpSocket::from_std(socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap())
+                .unwrap();
         back.connect(server).await.unwrap();
         let (mut up, mut down) = (vec![0; 65_536], vec![0; 65_536]);
         let mut client = None;
@@ -131,7 +135,10 @@ async fn without_a_gateway_assistance_changes_nothing() {
         assert_eq!(fetch(&connection).await, BODY);
         assert_eq!(assistance.is_active(), assisted);
         let stats = assistance.stats();
-        assert_eq!((stats.control_datagrams_received, stats.packets_rewritten, stats.failed), (0, 0, false));
+        assert_eq!(
+            (stats.control_datagrams_received, stats.packets_rewritten, stats.failed),
+            (0, 0, false)
+        );
         assert_eq!(
             stats.control_datagrams_sent > 0,
             assisted,
@@ -139,7 +146,10 @@ async fn without_a_gateway_assistance_changes_nothing() {
         );
         let packets: u64 =
             assistance.received_packet_numbers().iter().map(|(first, last)| last - first + 1).sum();
-        assert!(packets as usize > BODY / 1500 && packets <= stats.base_datagrams_received, "{packets}");
+        assert!(
+            packets as usize > BODY / 1500 && packets <= stats.base_datagrams_received,
+            "{packets}"
+        );
     }
 }
 
@@ -154,7 +164,10 @@ async fn forged_control_datagrams_never_reach_s2n_quic_and_do_no_harm() {
         let stats = assistance.stats();
         assert!(stats.control_datagrams_received > 0);
         assert!(stats.control_datagrams_received <= injected.load(Ordering::Relaxed) as u64);
-        assert_eq!(stats.control_datagrams_received, stats.assist.control_dropped, "each was refused");
+        assert_eq!(
+            stats.control_datagrams_received, stats.assist.control_dropped,
+            "each was refused"
+        );
         assert!(!stats.failed && assistance.is_active());
     }
 }
@@ -216,7 +229,8 @@ async fn a_core_that_panics_at_any_time_leaves_the_connection_intact() {
     }
 }
 
-/// Asks for a forced ACK every 5 ms and inserts a PING (1) in front of the frames whenever it is told to force one.
+/// Asks for a forced ACK every 5 ms and inserts a PING (1) in front of the frames whenever it is
+/// told to force one.
 struct Forcing {
     next: Timestamp,
     inserted: Arc<AtomicUsize>,
@@ -282,12 +296,49 @@ async fn one_connection_to_a_remote_at_a_time() {
     let (server, certificate) = server();
     let endpoint = endpoint(&certificate, Some(ClientConfig::default()));
     let first = endpoint.connect(server, "localhost").await.unwrap();
-    assert!(matches!(endpoint.connect(server, "localhost").await, Err(ConnectError::RemoteInUse { .. })));
+    assert!(matches!(
+        endpoint.connect(server, "localhost").await,
+        Err(ConnectError::RemoteInUse { .. })
+    ));
     let (connection, assistance) = first.split();
     assistance.close();
     drop(connection);
     let second = endpoint.connect(server, "localhost").await.unwrap();
     assert_eq!(fetch(&second.split().0).await, BODY);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn assistance_lives_as_long_as_its_connection_even_without_its_handle() {
+    let (server, certificate) = server();
+    let endpoint = endpoint(&certificate, Some(ClientConfig::default()));
+    let (connection, _) = endpoint.connect(server, "localhost").await.unwrap().split();
+    let path = endpoint.attachment.paths.get(server).unwrap();
+    assert_eq!(fetch(&connection).await, BODY);
+    assert!(
+        path.health() == crate::guard::Health::Active && !path.is_closed(),
+        "it ended with its handle"
+    );
+    drop(connection);
+    tokio::time::timeout(LIMIT, async {
+        while !path.is_closed() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("it outlives its connection");
+    assert!(endpoint.attachment.paths.get(server).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_whose_handle_was_dropped_makes_room_for_the_next_one() {
+    let (server, certificate) = server();
+    let endpoint = endpoint(&certificate, Some(ClientConfig::default()));
+    let (first, _) = endpoint.connect(server, "localhost").await.unwrap().split();
+    let before = endpoint.attachment.paths.get(server).unwrap();
+    let (second, assistance) = endpoint.connect(server, "localhost").await.unwrap().split();
+    assert!(before.is_closed() && assistance.is_active());
+    assert_eq!(fetch(&first).await, BODY, "the first one goes on as a plain connection");
+    assert_eq!(fetch(&second).await, BODY);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

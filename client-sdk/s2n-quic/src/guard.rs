@@ -1,10 +1,11 @@
 //! Keeps a failing core away from the base connection.
 
-use packrat_client::{Assist, AssistStats, Datagram, TimeoutActions};
-use packrat_estimate::Timestamp;
+use packrat_client::{Assist, AssistStats, Datagram, TimeoutActions, Token};
+use packrat_wire::estimate::Timestamp;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The calls of [`Assist`] that the shell makes, so that tests can put a scripted core in its place.
+/// The calls of [`Assist`] that the shell makes, so that tests can put a scripted core in its
+/// place.
 pub(crate) trait Core: Send {
     /// See [`Assist::on_datagram`].
     fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram;
@@ -37,7 +38,7 @@ pub(crate) trait Core: Send {
     /// See [`Assist::handle_timeout`].
     fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions;
     /// See [`Assist::set_token`].
-    fn set_token(&mut self, _token: Vec<u8>, _now: Timestamp) {}
+    fn set_token(&mut self, _token: Token, _now: Timestamp) {}
     /// See [`Assist::close`].
     fn close(&mut self, now: Timestamp);
     /// See [`Assist::stats`].
@@ -81,7 +82,7 @@ impl Core for Assist {
     fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
         Assist::handle_timeout(self, now)
     }
-    fn set_token(&mut self, token: Vec<u8>, now: Timestamp) {
+    fn set_token(&mut self, token: Token, now: Timestamp) {
         Assist::set_token(self, token, now);
     }
     fn close(&mut self, now: Timestamp) {
@@ -90,6 +91,17 @@ impl Core for Assist {
     fn stats(&self) -> AssistStats {
         Assist::stats(self)
     }
+}
+
+/// The condition of a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It is at work.
+    Active,
+    /// There is none, or none any more.
+    Off,
+    /// It panicked and was put away.
+    Failed,
 }
 
 /// A core that is put away for good when it panics.
@@ -106,7 +118,11 @@ impl Guarded {
     }
 
     /// Calls the core; `None` when there is none (any more).
-    pub(crate) fn call<R>(&mut self, what: &'static str, call: impl FnOnce(&mut dyn Core) -> R) -> Option<R> {
+    pub(crate) fn call<R>(
+        &mut self,
+        what: &'static str,
+        call: impl FnOnce(&mut dyn Core) -> R,
+    ) -> Option<R> {
         let core = self.core.as_mut()?;
         // The core is dropped when it panics, so its broken state is never looked at again.
         match catch_unwind(AssertUnwindSafe(|| call(core.as_mut()))) {
@@ -142,14 +158,18 @@ impl Guarded {
         }
     }
 
-    /// Whether a core is at work.
+    /// True if a core is at work.
     pub(crate) fn is_active(&self) -> bool {
         self.core.is_some()
     }
 
-    /// Whether the core panicked.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed
+    /// Condition of the core.
+    pub(crate) fn health(&self) -> Health {
+        match &self.core {
+            Some(_) => Health::Active,
+            None if self.failed => Health::Failed,
+            None => Health::Off,
+        }
     }
 }
 

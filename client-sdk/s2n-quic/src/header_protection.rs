@@ -1,14 +1,16 @@
 //! Packet numbers of datagrams that the transport has not seen yet.
 //!
-//! The number of a 1-RTT packet is hidden under a mask that follows from its own ciphertext and the header protection key (RFC 9001,
-//! section 5.4). That key never changes on a connection (section 6), and knowing it reveals nothing but numbers. What is read here is not
-//! authenticated: it decides in which order s2n-quic gets to see datagrams, and never what is acknowledged.
+//! The number of a 1-RTT packet is hidden under a mask that follows from its own ciphertext and the
+//! header protection key (RFC 9001, section 5.4). That key never changes on a connection (section
+//! 6), and knowing it reveals nothing but numbers. What is read here is not authenticated: it
+//! decides in which order s2n-quic gets to see datagrams, and never what is acknowledged.
 
 use s2n_quic_core::crypto::{HeaderKey, HeaderProtectionMask, OneRttHeaderKey};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Set in the first byte of datagrams that do not begin with a 1-RTT packet (RFC 8999, section 5.1).
+/// Set in the first byte of datagrams that do not begin with a 1-RTT packet (RFC 8999, section
+/// 5.1).
 const LONG_HEADER: u8 = 0x80;
 /// Where a long header tells the length of the destination connection identifier, which follows.
 const LENGTH_OFFSET: usize = 5;
@@ -86,18 +88,20 @@ impl<K> fmt::Debug for SharedKey<K> {
 #[derive(Default)]
 pub(crate) struct PacketNumbers {
     opener: Option<SharedOpener>,
-    /// Destination connection identifiers of datagrams that were this connection's; all are equally long.
+    /// Destination connection identifiers of datagrams that were this connection's; all are
+    /// equally long.
     identifiers: Vec<Vec<u8>>,
-    /// The number read from the datagram that is with s2n-quic now, or its connection identifier when that is not known.
+    /// The number read from the datagram that is with s2n-quic now, or its connection identifier
+    /// when that is not known.
     current: Current,
-    /// A number was read that was the right one: connection identifiers are as long as those that are known, whatever an unauthenticated
-    /// long header says.
+    /// A number was read that was the right one: connection identifiers are as long as those that
+    /// are known, whatever an unauthenticated long header says.
     proven: bool,
     /// A number was read that was not the right one: none is read any more.
     wrong: bool,
 }
 
-/// What is known of the datagram that is with s2n-quic now.
+/// Packet number, or else connection identifier, of the datagram that is with s2n-quic now.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 enum Current {
     #[default]
@@ -118,12 +122,13 @@ impl PacketNumbers {
         self.opener = Some(opener);
     }
 
-    /// Whether the key is known.
+    /// True if the key is known.
     pub(crate) fn has_opener(&self) -> bool {
         self.opener.is_some()
     }
 
-    /// The packet number of a datagram, next to `reference`, if it begins with a 1-RTT packet of this connection.
+    /// The packet number of a datagram, next to `reference`, if it begins with a 1-RTT packet of
+    /// this connection.
     pub(crate) fn read(&mut self, datagram: &[u8], reference: Option<u64>) -> Option<u64> {
         self.current = Current::Nothing;
         let first = *datagram.first()?;
@@ -159,8 +164,8 @@ impl PacketNumbers {
         self.current = Current::Read(number);
     }
 
-    /// s2n-quic has decrypted a packet of this number in the datagram that is with it. False: another number had been read, and none is
-    /// read from now on.
+    /// s2n-quic has decrypted a packet of this number in the datagram that is with it. False:
+    /// another number had been read, and none is read from now on.
     pub(crate) fn confirm(&mut self, number: u64) -> bool {
         match std::mem::take(&mut self.current) {
             Current::Nothing => {}
@@ -192,7 +197,8 @@ impl PacketNumbers {
 /// Packet numbers end here (RFC 9000, section 12.3).
 const NUMBERS: u64 = 1 << 62;
 
-/// The number next to `reference` + 1 whose lowest `bytes` are `truncated` (RFC 9000, appendix A.3).
+/// The number next to `reference` + 1 whose lowest `bytes` are `truncated` (RFC 9000, appendix
+/// A.3).
 fn expand(truncated: u64, bytes: usize, reference: Option<u64>) -> u64 {
     let expected = reference.map_or(0, |reference| reference + 1);
     let window = 1u64 << (8 * bytes);
@@ -248,7 +254,10 @@ pub(crate) mod tests {
         assert_eq!(numbers.read(&short_header(&IDENTIFIER, 5, 0), None), None);
         numbers.set_opener(SharedKey::new(Plain).opener());
         assert_eq!(numbers.read(&short_header(&IDENTIFIER, 5, 0), None), Some(5));
-        assert_eq!(numbers.read(&short_header(&IDENTIFIER, 70_000, 0xa7), Some(69_000)), Some(70_000));
+        assert_eq!(
+            numbers.read(&short_header(&IDENTIFIER, 70_000, 0xa7), Some(69_000)),
+            Some(70_000)
+        );
         assert!(numbers.confirm(70_000));
         assert_eq!(
             numbers.read(&short_header(&IDENTIFIER, 70_000, 0)[..20], Some(69_000)),
@@ -299,7 +308,8 @@ pub(crate) mod tests {
             assert!(numbers.confirm(number));
             number += 1;
         }
-        // As long and as many as are remembered: one datagram is unknown, until the transport has decrypted it.
+        // As long and as many as are remembered: one datagram is unknown, until the transport has
+        // decrypted it.
         for forged in 0..4u8 {
             numbers.read(&[&[0xc3, 0, 0, 0, 1, 8][..], &[forged; 48]].concat(), None);
         }
@@ -318,7 +328,9 @@ pub(crate) mod tests {
             let mut datagram = vec![0; round % 61];
             for byte in &mut datagram {
                 // A linear congruential generator.
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 *byte = (state >> 56) as u8;
             }
             if let Some(byte) = datagram.get_mut(LENGTH_OFFSET) {

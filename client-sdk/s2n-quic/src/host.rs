@@ -1,6 +1,6 @@
-//! What the shell needs from the place where it runs: a clock, timers, and the base connection's own socket.
+//! The host of the shell: its clock, its timers, and the base connection's own socket.
 
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 use std::fmt::Debug;
 use std::future::Future;
 use std::io;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// A future that completes when its time has come.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where an assisted endpoint runs. The operating system's sockets and clock for applications; another one where s2n-quic's I/O is
-/// another, as in a simulation in virtual time.
+/// Where an assisted endpoint runs. The operating system's sockets and clock for applications;
+/// another one where s2n-quic's I/O is another, as in a simulation in virtual time.
 pub trait Host: Debug + Send + Sync + 'static {
     /// Now, since an origin that stays the same.
     fn now(&self) -> Timestamp;
@@ -41,7 +41,8 @@ impl OperatingSystem {
     }
 }
 
-/// An instant that is beyond what the platform can represent is replaced by one that is this far away.
+/// An instant that is beyond what the platform can represent is replaced by one that is this far
+/// away.
 const FAR_AWAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Host for OperatingSystem {
@@ -55,6 +56,8 @@ impl Host for OperatingSystem {
 
     fn sleep_until(&self, at: Timestamp) -> Sleep {
         let instant = self.origin.checked_add(at.saturating_since(Timestamp::ZERO));
-        Box::pin(tokio::time::sleep_until(instant.unwrap_or_else(|| Instant::now() + FAR_AWAY).into()))
+        Box::pin(tokio::time::sleep_until(
+            instant.unwrap_or_else(|| Instant::now() + FAR_AWAY).into(),
+        ))
     }
 }

@@ -32,7 +32,8 @@ impl EndpointWaker {
     }
 }
 
-/// The paths of an endpoint by remote address; the interceptor reads it, connections enter and leave it.
+/// The paths of an endpoint by remote address; the interceptor reads it, connections enter and
+/// leave it.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     by_remote: Mutex<HashMap<SocketAddr, Arc<AssistedPath>>>,
@@ -40,19 +41,29 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Enters a path; `false` when its remote address is taken.
+    /// Enters a path; `false` when its remote address is taken by one that the application still
+    /// holds.
     pub(crate) fn insert(&self, path: &Arc<AssistedPath>) -> bool {
-        let mut paths = self.by_remote.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = !paths.contains_key(&path.remote());
-        if free {
-            paths.insert(path.remote(), Arc::clone(path));
+        let before = {
+            let mut paths = self.by_remote.lock().unwrap_or_else(PoisonError::into_inner);
+            if paths.get(&path.remote()).is_some_and(|known| known.is_held()) {
+                return false;
+            }
+            paths.insert(path.remote(), Arc::clone(path))
+        };
+        if let Some(before) = before {
+            before.close();
         }
-        free
+        true
     }
 
-    /// Takes a path out.
-    pub(crate) fn remove(&self, remote: SocketAddr) {
-        self.by_remote.lock().unwrap_or_else(PoisonError::into_inner).remove(&remote);
+    /// Ends a path's assistance and takes the path out. Idempotent.
+    pub(crate) fn end(&self, path: &Arc<AssistedPath>) {
+        path.close();
+        let mut paths = self.by_remote.lock().unwrap_or_else(PoisonError::into_inner);
+        if paths.get(&path.remote()).is_some_and(|known| Arc::ptr_eq(known, path)) {
+            paths.remove(&path.remote());
+        }
     }
 
     pub(crate) fn get(&self, remote: SocketAddr) -> Option<Arc<AssistedPath>> {
@@ -60,11 +71,13 @@ impl Paths {
     }
 }
 
-/// One per endpoint; s2n-quic calls it from its endpoint task, one datagram (already split out of a GRO batch) at a time.
+/// One per endpoint; s2n-quic calls it from its endpoint task, one datagram (already split out of a
+/// GRO batch) at a time.
 #[derive(Debug)]
 pub(crate) struct Interceptor {
     paths: Arc<Paths>,
-    /// The path of the last datagram: its packets are decrypted before the next datagram is looked at.
+    /// The path of the last datagram: its packets are decrypted before the next datagram is looked
+    /// at.
     current: Option<Arc<AssistedPath>>,
     /// By s2n-quic's internal connection identifier, for outgoing packets.
     by_connection: HashMap<u64, Arc<AssistedPath>>,
@@ -77,8 +90,8 @@ impl Interceptor {
         Self { paths, current: None, by_connection: HashMap::new(), events, events_seen: 0 }
     }
 
-    /// Tells the paths which key phase s2n-quic uses now, before each packet received and each packet rewritten, and lets go of those
-    /// whose connection is gone.
+    /// Tells the paths which key phase s2n-quic uses now, before each packet received and each
+    /// packet rewritten, and lets go of those whose connection is gone.
     fn take_events(&mut self) {
         for (connection, event) in self.events.since(&mut self.events_seen) {
             match event {
@@ -96,14 +109,19 @@ impl Interceptor {
 
     fn packet_received(&mut self, connection: u64, application_number: Option<u64>) {
         let Some(path) = self.current.clone() else { return };
-        // A connection whose assistance was closed may live on beside the next one to the same address.
+        // A connection whose assistance was closed may live on beside the next one to the same
+        // address.
         if self.by_connection.get(&connection).is_some_and(|known| !Arc::ptr_eq(known, &path))
             || !path.claim(connection)
         {
             return;
         }
-        // Until the connection is gone, whatever becomes of its assistance: see `AssistedPath::rewrite`.
-        self.by_connection.entry(connection).or_insert_with(|| Arc::clone(&path));
+        // Until the connection is gone, whatever becomes of its assistance: see
+        // `AssistedPath::rewrite`.
+        self.by_connection.entry(connection).or_insert_with(|| {
+            self.events.on_claim(connection, &path, &self.paths);
+            Arc::clone(&path)
+        });
         self.take_events();
         match application_number {
             Some(number) => path.on_packet_number(number),
@@ -131,7 +149,8 @@ impl PacketInterceptor for Interceptor {
         datagram: &interceptor::Datagram<'_>,
         payload: DecoderBufferMut<'a>,
     ) -> DecoderBufferMut<'a> {
-        self.current = remote_address(&datagram.remote_address).and_then(|remote| self.paths.get(remote));
+        self.current =
+            remote_address(&datagram.remote_address).and_then(|remote| self.paths.get(remote));
         payload
     }
 

@@ -1,16 +1,17 @@
 //! Joins the sans-IO client core to unmodified s2n-quic, through its packet interceptor.
 //!
-//! An [`Endpoint`] owns one UDP socket. s2n-quic receives from and sends to clones of it; a third clone sends the control
-//! datagrams of assistance from the very same port, so that they travel on the base connection's own 4-tuple. The
-//! interceptor takes received control datagrams out before s2n-quic sees them, records every datagram of the base
-//! connection, joins it to its packet number once it is decrypted, and rewrites the ACK frames of outgoing 1-RTT packets.
-//! A task per connection keeps the core's timers.
+//! An [`Endpoint`] owns one UDP socket. s2n-quic receives from and sends to clones of it; a third
+//! clone sends the control datagrams of assistance from the very same port, so that they travel on
+//! the base connection's own 4-tuple. The interceptor takes received control datagrams out before
+//! s2n-quic sees them, records every datagram of the base connection, joins it to its packet number
+//! once it is decrypted, and rewrites the ACK frames of outgoing 1-RTT packets. A task per
+//! connection keeps the core's timers.
 //!
 //! ```no_run
 //! # async fn example(tls: s2n_quic::provider::tls::rustls::Client) -> Result<(), Box<dyn std::error::Error>> {
 //! use packrat_s2n_quic::{ClientConfig, Endpoint, EndpointConfig};
 //!
-//! let config = EndpointConfig { assist: Some(ClientConfig::default()), ..EndpointConfig::default() };
+//! let config = EndpointConfig::default().with_assist(ClientConfig::default());
 //! let endpoint = Endpoint::bind("0.0.0.0:0".parse()?, tls, config)?;
 //! let (connection, assistance) = endpoint.connect("192.0.2.7:443".parse()?, "example.org").await?.split();
 //! // … use `connection` as any other s2n_quic::Connection …
@@ -21,15 +22,15 @@
 //! ```
 //!
 //! # What is promised
-//! Whatever goes wrong in assistance, the base connection goes on: the core runs behind a guard, and when it panics it is
-//! put away, nothing is withheld any more, and control datagrams are dropped. Sending a control datagram never
-//! blocks.
+//! Whatever goes wrong in assistance, the base connection goes on: the core runs behind a guard,
+//! and when it panics it is put away, nothing is withheld any more, and control datagrams are
+//! dropped. Sending a control datagram never blocks.
 //!
 //! # Limits
-//! A gateway tells connections apart by their 4-tuple. Therefore an endpoint has at most one connection to the same remote
-//! address at a time ([`ConnectError::RemoteInUse`] otherwise; use a second endpoint), and the remote address of an assisted
-//! connection is the one that was connected to: datagrams from elsewhere (a server's preferred address) are passed on
-//! unrecorded.
+//! A gateway tells connections apart by their 4-tuple. Therefore an endpoint has at most one
+//! connection to the same remote address at a time ([`ConnectError::RemoteInUse`] otherwise; use a
+//! second endpoint), and the remote address of an assisted connection is the one that was connected
+//! to: datagrams from elsewhere (a server's preferred address) are passed on unrecorded.
 #![forbid(unsafe_code)]
 
 mod acknowledgements;
@@ -56,5 +57,9 @@ pub use attachment::Attachment;
 pub use connection::{Assistance, AssistanceStats, Connection};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, EndpointError};
 pub use host::{Host, Sleep};
-pub use packrat_client::{AssistState, AssistStats, ClientConfig, RefusalReason};
+pub use packrat_client::{
+    AssistState, AssistStats, ClientConfig, IdentifierScheme, Live, RefusalReason, Timestamp,
+    Token, TokenTooLong, Totals,
+};
+pub use s2n_quic;
 pub use tls::KeyOf as HeaderKeyOf;

@@ -1,13 +1,13 @@
-//! What is known about one base connection: its remote address, its core, what has arrived.
+//! State of one base connection: its remote address, its core, and the packets that have arrived.
 
 use crate::acknowledgements;
-use crate::guard::{Core, Guarded};
+use crate::guard::{Core, Guarded, Health};
 use crate::header_protection::{PacketNumbers, SharedOpener};
 use crate::host::Host;
 use crate::interceptor::EndpointWaker;
 use crate::received::ReceivedPacketNumbers;
-use packrat_client::{AssistStats, Datagram};
-use packrat_estimate::Timestamp;
+use packrat_client::{AssistStats, Datagram, Token};
+use packrat_wire::estimate::Timestamp;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,16 +18,19 @@ const TRANSMIT_BATCH: usize = 64;
 /// Room in a packet that surely takes an ACK frame of one range.
 const ACK_FRAME_ROOM: usize = 64;
 
-/// What a datagram contains is known after this time at the latest, unless s2n-quic has dropped it (a duplicate, an unknown key): it
-/// decrypts a datagram right after it was passed in. Reported earlier, the newest datagram would be lacking from its own report.
+/// The content of a datagram is known after this time at the latest, unless s2n-quic has dropped it
+/// (a duplicate, an unknown key): it decrypts a datagram right after it was passed in. Reported
+/// earlier, the newest datagram would be lacking from its own report.
 const DECRYPTION_TIME: Duration = Duration::from_micros(500);
 
-/// A repair must not be further behind the newest packet than this. s2n-quic drops what is more than 128 behind; and a packet number of one
-/// byte, which a sender may use as long as fewer than 128 packets are unacknowledged, means another packet, which cannot be decrypted, as soon
-/// as it is 127 behind the newest one (RFC 9000, appendix A.3: numbers up to 127 below the *next* are understood).
+/// A repair must not be further behind the newest packet than this. s2n-quic drops what is more
+/// than 128 behind; and a packet number of one byte, which a sender may use as long as fewer than
+/// 128 packets are unacknowledged, means another packet, which cannot be decrypted, as soon
+/// as it is 127 behind the newest one (RFC 9000, appendix A.3: numbers up to 127 below the *next*
+/// are understood).
 const RECEIVE_WINDOW: u64 = 126;
 
-/// What becomes of a datagram that has arrived.
+/// Outcome for a datagram that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// It was Packrat's: consumed.
@@ -38,8 +41,8 @@ pub(crate) enum Arrival {
     Withhold(u64),
 }
 
-/// One assisted base connection. Shared by the interceptor (which runs inside s2n-quic's endpoint), the driver task and
-/// the application's handle.
+/// One assisted base connection. Shared by the interceptor (which runs inside s2n-quic's endpoint),
+/// the driver task and the application's handle.
 #[derive(Debug)]
 pub(crate) struct AssistedPath {
     remote: SocketAddr,
@@ -66,11 +69,13 @@ struct State {
     unopened: Option<Timestamp>,
     /// When the driver will wake by itself.
     armed: Option<Timestamp>,
+    /// The application has its handle yet.
+    held: bool,
     closed: bool,
     counters: ShellCounters,
 }
 
-/// What the shell itself counts.
+/// Counters of the shell itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ShellCounters {
     pub(crate) base_received: u64,
@@ -82,7 +87,7 @@ pub(crate) struct ShellCounters {
     pub(crate) rewrites_refused: u64,
 }
 
-/// What the driver has to do after [`AssistedPath::step`].
+/// Actions that the driver must take after [`AssistedPath::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     /// When to call again at the latest.
@@ -110,13 +115,15 @@ impl AssistedPath {
             force_ack: false,
             unopened: None,
             armed: None,
+            held: true,
             closed: false,
             counters: ShellCounters::default(),
         };
         Self { remote, host, endpoint, state: Mutex::new(state), wake: Notify::new() }
     }
 
-    /// No code of ours panics while it holds the lock (the core is guarded), so a poisoned lock is still consistent.
+    /// No code of ours panics while it holds the lock (the core is guarded), so a poisoned lock is
+    /// still consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,7 +138,19 @@ impl AssistedPath {
         &*self.host
     }
 
-    /// Whether the application has let go of the connection.
+    /// True if no other connection may have the remote address: the application has its handle, and
+    /// assistance has not ended.
+    pub(crate) fn is_held(&self) -> bool {
+        let state = self.lock();
+        state.held && !state.closed
+    }
+
+    /// The application has dropped its handle; assistance goes on.
+    pub(crate) fn let_go(&self) {
+        self.lock().held = false;
+    }
+
+    /// True if assistance has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }
@@ -140,8 +159,10 @@ impl AssistedPath {
     pub(crate) fn arrive(&self, datagram: &[u8]) -> Arrival {
         let now = self.host.now();
         let state = &mut *self.lock();
-        let kind =
-            state.core.call("on_datagram", |core| core.on_datagram(datagram, now)).unwrap_or(Datagram::Base);
+        let kind = state
+            .core
+            .call("on_datagram", |core| core.on_datagram(datagram, now))
+            .unwrap_or(Datagram::Base);
         if kind == Datagram::Control {
             state.counters.control_received += 1;
             self.settle(state, now);
@@ -151,14 +172,18 @@ impl AssistedPath {
         if !state.core.is_active() {
             return Arrival::Pass;
         }
-        let reference =
-            state.core.call("packet_number_reference", |core| core.packet_number_reference()).flatten();
+        let reference = state
+            .core
+            .call("packet_number_reference", |core| core.packet_number_reference())
+            .flatten();
         let Some(number) = state.numbers.read(datagram, reference) else {
             state.unopened.get_or_insert(now);
             self.wake_in_time(state);
             return Arrival::Pass;
         };
-        state.core.call("on_expected_packet_number", |core| core.on_expected_packet_number(number, now));
+        state
+            .core
+            .call("on_expected_packet_number", |core| core.on_expected_packet_number(number, now));
         self.settle(state, now);
         if number > deliverable(state) { Arrival::Withhold(number) } else { Arrival::Pass }
     }
@@ -178,7 +203,7 @@ impl AssistedPath {
         self.lock().withheld = number;
     }
 
-    /// Whether the header protection key is not known yet.
+    /// True if the header protection key is not known yet.
     pub(crate) fn wants_opener(&self) -> bool {
         !self.lock().numbers.has_opener()
     }
@@ -188,8 +213,8 @@ impl AssistedPath {
         self.lock().numbers.set_opener(opener);
     }
 
-    /// s2n-quic decrypted a packet of connection `connection` out of the last datagram. The first connection that does so
-    /// owns the path; `false` for any other.
+    /// s2n-quic decrypted a packet of connection `connection` out of the last datagram. The first
+    /// connection that does so owns the path; `false` for any other.
     pub(crate) fn claim(&self, connection: u64) -> bool {
         *self.lock().connection.get_or_insert(connection) == connection
     }
@@ -205,7 +230,10 @@ impl AssistedPath {
         let state = &mut *self.lock();
         state.received.insert(number);
         if !state.numbers.confirm(number) {
-            tracing::debug!(number, "a packet number was read wrongly; numbers are not read any more");
+            tracing::debug!(
+                number,
+                "a packet number was read wrongly; numbers are not read any more"
+            );
         }
         state.core.call("on_packet_number", |core| core.on_packet_number(number, now));
         self.settle(state, now);
@@ -215,17 +243,20 @@ impl AssistedPath {
     pub(crate) fn on_handshake_packet(&self) {
         let now = self.host.now();
         let state = &mut *self.lock();
-        // A 1-RTT packet may follow in the same datagram. Until the first one the core does without packet numbers; afterwards the
-        // number comes first, or else the driver in a moment.
+        // A 1-RTT packet may follow in the same datagram. Until the first one the core does without
+        // packet numbers; afterwards the number comes first, or else the driver in a
+        // moment.
         if state.received.is_empty() {
             self.settle(state, now);
         }
     }
 
-    /// Rewrites the frames of an outgoing 1-RTT packet, of which at most `room` bytes may be used. `None`: send them as
-    /// they are. What is returned is at least as long as `frames`: s2n-quic has already padded to its minimum.
+    /// Rewrites the frames of an outgoing 1-RTT packet, of which at most `room` bytes may be used.
+    /// `None`: send them as they are. What is returned is at least as long as `frames`:
+    /// s2n-quic has already padded to its minimum.
     ///
-    /// Also without a core, once one has withheld something: s2n-quic has forgotten part of what it believes to be acknowledged.
+    /// Also without a core, once one has withheld something: s2n-quic has forgotten part of what it
+    /// believes to be acknowledged.
     pub(crate) fn rewrite(&self, frames: &[u8], room: usize) -> Option<Vec<u8>> {
         let now = self.host.now();
         let state = &mut *self.lock();
@@ -240,7 +271,8 @@ impl AssistedPath {
             }
             rewritten => rewritten,
         };
-        if force_ack && (rewritten.is_some() || room.saturating_sub(frames.len()) >= ACK_FRAME_ROOM) {
+        if force_ack && (rewritten.is_some() || room.saturating_sub(frames.len()) >= ACK_FRAME_ROOM)
+        {
             state.force_ack = false;
         }
         let mut rewritten = rewritten?;
@@ -248,8 +280,11 @@ impl AssistedPath {
             state.counters.rewrites_refused += 1;
             return None;
         }
-        if let Some(missing) = frames.len().checked_sub(rewritten.len()).filter(|&missing| missing > 0) {
-            // PADDING (zero bytes) goes in front: a STREAM frame without a length runs to the end of the packet.
+        if let Some(missing) =
+            frames.len().checked_sub(rewritten.len()).filter(|&missing| missing > 0)
+        {
+            // PADDING (zero bytes) goes in front: a STREAM frame without a length runs to the end
+            // of the packet.
             rewritten.splice(0..0, std::iter::repeat_n(0, missing));
         }
         state.counters.acks_rewritten += 1;
@@ -269,7 +304,8 @@ impl AssistedPath {
             let actions = state.core.call("handle_timeout", |core| core.handle_timeout(now));
             force_ack = actions.is_some_and(|actions| actions.force_ack);
         }
-        // The report of a datagram that is being decrypted waits for its packet number, which sends it.
+        // The report of a datagram that is being decrypted waits for its packet number, which sends
+        // it.
         if state.unopened.is_none_or(|arrived| now >= arrived + DECRYPTION_TIME) {
             state.unopened = None;
             self.transmit(state, now);
@@ -278,12 +314,14 @@ impl AssistedPath {
         state.force_ack |= force_ack;
         state.counters.acks_forced += u64::from(force_ack);
         // What was not sent now is asked for again.
-        let next = state.unopened.map(|arrived| arrived + DECRYPTION_TIME).or_else(|| deadline(state));
+        let next =
+            state.unopened.map(|arrived| arrived + DECRYPTION_TIME).or_else(|| deadline(state));
         state.armed = next;
         Step { next, force_ack, ended: false }
     }
 
-    /// Sends what the core has ready, and wakes the driver when the core wants to be called before the driver would.
+    /// Sends what the core has ready, and wakes the driver when the core wants to be called before
+    /// the driver would.
     fn settle(&self, state: &mut State, now: Timestamp) {
         // s2n-quic is through with the datagrams before.
         state.unopened = None;
@@ -313,11 +351,13 @@ impl AssistedPath {
 
     fn transmit(&self, state: &mut State, now: Timestamp) {
         for _ in 0..TRANSMIT_BATCH {
-            let Some(datagram) = state.core.call("poll_transmit", |core| core.poll_transmit(now)).flatten()
+            let Some(datagram) =
+                state.core.call("poll_transmit", |core| core.poll_transmit(now)).flatten()
             else {
                 return;
             };
-            // The socket does not block. A datagram that finds no room is lost, as any datagram may be.
+            // The socket does not block. A datagram that finds no room is lost, as any datagram may
+            // be.
             match self.host.send(&datagram, self.remote) {
                 Ok(()) => state.counters.control_sent += 1,
                 Err(error) => {
@@ -329,7 +369,7 @@ impl AssistedPath {
     }
 
     /// The application has got another token.
-    pub(crate) fn set_token(&self, token: Vec<u8>) {
+    pub(crate) fn set_token(&self, token: Token) {
         let now = self.host.now();
         let state = &mut *self.lock();
         state.core.call("set_token", |core| core.set_token(token, now));
@@ -338,14 +378,14 @@ impl AssistedPath {
         self.wake_in_time(state);
     }
 
-    /// The application is done: says goodbye to the gateway and ends the driver. Idempotent.
+    /// The connection ends, or the application wants no more: says goodbye to the gateway and ends the driver. Idempotent.
     pub(crate) fn close(&self) {
         let now = self.host.now();
         let state = &mut *self.lock();
         if !state.closed {
             state.core.call("close", |core| core.close(now));
             self.transmit(state, now);
-            // Nobody asks for repairs from now on, so that nothing must be withheld any more either.
+            // No repairs are requested from now on, so nothing must be withheld any more either.
             state.core.retire();
             state.closed = true;
             self.release(state);
@@ -353,16 +393,16 @@ impl AssistedPath {
         }
     }
 
-    /// Accumulated figures of the core, `None` for a connection without assistance, and of the shell.
+    /// Accumulated figures of the core, `None` for a connection without assistance, and of the
+    /// shell.
     pub(crate) fn stats(&self) -> (AssistStats, ShellCounters) {
         let state = &mut *self.lock();
         (state.core.stats(), state.counters)
     }
 
-    /// Whether the core is at work, and whether it has failed.
-    pub(crate) fn health(&self) -> (bool, bool) {
-        let state = self.lock();
-        (state.core.is_active(), state.core.has_failed())
+    /// The condition of the core.
+    pub(crate) fn health(&self) -> Health {
+        self.lock().core.health()
     }
 
     /// 1-RTT packet numbers received so far, as ascending inclusive ranges.

@@ -68,7 +68,8 @@ fn path_and_address(core: Option<Scripted>) -> (AssistedPath, UdpSocket, SocketA
     let core = core.map(|core| Box::new(core) as Box<dyn Core>);
     let address = socket.local_addr().unwrap();
     let host = Arc::new(OperatingSystem::new(socket));
-    let path = AssistedPath::new(gateway.local_addr().unwrap(), host, core, EndpointWaker::default());
+    let path =
+        AssistedPath::new(gateway.local_addr().unwrap(), host, core, EndpointWaker::default());
     (path, gateway, address)
 }
 
@@ -97,20 +98,21 @@ fn a_connection_that_outlives_its_assistance_is_plain() {
     path.close();
     path.on_packet_number(1);
     assert_eq!(path.rewrite(&[1], 10), None, "nothing is withheld when nobody repairs");
-    assert_eq!(path.health(), (false, false));
+    assert_eq!(path.health(), Health::Off);
     assert_eq!(path.stats().0.eack_bytes, 7, "its figures stay");
 }
 
 #[test]
 fn a_panic_in_the_core_ends_assistance_and_nothing_else() {
-    let scripted = Scripted { panic_on_number: Some(2), rewritten: Some(vec![1; 9]), ..Scripted::default() };
+    let scripted =
+        Scripted { panic_on_number: Some(2), rewritten: Some(vec![1; 9]), ..Scripted::default() };
     let (path, _gateway) = path(Some(scripted));
     path.on_packet_number(1);
     assert_eq!(path.stats().0.eack_bytes, 7);
     assert!(path.rewrite(&[1; 9], 100).is_some());
     path.on_packet_number(2);
     path.on_packet_number(3);
-    assert_eq!(path.health(), (false, true));
+    assert_eq!(path.health(), Health::Failed);
     assert_eq!(path.rewrite(&[1; 9], 100), None, "frames leave as the transport wrote them");
     assert_eq!(path.received_packet_numbers(), [(1, 3)]);
     assert_eq!(path.stats().0.eack_bytes, 7, "what it had counted stays");
@@ -119,7 +121,8 @@ fn a_panic_in_the_core_ends_assistance_and_nothing_else() {
 
 #[test]
 fn a_rewritten_packet_keeps_its_length_with_padding_in_front() {
-    let (path, _gateway) = path(Some(Scripted { rewritten: Some(vec![9, 9]), ..Scripted::default() }));
+    let (path, _gateway) =
+        path(Some(Scripted { rewritten: Some(vec![9, 9]), ..Scripted::default() }));
     assert_eq!(path.rewrite(&[1, 2, 3, 4], 10), Some(vec![0, 0, 9, 9]));
     assert_eq!(path.rewrite(&[1, 2], 2), Some(vec![9, 9]));
     assert_eq!(path.rewrite(&[1], 1), None, "more than there is room for");
@@ -151,15 +154,20 @@ async fn the_driver_is_woken_when_its_timer_is_too_late() {
     tokio::time::timeout(Duration::from_secs(5), path.wake.notified()).await.unwrap();
 }
 
-/// What has arrived at the gateway by now, on the loopback interface.
+/// Datagrams that have arrived at the gateway by now, on the loopback interface.
 fn arrived(gateway: &UdpSocket) -> Vec<Vec<u8>> {
     gateway.set_nonblocking(true).unwrap();
     let mut buffer = [0; 64];
-    std::iter::from_fn(|| gateway.recv(&mut buffer).ok().map(|length| buffer[..length].to_vec())).collect()
+    std::iter::from_fn(|| gateway.recv(&mut buffer).ok().map(|length| buffer[..length].to_vec()))
+        .collect()
 }
 
 fn with_a_report_that_is_due() -> Scripted {
-    Scripted { transmit: vec![b"report".to_vec()], timeout: Some(Timestamp::ZERO), ..Scripted::default() }
+    Scripted {
+        transmit: vec![b"report".to_vec()],
+        timeout: Some(Timestamp::ZERO),
+        ..Scripted::default()
+    }
 }
 
 #[test]
@@ -177,7 +185,8 @@ fn a_datagram_is_reported_together_with_its_packet_number() {
     path.on_packet_number(1);
     path.lock().core = Guarded::new(Some(Box::new(with_a_report_that_is_due())));
     assert_eq!(path.arrive(&[0xc0, 1, 2]), Arrival::Pass);
-    // s2n-quic is about to decrypt it: neither the driver nor a packet in front of the 1-RTT packet makes the report leave.
+    // s2n-quic is about to decrypt it: neither the driver nor a packet in front of the 1-RTT packet
+    // makes the report leave.
     let soon = path.host().now() + Duration::from_secs(3600);
     path.lock().unopened = Some(soon);
     assert_eq!(path.step().next, Some(soon + DECRYPTION_TIME));
@@ -223,7 +232,7 @@ fn what_was_withheld_is_acknowledged_after_the_core_has_gone() {
             path.close();
             path.on_packet_number(9);
         }
-        assert_eq!(path.health(), (false, panics));
+        assert_eq!(path.health(), if panics { Health::Failed } else { Health::Off });
         // The transport takes everything up to 6 for acknowledged.
         let rewritten = path.rewrite(&frames(&[(9, 9)]), 1200).unwrap();
         assert_eq!(rewritten, frames(&[(9, 9), (6, 6), (3, 4), (1, 1)]));
@@ -237,7 +246,7 @@ fn without_a_core_the_path_only_records() {
     path.on_packet_number(4);
     assert_eq!(path.received_packet_numbers(), [(4, 4)]);
     assert_eq!(path.rewrite(&[1], 10), None);
-    assert_eq!(path.health(), (false, false));
+    assert_eq!(path.health(), Health::Off);
 }
 
 #[test]
@@ -254,8 +263,9 @@ fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_on
     use packrat_wire::control::Control;
     let gateway = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     gateway.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let host: Arc<dyn Host> =
-        Arc::new(OperatingSystem::new(crate::socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap()));
+    let host: Arc<dyn Host> = Arc::new(OperatingSystem::new(
+        crate::socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap(),
+    ));
     let core = Assist::new(ClientConfig::default(), [1; 32], host.now());
     let path = AssistedPath::new(
         gateway.local_addr().unwrap(),
@@ -279,10 +289,12 @@ fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_on
     Control::Refusal { nonce, reason: RefusalReason::Token, versions: &[1] }.encode(&mut refusal);
     assert!(matches!(path.arrive(&refusal), Arrival::Control));
     assert_eq!(path.stats().0.state, AssistState::Refused);
-    assert!(path.step().next.is_some_and(|next| next > path.host().now() + Duration::from_secs(200)));
+    assert!(
+        path.step().next.is_some_and(|next| next > path.host().now() + Duration::from_secs(200))
+    );
 
     let token = vec![0xab; 60];
-    path.set_token(token.clone());
+    path.set_token(packrat_client::Token::new(token.clone()).unwrap());
     // The driver does not have to be asked first.
     let nonce = heard(
         &|control| matches!(control, Control::Discover { nonce: other, noise: [], .. } if *other != nonce),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Ranges kept: a packet number is never used twice in QUIC, so every loss leaves a gap for good. 65,536 gaps are more
-/// than a gigabyte at 4 % loss; beyond that the oldest ranges are forgotten.
+/// Ranges kept: a packet number is never used twice in QUIC, so every loss leaves a gap for good.
+/// 65,536 gaps are more than a gigabyte at 4 % loss; beyond that the oldest ranges are forgotten.
 const MAXIMUM_RANGES: usize = 65_536;
 
 /// The 1-RTT packet numbers received, as disjoint ranges.
@@ -36,7 +36,7 @@ impl ReceivedPacketNumbers {
         }
     }
 
-    /// Whether nothing has been received.
+    /// True if nothing has been received.
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

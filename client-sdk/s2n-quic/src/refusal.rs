@@ -1,8 +1,9 @@
-//! Notices that nobody listens at an address.
+//! Notices that nothing listens at an address.
 //!
-//! QUIC sockets are not connected, so the kernel does not report ICMP errors on them and a refused connection looks like
-//! silence. A second, connected socket does get them: the missing route at once, "port unreachable" after it has sent a
-//! datagram itself. It sends one only when the handshake has been silent for a while.
+//! QUIC sockets are not connected, so the kernel does not report ICMP errors on them and a refused
+//! connection looks like silence. A second, connected socket does get them: the missing route at
+//! once, "port unreachable" after it has sent a datagram itself. It sends one only when the
+//! handshake has been silent for a while.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,10 +14,12 @@ use tokio::net::UdpSocket;
 const PROBE_AFTER: Duration = Duration::from_millis(400);
 /// Probes sent at most: ICMP errors are rate-limited and can be lost.
 const PROBES: usize = 5;
-/// Not a valid packet of any transport: first byte in the range that RFC 7983 and RFC 9443 assign to nobody.
+/// Not a valid packet of any transport: first byte in a range that RFC 7983 and RFC 9443 leave
+/// unassigned.
 const PROBE: [u8; 1] = [0x0f];
 
-/// Completes with the reason when the network says that `remote` cannot be reached; otherwise never.
+/// Completes with the reason when the network says that `remote` cannot be reached; otherwise
+/// never.
 pub(crate) async fn refused(remote: SocketAddr) -> io::Error {
     match probe(remote).await {
         Ok(()) => std::future::pending().await,
@@ -35,7 +38,7 @@ async fn probe(remote: SocketAddr) -> io::Result<()> {
     for _ in 0..PROBES {
         tokio::time::sleep(PROBE_AFTER).await;
         socket.send(&PROBE).await?;
-        // An answer means that somebody is there; silence means nothing.
+        // An answer means that an endpoint is there; silence means nothing.
         if let Ok(answer) = tokio::time::timeout(PROBE_AFTER, socket.recv(&mut buffer)).await {
             answer?;
             return Ok(());

@@ -1,10 +1,11 @@
-//! What s2n-quic gets to see of what arrives, and in which order.
+//! Decides which of the arriving datagrams s2n-quic sees, and in which order.
 //!
-//! s2n-quic drops a packet that is 129 or more packet numbers behind the newest one (and may not understand the number of one that is 127
-//! behind), so that a repair that comes later is of no use. Between
-//! the socket and s2n-quic, this endpoint keeps datagrams back that would move that window past a hole which is still waited for, and passes
-//! them on, in the order of their numbers, once the hole is filled or given up. Where the last mile's delay is short for its rate nothing is
-//! ever kept back: datagrams within the window pass at once, in the order in which they come.
+//! s2n-quic drops a packet that is 129 or more packet numbers behind the newest one (and may not
+//! understand the number of one that is 127 behind), so that a repair that comes later is of no
+//! use. Between the socket and s2n-quic, this endpoint keeps datagrams back that would move that
+//! window past a hole which is still waited for, and passes them on, in the order of their numbers,
+//! once the hole is filled or given up. Where the last mile's delay is short for its rate nothing
+//! is ever kept back: datagrams within the window pass at once, in the order in which they come.
 //!
 //! Control datagrams end here.
 
@@ -23,10 +24,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Bytes kept back of one connection; what is beyond is passed on, the lowest number first: 250 ms at 500 Mbit/s.
+/// Bytes kept back of one connection; what is beyond is passed on, the lowest number first: 250 ms
+/// at 500 Mbit/s.
 const MAXIMUM_BYTES: usize = 16 << 20;
 
-/// An I/O provider whose endpoint gets datagrams in the order that [`ReleasingEndpoint`] decides on.
+/// An I/O provider whose endpoint gets datagrams in the order that [`ReleasingEndpoint`] decides
+/// on.
 #[derive(Debug)]
 pub(crate) struct ReleasingProvider<P> {
     pub(crate) provider: P,
@@ -99,7 +102,12 @@ struct Withheld<H> {
 
 impl<H: Handle> Withheld<H> {
     /// A datagram has arrived: passes on what s2n-quic may see now.
-    fn arrive(&mut self, header: Header<H>, payload: &mut [u8], pass: &mut impl FnMut(Header<H>, &mut [u8])) {
+    fn arrive(
+        &mut self,
+        header: Header<H>,
+        payload: &mut [u8],
+        pass: &mut impl FnMut(Header<H>, &mut [u8]),
+    ) {
         let remote = SocketAddr::from(*header.path.remote_address());
         let Some(path) = self.paths.get(remote) else { return pass(header, payload) };
         match path.arrive(payload) {
@@ -124,7 +132,8 @@ impl<H: Handle> Withheld<H> {
         pass: &mut impl FnMut(Header<H>, &mut [u8]),
     ) {
         let Some(queue) = self.by_remote.get_mut(&remote) else { return };
-        while let Some((number, mut datagram)) = queue.take(path.map_or(u64::MAX, AssistedPath::deliverable))
+        while let Some((number, mut datagram)) =
+            queue.take(path.map_or(u64::MAX, AssistedPath::deliverable))
         {
             if let Some(path) = path {
                 path.hand_over(number);
@@ -151,7 +160,7 @@ impl<H: Handle> Withheld<H> {
         }
     }
 
-    /// Whether anything that was kept back may pass now.
+    /// True if a datagram that was kept back may pass now.
     fn is_ready(&self) -> bool {
         self.by_remote.iter().any(|(remote, queue)| {
             let deliverable = self.paths.get(*remote).map_or(u64::MAX, |path| path.deliverable());
@@ -169,7 +178,7 @@ impl<H: Handle> Withheld<H> {
     }
 }
 
-/// What arrives at a socket, as s2n-quic gets to see it.
+/// Queue of the datagrams that arrive at a socket, as s2n-quic sees them.
 struct Arriving<'a, Q: rx::Queue> {
     queue: &'a mut Q,
     withheld: &'a mut Withheld<Q::Handle>,
@@ -179,7 +188,8 @@ impl<Q: rx::Queue> rx::Queue for Arriving<'_, Q> {
     type Handle = Q::Handle;
 
     fn for_each<F: FnMut(Header<Self::Handle>, &mut [u8])>(&mut self, mut on_packet: F) {
-        self.queue.for_each(|header, payload| self.withheld.arrive(header, payload, &mut on_packet));
+        self.queue
+            .for_each(|header, payload| self.withheld.arrive(header, payload, &mut on_packet));
     }
 
     fn is_empty(&self) -> bool {
@@ -187,7 +197,7 @@ impl<Q: rx::Queue> rx::Queue for Arriving<'_, Q> {
     }
 }
 
-/// What was kept back and may pass now.
+/// Queue of the datagrams that were kept back and may pass now.
 struct Released<'a, H>(&'a mut Withheld<H>);
 
 impl<H: Handle> rx::Queue for Released<'_, H> {
@@ -283,15 +293,15 @@ mod tests {
         fn on_datagram(
             &mut self,
             datagram: &[u8],
-            _: packrat_estimate::Timestamp,
+            _: packrat_wire::estimate::Timestamp,
         ) -> packrat_client::Datagram {
             let control = packrat_wire::is_control(datagram);
             if control { packrat_client::Datagram::Control } else { packrat_client::Datagram::Base }
         }
-        fn on_expected_packet_number(&mut self, number: u64, _: packrat_estimate::Timestamp) {
+        fn on_expected_packet_number(&mut self, number: u64, _: packrat_wire::estimate::Timestamp) {
             self.0.lock().unwrap().0.push(number);
         }
-        fn on_packet_number(&mut self, _: u64, _: packrat_estimate::Timestamp) {}
+        fn on_packet_number(&mut self, _: u64, _: packrat_wire::estimate::Timestamp) {}
         fn packet_number_reference(&self) -> Option<u64> {
             self.missing().checked_sub(1)
         }
@@ -303,20 +313,20 @@ mod tests {
             _: &[u8],
             _: usize,
             _: bool,
-            _: packrat_estimate::Timestamp,
+            _: packrat_wire::estimate::Timestamp,
         ) -> Option<Vec<u8>> {
             None
         }
-        fn poll_transmit(&mut self, _: packrat_estimate::Timestamp) -> Option<Vec<u8>> {
+        fn poll_transmit(&mut self, _: packrat_wire::estimate::Timestamp) -> Option<Vec<u8>> {
             None
         }
-        fn next_timeout(&self) -> Option<packrat_estimate::Timestamp> {
+        fn next_timeout(&self) -> Option<packrat_wire::estimate::Timestamp> {
             None
         }
-        fn handle_timeout(&mut self, _: packrat_estimate::Timestamp) -> TimeoutActions {
+        fn handle_timeout(&mut self, _: packrat_wire::estimate::Timestamp) -> TimeoutActions {
             TimeoutActions::default()
         }
-        fn close(&mut self, _: packrat_estimate::Timestamp) {}
+        fn close(&mut self, _: packrat_wire::estimate::Timestamp) {}
         fn stats(&self) -> AssistStats {
             AssistStats::default()
         }
@@ -333,7 +343,8 @@ mod tests {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let host: Arc<dyn Host> = Arc::new(OperatingSystem::new(socket));
             let (core, paths) = (Waiting::default(), Arc::new(Paths::default()));
-            let path = AssistedPath::new(SERVER, host, Some(Box::new(core.clone())), paths.waker.clone());
+            let path =
+                AssistedPath::new(SERVER, host, Some(Box::new(core.clone())), paths.waker.clone());
             let path = Arc::new(path);
             assert!(paths.insert(&path));
             let keys = NewKeys::default();
@@ -348,7 +359,7 @@ mod tests {
             world
         }
 
-        /// What s2n-quic gets to see when a datagram arrives.
+        /// Datagrams that s2n-quic sees when one arrives.
         fn arrive(&mut self, mut datagram: Vec<u8>, from: SocketAddr) -> Vec<Vec<u8>> {
             let remote = RemoteAddress::from(s2n_quic_core::inet::SocketAddress::from(from));
             let path = Tuple::from_remote_address(remote);
@@ -379,7 +390,7 @@ mod tests {
         assert!(world.arrive(control.clone(), SERVER).is_empty());
         let short_header = vec![0x41; 1200];
         assert_eq!(world.arrive(short_header.clone(), SERVER), [short_header]);
-        // From elsewhere nothing is taken out; s2n-quic drops it by itself.
+        // From another address nothing is taken out; s2n-quic drops it by itself.
         let elsewhere = SocketAddr::new(SERVER.ip(), 10);
         assert_eq!(world.arrive(control.clone(), elsewhere), [control]);
     }
@@ -395,7 +406,11 @@ mod tests {
             assert!(world.number(number).is_empty(), "{number} was passed on");
         }
         let released = world.number(3);
-        assert_eq!(released, [3, 130, 131, 132, 133, 137].map(packet), "not in order, or not at once");
+        assert_eq!(
+            released,
+            [3, 130, 131, 132, 133, 137].map(packet),
+            "not in order, or not at once"
+        );
         assert!(world.withheld.by_remote.is_empty());
     }
 
@@ -416,7 +431,7 @@ mod tests {
         let mut world = World::connected();
         assert!(world.number(200).is_empty());
         world.path.close();
-        world.withheld.paths.remove(SERVER);
+        world.withheld.paths.end(&world.path);
         let mut seen = Vec::new();
         world.withheld.release_all(&mut |_, bytes| seen.push(bytes.to_vec()));
         assert_eq!(seen, [packet(200)]);

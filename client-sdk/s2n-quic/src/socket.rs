@@ -4,11 +4,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
-/// Kernel buffer asked for in both directions, bytes: 60 ms at 500 Mbit/s. The kernel grants what its limits allow.
+/// Kernel buffer asked for in both directions, bytes: 60 ms at 500 Mbit/s. The kernel grants what
+/// its limits allow.
 const KERNEL_BUFFER: usize = 4 << 20;
 
-/// Binds a non-blocking UDP socket with large kernel buffers. s2n-quic itself sets ECN, packet information, don't-fragment
-/// and GRO on its clones, which share the options with this one.
+/// Binds a non-blocking UDP socket with large kernel buffers. s2n-quic itself sets ECN, packet
+/// information, don't-fragment and GRO on its clones, which share the options with this one.
 pub(crate) fn bind(local: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
     // Best effort: a smaller buffer than asked for is not an error worth failing for.

@@ -1,6 +1,8 @@
-//! The TLS provider of the application, with one change: who made the connection may read its header protection key.
+//! The TLS provider of the application, with one change: who made the connection may read its
+//! header protection key.
 //!
-//! Every call goes through to the provider. The key of the 1-RTT packets is shared on its way to s2n-quic.
+//! Every call goes through to the provider. The key of the 1-RTT packets is shared on its way to
+//! s2n-quic.
 
 use crate::header_protection::{SharedKey, SharedOpener};
 use s2n_codec::EncoderValue;
@@ -8,8 +10,8 @@ use s2n_quic::provider::tls;
 use s2n_quic_core::application::ServerName;
 use s2n_quic_core::crypto::CryptoSuite;
 use s2n_quic_core::crypto::tls::{
-    ApplicationParameters, Bytes, ConnectionInfo, Context, Endpoint, HandshakeType, HelloOffsets, NamedGroup,
-    Session, TlsSession,
+    ApplicationParameters, Bytes, ConnectionInfo, Context, Endpoint, HandshakeType, HelloOffsets,
+    NamedGroup, Session, TlsSession,
 };
 use s2n_quic_core::transport::Error;
 use std::any::Any;
@@ -45,7 +47,8 @@ pub(crate) struct SharingProvider<P> {
 }
 
 /// The key that protects the headers of a provider's connections.
-pub type KeyOf<P> = <<<P as tls::Provider>::Client as Endpoint>::Session as CryptoSuite>::OneRttHeaderKey;
+pub type KeyOf<P> =
+    <<<P as tls::Provider>::Client as Endpoint>::Session as CryptoSuite>::OneRttHeaderKey;
 
 impl<P: tls::Provider> tls::Provider for SharingProvider<P>
 where
@@ -130,8 +133,12 @@ where
         self.session.poll(&mut SharingContext { context, keys: &self.keys })
     }
 
-    fn process_post_handshake_message<C: Context<Self>>(&mut self, context: &mut C) -> Result<(), Error> {
-        self.session.process_post_handshake_message(&mut SharingContext { context, keys: &self.keys })
+    fn process_post_handshake_message<C: Context<Self>>(
+        &mut self,
+        context: &mut C,
+    ) -> Result<(), Error> {
+        self.session
+            .process_post_handshake_message(&mut SharingContext { context, keys: &self.keys })
     }
 
     fn should_discard_session(&self) -> bool {

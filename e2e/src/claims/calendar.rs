@@ -1,4 +1,4 @@
-//! What becomes of downloads, tokens and configuration when somebody sets a clock.
+//! Downloads, tokens and configuration while a clock is set.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,20 +10,22 @@ use super::weather::{during, process_of};
 use crate::command::{Failure, Outcome, until};
 use crate::suite::{GATEWAY as SHOP_GATEWAY, LARGE, RELEASE, SHOP, Suite};
 
-/// The gateway whose calendar can be set, and its node port, as `manifests/gateway-calendar.yaml` says.
+/// The gateway whose calendar can be set, and its node port, as in
+/// `manifests/gateway-calendar.yaml`.
 const GATEWAY: &str = "with-calendar";
 const NODE_PORT: u16 = 30446;
-/// The file with what the calendar of a Pod differs by, as `clock/settable_clock.c` says.
+/// The file with the offset of a Pod's calendar, as `clock/settable_clock.c` defines it.
 const CALENDAR: &str = "/dev/shm/packrat-calendar";
-/// The operator's program; the kernel keeps fifteen characters of a name.
+/// The operator's program. The kernel keeps fifteen characters of its name.
 const OPERATOR: &str = "packrat-operato";
 const HOUR: i64 = 3600;
-/// How much later than it happened something may be looked at.
+/// Longest time in seconds between an event and its check.
 const TOLERANCE: i64 = 300;
-/// How much of a download has arrived when a clock is set.
+/// Bytes of a download that have arrived when a clock is set.
 const BEFORE: u64 = 5_000_000;
 
-/// The clocks of a gateway and of the operator are set forwards and backwards by an hour, with downloads in flight.
+/// The clocks of a gateway and of the operator are set forwards and backwards by an hour, with
+/// downloads in flight.
 pub(super) fn jumps(suite: &mut Suite) -> Outcome<String> {
     let images = ["gateway-calendar", "operator-calendar"];
     suite.cluster.load(&images.map(|name| suite.places.images.join(format!("{name}.tar"))))?;
@@ -33,13 +35,23 @@ pub(super) fn jumps(suite: &mut Suite) -> Outcome<String> {
     outcome
 }
 
-/// Gives the shop's gateway a calendar that can be set.
+/// Gives the shop's gateway a settable calendar.
 pub(crate) fn let_gateway_be_set(suite: &mut Suite) -> Outcome {
     suite.cluster.load(&[suite.places.images.join("gateway-calendar.tar")])?;
     let image = "packrat-e2e/gateway-calendar:dev";
-    let patch = serde_json::json!({ "spec": { "envoy": { "image": image, "imagePullPolicy": "Never" } } });
+    let patch =
+        serde_json::json!({ "spec": { "envoy": { "image": image, "imagePullPolicy": "Never" } } });
     let patch = patch.to_string();
-    suite.kubectl.output(["patch", "edgegateway", SHOP_GATEWAY, "-n", SHOP, "--type=merge", "-p", &patch])?;
+    suite.kubectl.output([
+        "patch",
+        "edgegateway",
+        SHOP_GATEWAY,
+        "-n",
+        SHOP,
+        "--type=merge",
+        "-p",
+        &patch,
+    ])?;
     let name = format!("packrat-gateway-{}", SHOP_GATEWAY);
     until(Duration::from_secs(60), "the operator passes the image on", || {
         let deployment = suite.get(SHOP, &["deployment", &name])?;
@@ -60,7 +72,7 @@ pub(super) fn there_and_back(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// Everything that the operator makes for the gateway is made by an operator that is an hour ahead.
+/// An operator that is an hour ahead makes everything for the gateway.
 fn with_operator_ahead(suite: &mut Suite) -> Outcome<String> {
     set_operator(suite, HOUR)?;
     with(suite, "gateway-calendar.yaml", |suite| {
@@ -68,20 +80,25 @@ fn with_operator_ahead(suite: &mut Suite) -> Outcome<String> {
         suite.gateway_is(GATEWAY, "Ready")?;
         let to = suite.node_port(GATEWAY, NODE_PORT)?;
         // A gateway that is ready can be reached a moment later.
-        until(Duration::from_secs(30), "assistance with a token", || assisted_with_token(suite, &to))?;
+        until(Duration::from_secs(30), "assistance with a token", || {
+            assisted_with_token(suite, &to)
+        })?;
         let mut said = Vec::new();
         for (jump, seconds) in [("forwards", HOUR), ("back", 0), ("an hour behind", -HOUR)] {
             said.push(format!("{jump}: {}", jump_in_flight(suite, &to, seconds)?));
         }
-        // It goes on when its clock is set back.
+        // The gateway continues when the operator's clock is set back.
         set_operator(suite, 0)?;
         set_operator(suite, HOUR)?;
-        said.push(format!("operator, an hour ahead, lost and replaced: {}", operator_replaced(suite, &to)?));
+        said.push(format!(
+            "operator, an hour ahead, lost and replaced: {}",
+            operator_replaced(suite, &to)?
+        ));
         Ok(said.join("; "))
     })
 }
 
-/// The gateway's clock is set during a download; the next client gets a token and is assisted, too.
+/// The gateway's clock is set during a download. The next client gets a token and is assisted, too.
 fn jump_in_flight(suite: &mut Suite, to: &str, seconds: i64) -> Outcome<String> {
     let (pod, node) = suite.gateway_pod(GATEWAY)?;
     let mut download = suite.start_download(&with_token(suite, LARGE, to))?;
@@ -94,7 +111,7 @@ fn jump_in_flight(suite: &mut Suite, to: &str, seconds: i64) -> Outcome<String> 
         return Err(Failure(format!("no assistance: {}", transfer.assistance())));
     }
     let next = assisted_with_token(suite, to)?;
-    // Only a gateway that believes it has been tried.
+    // The test counts only if the gateway uses the new time.
     until(Duration::from_secs(20), "the gateway's log has the new time", || {
         let ahead = calendar_of(suite, &pod)?;
         if (ahead - seconds).abs() < TOLERANCE {
@@ -106,20 +123,32 @@ fn jump_in_flight(suite: &mut Suite, to: &str, seconds: i64) -> Outcome<String> 
     Ok(format!("stalled {} ms, afterwards, with a new token: {next}", transfer.stall.as_millis()))
 }
 
-/// The operator, an hour ahead, is lost without notice: its successor, whose clock is right, has to get the right to write although the
-/// one before claims to have used it an hour from now.
+/// The operator, an hour ahead, is lost without notice. Its successor, whose clock is right, must
+/// get the lease although its predecessor claims to have renewed it an hour from now.
 fn operator_replaced(suite: &mut Suite, to: &str) -> Outcome<String> {
     let lost = Instant::now();
-    // One that is asked to end would give its right back.
+    // An operator that is asked to end would release its lease.
     let (pod, node) = operator_pod(suite)?;
     let process = process_of(suite, RELEASE[0], &pod, &node, OPERATOR)?;
     suite.cluster.inside(&node).output(["kill", "-STOP", &process])?;
-    let arguments = ["delete", "pod", "-n", RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
+    let arguments =
+        ["delete", "pod", "-n", RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
     suite.kubectl.output(arguments.into_iter().chain(["--grace-period=0", "--force"]))?;
     suite.rolled_out(&format!("deployment/{}-operator", RELEASE[1]), RELEASE[0])?;
-    // A gateway that starts anew needs everything that the operator has for it, and only who may write changes its Deployment.
-    let patch = r#"{"spec": {"workload": {"pod": {"annotations": {"packrat.dev/e2e": "replaced"}}}}}"#;
-    suite.kubectl.output(["patch", "edgegateway", GATEWAY, "-n", SHOP, "--type=merge", "-p", patch])?;
+    // A gateway that starts anew needs everything that the operator has for it, and only the holder
+    // of the lease changes its Deployment.
+    let patch =
+        r#"{"spec": {"workload": {"pod": {"annotations": {"packrat.dev/e2e": "replaced"}}}}}"#;
+    suite.kubectl.output([
+        "patch",
+        "edgegateway",
+        GATEWAY,
+        "-n",
+        SHOP,
+        "--type=merge",
+        "-p",
+        patch,
+    ])?;
     let selector = format!("packrat.dev/edge-gateway={GATEWAY}");
     until(Duration::from_secs(120), "the operator's successor writes", || {
         let pods = suite.get(SHOP, &["pods", "-l", &selector])?;
@@ -134,7 +163,7 @@ fn operator_replaced(suite: &mut Suite, to: &str) -> Outcome<String> {
     Ok(format!("its successor writes after {time} s, {next}"))
 }
 
-/// Sets the operator's clock, and waits until it has been used.
+/// Sets the operator's clock, and waits until the operator has used it.
 fn set_operator(suite: &Suite, seconds: i64) -> Outcome {
     let (pod, node) = operator_pod(suite)?;
     set(suite, [RELEASE[0], &pod, &node, OPERATOR], seconds)?;
@@ -160,28 +189,32 @@ fn operator_pod(suite: &Suite) -> Outcome<(String, String)> {
     name.zip(node).ok_or_else(|| Failure::new("there is no operator"))
 }
 
-/// Sets the calendar of the program in a Pod (namespace, Pod, node, program) to so many seconds ahead of this machine's.
+/// Sets the calendar of the program in a Pod (namespace, Pod, node, program) to this machine's time
+/// plus `seconds`.
 fn set(suite: &Suite, [namespace, pod, node, program]: [&str; 4], seconds: i64) -> Outcome {
     let process = process_of(suite, namespace, pod, node, program)?;
     let bytes: String = seconds.to_ne_bytes().iter().map(|byte| format!("\\{byte:03o}")).collect();
-    // (a file of others in such a folder cannot be opened by who would create it, not even by root)
-    let script =
-        format!("printf '{bytes}' | dd of=/proc/{process}/root{CALENDAR} conv=notrunc,nocreat status=none");
+    // No `O_CREAT`: in such a directory, not even root can open another user's file with it.
+    let script = format!(
+        "printf '{bytes}' | dd of=/proc/{process}/root{CALENDAR} conv=notrunc,nocreat status=none"
+    );
     suite.cluster.inside(node).output(["sh", "-c", &script]).map(drop)
 }
 
-/// How many seconds ahead of this machine a gateway's last log entry is.
+/// Seconds by which a gateway's last log entry is ahead of this machine.
 fn calendar_of(suite: &Suite, pod: &str) -> Outcome<i64> {
     let log = suite.kubectl.output(["logs", "-n", SHOP, pod, "--tail=50"])?;
     let mut entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let last = entries.next_back().ok_or_else(|| Failure::new("the gateway has not logged anything"))?;
+    let last =
+        entries.next_back().ok_or_else(|| Failure::new("the gateway has not logged anything"))?;
     ahead(&last["ts"])
 }
 
-/// How many seconds a time lies in the future.
+/// Seconds by which a time is in the future.
 fn ahead(time: &Value) -> Outcome<i64> {
     let text = time.as_str().unwrap_or_default();
-    let time = humantime::parse_rfc3339(text).map_err(|error| Failure(format!("{text:?}: {error}")))?;
+    let time =
+        humantime::parse_rfc3339(text).map_err(|error| Failure(format!("{text:?}: {error}")))?;
     Ok(match time.duration_since(SystemTime::now()) {
         Ok(ahead) => ahead.as_secs().cast_signed(),
         Err(behind) => -behind.duration().as_secs().cast_signed(),

@@ -1,4 +1,4 @@
-//! What becomes of gateways on a node without room on its disk.
+//! Gateways on a node with a full disk.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,19 +14,24 @@ use crate::suite::{GATEWAY, LARGE, NODE_PORT, SHOP, Suite};
 const BALANCED: &str = "balanced";
 /// Kubernetes does not evict such Pods when a disk is full.
 const PRIORITY: &str = "system-node-critical";
-/// What takes all the room.
+/// The file that fills the disk.
 const FILLING: &str = "/var/lib/packrat-e2e-filling";
-/// How much of a download has arrived when the disk gets full.
+/// Bytes of a download that have arrived when the disk is full.
 const BEFORE: u64 = 5_000_000;
-/// Bytes per second of the download that shall go on while Pods are evicted.
+/// Bytes per second of the download that continues while Pods are evicted.
 const PACE: u64 = 500_000;
 
-/// The disk of a node gets full: a gateway that may not be evicted goes on, of two others one is evicted, and the second takes over.
+/// The disk of a node gets full. A gateway that must not be evicted goes on; of two others one is
+/// evicted, and the second takes over.
 pub(super) fn full(suite: &mut Suite) -> Outcome<String> {
     let node = suite.gateway_node(GATEWAY)?;
     match suite.cluster.small_disk(&node, true) {
         Some(done) => done?,
-        None => return Ok("not tried: the nodes of this cluster cannot be given a small disk".to_owned()),
+        None => {
+            return Ok(
+                "not tried: the nodes of this cluster cannot be given a small disk".to_owned()
+            );
+        }
     }
     let outcome = with(suite, "gateway-loadbalancer.yaml", |suite| {
         suite.gateway_node(GATEWAY)?;
@@ -36,7 +41,8 @@ pub(super) fn full(suite: &mut Suite) -> Outcome<String> {
         set_priority(suite, Value::Null)?;
         outcome
     });
-    // As after somebody has made room, and started the node anew: Kubernetes itself waits five minutes before it believes in the room.
+    // Simulates an operator who frees space and restarts the node. Kubernetes itself waits five
+    // minutes before it trusts the free space.
     let restored = suite.cluster.small_disk(&node, false).unwrap_or(Ok(()));
     let text = outcome?;
     restored?;
@@ -49,8 +55,10 @@ pub(super) fn full(suite: &mut Suite) -> Outcome<String> {
 fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
     suite.gateway_is(BALANCED, "Programmed")?;
     let service = format!("{SHOP}/{}", suite.service_of(BALANCED)?);
-    let balance = |suite: &Suite| suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()));
-    let address = until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
+    let balance =
+        |suite: &Suite| suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()));
+    let address =
+        until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
     suite.gateway_is(BALANCED, "Ready")?;
     balance(suite)?;
     let direct = suite.node_port(GATEWAY, NODE_PORT)?;
@@ -71,7 +79,7 @@ fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
     }
     let quick = report(&finish(suite, quick)?, "")?;
 
-    // A cloud's balancer follows the endpoints; this one is told.
+    // A cloud's balancer follows the endpoints; this one needs a call.
     while !slow.ended()? {
         balance(suite)?;
         if evicted.is_none() && is_evicted(suite, node)? {
@@ -88,7 +96,8 @@ fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
             Err(Failure::new("none is"))
         }
     })?;
-    let pressure = format!("jsonpath={{.status.conditions[?(@.type==\"{}\")].status}}", "DiskPressure");
+    let pressure =
+        format!("jsonpath={{.status.conditions[?(@.type==\"{}\")].status}}", "DiskPressure");
     if suite.kubectl.output(["get", "node", node, "-o", &pressure])?.trim() != "True" {
         return Err(Failure(format!("{node} does not say that its disk is full")));
     }
@@ -105,7 +114,7 @@ fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
     ))
 }
 
-/// Takes all the room there is on a node's disk, until nothing can be written any more. (Evictions make room again.)
+/// Fills a node's disk until nothing can be written any more. (Evictions free space again.)
 fn fill(suite: &Suite, node: &str) -> Outcome {
     let script = format!(
         "free=$(df --block-size=1M --output=avail /var/lib | tail -n 1)
@@ -115,7 +124,7 @@ fn fill(suite: &Suite, node: &str) -> Outcome {
     suite.cluster.inside(node).output(["sh", "-c", &script]).map(drop)
 }
 
-/// Whether a gateway of the two was evicted from a node.
+/// True if one of the two gateways was evicted from a node.
 fn is_evicted(suite: &Suite, node: &str) -> Outcome<bool> {
     let events = suite.get(SHOP, &["events", "--field-selector=reason=Evicted"])?;
     let name = format!("packrat-gateway-{BALANCED}-");
@@ -128,9 +137,19 @@ fn is_evicted(suite: &Suite, node: &str) -> Outcome<bool> {
 
 /// Gives the first gateway a priority, and waits until it runs with it.
 fn set_priority(suite: &Suite, priority: Value) -> Outcome {
-    let patch = serde_json::json!({ "spec": { "workload": { "pod": { "priorityClassName": priority } } } });
+    let patch =
+        serde_json::json!({ "spec": { "workload": { "pod": { "priorityClassName": priority } } } });
     let patch = patch.to_string();
-    suite.kubectl.output(["patch", "edgegateway", GATEWAY, "-n", SHOP, "--type=merge", "-p", &patch])?;
+    suite.kubectl.output([
+        "patch",
+        "edgegateway",
+        GATEWAY,
+        "-n",
+        SHOP,
+        "--type=merge",
+        "-p",
+        &patch,
+    ])?;
     let deployment = format!("packrat-gateway-{GATEWAY}");
     until(Duration::from_secs(60), "the operator passes the priority on", || {
         let deployment = suite.get(SHOP, &["deployment", &deployment])?;

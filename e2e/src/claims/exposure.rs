@@ -7,12 +7,13 @@ use crate::download::Transfer;
 use crate::suite::{GATEWAY, LARGE, SHOP, SMALL, Suite};
 
 pub(super) fn described(transfer: &Transfer) -> String {
-    let repaired =
-        transfer.repaired().map_or_else(|| "not assisted".to_owned(), |count| format!("{count} repaired"));
+    let repaired = transfer
+        .repaired()
+        .map_or_else(|| "not assisted".to_owned(), |count| format!("{count} repaired"));
     format!("{:.1} Mbit/s, {repaired}", transfer.goodput())
 }
 
-/// Downloads by way of `to`; the download has to be assisted.
+/// Downloads through `to`, and fails without assistance.
 pub(super) fn assisted(suite: &Suite, to: &str) -> Outcome<Transfer> {
     let transfer = suite.download(&suite.request(SMALL, to))?;
     transfer.expect(&suite.checksum(SMALL)?)?;
@@ -22,8 +23,9 @@ pub(super) fn assisted(suite: &Suite, to: &str) -> Outcome<Transfer> {
     Ok(transfer)
 }
 
-/// Fails unless the nodes have handed the client's datagrams to a gateway under the client's own address: the connection tracking
-/// knows whom a gateway's answers go to before the translation is undone. (Gateways do not tell clients' addresses.)
+/// Fails unless the nodes have handed the client's datagrams to a gateway under the client's own
+/// address: the connection tracking knows the destination of a gateway's answers before the
+/// translation is undone. (Gateways do not reveal clients' addresses.)
 fn expect_client_address(suite: &Suite, port: u16) -> Outcome {
     let client = suite.cluster.client_address();
     let (from, to) = (format!(" src={client} "), format!(" dport={port} "));
@@ -31,7 +33,8 @@ fn expect_client_address(suite: &Suite, port: u16) -> Outcome {
     for node in suite.cluster.edge_nodes() {
         let table = suite.cluster.node(node).output(["cat", "/proc/net/nf_conntrack"])?;
         for line in table.lines().filter(|line| line.contains("udp")) {
-            let Some((original, reply)) = line.match_indices(" src=").nth(1).map(|(at, _)| line.split_at(at))
+            let Some((original, reply)) =
+                line.match_indices(" src=").nth(1).map(|(at, _)| line.split_at(at))
             else {
                 continue;
             };
@@ -40,15 +43,21 @@ fn expect_client_address(suite: &Suite, port: u16) -> Outcome {
                 continue;
             }
             if !reply.contains(&format!(" dst={client} ")) {
-                return Err(Failure(format!("the client has another address behind {node}: {line}")));
+                return Err(Failure(format!(
+                    "the client has another address behind {node}: {line}"
+                )));
             }
             kept += 1;
         }
     }
-    if kept == 0 { Err(Failure(format!("no flow of {client} to port {port} was seen"))) } else { Ok(()) }
+    if kept == 0 {
+        Err(Failure(format!("no flow of {client} to port {port} was seen")))
+    } else {
+        Ok(())
+    }
 }
 
-/// Tries something with the objects of a manifest, which are removed in any case.
+/// Runs a trial with the objects of a manifest, and removes them in any case.
 pub(super) fn with(
     suite: &mut Suite,
     manifest: &str,
@@ -64,11 +73,12 @@ pub(super) fn with(
 fn remove(suite: &Suite, manifest: &str) -> Outcome {
     let manifest = suite.manifest(manifest)?;
     suite.kubectl.feed(["delete", "-n", SHOP, "-f", "-", "--timeout=120s"], &manifest)?;
-    // The next one of the same name shall not meet what is left of this one.
+    // The next objects of the same name must not meet the rest of these.
     until(Duration::from_secs(90), "the gateway's objects are gone", || {
         let kinds = "pods,deployments,daemonsets,services,secrets";
         let selector = format!("packrat.dev/edge-gateway,packrat.dev/edge-gateway!={GATEWAY}");
-        let left = suite.kubectl.output(["get", kinds, "-n", SHOP, "-l", &selector, "-o", "name"])?;
+        let left =
+            suite.kubectl.output(["get", kinds, "-n", SHOP, "-l", &selector, "-o", "name"])?;
         if left.trim().is_empty() { Ok(()) } else { Err(Failure(left.replace('\n', " "))) }
     })
 }
@@ -87,7 +97,8 @@ pub(super) fn load_balancer(suite: &mut Suite) -> Outcome<String> {
         suite.gateway_is("balanced", "Ready")?;
         let transfer = assisted(suite, &format!("{address}:443"))?;
         expect_client_address(suite, 443)?;
-        let status = suite.get(SHOP, &["edgegateway", "balanced"])?["status"]["addresses"][0].clone();
+        let status =
+            suite.get(SHOP, &["edgegateway", "balanced"])?["status"]["addresses"][0].clone();
         if status != address.as_str() {
             return Err(Failure(format!("the status says {status}, not {address}")));
         }
@@ -100,18 +111,23 @@ pub(super) fn rolled(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-loadbalancer.yaml", |suite| {
         suite.gateway_is("balanced", "Programmed")?;
         let service = format!("{SHOP}/{}", suite.service_of("balanced")?);
-        let balance = |suite: &Suite| suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()));
-        let address = until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
+        let balance =
+            |suite: &Suite| suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()));
+        let address =
+            until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
         if address.is_empty() {
             return Ok("not tried: this cluster has no load balancer".to_owned());
         }
         suite.gateway_is("balanced", "Ready")?;
-        let mut download = suite.start_download(&suite.request(LARGE, &format!("{address}:443")))?;
+        let mut download =
+            suite.start_download(&suite.request(LARGE, &format!("{address}:443")))?;
         download.wait_for(5_000_000)?;
-        let deployment = suite.get(SHOP, &["deployment", "-l", "packrat.dev/edge-gateway=balanced"])?;
-        let name = deployment["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let deployment =
+            suite.get(SHOP, &["deployment", "-l", "packrat.dev/edge-gateway=balanced"])?;
+        let name =
+            deployment["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         suite.kubectl.output(["rollout", "restart", &format!("deployment/{name}"), "-n", SHOP])?;
-        // A cloud's balancer follows the endpoints; this one is told.
+        // A cloud's balancer follows the endpoints; this one needs a call.
         while !download.ended()? {
             balance(suite)?;
             std::thread::sleep(Duration::from_millis(500));
@@ -154,9 +170,11 @@ pub(super) fn sidecar(suite: &mut Suite) -> Outcome<String> {
         if containers != 2 {
             return Err(Failure(format!("the Pod has {containers} containers")));
         }
-        let node = suite.cluster.node_address(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
-        let transfer =
-            until(Duration::from_secs(20), "a download", || assisted(suite, &format!("{node}:9443")))?;
+        let node =
+            suite.cluster.node_address(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
+        let transfer = until(Duration::from_secs(20), "a download", || {
+            assisted(suite, &format!("{node}:9443"))
+        })?;
         Ok(described(&transfer))
     })
 }

@@ -6,7 +6,7 @@ use crate::command::{Failure, Outcome, until};
 use crate::download::{Request, Transfer};
 use crate::suite::{GATEWAY, LARGE, NODE_PORT, RELEASE, SHOP, SMALL, SMALLEST, Suite};
 
-/// How many times faster than end to end a download with assistance has to be, at a loss of 4 %.
+/// Least ratio of the goodput with assistance to that end to end, at a loss of 4 %.
 const FACTOR: f64 = 5.0;
 
 /// `helm install`: the operator becomes ready.
@@ -19,7 +19,8 @@ pub(super) fn install(suite: &mut Suite) -> Outcome<String> {
 /// `helm test` succeeds.
 pub(super) fn helm_test(suite: &mut Suite) -> Outcome<String> {
     let [namespace, name] = RELEASE;
-    let output = suite.cluster.helm().output(["test", name, "-n", namespace, "--timeout", "120s"])?;
+    let output =
+        suite.cluster.helm().output(["test", name, "-n", namespace, "--timeout", "120s"])?;
     let succeeded =
         output.lines().filter(|line| line.contains("Phase:") && line.contains("Succeeded")).count();
     if succeeded == 0 { Err(Failure(output)) } else { Ok(format!("{succeeded} succeeded")) }
@@ -28,7 +29,14 @@ pub(super) fn helm_test(suite: &mut Suite) -> Outcome<String> {
 /// An EdgeGateway and an annotation: a gateway runs and forwards to the Service.
 pub(super) fn annotate(suite: &mut Suite) -> Outcome<String> {
     suite.apply(&suite.manifest("gateway-nodeport.yaml")?, Some(SHOP))?;
-    suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, "packrat.dev/assist=enabled"])?;
+    suite.kubectl.output([
+        "annotate",
+        "service",
+        "web",
+        "-n",
+        SHOP,
+        "packrat.dev/assist=enabled",
+    ])?;
     suite.gateway_is(GATEWAY, "Programmed")?;
     suite.gateway_is(GATEWAY, "Ready")?;
     let selector = format!("packrat.dev/edge-gateway={GATEWAY}");
@@ -61,7 +69,7 @@ pub(super) fn assisted(suite: &mut Suite) -> Outcome<String> {
 pub(super) fn five_times(suite: &mut Suite) -> Outcome<String> {
     let to = suite.node_port(GATEWAY, NODE_PORT)?;
     let mut request = suite.request(SMALL, &to);
-    // The best of three: what else this machine does is no property of the path.
+    // The best of three, because other load of this machine is no property of the path.
     let best = |request: &Request| -> Outcome<Transfer> {
         let mut best: Option<Transfer> = None;
         for _ in 0..3 {
@@ -75,12 +83,14 @@ pub(super) fn five_times(suite: &mut Suite) -> Outcome<String> {
     let assisted = best(&request)?;
     assisted.expect(&suite.checksum(SMALL)?)?;
     request.options.push("--no-assist".to_owned());
-    // What has arrived until then is enough for the comparison.
+    // The part that has arrived by then is enough for the comparison.
     request.limit = Duration::from_secs(20);
     let alone = suite.download(&request)?;
     let factor = assisted.goodput() / alone.goodput();
-    let text = format!("{:.2} and {:.2} Mbit/s: {factor:.1} times", assisted.goodput(), alone.goodput());
-    // So much is claimed of a path with a far segment; without one the sender recovers from a loss soon enough by itself.
+    let text =
+        format!("{:.2} and {:.2} Mbit/s: {factor:.1} times", assisted.goodput(), alone.goodput());
+    // The claim holds for a path with a far segment. Without one, the sender itself recovers from
+    // losses quickly.
     let least = if suite.far.is_some() { FACTOR } else { 1.0 };
     if factor < least { Err(Failure(text)) } else { Ok(text) }
 }
@@ -89,10 +99,11 @@ pub(super) fn five_times(suite: &mut Suite) -> Outcome<String> {
 pub(super) fn hundred_clients(suite: &mut Suite) -> Outcome<String> {
     let to = suite.node_port(GATEWAY, NODE_PORT)?;
     let mut request = suite.request(SMALLEST, &to);
-    // A small machine has a lot to do with a hundred handshakes.
+    // A hundred handshakes take a small machine a while.
     request.connect_limit = Duration::from_secs(120);
     request.limit = Duration::from_secs(400);
-    let downloads: Vec<_> = (0..100).map(|_| suite.start_download(&request)).collect::<Outcome<_>>()?;
+    let downloads: Vec<_> =
+        (0..100).map(|_| suite.start_download(&request)).collect::<Outcome<_>>()?;
     let checksum = suite.checksum(SMALLEST)?;
     let (mut assisted, mut repaired, mut longest) = (0, 0, Duration::ZERO);
     for download in downloads {
@@ -108,7 +119,7 @@ pub(super) fn hundred_clients(suite: &mut Suite) -> Outcome<String> {
     Ok(format!("100 times 1 MB in {:.0} s, {repaired} datagrams repaired", longest.as_secs_f64()))
 }
 
-/// A client that knows nothing of Packrat gets the same bytes.
+/// A plain client gets the same bytes.
 pub(super) fn plain_client(suite: &mut Suite) -> Outcome<String> {
     let to = suite.node_port(GATEWAY, NODE_PORT)?;
     let mut request = suite.request(SMALL, &to);
@@ -121,11 +132,14 @@ pub(super) fn plain_client(suite: &mut Suite) -> Outcome<String> {
     Ok(format!("{:.1} Mbit/s without loss", transfer.goodput()))
 }
 
-/// The gateway keeps control datagrams to itself: none of all those of the last mile has reached the far segment.
+/// The gateway keeps control datagrams to itself: those of the last mile do not reach the far
+/// segment.
 pub(super) fn control_stays(suite: &mut Suite) -> Outcome<String> {
     let last_mile = suite.last_mile.control_datagrams()?;
     let Some(far) = &mut suite.far else {
-        return Ok("not tried: nobody can look at the datagrams before this cluster's servers".to_owned());
+        return Ok(
+            "not tried: nobody can look at the datagrams before this cluster's servers".to_owned()
+        );
     };
     let far = far.control_datagrams()?;
     if last_mile == 0 || far > 0 {
@@ -149,7 +163,10 @@ pub(super) fn unannotate(suite: &mut Suite) -> Outcome<String> {
     request.limit = Duration::from_secs(5);
     let transfer = suite.download(&request)?;
     if transfer.bytes > 0 {
-        return Err(Failure(format!("{} bytes arrived through a gateway without routes", transfer.bytes)));
+        return Err(Failure(format!(
+            "{} bytes arrived through a gateway without routes",
+            transfer.bytes
+        )));
     }
     Ok("no route, nothing forwarded".to_owned())
 }
@@ -158,8 +175,7 @@ pub(super) fn unannotate(suite: &mut Suite) -> Outcome<String> {
 pub(super) fn uninstall(suite: &mut Suite) -> Outcome<String> {
     suite.kubectl.output(["delete", "edgegateway", "--all", "-n", SHOP, "--timeout=120s"])?;
     until(Duration::from_secs(90), "the gateway's objects are gone", || {
-        let kinds =
-            "pods,deployments,daemonsets,services,configmaps,secrets,poddisruptionbudgets,networkpolicies";
+        let kinds = "pods,deployments,daemonsets,services,configmaps,secrets,poddisruptionbudgets,networkpolicies";
         let left = suite.kubectl.output([
             "get",
             kinds,
@@ -173,14 +189,30 @@ pub(super) fn uninstall(suite: &mut Suite) -> Outcome<String> {
         if left.trim().is_empty() { Ok(()) } else { Err(Failure(left.replace('\n', " "))) }
     })?;
     let [namespace, name] = RELEASE;
-    suite.cluster.helm().output(["uninstall", name, "-n", namespace, "--wait", "--timeout", "120s"])?;
+    suite.cluster.helm().output([
+        "uninstall",
+        name,
+        "-n",
+        namespace,
+        "--wait",
+        "--timeout",
+        "120s",
+    ])?;
     until(Duration::from_secs(60), "the release's objects are gone", || {
-        let kinds =
-            "clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations";
-        let left =
-            suite.kubectl.output(["get", kinds, "-l", "app.kubernetes.io/instance=packrat", "-o", "name"])?;
+        let kinds = "clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations";
+        let left = suite.kubectl.output([
+            "get",
+            kinds,
+            "-l",
+            "app.kubernetes.io/instance=packrat",
+            "-o",
+            "name",
+        ])?;
         if left.trim().is_empty() { Ok(()) } else { Err(Failure(left.replace('\n', " "))) }
     })?;
-    // The Service is what it was.
-    suite.kubectl.output(["get", "service", "web", "-n", SHOP]).map(|_| "nothing is left".to_owned())
+    // The Service is unchanged.
+    suite
+        .kubectl
+        .output(["get", "service", "web", "-n", SHOP])
+        .map(|_| "nothing is left".to_owned())
 }

@@ -1,4 +1,4 @@
-//! The commands of docs/QUICKSTART.md, as they are written there.
+//! The commands of docs/QUICKSTART.md, exactly as written there.
 
 use std::fs;
 
@@ -29,15 +29,25 @@ pub(super) fn as_written(suite: &mut Suite) -> Outcome<String> {
     let text = fs::read_to_string(project.join("docs/QUICKSTART.md"))?;
     let blocks = commands(&text);
     if blocks.len() < 5 {
-        return Err(Failure(format!("only {} blocks of commands in docs/QUICKSTART.md", blocks.len())));
+        return Err(Failure(format!(
+            "only {} blocks of commands in docs/QUICKSTART.md",
+            blocks.len()
+        )));
     }
-    let folder =
-        suite.places.packrat.parent().map(|folder| folder.to_string_lossy().into_owned()).unwrap_or_default();
+    let folder = suite
+        .places
+        .packrat
+        .parent()
+        .map(|folder| folder.to_string_lossy().into_owned())
+        .unwrap_or_default();
     // The suite has used that namespace.
     suite.kubectl.output(["delete", "namespace", SHOP, "--ignore-not-found", "--timeout=120s"])?;
-    // What the quick start takes for granted: the images are where the nodes find them, packrat is installed.
-    let script =
-        format!("set -euo pipefail; cd '{}'; PATH={folder}:$PATH\n{}", project.display(), blocks.concat());
+    // Prerequisites of the quick start: the nodes have the images, and packrat is installed.
+    let script = format!(
+        "set -euo pipefail; cd '{}'; PATH={folder}:$PATH\n{}",
+        project.display(),
+        blocks.concat()
+    );
     let output = suite.cluster.client().output(["bash", "-c", &script])?;
     let deleted = output.lines().filter(|line| line.contains("deleted")).count();
     Ok(format!("{} blocks of commands; {deleted} objects deleted at the end", blocks.len()))
@@ -49,8 +59,7 @@ mod tests {
 
     #[test]
     fn only_marked_blocks_are_commands() {
-        let text =
-            "a\n```sh\none\ntwo\n```\n```\nnot this\n```\n```yaml\nnor: this\n```\n```sh\nthree\n```\n";
+        let text = "a\n```sh\none\ntwo\n```\n```\nnot this\n```\n```yaml\nnor: this\n```\n```sh\nthree\n```\n";
         assert_eq!(commands(text), ["one\ntwo\n", "three\n"]);
     }
 }

@@ -1,4 +1,4 @@
-//! More than one Service, more than one gateway, more than one kind of server.
+//! Several Services, gateways and kinds of servers.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ const SERVICES: u16 = 20;
 /// Gateway port of the first of them; the others follow.
 const FIRST_PORT: u16 = 7001;
 
-/// Twenty Services get ports on a second gateway while the first one serves a download; a few of them are tried.
+/// Twenty Services get ports on a second gateway while the first one serves a download. A few of
+/// them are tried.
 pub(super) fn many(suite: &mut Suite) -> Outcome<String> {
     let first = suite.node_port(GATEWAY, NODE_PORT)?;
     with(suite, "gateway-second.yaml", |suite| {
@@ -20,7 +21,8 @@ pub(super) fn many(suite: &mut Suite) -> Outcome<String> {
         let services: Vec<_> = (0..SERVICES).map(|number| service(number).to_string()).collect();
         let made = suite.apply(&services.join("\n---\n"), Some(SHOP)).and_then(|()| tried(suite));
         let transfer = download.finish();
-        let removed = suite.kubectl.output(["delete", "services", "-n", SHOP, "-l", "packrat.dev/e2e=many"]);
+        let removed =
+            suite.kubectl.output(["delete", "services", "-n", SHOP, "-l", "packrat.dev/e2e=many"]);
         let (made, transfer) = (made?, transfer?);
         removed?;
         transfer.expect(&suite.checksum(LARGE)?)?;
@@ -51,7 +53,8 @@ fn service(number: u16) -> serde_json::Value {
     })
 }
 
-/// Waits until all Services are attached, and downloads by way of the first, one in the middle and the last.
+/// Waits until all Services are attached, and downloads through the first, one in the middle and
+/// the last.
 fn tried(suite: &Suite) -> Outcome<String> {
     until(Duration::from_secs(90), "all Services are attached", || {
         let routes = &suite.get(SHOP, &["edgegateway", "second"])?["status"]["attachedRoutes"];
@@ -83,7 +86,8 @@ fn tried(suite: &Suite) -> Outcome<String> {
     Ok(texts.join(", "))
 }
 
-/// Servers of another QUIC implementation: an unmodified Envoy (quiche) ends HTTP/3 in front of the same files.
+/// Servers of another QUIC implementation: an unmodified Envoy (quiche) ends HTTP/3 in front of the
+/// same files.
 pub(super) fn another_server(suite: &mut Suite) -> Outcome<String> {
     with(suite, "other-servers.yaml", |suite| {
         suite.rolled_out("deployment/quiche", SHOP)?;

@@ -1,4 +1,4 @@
-//! Assist tokens: who has none, who has one, and what happens when the keys change.
+//! Assist tokens: clients with and without one, and the rotation of keys.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::command::{Failure, Outcome, until};
 use crate::download::Request;
 use crate::suite::{LARGE, LOSS, RELEASE, SHOP, SMALL, Suite};
 
-/// The gateway that wants tokens, and its node port, as `manifests/gateway-tokens.yaml` says.
+/// The gateway that requires tokens, and its node port, as in `manifests/gateway-tokens.yaml`.
 const GATEWAY: &str = "with-tokens";
 const NODE_PORT: u16 = 30444;
 /// The Secret in which the operator keeps the gateway's keys, and the entry with their state.
@@ -29,7 +29,7 @@ pub(super) fn with_token(suite: &Suite, file: &str, to: &str) -> Request {
     request
 }
 
-/// Who has no token is forwarded plainly; who has one is assisted.
+/// A client without a token is forwarded plainly; a client with one is assisted.
 pub(super) fn required(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-tokens.yaml", |suite| {
         let to = ready(suite)?;
@@ -53,23 +53,27 @@ pub(super) fn assisted_with_token(suite: &Suite, to: &str) -> Outcome<String> {
     let transfer = suite.download(&with_token(suite, SMALL, to))?;
     transfer.expect(&suite.checksum(SMALL)?)?;
     if transfer.repaired().is_none() {
-        return Err(Failure(format!("a client with a token was not assisted: {}", transfer.assistance())));
+        return Err(Failure(format!(
+            "a client with a token was not assisted: {}",
+            transfer.assistance()
+        )));
     }
     Ok(described(&transfer))
 }
 
-/// Both steps of a rotation (the next key is announced, then used), the second of them during a download.
+/// Both steps of a rotation (the next key is announced, then used), the second of them during a
+/// download.
 pub(super) fn rotated(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-tokens.yaml", |suite| {
         let to = ready(suite)?;
         let first = state(suite)?["tokens"]["current"].clone();
-        // As if the key in use had been made long ago.
+        // Pretends that the key in use was made long ago.
         step(suite, |tokens| tokens["since"] = 0.into(), |tokens| tokens["next"].is_array())?;
         let mut request = with_token(suite, LARGE, &to);
         request.pace = Some(900_000);
         let mut download = suite.start_download(&request)?;
         download.wait_for(2_000_000)?;
-        // As if the next one had been announced long ago.
+        // Pretends that the next key was announced long ago.
         let used = step(
             suite,
             |tokens| tokens["next"][1] = 0.into(),
@@ -82,10 +86,11 @@ pub(super) fn rotated(suite: &mut Suite) -> Outcome<String> {
         if transfer.repaired().is_none() {
             return Err(Failure(format!("no assistance: {}", transfer.assistance())));
         }
-        // Envoy may hear of it a moment later.
-        let after = until(Duration::from_secs(60), "assistance with a token of the new key", || {
-            assisted_with_token(suite, &to)
-        })?;
+        // Envoy may get the update a moment later.
+        let after =
+            until(Duration::from_secs(60), "assistance with a token of the new key", || {
+                assisted_with_token(suite, &to)
+            })?;
         let when = if in_time { "" } else { " (the download was over before)" };
         Ok(format!(
             "stalled {} ms, {}{when}; afterwards, with a new token: {after}",
@@ -95,24 +100,30 @@ pub(super) fn rotated(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// What the operator keeps. It is a secret of this cluster only, and is shown to nobody.
+/// The operator's state of the keys. It is a secret of this cluster only, and is never printed.
 fn state(suite: &Suite) -> Outcome<Value> {
     let template = format!("go-template={{{{index .data \"{STATE}\" | base64decode}}}}");
-    Ok(serde_json::from_str(&suite.kubectl.output(["get", "secret", SECRET, "-n", SHOP, "-o", &template])?)?)
+    Ok(serde_json::from_str(
+        &suite.kubectl.output(["get", "secret", SECRET, "-n", SHOP, "-o", &template])?,
+    )?)
 }
 
-/// Changes what the operator keeps, and waits until it has made of it what it should.
+/// Changes the operator's state, and waits for its reaction.
 fn step(suite: &Suite, change: impl FnOnce(&mut Value), done: impl Fn(&Value) -> bool) -> Outcome {
     let mut state_now = state(suite)?;
     change(&mut state_now["tokens"]);
     let patch = serde_json::json!({ "stringData": { (STATE): state_now.to_string() } }).to_string();
     suite.kubectl.output(["patch", "secret", SECRET, "-n", SHOP, "--type=merge", "-p", &patch])?;
-    // The operator looks once a minute; a new one looks at once.
+    // The operator checks once a minute; a new one checks at once.
     let deployment = format!("deployment/{}-operator", RELEASE[1]);
     suite.kubectl.output(["rollout", "restart", &deployment, "-n", RELEASE[0]])?;
     until(Duration::from_secs(150), "the operator takes the next step of the rotation", || {
         let state = state(suite)?;
-        if done(&state["tokens"]) { Ok(()) } else { Err(Failure::new("the keys are the same as before")) }
+        if done(&state["tokens"]) {
+            Ok(())
+        } else {
+            Err(Failure::new("the keys are the same as before"))
+        }
     })?;
     suite.rolled_out(&deployment, RELEASE[0])
 }

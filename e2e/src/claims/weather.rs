@@ -1,4 +1,4 @@
-//! Faults, each with a download in flight that has to finish with the right bytes.
+//! Faults, each during a download that must finish with the right bytes.
 
 use std::net::UdpSocket;
 use std::thread;
@@ -8,10 +8,10 @@ use crate::command::{Failure, Outcome, until};
 use crate::download::{Download, Transfer};
 use crate::suite::{GATEWAY, LARGE, LOSS, NODE_PORT, RELEASE, SHOP, Suite};
 
-/// How much has arrived when the fault comes.
+/// Bytes that have arrived when the fault occurs.
 const BEFORE: u64 = 5_000_000;
 
-/// A download that is under way when `fault` comes; it has to finish, intact.
+/// A download in flight when `fault` occurs. It must finish, intact.
 pub(super) fn during(
     suite: &mut Suite,
     fault: impl FnOnce(&mut Suite, &str) -> Outcome<String>,
@@ -22,7 +22,7 @@ pub(super) fn during(
     download.wait_for(BEFORE)?;
     let said = fault(suite, &to);
     let transfer = finish(suite, download);
-    // The fault's own failure is the more telling one.
+    // The fault's own failure is more informative.
     let said = said?;
     report(&transfer?, &said)
 }
@@ -34,8 +34,9 @@ pub(super) fn finish(suite: &Suite, download: Download) -> Outcome<Transfer> {
 }
 
 pub(super) fn report(transfer: &Transfer, said: &str) -> Outcome<String> {
-    let repaired =
-        transfer.repaired().ok_or_else(|| Failure(format!("no assistance: {}", transfer.assistance())))?;
+    let repaired = transfer
+        .repaired()
+        .ok_or_else(|| Failure(format!("no assistance: {}", transfer.assistance())))?;
     let separator = if said.is_empty() { "" } else { "; " };
     Ok(format!(
         "stalled {} ms, {:.1} Mbit/s, {repaired} datagrams repaired{separator}{said}",
@@ -64,12 +65,12 @@ pub(super) fn bursts(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// The client's NAT gives it another port.
+/// The client's NAT maps it to another port.
 pub(super) fn port_changes(suite: &mut Suite) -> Outcome<String> {
     during(suite, |suite, _| suite.last_mile.rebind(None).map(|()| String::new()))
 }
 
-/// The client's NAT gives it another address.
+/// The client's NAT maps it to another address.
 pub(super) fn address_changes(suite: &mut Suite) -> Outcome<String> {
     let address = suite.second_client_address();
     let outcome = during(suite, |suite, _| suite.last_mile.rebind(address).map(|()| String::new()));
@@ -77,7 +78,7 @@ pub(super) fn address_changes(suite: &mut Suite) -> Outcome<String> {
     outcome
 }
 
-/// Process number, on the machine, of what runs in a Pod.
+/// Process identifier, on the machine, of a Pod's program.
 pub(crate) fn process_of(
     suite: &Suite,
     namespace: &str,
@@ -85,8 +86,12 @@ pub(crate) fn process_of(
     node: &str,
     program: &str,
 ) -> Outcome<String> {
-    let uid = suite.get(namespace, &["pod", pod])?["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-    // The name of its control group has the Pod's identifier in it, with systemd's punctuation or without.
+    let uid = suite.get(namespace, &["pod", pod])?["metadata"]["uid"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    // The name of its control group has the Pod's identifier in it, with systemd's punctuation or
+    // without.
     let other = uid.replace('-', "_");
     let script = format!(
         "for p in $(pgrep -x {program}); do grep -q -e 'pod{uid}' -e 'pod{other}' /proc/$p/cgroup && echo $p && exit 0; done; exit 1"
@@ -126,7 +131,11 @@ pub(super) fn node_lost(suite: &mut Suite) -> Outcome<String> {
         for on in [false, true] {
             match suite.cluster.power(&node, on) {
                 Some(done) => done?,
-                None => return Ok("not tried: the power of this cluster's nodes cannot be cut".to_owned()),
+                None => {
+                    return Ok(
+                        "not tried: the power of this cluster's nodes cannot be cut".to_owned()
+                    );
+                }
             }
         }
         Ok(String::new())
@@ -135,7 +144,7 @@ pub(super) fn node_lost(suite: &mut Suite) -> Outcome<String> {
     outcome
 }
 
-/// The gateway's node forgets all its flows, and with them which addresses are translated into which.
+/// The gateway's node forgets all its flows, and with them the address translations.
 pub(super) fn flows_forgotten(suite: &mut Suite) -> Outcome<String> {
     during(suite, |suite, _| {
         let own = std::env::current_exe()?.to_string_lossy().into_owned();
@@ -148,7 +157,8 @@ pub(super) fn flows_forgotten(suite: &mut Suite) -> Outcome<String> {
 /// The operator's Pod is deleted without notice.
 pub(super) fn operator_killed(suite: &mut Suite) -> Outcome<String> {
     let outcome = during(suite, |suite, _| {
-        let arguments = ["delete", "pod", "-n", RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
+        let arguments =
+            ["delete", "pod", "-n", RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
         suite.kubectl.output(arguments.into_iter().chain(["--grace-period=0", "--force"]))?;
         Ok(String::new())
     });
@@ -167,12 +177,22 @@ pub(super) fn chart_upgraded(suite: &mut Suite) -> Outcome<String> {
     outcome
 }
 
-/// More servers, and fewer again; those that were there before stay.
+/// The number of servers grows and shrinks again; the first ones stay.
 pub(super) fn servers_scaled(suite: &mut Suite) -> Outcome<String> {
     let outcome = during(suite, |suite, _| {
-        // A server that ends takes its connections along, so none ends that may have this one.
+        // A server that ends takes its connections along, so the one with this connection must
+        // stay.
         let cost = "controller.kubernetes.io/pod-deletion-cost=1000";
-        suite.kubectl.output(["annotate", "pods", "-l", "app=web", "-n", SHOP, "--overwrite", cost])?;
+        suite.kubectl.output([
+            "annotate",
+            "pods",
+            "-l",
+            "app=web",
+            "-n",
+            SHOP,
+            "--overwrite",
+            cost,
+        ])?;
         for replicas in ["--replicas=4", "--replicas=6", "--replicas=2"] {
             suite.kubectl.output(["scale", "deployment/web", "-n", SHOP, replicas])?;
             suite.rolled_out("deployment/web", SHOP)?;
@@ -184,13 +204,21 @@ pub(super) fn servers_scaled(suite: &mut Suite) -> Outcome<String> {
     outcome
 }
 
-/// Envoy gets another configuration a hundred times.
+/// Envoy gets a new configuration a hundred times.
 pub(super) fn reconfigured(suite: &mut Suite) -> Outcome<String> {
     let annotation = "packrat.dev/config.repair-budget-percent";
     let outcome = during(suite, |suite, _| {
         for time in 0..100 {
             let setting = format!("{annotation}={}", 25 + time % 2);
-            suite.kubectl.output(["annotate", "--overwrite", "service", "web", "-n", SHOP, &setting])?;
+            suite.kubectl.output([
+                "annotate",
+                "--overwrite",
+                "service",
+                "web",
+                "-n",
+                SHOP,
+                &setting,
+            ])?;
         }
         Ok("100 changes".to_owned())
     });
@@ -210,7 +238,7 @@ pub(super) fn cache_cut(suite: &mut Suite) -> Outcome<String> {
     outcome
 }
 
-/// The API server answers nobody for a minute: a download in flight and a new one both finish.
+/// The API server is unreachable for a minute: a download in flight and a new one both finish.
 pub(super) fn api_server_gone(suite: &mut Suite) -> Outcome<String> {
     let control_plane = suite.cluster.inside(suite.cluster.control_plane());
     let signal = |name: &str| {
@@ -222,8 +250,11 @@ pub(super) fn api_server_gone(suite: &mut Suite) -> Outcome<String> {
     let second = suite.download(&suite.request(LARGE, &suite.last_gateway));
     thread::sleep(Duration::from_secs(60).saturating_sub(started.elapsed()));
     signal("CONT")?;
-    until(Duration::from_secs(60), "the API server answers", || suite.kubectl.output(["get", "nodes"]))?;
-    // Nodes whose kubelets could not report are taken for lost a few seconds later, and found again; the next claim shall not meet that.
+    until(Duration::from_secs(60), "the API server answers", || {
+        suite.kubectl.output(["get", "nodes"])
+    })?;
+    // Kubernetes declares nodes lost a few seconds later, when their kubelets could not report, and
+    // ready again. The next claim must not meet that.
     thread::sleep(Duration::from_secs(20));
     suite.kubectl.output(["wait", "nodes", "--all", "--for=condition=Ready", "--timeout=120s"])?;
     suite.rolled_out("deployment/web", SHOP)?;
@@ -238,7 +269,7 @@ pub(super) fn garbage(suite: &mut Suite) -> Outcome<String> {
         let own = std::env::current_exe()?.to_string_lossy().into_owned();
         let (pod, node) = suite.gateway_pod(GATEWAY)?;
         let before = restarts(suite, &pod)?;
-        // From inside the cluster's network: the last mile would be full of it.
+        // From inside the cluster's network, because the last mile would be full of garbage.
         let said = suite.cluster.node(&node).output([own.as_str(), "garbage", to, "10000", "5"])?;
         until(Duration::from_secs(10), "the gateway is ready", || suite.gateway_pod(GATEWAY))?;
         if restarts(suite, &pod)? != before {
@@ -253,7 +284,7 @@ fn restarts(suite: &Suite, pod: &str) -> Outcome<i64> {
     Ok(pod["status"]["containerStatuses"][0]["restartCount"].as_i64().unwrap_or(0))
 }
 
-/// Sends random datagrams of all lengths for some seconds; returns how many.
+/// Sends random datagrams of all lengths for some seconds; returns their number.
 pub(crate) fn send_garbage(to: &str, per_second: u32, seconds: u64) -> Outcome<u64> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect(to)?;
@@ -263,14 +294,14 @@ pub(crate) fn send_garbage(to: &str, per_second: u32, seconds: u64) -> Outcome<u
         let due = (started.elapsed().as_secs_f64() * f64::from(per_second)) as u64;
         while sent < due {
             for chunk in datagram.chunks_exact_mut(8) {
-                // xorshift64: any bytes will do.
+                // xorshift64: any bytes do.
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
                 chunk.copy_from_slice(&state.to_le_bytes());
             }
             let length = 1 + (state % 1200) as usize;
-            // A refused datagram is one that has arrived.
+            // A refused datagram has arrived.
             let _ = socket.send(&datagram[..length]);
             sent += 1;
         }

@@ -1,5 +1,5 @@
-//! A cluster that is there already, whatever it is made of: what KUBECONFIG names. The client outside is in network namespaces of this
-//! machine, whose way to the nodes it shares.
+//! An existing cluster of any kind, named by KUBECONFIG. The client outside is in network
+//! namespaces of this machine, and shares its route to the nodes.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -9,31 +9,35 @@ use crate::command::{Failure, Outcome, Prefix};
 use crate::impairment::Place;
 use crate::suite::{RELEASE, SHOP};
 
-/// The environment variable with the command that puts image archives (its further arguments) into the nodes.
+/// The environment variable with the command that puts image archives (its further arguments) into
+/// the nodes.
 const LOAD: &str = "E2E_LOAD";
 /// First three octets of the client's network, and of that between its router and this machine.
 const OUTSIDE: &str = "10.99.1";
 const UPLINK: &str = "10.99.2";
 
-/// A cluster that belongs to somebody else: its nodes are out of reach, so that claims that need them cannot be tried.
+/// A cluster that belongs to another owner. Its nodes are out of reach, so claims that need them
+/// cannot be tried.
 #[derive(Debug, Clone)]
 pub(crate) struct Given {
     kubeconfig: PathBuf,
     /// Prefix of the network namespaces, and name of the table with the address translation.
     name: String,
     nodes: Vec<String>,
-    /// Whether what the tests create is theirs to remove.
+    /// True if the tests may remove the namespaces that they use.
     own: Cell<bool>,
 }
 
 impl Given {
-    /// The cluster of this kubeconfig; `name`: of the namespaces here.
+    /// The cluster of this kubeconfig. `name` is the prefix of the namespaces on this machine.
     ///
     /// # Errors
-    /// When it does not answer, or has no node.
+    /// The cluster does not answer, or has no node.
     pub(crate) fn new(kubeconfig: PathBuf, name: &str) -> Outcome<Self> {
-        let mut given = Self { kubeconfig, name: name.to_owned(), nodes: Vec::new(), own: Cell::new(false) };
-        let names = given.kubectl().output(["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"])?;
+        let mut given =
+            Self { kubeconfig, name: name.to_owned(), nodes: Vec::new(), own: Cell::new(false) };
+        let names =
+            given.kubectl().output(["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"])?;
         given.nodes = names.split_whitespace().map(str::to_owned).collect();
         if given.nodes.is_empty() {
             return Err(Failure::new("the cluster of KUBECONFIG has no nodes"));
@@ -42,11 +46,11 @@ impl Given {
     }
 
     fn node_number(&self, number: usize) -> &str {
-        // With fewer nodes than roles some have more than one.
+        // With fewer nodes than roles, some nodes have several roles.
         &self.nodes[number % self.nodes.len()]
     }
 
-    /// Fails unless nobody uses what the tests call their own.
+    /// Fails if the namespaces of the tests exist already.
     fn claim_namespaces(&self) -> Outcome {
         let names = ["get", "namespaces", RELEASE[0], SHOP, "--ignore-not-found", "--output=name"];
         let there = self.kubectl().output(names)?.replace("namespace/", "").replace('\n', " ");
@@ -60,7 +64,7 @@ impl Given {
         Ok(())
     }
 
-    /// Removes from the cluster what the tests have created: the next run starts from nothing.
+    /// Removes the tests' objects from the cluster, so that the next run starts from nothing.
     fn leave(&self) -> Outcome {
         let [namespace, release] = RELEASE;
         let helm = [
@@ -73,9 +77,16 @@ impl Given {
             "--timeout=120s",
         ];
         let uninstalled = self.helm().output(helm);
-        let names = ["delete", "namespaces", SHOP, namespace, "--ignore-not-found", "--timeout=120s"];
+        let names =
+            ["delete", "namespaces", SHOP, namespace, "--ignore-not-found", "--timeout=120s"];
         self.kubectl().output(names)?;
-        self.kubectl().output(["label", "nodes", "--all", "packrat.dev/e2e-", "packrat.dev/e2e-first-"])?;
+        self.kubectl().output([
+            "label",
+            "nodes",
+            "--all",
+            "packrat.dev/e2e-",
+            "packrat.dev/e2e-first-",
+        ])?;
         uninstalled.map(drop)
     }
 
@@ -153,7 +164,7 @@ impl Cluster for Given {
     }
 
     fn node(&self, name: &str) -> Prefix {
-        // Nobody may enter a node of somebody else's cluster.
+        // The nodes of another owner's cluster are out of reach.
         Prefix::new([
             "sh",
             "-c",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{Cluster, text};
 use crate::command::{Failure, Outcome, Prefix};
 
-/// Where the cluster's description is, in the project's folder.
+/// Path of the cluster's description in the project.
 const DESCRIPTION: &str = "e2e/kind.yaml";
 /// First three octets of the client's network.
 const OUTSIDE: &str = "10.99.1";
@@ -17,14 +17,16 @@ pub(crate) struct Kind {
     project: PathBuf,
     kubeconfig: PathBuf,
     nodes: [String; 3],
-    /// Whether the cluster was there before, and stays.
+    /// True if the cluster existed before, and stays.
     existing: bool,
 }
 
 impl Kind {
-    /// The cluster of that name if there is one (of three nodes), else one whose description is in the project's folder.
+    /// The cluster of that name if it exists (of three nodes), else one made from the description
+    /// in the project.
     pub(crate) fn new(name: &str, project: PathBuf, kubeconfig: PathBuf) -> Self {
-        let clusters = Prefix::new(["kind", "get", "clusters"]).output::<&str>([]).unwrap_or_default();
+        let clusters =
+            Prefix::new(["kind", "get", "clusters"]).output::<&str>([]).unwrap_or_default();
         let existing = clusters.lines().any(|line| line == name);
         let nodes = ["control-plane", "worker", "worker2"].map(|role| format!("{name}-{role}"));
         Self { name: name.to_owned(), project, kubeconfig, nodes, existing }
@@ -37,7 +39,7 @@ impl Kind {
     fn disconnect_client(&self) {
         let name = &self.name;
         for namespace in ["cli", "rt"] {
-            // It may not be there.
+            // The namespace may not exist.
             let _ = Prefix::new(["ip", "netns", "del"]).output([format!("{name}-{namespace}")]);
         }
     }
@@ -54,7 +56,7 @@ impl Kind {
         };
         let router = format!("{a}.{b}.255.254");
         let name = &self.name;
-        // Names of devices are short.
+        // Names of devices must be short.
         let plug = format!("plug-{:.9}", name.rsplit('-').next().unwrap_or(name));
         let script = format!(
             "set -e
@@ -88,19 +90,17 @@ impl Kind {
 
 impl Cluster for Kind {
     fn up(&self) -> Outcome {
-        let (description, kubeconfig) = (text(&self.project.join(DESCRIPTION)), text(&self.kubeconfig));
+        let (description, kubeconfig) =
+            (text(&self.project.join(DESCRIPTION)), text(&self.kubeconfig));
         if self.existing {
             Prefix::new(["kind", "export", "kubeconfig", "--name", &self.name])
                 .output(["--kubeconfig", &kubeconfig])?;
         } else {
-            Prefix::new(["kind", "create", "cluster", "--name", &self.name, "--wait", "180s"]).output([
-                "--config",
-                &description,
-                "--kubeconfig",
-                &kubeconfig,
-            ])?;
+            Prefix::new(["kind", "create", "cluster", "--name", &self.name, "--wait", "180s"])
+                .output(["--config", &description, "--kubeconfig", &kubeconfig])?;
         }
-        // Gateways run on the node of the control plane, too; where it is not kept free for that, there is nothing to remove.
+        // Gateways run on the node of the control plane, too. Where it has no taint, there is
+        // nothing to remove.
         let taint = "node-role.kubernetes.io/control-plane-";
         let _ = self.kubectl().output(["taint", "node", &self.nodes[0], taint]);
         self.disconnect_client();
@@ -112,12 +112,15 @@ impl Cluster for Kind {
         if self.existing {
             return Ok(());
         }
-        Prefix::new(["kind", "delete", "cluster", "--name", &self.name]).output::<&str>([]).map(drop)
+        Prefix::new(["kind", "delete", "cluster", "--name", &self.name])
+            .output::<&str>([])
+            .map(drop)
     }
 
     fn load(&self, archives: &[PathBuf]) -> Outcome {
         for archive in archives {
-            Prefix::new(["kind", "load", "image-archive", "--name", &self.name]).output([text(archive)])?;
+            Prefix::new(["kind", "load", "image-archive", "--name", &self.name])
+                .output([text(archive)])?;
         }
         Ok(())
     }
@@ -143,7 +146,8 @@ impl Cluster for Kind {
     }
 
     fn node(&self, name: &str) -> Prefix {
-        // Where Docker has put the namespace's file, or, if its files are not this machine's, the first process of the container.
+        // The namespace's file is Docker's, or, if Docker's files are not on this machine, that of
+        // the first process of the container.
         let script = format!(
             "net=$(docker inspect --format '{{{{.NetworkSettings.SandboxKey}}}}' {name})
             [ -e \"$net\" ] || {{
@@ -186,7 +190,13 @@ impl Cluster for Kind {
     }
 
     fn origin_pods(&self) -> Outcome<String> {
-        self.kubectl().output(["get", "node", self.origin_node(), "--output", "jsonpath={.spec.podCIDR}"])
+        self.kubectl().output([
+            "get",
+            "node",
+            self.origin_node(),
+            "--output",
+            "jsonpath={.spec.podCIDR}",
+        ])
     }
 
     fn balance(&self, _: &str) -> Option<Outcome<String>> {

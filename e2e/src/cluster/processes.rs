@@ -1,17 +1,19 @@
-//! Nodes as processes in network namespaces of this machine, made by a program outside of this project.
+//! Nodes as processes in network namespaces of this machine, made by a program outside this
+//! project.
 
 use std::path::{Path, PathBuf};
 
 use super::{Cluster, text};
 use crate::command::{Outcome, Prefix};
 
-/// An address for the LoadBalancer Service, in a network that nobody else has.
+/// An address for the LoadBalancer Service, in an otherwise unused network.
 const BALANCER: &str = "250.1";
 
-/// Size of the disk of a node whose disk is to be filled: what a node needs, and more than kubelets want to keep free.
+/// Size of the disk that is filled: enough for a node, and for the free space that kubelets
+/// require.
 const SMALL_DISK: &str = "6G";
 
-/// The program, and the networks that it was told to use.
+/// The program, and the networks for it to use.
 #[derive(Debug, Clone)]
 pub(crate) struct Processes {
     tool: Prefix,
@@ -26,7 +28,8 @@ pub(crate) struct Processes {
 impl Processes {
     /// The cluster of this program.
     pub(crate) fn new(tool: &Path) -> Self {
-        let network = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+        let network =
+            |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
         Self {
             tool: Prefix::new([text(tool)]),
             nodes: network("CLUSTER_LAN", "10.99.0"),
@@ -35,8 +38,8 @@ impl Processes {
         }
     }
 
-    /// Restarts a node, whose folder is beside the kubeconfig. The small disk is mounted where only the node sees it, so that it goes
-    /// with the node.
+    /// Restarts a node, whose directory is beside the kubeconfig. The small disk is mounted in the
+    /// node's namespace only, so that it goes with the node.
     fn restart_on(&self, node: &str, small: bool) -> Outcome {
         let kubeconfig = self.tool.output(["kubeconfig"])?;
         let folder = Path::new(kubeconfig.trim()).with_file_name(node);
@@ -44,7 +47,7 @@ impl Processes {
         self.tool.output(["node-down", number])?;
         let disk = folder.with_extension("disk");
         if !small {
-            // It may not be there.
+            // The file may not exist.
             let _ = std::fs::remove_file(&disk);
             return self.tool.output(["node-up", number]).map(drop);
         }
@@ -58,7 +61,18 @@ impl Processes {
             mount --bind \"$disk.d\" \"$folder\"
             exec \"$@\"";
         let size = format!("DISK={SMALL_DISK}");
-        let own = ["env", &size, "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"];
+        let own = [
+            "env",
+            &size,
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ];
         let up = self.tool.then(["node-up", number]);
         up.after(own.into_iter().map(str::to_owned).chain([text(&folder), text(&disk)]))
             .output::<&str>([])

@@ -1,9 +1,12 @@
-//! A router that delays and loses: the emulated path of `packrat-lab` between two interfaces of a network namespace.
+//! A router that delays and loses: the emulated path of `packrat-lab` between two interfaces of a
+//! network namespace.
 //!
-//! It opens a TUN device, and routing rules lead there what is to travel the path. The packets come back out of the device when the
-//! model says so, and the kernel forwards them as they are: addresses, ports, ECN marks stay.
+//! It opens a TUN device, and routing rules send the path's packets there. The packets come back
+//! out of the device when the model says so, and the kernel forwards them unchanged: addresses,
+//! ports, ECN marks stay.
 //!
-//! Commands come in lines on the standard input, so that a test can change the weather; the end of the input ends the program:
+//! Commands come in lines on the standard input, so that a test can change the weather; the end of
+//! the input ends the program:
 //!
 //! ```text
 //! loss RATE BURST       another loss in both directions: mean rate (0 to 1), mean burst length
@@ -22,7 +25,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use packrat_lab::path::{Direction, LinkConfig, LossModel};
+use packrat_emulation::path::{Direction, LinkConfig, LossModel};
 use serde_json::json;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
@@ -33,7 +36,7 @@ use packrat_wire::is_control;
 /// Largest IP packet.
 const LARGEST_PACKET: usize = 65_535;
 
-/// What the path is like, in either direction.
+/// Parameters of the path, the same in either direction.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
     /// Name of the TUN device to open
@@ -99,7 +102,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         let (direction, device) = (Arc::clone(direction), Arc::clone(&device));
         thread::spawn(move || {
             direction.release(|packet| {
-                // What cannot be written back is lost, as on any path.
+                // A packet that cannot be written back is lost, as on any path.
                 let _ = device.send(&packet.payload);
             });
         });
@@ -131,7 +134,7 @@ fn receive(
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                // Without the device nothing can pass; the test that needs the path must not wait for it.
+                // Without the device nothing can pass, and the test must not wait for the path.
                 eprintln!("the device is gone: {error}");
                 std::process::exit(1);
             }
@@ -151,7 +154,13 @@ fn receive(
     }
 }
 
-fn obey(line: &str, upward: &Direction<()>, downward: &Direction<()>, nat: &Mutex<Nat>, control: &AtomicU64) {
+fn obey(
+    line: &str,
+    upward: &Direction<()>,
+    downward: &Direction<()>,
+    nat: &Mutex<Nat>,
+    control: &AtomicU64,
+) {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         ["loss", rate, burst] => {

@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::packet::{End, set_udp_end, udp_end};
 
-/// Ports are given out from here on after the first rebinding.
+/// First port that is assigned after a rebinding.
 const FIRST_PORT: u16 = 20_000;
 
-/// Translates nothing until it is told to rebind.
+/// A NAT that translates nothing before its first rebinding.
 #[derive(Debug, Default)]
 pub(crate) struct Nat {
-    /// What clients are called outside; `None` before the first rebinding.
+    /// The clients' addresses outside; `None` before the first rebinding.
     mappings: Option<Mappings>,
 }
 
@@ -25,8 +25,8 @@ struct Mappings {
 }
 
 impl Nat {
-    /// Forgets all mappings: from now on every client has another port outside, and `address` if there is one. What is sent to an
-    /// old mapping is lost.
+    /// Forgets all mappings. Every client gets another port outside, and `address` if there is one.
+    /// Packets to an old mapping are lost.
     pub(crate) fn rebind(&mut self, address: Option<Ipv4Addr>) {
         let next_port = self.mappings.as_ref().map_or(FIRST_PORT, |mappings| mappings.next_port);
         self.mappings =
@@ -38,7 +38,8 @@ impl Nat {
         let Some(mappings) = &mut self.mappings else { return };
         let Some(client) = udp_end(packet, End::Source) else { return };
         let outside = mappings.outside.get(&client).copied().unwrap_or_else(|| {
-            let outside = SocketAddrV4::new(mappings.address.unwrap_or(*client.ip()), mappings.next_port);
+            let outside =
+                SocketAddrV4::new(mappings.address.unwrap_or(*client.ip()), mappings.next_port);
             mappings.next_port = mappings.next_port.checked_add(1).unwrap_or(FIRST_PORT);
             mappings.outside.insert(client, outside);
             mappings.inside.insert(outside, client);
@@ -47,7 +48,7 @@ impl Nat {
         set_udp_end(packet, End::Source, outside);
     }
 
-    /// Translates a packet to a client; false when nobody has that address, so that it is lost.
+    /// Translates a packet to a client; false if no client has that address, so that it is lost.
     pub(crate) fn inwards(&self, packet: &mut [u8]) -> bool {
         let Some(mappings) = &self.mappings else { return true };
         let Some(outside) = udp_end(packet, End::Destination) else { return true };
@@ -106,11 +107,11 @@ mod tests {
         assert!(nat.inwards(&mut down));
         assert_eq!(bytes(udp_end(&down, End::Destination).unwrap()), CLIENT);
 
-        let elsewhere = Ipv4Addr::new(10, 0, 0, 77);
-        nat.rebind(Some(elsewhere));
+        let second_address = Ipv4Addr::new(10, 0, 0, 77);
+        nat.rebind(Some(second_address));
         let second = seen_by_server(&mut nat);
         assert_ne!(first, second);
-        assert_eq!(*second.ip(), elsewhere);
+        assert_eq!(*second.ip(), second_address);
         assert!(!nat.inwards(&mut packet(SERVER, bytes(first))));
     }
 }

@@ -1,4 +1,4 @@
-//! The few fields of an IPv4 packet that a router looks at and a NAT changes.
+//! The few fields of an IPv4 packet that a router reads and a NAT changes.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -7,7 +7,7 @@ const SHORTEST_HEADER: usize = 20;
 /// IANA's protocol number of UDP.
 const UDP: u8 = 17;
 
-/// Which end of a packet.
+/// One end of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// Source address and port.
@@ -16,31 +16,36 @@ pub(crate) enum End {
     Destination,
 }
 
-/// The source address, or `None` for what is not IPv4.
+/// The source address, or `None` unless the packet is IPv4.
 pub(crate) fn source_address(packet: &[u8]) -> Option<Ipv4Addr> {
     (header_length(packet).is_some()).then(|| address_at(packet, 12))
 }
 
-/// Address and port of one end of a UDP datagram's packet; `None` for anything else and for fragments after the first.
+/// Address and port of one end of a UDP datagram's packet; `None` for anything else and for
+/// fragments after the first.
 pub(crate) fn udp_end(packet: &[u8], end: End) -> Option<SocketAddrV4> {
     let header = udp_header(packet)?;
     let (address, port) = offsets(end, header);
     Some(SocketAddrV4::new(address_at(packet, address), u16_at(packet, port)))
 }
 
-/// The payload of a UDP datagram's packet; `None` for anything else and for fragments after the first.
+/// The payload of a UDP datagram's packet; `None` for anything else and for fragments after the
+/// first.
 pub(crate) fn udp_payload(packet: &[u8]) -> Option<&[u8]> {
     packet.get(udp_header(packet)? + 8..)
 }
 
-/// Writes another address and port into one end of a UDP datagram's packet and corrects both checksums (RFC 1624).
+/// Writes another address and port into one end of a UDP datagram's packet and corrects both
+/// checksums (RFC 1624).
 pub(crate) fn set_udp_end(packet: &mut [u8], end: End, to: SocketAddrV4) {
     let Some(header) = udp_header(packet) else { return };
     let (address, port) = offsets(end, header);
     let checksum = header + 6;
     let old_port = u16_at(packet, port);
     let [a, b, c, d] = to.ip().octets();
-    for (at, word) in [(address, u16::from_be_bytes([a, b])), (address + 2, u16::from_be_bytes([c, d]))] {
+    for (at, word) in
+        [(address, u16::from_be_bytes([a, b])), (address + 2, u16::from_be_bytes([c, d]))]
+    {
         let old = u16_at(packet, at);
         put_u16(packet, at, word);
         put_u16(packet, 10, updated(u16_at(packet, 10), old, word));
@@ -64,14 +69,14 @@ fn header_length(packet: &[u8]) -> Option<usize> {
     (first >> 4 == 4 && length >= SHORTEST_HEADER && packet.len() >= length).then_some(length)
 }
 
-/// Where the UDP header is.
+/// Offset of the UDP header.
 fn udp_header(packet: &[u8]) -> Option<usize> {
     let header = header_length(packet)?;
     let first_fragment = u16_at(packet, 6) & 0x1fff == 0;
     (packet[9] == UDP && first_fragment && packet.len() >= header + 8).then_some(header)
 }
 
-/// A checksum of 0 means that there is none (RFC 768).
+/// Writes a checksum. 0 means that there is none (RFC 768).
 fn put_udp_checksum(packet: &mut [u8], at: usize, old: u16, new: u16) {
     let checksum = u16_at(packet, at);
     if checksum != 0 {
@@ -107,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// The Internet checksum of RFC 1071, the slow way.
+    /// The Internet checksum of RFC 1071, by its definition.
     fn checksum(words: impl Iterator<Item = u16>) -> u16 {
         let mut sum: u32 = words.map(u32::from).sum();
         while sum > 0xffff {
@@ -161,7 +166,7 @@ mod tests {
                 let mut rewritten = packet(source, destination, &payload);
                 set_udp_end(&mut rewritten, end, to);
                 prop_assert_eq!(udp_end(&rewritten, end), Some(to));
-                // A receiver adds everything up, checksum included, and expects nothing to be left.
+                // A receiver adds everything up, checksum included, and expects zero.
                 prop_assert_eq!(checksum(words(&rewritten[..20])), 0);
                 prop_assert_eq!(udp_checksum(&rewritten), 0);
             }

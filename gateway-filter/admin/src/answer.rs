@@ -1,29 +1,45 @@
-//! From a request to its answer.
+//! The answers to requests.
 
-use packrat_dataplane::Dataplane;
+use std::time::Duration;
+
+use packrat_api::status::LogSettings;
 use packrat_dataplane::log::{Clients, Level, Logger};
-use serde_json::json;
+use packrat_dataplane::{Dataplane, ObservationError};
+use serde::Serialize;
 
 use crate::history::History;
 use crate::{page, status};
 
-/// Most sessions of an answer.
+/// Most sessions in an answer.
 const MOST_SESSIONS: usize = 10_000;
-/// Sessions of an answer when the request does not say.
+/// Sessions in an answer by default.
 const SESSIONS: usize = 100;
-/// Events of an answer when the request does not say.
+/// Events in an answer by default.
 const EVENTS: usize = 200;
+/// Events of one session in an answer.
+const MOST_SESSION_EVENTS: usize = 1000;
+/// Time for which a request for a session's events has it observed, by default and at most.
+const OBSERVED_SECONDS: usize = 30;
+const MOST_OBSERVED_SECONDS: usize = 600;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Every path, what it answers, and whether it changes something.
+/// Every path, its content, and true if it changes something.
 pub const PATHS: [(&str, &str, bool); 5] = [
     ("/packrat", "Packrat: routes, their configuration and metrics, as JSON", false),
     ("/packrat/sessions", "Packrat: live sessions, busiest first, as JSON", false),
-    ("/packrat/events", "Packrat: the last log lines, as JSON", false),
-    ("/packrat/log", "Packrat: how the log is written; change it with POST ?level= and ?clients=", true),
+    (
+        "/packrat/events",
+        "Packrat: the last log lines, or with ?session= one session's, as JSON",
+        false,
+    ),
+    (
+        "/packrat/log",
+        "Packrat: how the log is written; change it with POST ?level= and ?clients=",
+        true,
+    ),
     ("/packrat/overview", "Packrat: the overview page as HTML", false),
 ];
 
@@ -39,8 +55,11 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn json(value: &serde_json::Value) -> Self {
-        Self { status: 200, content_type: JSON, body: format!("{value:#}\n") }
+    fn json(document: &impl Serialize) -> Self {
+        match serde_json::to_string_pretty(document) {
+            Ok(text) => Self { status: 200, content_type: JSON, body: text + "\n" },
+            Err(error) => Self::problem(500, format!("the answer cannot be written: {error}")),
+        }
     }
 
     fn problem(status: u16, text: String) -> Self {
@@ -48,8 +67,14 @@ impl Answer {
     }
 }
 
-/// The answer to a request. `target`: path and query. `dataplane`: `None` while no route was configured.
-pub fn answer(dataplane: Option<&Dataplane>, history: &History, method: &str, target: &str) -> Answer {
+/// The answer to a request. `target`: path and query. `dataplane`: `None` before the first route is
+/// configured.
+pub fn answer(
+    dataplane: Option<&Dataplane>,
+    history: &History,
+    method: &str,
+    target: &str,
+) -> Answer {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let changes = PATHS.iter().any(|(known, _, changes)| *known == path && *changes);
     if method != "GET" && method != "HEAD" && !(method == "POST" && changes) {
@@ -57,9 +82,9 @@ pub fn answer(dataplane: Option<&Dataplane>, history: &History, method: &str, ta
     }
     let number = |key: &str, default: usize| match parameter(query, key) {
         None => Ok(default),
-        Some(text) => text
-            .parse()
-            .map_err(|_| Answer::problem(400, format!("{key}={text} is no number; give a whole one"))),
+        Some(text) => text.parse().map_err(|_| {
+            Answer::problem(400, format!("{key}={text} is no number; give a whole one"))
+        }),
     };
     match path {
         "/packrat" => Answer::json(&status::status(dataplane)),
@@ -67,13 +92,21 @@ pub fn answer(dataplane: Option<&Dataplane>, history: &History, method: &str, ta
             Ok(limit) => Answer::json(&status::sessions(dataplane, limit.min(MOST_SESSIONS))),
             Err(problem) => problem,
         },
+        "/packrat/events" if parameter(query, "session").is_some() => {
+            match (number("session", 0), number("seconds", OBSERVED_SECONDS), number("after", 0)) {
+                (Ok(session), Ok(seconds), Ok(after)) => {
+                    session_events(dataplane, session as u64, seconds, after as u64)
+                }
+                (Err(problem), ..) | (_, Err(problem), _) | (.., Err(problem)) => problem,
+            }
+        }
         "/packrat/events" => match (number("after", 0), number("limit", EVENTS)) {
             (Ok(after), Ok(limit)) => Answer::json(&status::events(dataplane, after as u64, limit)),
             (Err(problem), _) | (_, Err(problem)) => problem,
         },
         "/packrat/log" => match dataplane {
             Some(dataplane) => log(dataplane.logger(), method, query),
-            None => Answer::problem(503, "no route is configured yet; try again later".to_owned()),
+            None => unconfigured(),
         },
         "/packrat/overview" => {
             Answer { status: 200, content_type: HTML, body: page::page(dataplane, history) }
@@ -85,12 +118,32 @@ pub fn answer(dataplane: Option<&Dataplane>, history: &History, method: &str, ta
     }
 }
 
+/// Events of one session, which is observed for so many seconds from now.
+fn session_events(
+    dataplane: Option<&Dataplane>,
+    session: u64,
+    seconds: usize,
+    after: u64,
+) -> Answer {
+    let Some(dataplane) = dataplane else { return unconfigured() };
+    let duration = Duration::from_secs(seconds.clamp(1, MOST_OBSERVED_SECONDS) as u64);
+    match dataplane.observe(session, duration, after, MOST_SESSION_EVENTS) {
+        Ok(events) => Answer::json(&events),
+        Err(error @ ObservationError::TooMany) => Answer::problem(503, error.to_string()),
+        Err(error) => Answer::problem(404, error.to_string()),
+    }
+}
+
+fn unconfigured() -> Answer {
+    Answer::problem(503, "no route is configured yet; try again later".to_owned())
+}
+
 fn log(logger: &Logger, method: &str, query: &str) -> Answer {
     if method == "POST" {
         let level = parameter(query, "level").map(str::parse::<Level>).transpose();
         let clients = parameter(query, "clients").map(str::parse::<Clients>).transpose();
         match (level, clients) {
-            // All of it or nothing.
+            // Either both settings are valid and applied, or neither is.
             (Ok(level), Ok(clients)) => {
                 if let Some(level) = level {
                     logger.set_level(level);
@@ -102,10 +155,13 @@ fn log(logger: &Logger, method: &str, query: &str) -> Answer {
             (Err(problem), _) | (_, Err(problem)) => return Answer::problem(400, problem),
         }
     }
-    Answer::json(&json!({ "level": logger.level().name(), "clients": logger.clients().name() }))
+    Answer::json(&LogSettings {
+        level: logger.level().name().to_owned(),
+        clients: logger.clients().name().to_owned(),
+    })
 }
 
-/// The value of a query's parameter; none of ours needs an escape.
+/// The value of a query's parameter. None of ours needs percent-decoding.
 fn parameter<'a>(query: &'a str, key: &str) -> Option<&'a str> {
     query
         .split('&')

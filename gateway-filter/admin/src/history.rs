@@ -1,36 +1,39 @@
 //! The last quarter of an hour, for the page's curves.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use packrat_dataplane::Dataplane;
 use packrat_dataplane::metrics::{Kind, definitions};
 use packrat_figures::Figures;
+use parking_lot::Mutex;
 
-/// Time between two readings that are kept.
+/// Time between two stored readings.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Readings that are kept.
+/// Number of stored readings.
 const KEPT: usize = 180;
 
 type Reading = BTreeMap<String, f64>;
 
-/// Readings of all routes, one each five seconds.
+/// Readings of all routes, one every five seconds.
 #[derive(Debug, Default)]
 pub struct History(Mutex<BTreeMap<String, VecDeque<(Instant, Reading)>>>);
 
 impl History {
-    /// Takes a reading when the last one is old enough. To be called about once a second.
+    /// Takes a reading when the last one is old enough. The caller calls it about once a second.
     pub fn tick(&self, dataplane: Option<&Dataplane>, now: Instant) {
         let Some(dataplane) = dataplane else { return };
-        let mut history = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut history = self.0.lock();
         for route in dataplane.routes() {
             let readings = history.entry(route.name().to_owned()).or_default();
-            if readings.back().is_some_and(|(last, _)| now.saturating_duration_since(*last) < INTERVAL) {
+            if readings
+                .back()
+                .is_some_and(|(last, _)| now.saturating_duration_since(*last) < INTERVAL)
+            {
                 continue;
             }
             let values = route.metrics().values().map(|value| value as f64);
-            // No curve of the page is made of a histogram.
+            // No curve of the page shows a histogram.
             let reading = definitions()
                 .iter()
                 .zip(values)
@@ -44,9 +47,9 @@ impl History {
         }
     }
 
-    /// What happened on a route between each two readings: seconds before `now`, and figures. Oldest first.
+    /// A route's figures between each two readings, with their age in seconds; oldest first.
     pub(crate) fn curve(&self, route: &str, now: Instant) -> Vec<(f64, Figures)> {
-        let history = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = self.0.lock();
         let Some(readings) = history.get(route) else { return Vec::new() };
         readings
             .iter()
@@ -59,9 +62,9 @@ impl History {
             .collect()
     }
 
-    /// What happened on a route in about the last `window`, and since when there are readings.
+    /// A route's figures of about the last `window`, and the time that they cover.
     pub(crate) fn figures(&self, route: &str, window: Duration) -> Option<(Figures, Duration)> {
-        let history = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = self.0.lock();
         let readings = history.get(route)?;
         let (last, after) = readings.back()?;
         let (first, before) =

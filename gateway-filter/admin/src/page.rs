@@ -1,4 +1,4 @@
-//! The page for people: the overview of a gateway as HTML and SVG, without a script and without another asset.
+//! The page for people: the overview of a gateway as HTML and SVG, without scripts or other assets.
 
 mod chart;
 mod escape;
@@ -17,9 +17,9 @@ use chart::{Chart, Line};
 use escape::escape;
 
 const STYLE: &str = include_str!("page/style.css");
-/// What the large figures are taken over.
+/// The window of the large figures.
 const WINDOW: Duration = Duration::from_secs(300);
-/// Seconds between two loads of the page by itself.
+/// Seconds after which the page reloads.
 const REFRESH_SECONDS: u32 = 5;
 /// Sessions in the list.
 const SESSIONS: usize = 10;
@@ -73,7 +73,8 @@ fn section(html: &mut String, route: &Arc<Route>, history: &History) {
     let summary = route.summary();
     let listeners: Vec<String> = route.listeners().iter().map(ToString::to_string).collect();
     let (figures, _) = history.figures(route.name(), WINDOW).unwrap_or_default();
-    let assist = if summary.assist { "" } else { "<span class=\"pill warn\">assistance is off</span>" };
+    let assist =
+        if summary.assist { "" } else { "<span class=\"pill warn\">assistance is off</span>" };
     let _ = write!(
         html,
         "<section><h2>{} <small>{}</small>{assist}</h2>\
@@ -139,7 +140,12 @@ fn tiles(html: &mut String, figures: &Figures) {
             "retransmissions that senders did not have to make",
         ),
         ("", "goodput", bits(figures.goodput_bits), "to all clients of the route"),
-        ("", "sessions", count(figures.sessions), &format!("{} of them assisted", count(figures.assisted))),
+        (
+            "",
+            "sessions",
+            count(figures.sessions),
+            &format!("{} of them assisted", count(figures.assisted)),
+        ),
     ] {
         let _ = write!(
             html,
@@ -149,11 +155,12 @@ fn tiles(html: &mut String, figures: &Figures) {
 }
 
 fn charts(html: &mut String, curve: &[(f64, Figures)]) {
-    let line = |name: &'static str, class: &'static str, value: &dyn Fn(&Figures) -> Option<f64>| Line {
-        name,
-        class,
-        points: curve.iter().map(|(age, figures)| (*age, value(figures))).collect(),
-    };
+    let line =
+        |name: &'static str, class: &'static str, value: &dyn Fn(&Figures) -> Option<f64>| Line {
+            name,
+            class,
+            points: curve.iter().map(|(age, figures)| (*age, value(figures))).collect(),
+        };
     let visible = |figures: &Figures| Some(figures.loss? * (1.0 - figures.hidden.unwrap_or(0.0)));
     for chart in [
         Chart {
@@ -197,13 +204,21 @@ fn details(html: &mut String, figures: &Figures, route: &Arc<Route>) {
         ("last-mile round trip", or_dash(figures.last_mile_round_trip.map(milliseconds)), false),
         ("far round trip", or_dash(figures.far_round_trip.map(milliseconds)), false),
         ("cache hit ratio", or_dash(figures.cache_hits.map(percent)), false),
-        ("too late", or_dash(figures.too_late.map(percent)), figures.too_late.unwrap_or(0.0) > 0.05),
+        (
+            "too late",
+            or_dash(figures.too_late.map(percent)),
+            figures.too_late.unwrap_or(0.0) > 0.05,
+        ),
         (
             "repair overhead",
             format!("{} of {}", or_dash(figures.overhead.map(percent)), percent(budget)),
             figures.overhead.unwrap_or(0.0) > 0.9 * budget,
         ),
-        ("budget refusals", format!("{}/s", count(figures.budget_refusals)), figures.budget_refusals > 1.0),
+        (
+            "budget refusals",
+            format!("{}/s", count(figures.budget_refusals)),
+            figures.budget_refusals > 1.0,
+        ),
         ("Resets", format!("{}/s", count(figures.resets)), figures.resets > 0.01),
         (
             "decode failures",
@@ -212,7 +227,11 @@ fn details(html: &mut String, figures: &Figures, route: &Arc<Route>) {
         ),
         (
             "cache",
-            format!("{}, {}", bytes(figures.cache_bytes), or_dash(figures.cache_usage.map(percent))),
+            format!(
+                "{}, {}",
+                bytes(figures.cache_bytes),
+                or_dash(figures.cache_usage.map(percent))
+            ),
             figures.cache_usage.unwrap_or(0.0) > 0.9,
         ),
     ] {
@@ -230,7 +249,9 @@ fn sessions(html: &mut String, dataplane: &Dataplane, routes: &[Arc<Route>]) {
     );
     let mut rows: Vec<_> = routes
         .iter()
-        .flat_map(|route| dataplane.sessions(route, SESSIONS).into_iter().map(move |row| (route.name(), row)))
+        .flat_map(|route| {
+            dataplane.sessions(route, SESSIONS).into_iter().map(move |row| (route.name(), row))
+        })
         .collect();
     rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.to_client_bytes));
     for (route, row) in rows.iter().take(SESSIONS) {
@@ -244,7 +265,7 @@ fn sessions(html: &mut String, dataplane: &Dataplane, routes: &[Arc<Route>]) {
              <td class=\"n\">{}<td class=\"n\">{}<td>{}</tr>",
             row.session,
             escape(route),
-            escape(row.client.as_str().unwrap_or("–")),
+            escape(row.client.as_deref().unwrap_or("–")),
             age(row.seconds),
             bytes(row.to_client_bytes as f64),
             share(row.missing, row.recorded),
@@ -271,7 +292,8 @@ fn events(html: &mut String, dataplane: &Dataplane) {
             .fields
             .iter()
             .filter(|(key, _)| {
-                !["ts", "level", "event", "gateway", "namespace", "public_key"].contains(&key.as_str())
+                !["ts", "level", "event", "gateway", "namespace", "public_key"]
+                    .contains(&key.as_str())
             })
             .map(|(key, value)| {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

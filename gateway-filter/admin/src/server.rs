@@ -1,4 +1,4 @@
-//! The same over plain HTTP, on a port of its own.
+//! The answers over plain HTTP, on a separate port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use packrat_dataplane::Dataplane;
-use packrat_dataplane::metrics::prometheus_text;
+use packrat_dataplane::{Dataplane, prometheus_text};
 use tiny_http::{Header, Request, Response};
 
 use crate::answer::{Answer, answer};
 use crate::history::History;
 
-/// How long the thread waits for a request before it looks at the time.
+/// Longest wait for a request before the thread takes its next reading.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Where a server finds the dataplane, which may be made later than the server.
+/// Finds the data plane, which may be made later than the server.
 type Find = dyn Fn() -> Option<&'static Dataplane> + Send + Sync;
 
 enum Source {
@@ -51,7 +50,7 @@ impl Server {
     /// Binds `address` and starts to serve for `dataplane`.
     ///
     /// # Errors
-    /// When the address cannot be bound or no thread can be started.
+    /// The address cannot be bound, or no thread can be started.
     pub fn start(
         address: SocketAddr,
         dataplane: &Arc<Dataplane>,
@@ -59,11 +58,11 @@ impl Server {
         Self::serve(address, Source::Owned(Arc::clone(dataplane)), Arc::default())
     }
 
-    /// Binds `address` and starts to serve for the dataplane that `find` returns at each request. Somebody else keeps the
-    /// history up to date.
+    /// Binds `address` and starts to serve for the data plane that `find` returns at each request.
+    /// The caller keeps the history up to date.
     ///
     /// # Errors
-    /// When the address cannot be bound or no thread can be started.
+    /// The address cannot be bound, or no thread can be started.
     pub fn start_for(
         address: SocketAddr,
         find: impl Fn() -> Option<&'static Dataplane> + Send + Sync + 'static,
@@ -77,20 +76,22 @@ impl Server {
         source: Source,
         history: Arc<History>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let server = tiny_http::Server::http(address)
-            .map_err(|error| format!("cannot serve on {address}: {error}; choose another address"))?;
+        let server = tiny_http::Server::http(address).map_err(|error| {
+            format!("cannot serve on {address}: {error}; choose another address")
+        })?;
         let server = Arc::new(server);
         let address = server.server_addr().to_ip().unwrap_or(address);
         let stop = Arc::new(AtomicBool::new(false));
         let (serving, stopped) = (Arc::clone(&server), Arc::clone(&stop));
-        let thread = std::thread::Builder::new().name("packrat-admin".to_owned()).spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                history.tick(source.get(), Instant::now());
-                if let Ok(Some(request)) = serving.recv_timeout(TICK) {
-                    respond(request, source.get(), &history);
+        let thread =
+            std::thread::Builder::new().name("packrat-admin".to_owned()).spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    history.tick(source.get(), Instant::now());
+                    if let Ok(Some(request)) = serving.recv_timeout(TICK) {
+                        respond(request, source.get(), &history);
+                    }
                 }
-            }
-        })?;
+            })?;
         Ok(Self { server, address, stop, thread: Some(thread) })
     }
 
@@ -116,15 +117,18 @@ fn respond(request: Request, dataplane: Option<&Dataplane>, history: &History) {
         ("Content-Type", answer.content_type),
         ("X-Content-Type-Options", "nosniff"),
         ("Cache-Control", "no-store"),
-        // The page has a style of its own and nothing else; it must not be made to do anything.
-        ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+        // The page contains only its own style. The policy forbids everything else.
+        (
+            "Content-Security-Policy",
+            "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+        ),
     ];
     for (name, value) in headers {
         if let Ok(header) = Header::from_bytes(name, value) {
             response.add_header(header);
         }
     }
-    // A scraper that has gone away asks again.
+    // A scraper that has disconnected asks again.
     let _ = request.respond(response);
 }
 
@@ -133,7 +137,7 @@ impl Drop for Server {
         self.stop.store(true, Ordering::Relaxed);
         self.server.unblock();
         if let Some(thread) = self.thread.take() {
-            // The thread only answers requests; a panic in it has been printed already.
+            // The thread only answers requests; its panic has been printed already.
             let _ = thread.join();
         }
     }

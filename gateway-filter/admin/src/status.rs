@@ -1,85 +1,84 @@
-//! What machines are told.
+//! The documents of a gateway: [`packrat_api::status`] filled in.
 
-use packrat_dataplane::Dataplane;
-use packrat_dataplane::metrics::{Kind, Summary, definitions, process};
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+use packrat_api::status::{Distribution, Events, RouteStatus, Sessions, Status};
+use packrat_dataplane::log::Line;
+use packrat_dataplane::metrics::{Definition, Kind, Metric, Summary, definitions, process};
+use packrat_dataplane::{Dataplane, Route};
 
 /// All routes with their configuration and metrics.
-pub(crate) fn status(dataplane: Option<&Dataplane>) -> Value {
-    let routes: Vec<Value> = dataplane
-        .map(Dataplane::routes)
-        .unwrap_or_default()
+pub(crate) fn status(dataplane: Option<&Dataplane>) -> Status {
+    let routes = dataplane.map(Dataplane::routes).unwrap_or_default();
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        draining: dataplane.is_some_and(Dataplane::is_draining),
+        process: by_series(process::definitions(), process::values()),
+        routes: routes.iter().map(|route| route_status(route)).collect(),
+    }
+}
+
+fn route_status(route: &Route) -> RouteStatus {
+    RouteStatus {
+        route: route.name().to_owned(),
+        public_key: route.public_key(),
+        listeners: route.listeners(),
+        configuration: route.summary(),
+        metrics: by_series(definitions(), route.metrics().values()),
+        distributions: route
+            .metrics()
+            .summaries()
+            .iter()
+            .map(|summary| (summary.name.to_owned(), distribution(summary)))
+            .collect(),
+    }
+}
+
+/// Counters and gauges by series.
+fn by_series(
+    definitions: &[Definition],
+    values: impl IntoIterator<Item = u64>,
+) -> BTreeMap<String, u64> {
+    definitions
         .iter()
-        .map(|route| {
-            let metrics: Map<String, Value> = definitions()
-                .iter()
-                .zip(route.metrics().values())
-                .filter(|(definition, _)| definition.kind != Kind::Histogram)
-                .map(|(definition, value)| (definition.series(), value.into()))
-                .collect();
-            json!({
-                "route": route.name(),
-                "public_key": route.public_key(),
-                "listeners": route.listeners(),
-                "configuration": route.summary(),
-                "metrics": metrics,
-                "distributions": distributions(&route.metrics().summaries()),
-            })
-        })
-        .collect();
-    let process: Map<String, Value> = process::definitions()
-        .iter()
-        .zip(process::values())
-        .map(|(definition, value)| (definition.series(), value.into()))
-        .collect();
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "draining": dataplane.is_some_and(Dataplane::is_draining),
-        "process": process,
-        "routes": routes,
-    })
+        .zip(values)
+        .filter(|(definition, _)| definition.kind != Kind::Histogram)
+        .map(|(definition, value)| (definition.series(), value))
+        .collect()
 }
 
 /// Number, mean and quantiles, in the unit of the histogram's name.
-fn distributions(summaries: &[Summary]) -> Map<String, Value> {
-    let value = |summary: &Summary| {
-        json!({
-            "count": summary.count, "mean": summary.mean(), "p50": summary.quantile(0.5), "p90": summary.quantile(0.9),
-            "p99": summary.quantile(0.99),
-        })
-    };
-    summaries.iter().map(|summary| (summary.name.to_owned(), value(summary))).collect()
+fn distribution(summary: &Summary) -> Distribution {
+    Distribution {
+        count: summary.count,
+        mean: summary.mean(),
+        p50: summary.quantile(0.5),
+        p90: summary.quantile(0.9),
+        p99: summary.quantile(0.99),
+    }
 }
 
 /// Live sessions of all routes, at most `limit`.
-pub(crate) fn sessions(dataplane: Option<&Dataplane>, limit: usize) -> Value {
-    let mut sessions = Vec::new();
-    let mut total = 0;
-    for (dataplane, route) in dataplane
-        .iter()
-        .flat_map(|dataplane| dataplane.routes().into_iter().map(move |route| (dataplane, route)))
-    {
-        total += route.metrics().get(packrat_dataplane::metrics::Metric::Sessions);
-        for session in dataplane.sessions(&route, limit) {
-            let bytes = session.to_client_bytes;
-            let Ok(Value::Object(mut fields)) = serde_json::to_value(&session) else { continue };
-            fields.insert("route".to_owned(), route.name().into());
-            sessions.push((bytes, fields));
-        }
+pub(crate) fn sessions(dataplane: Option<&Dataplane>, limit: usize) -> Sessions {
+    let mut all = Sessions::default();
+    let Some(dataplane) = dataplane else { return all };
+    for route in dataplane.routes() {
+        all.total += route.metrics().get(Metric::Sessions);
+        all.sessions.extend(dataplane.sessions(&route, limit));
     }
-    sessions.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    sessions.truncate(limit);
-    let sessions: Vec<Value> = sessions.into_iter().map(|(_, fields)| Value::Object(fields)).collect();
-    json!({ "total": total, "sessions": sessions })
+    all.sessions.sort_by_key(|session| std::cmp::Reverse(session.to_client_bytes));
+    all.sessions.truncate(limit);
+    all
 }
 
 /// The last log lines after number `after`.
-pub(crate) fn events(dataplane: Option<&Dataplane>, after: u64, limit: usize) -> Value {
-    let lines = dataplane.map(|dataplane| dataplane.logger().recent(after, limit)).unwrap_or_default();
-    let newest = lines
+pub(crate) fn events(dataplane: Option<&Dataplane>, after: u64, limit: usize) -> Events<Line> {
+    let events =
+        dataplane.map(|dataplane| dataplane.logger().recent(after, limit)).unwrap_or_default();
+    let newest = events
         .last()
         .map(|line| line.number)
         .or_else(|| dataplane.map(|dataplane| dataplane.logger().newest()))
         .unwrap_or_default();
-    json!({ "newest": newest, "events": lines })
+    Events { newest, events }
 }

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use gateway::Gateway;
 
-/// The browser of `PACKRAT_CHROMIUM`, or one on the path. `None`, with a line that says so, when there is none; with `CI=true` that
-/// is a failure.
+/// The browser of `PACKRAT_CHROMIUM`, or one on the path. `None`, with a line that says so, when
+/// there is none; with `CI=true` that is a failure.
 fn find_browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let names = ["chromium", "chromium-browser", "google-chrome"];
@@ -36,7 +36,12 @@ fn a_browser_draws_the_page_without_complaint() {
     let picture = folder.path().join("page.png");
     let run = |arguments: &[&str]| {
         let output = Command::new(&browser)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-background-networking",
+            ])
             .args(["--enable-logging=stderr", "--window-size=1280,1400"])
             .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
             .args(arguments)
@@ -45,8 +50,10 @@ fn a_browser_draws_the_page_without_complaint() {
             .unwrap();
         let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{complaints}");
-        // What the page itself makes the browser complain about, for example a style that its policy forbids.
-        let console: Vec<&str> = complaints.lines().filter(|line| line.contains("CONSOLE")).collect();
+        // Complaints of the browser about the page, for example about a style that its policy
+        // forbids.
+        let console: Vec<&str> =
+            complaints.lines().filter(|line| line.contains("CONSOLE")).collect();
         assert!(console.is_empty(), "{console:#?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };

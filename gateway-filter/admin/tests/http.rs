@@ -1,4 +1,4 @@
-//! What a gateway answers over HTTP.
+//! A gateway's answers over HTTP.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod gateway;
@@ -7,7 +7,7 @@ use gateway::Gateway;
 use serde_json::json;
 
 #[test]
-fn status_sessions_and_events_tell_of_a_client_and_not_who_it_is() {
+fn status_sessions_and_events_show_a_client_but_hide_its_address() {
     let gateway = Gateway::start("web");
     gateway.ask();
     let status = gateway.json("/packrat");
@@ -18,9 +18,16 @@ fn status_sessions_and_events_tell_of_a_client_and_not_who_it_is() {
     assert_eq!(sessions["total"], 1);
     let session = &sessions["sessions"][0];
     assert_eq!((&session["route"], &session["to_client_bytes"]), (&json!("web"), &json!(25)));
-    assert!(!sessions.to_string().contains("127.0.0.1:") || !session["client"].to_string().contains("127"));
+    assert!(
+        !sessions.to_string().contains("127.0.0.1:")
+            || !session["client"].to_string().contains("127")
+    );
     let events = gateway.json("/packrat/events?after=0");
-    let opened = events["events"].as_array().unwrap().iter().find(|event| event["event"] == "session_opened");
+    let opened = events["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|event| event["event"] == "session_opened");
     assert_eq!(opened.unwrap()["client"], session["client"]);
     assert_eq!(opened.unwrap()["session"], session["session"]);
     let newest = events["newest"].as_u64().unwrap();
@@ -33,14 +40,20 @@ fn the_log_is_changed_by_post_alone() {
     assert_eq!(gateway.json("/packrat/log"), json!({ "level": "info", "clients": "hashed" }));
     assert!(gateway.request("POST", "/packrat/log?level=loud").0.contains(" 400 "));
     assert!(gateway.request("POST", "/packrat/log?level=debug&clients=shown").0.contains(" 200 "));
-    assert_eq!(gateway.json("/packrat/log?level=error"), json!({ "level": "debug", "clients": "shown" }));
+    assert_eq!(
+        gateway.json("/packrat/log?level=error"),
+        json!({ "level": "debug", "clients": "shown" })
+    );
     gateway.ask();
     let sessions = gateway.json("/packrat/sessions");
-    assert!(sessions["sessions"][0]["client"].as_str().unwrap().starts_with("127.0.0.1:"), "{sessions}");
+    assert!(
+        sessions["sessions"][0]["client"].as_str().unwrap().starts_with("127.0.0.1:"),
+        "{sessions}"
+    );
 }
 
 #[test]
-fn wrong_requests_are_told_what_is_right() {
+fn answers_to_wrong_requests_name_the_right_ones() {
     let gateway = Gateway::start("web");
     let (head, body) = gateway.request("GET", "/nothing");
     assert!(head.contains(" 404 ") && body.contains("/packrat/sessions"), "{head} {body}");
@@ -56,7 +69,23 @@ fn the_page_is_one_document_and_names_cannot_break_it() {
     let (head, body) = gateway.request("GET", "/");
     assert!(head.contains("text/html") && head.contains("default-src 'none'"), "{head}");
     assert!(body.starts_with("<!doctype html>") && body.trim_end().ends_with("</html>"));
-    assert!(!body.contains("<script") && !body.contains("src=") && !body.contains("href="), "{body}");
+    assert!(
+        !body.contains("<script") && !body.contains("src=") && !body.contains("href="),
+        "{body}"
+    );
     assert!(body.contains("&lt;script&gt;alert(1)"), "{body}");
     assert!(body.contains("session_opened") && body.contains("loss hidden"), "{body}");
+}
+
+#[test]
+fn events_of_a_session_are_asked_for_by_its_number() {
+    let gateway = Gateway::start("web");
+    gateway.ask();
+    let session = gateway.json("/packrat/sessions")["sessions"][0]["session"].as_u64().unwrap();
+    // The client is not assisted: nothing is reconciled.
+    let path = format!("/packrat/events?session={session}&seconds=5");
+    assert_eq!(gateway.json(&path), json!({ "newest": 0, "events": [] }));
+    let (head, body) = gateway.request("GET", "/packrat/events?session=1000000");
+    assert!(head.contains(" 404 ") && body.contains("/packrat/sessions"), "{head} {body}");
+    assert!(gateway.request("GET", "/packrat/events?session=all").0.contains(" 400 "));
 }

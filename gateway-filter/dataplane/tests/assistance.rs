@@ -1,4 +1,5 @@
-//! Assistance over real sockets: a client with Packrat's core gets repaired what its last mile loses.
+//! Assistance over real sockets: a client with Packrat's core gets repaired what its last mile
+//! loses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 mod client;
@@ -51,7 +52,11 @@ fn what_the_last_mile_loses_is_repaired_unchanged() {
     });
     let server = sender.join().unwrap();
     let lost = (DATAGRAMS / LOST_EVERY) as u64;
-    assert!(gateway.metric("repairs_total") >= lost / 2, "{} repairs", gateway.metric("repairs_total"));
+    assert!(
+        gateway.metric("repairs_total") >= lost / 2,
+        "{} repairs",
+        gateway.metric("repairs_total")
+    );
     assert_eq!(gateway.metric("assistance_panics_total"), 0);
     assert_eq!(gateway.metric("resets_total{side=\"gateway\",reason=\"decode_failed\"}"), 0);
     assert!(gateway.metric("cache_high_water_bytes") > 0);
@@ -88,7 +93,9 @@ fn switching_assistance_off_ends_it_and_forwarding_goes_on() {
     gateway.wait_for("the end of assistance", |gateway| gateway.metric("sessions_assisted") == 0);
     client.wait_for_goodbye();
     server.send_to(b"answer", upstream).unwrap();
-    client.turn_until("the answer", |_, received| received.is_some_and(|datagram| datagram == b"answer"));
+    client.turn_until("the answer", |_, received| {
+        received.is_some_and(|datagram| datagram == b"answer")
+    });
 }
 
 #[test]
@@ -106,11 +113,12 @@ fn draining_says_goodbye_at_once_and_forwarding_goes_on() {
         client.socket.send(b"still here").unwrap();
         assert_eq!(receive(&server), (b"still here".to_vec(), *upstream));
         server.send_to(b"answer", *upstream).unwrap();
-        let answered =
-            |_: &mut client::Client, received: Option<Vec<u8>>| received.is_some_and(|it| it == b"answer");
+        let answered = |_: &mut client::Client, received: Option<Vec<u8>>| {
+            received.is_some_and(|it| it == b"answer")
+        };
         client.turn_until("the answer", answered);
     }
-    // Nobody begins any more, whatever is configured meanwhile; new clients are forwarded.
+    // No client begins any more, whatever is configured meanwhile; new clients are forwarded.
     let mut other = config(&[&server]);
     other.repair_budget = 0.5;
     gateway.dataplane.configure(other).unwrap();
@@ -144,12 +152,14 @@ fn clients_beyond_the_limit_of_their_source_are_forwarded_plainly() {
         }
         client.assist.stats().state == packrat_client::AssistState::Refused
     });
-    gateway
-        .wait_for("the counter", |gateway| gateway.metric("handshakes_total{result=\"refused_full\"}") > 0);
+    gateway.wait_for("the counter", |gateway| {
+        gateway.metric("handshakes_total{result=\"refused_full\"}") > 0
+    });
     assert_eq!(gateway.metric("sessions_assisted"), 2);
     server.send_to(b"answer", upstream).unwrap();
-    let answered =
-        |_: &mut client::Client, received: Option<Vec<u8>>| received.is_some_and(|it| it == b"answer");
+    let answered = |_: &mut client::Client, received: Option<Vec<u8>>| {
+        received.is_some_and(|it| it == b"answer")
+    };
     third.turn_until("the answer", answered);
 }
 

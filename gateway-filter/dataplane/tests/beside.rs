@@ -18,7 +18,7 @@ use packrat_dataplane::{Attachment, ClientDatagrams, Dataplane, Options, Route};
 const WORKERS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the gateway says about where it reads.
+/// The gateway's log lines about where it reads.
 #[derive(Clone, Default)]
 struct Steered(Arc<Mutex<Vec<String>>>);
 
@@ -81,7 +81,13 @@ impl Worker {
                 }
                 let data = &buffer[..length];
                 let ecn = Ecn::NOT_CAPABLE;
-                ingress.receive(&ClientDatagrams { client, local: None, ecn, data, segment_size: length });
+                ingress.receive(&ClientDatagrams {
+                    client,
+                    local: None,
+                    ecn,
+                    data,
+                    segment_size: length,
+                });
             }
         });
         Self { stop, read, thread: Some(thread), socket: theirs }
@@ -125,7 +131,8 @@ impl Scene {
     fn new(at: &str) -> Self {
         let server = socket("127.0.0.1:0");
         let steered = Steered::default();
-        let dataplane = Dataplane::start(Options { workers: WORKERS }, Box::new(steered.clone())).unwrap();
+        let dataplane =
+            Dataplane::start(Options { workers: WORKERS }, Box::new(steered.clone())).unwrap();
         let route = dataplane.configure(config(&[&server])).unwrap();
         let first = bind_reuse_port(at.parse().unwrap()).unwrap();
         let listener = local_address(first.as_fd()).unwrap();
@@ -213,7 +220,7 @@ fn when_places_change_everything_still_arrives_and_they_are_found_again() {
         std::thread::sleep(Duration::from_millis(20));
     }
     drop(attachment);
-    // Nobody reads beside the shell any more.
+    // No thread reads beside the shell any more.
     scene.exchange(&clients, 3);
 }
 
@@ -230,14 +237,26 @@ fn an_update_of_the_listener_loses_nothing_and_its_end_leaves_no_socket() {
         let listener = scene.listener;
         let updated: Vec<_> = (0..WORKERS)
             .map(|worker| {
-                attach(&scene.dataplane, &scene.route, listener, worker, &scene.workers[worker].socket)
+                attach(
+                    &scene.dataplane,
+                    &scene.route,
+                    listener,
+                    worker,
+                    &scene.workers[worker].socket,
+                )
             })
             .collect();
         scene.take(8, &clients, round);
         drop(updated);
         let again: Vec<_> = (0..WORKERS)
             .map(|worker| {
-                attach(&scene.dataplane, &scene.route, listener, worker, &scene.workers[worker].socket)
+                attach(
+                    &scene.dataplane,
+                    &scene.route,
+                    listener,
+                    worker,
+                    &scene.workers[worker].socket,
+                )
             })
             .collect();
         scene.exchange(&clients, 1);

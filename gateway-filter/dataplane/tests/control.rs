@@ -1,4 +1,5 @@
-//! Control datagrams: consumed by the gateway, never seen by the server, harmless whatever they contain.
+//! Control datagrams: consumed by the gateway, never seen by the server, harmless whatever they
+//! contain.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 mod gateway;
@@ -6,7 +7,7 @@ mod gateway;
 use gateway::{Gateway, config, payload, receive, socket};
 use packrat_wire::control::{Control, FIRST_BYTE, VERSION};
 
-fn rubbish(seed: usize, length: usize) -> Vec<u8> {
+fn garbage(seed: usize, length: usize) -> Vec<u8> {
     let mut bytes = payload(seed, length.max(5));
     bytes[..4].copy_from_slice(&[FIRST_BYTE, b'P', b'k', b'r']);
     bytes
@@ -22,13 +23,14 @@ fn control_datagrams_never_reach_the_server_and_forwarding_goes_on() {
         [5, 6, 8, 16, 20, 21, 40, 64, 100, 500, 1200, 1472, 9000, 65_507].into_iter().enumerate()
     {
         for kind in 0..16u8 {
-            let mut bytes = rubbish(seed, length);
+            let mut bytes = garbage(seed, length);
             assert!(packrat_wire::is_control(&bytes));
             bytes[4] = VERSION << 4 | kind;
             client.send(&bytes).unwrap();
             sent += 1;
-            gateway
-                .wait_for("the control datagram", |gateway| gateway.metric("control_received_total") == sent);
+            gateway.wait_for("the control datagram", |gateway| {
+                gateway.metric("control_received_total") == sent
+            });
         }
         // The base connection, before, between and after.
         client.send(&payload(seed, 1200)).unwrap();
@@ -36,7 +38,8 @@ fn control_datagrams_never_reach_the_server_and_forwarding_goes_on() {
         assert!(received == payload(seed, 1200), "something else reached the server");
         server.send_to(&payload(seed + 50, 1200), upstream).unwrap();
     }
-    // What the gateway answers to clients is control too; everything else is the server's, in order.
+    // What the gateway answers to clients is control too; everything else is the server's, in
+    // order.
     let mut next = 0;
     while next < 14 {
         let (received, _) = receive(&client);
@@ -62,7 +65,9 @@ fn a_discover_is_answered_without_opening_a_session() {
     assert!(answer.len() <= discover.len());
     assert!(matches!(Control::decode(&answer), Ok(Control::Offer { nonce: 77, .. })));
     assert_eq!(gateway.metric("sessions_opened_total"), 0);
-    gateway.wait_for("the counter", |gateway| gateway.metric("handshakes_total{result=\"offered\"}") == 1);
+    gateway.wait_for("the counter", |gateway| {
+        gateway.metric("handshakes_total{result=\"offered\"}") == 1
+    });
 }
 
 #[test]
@@ -78,7 +83,9 @@ fn a_cookie_is_all_that_is_made_for_an_unproven_address_when_there_is_no_room_fo
     client.send(&discover).unwrap();
     let (answer, _) = receive(&client);
     assert!(matches!(Control::decode(&answer), Ok(Control::Offer { nonce: 78, .. })));
-    gateway.wait_for("the counter", |gateway| gateway.metric("handshakes_total{result=\"offered\"}") == 1);
+    gateway.wait_for("the counter", |gateway| {
+        gateway.metric("handshakes_total{result=\"offered\"}") == 1
+    });
     assert_eq!(gateway.metric("sessions_opened_total"), 0);
 }
 
@@ -105,7 +112,8 @@ fn a_batch_with_control_in_it_is_taken_apart() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let client = gateway.client();
-    let datagrams = [payload(1, 100), rubbish(2, 100), payload(3, 100), rubbish(4, 100), payload(5, 60)];
+    let datagrams =
+        [payload(1, 100), garbage(2, 100), payload(3, 100), garbage(4, 100), payload(5, 60)];
     let mut ingress = gateway.dataplane.ingress(&gateway.route, &gateway.attachments[0], 0);
     ingress.receive(&ClientDatagrams {
         client: client.local_addr().unwrap(),

@@ -1,13 +1,10 @@
 //! The fuzz target's corpus through the same entry function, so that every test run covers it.
 #![allow(clippy::expect_used)]
 
-#[path = "../../../protocol/fuzz/entry/configuration.rs"]
-mod configuration;
-#[path = "../../../protocol/fuzz/entry/corpus.rs"]
-mod corpus;
+use packrat_fuzz_entry::corpus;
 
 #[test]
 fn configurations() {
     let expected = ["empty", "smallest", "everything", "numbers_as_texts", "budget_not_a_number"];
-    corpus::run("configuration", &expected, configuration::configuration);
+    corpus::run("configuration", &expected, packrat_fuzz_entry::configuration);
 }

@@ -1,4 +1,4 @@
-//! What users see of plain forwarding, over real sockets on the loopback.
+//! Plain forwarding as users see it, over real sockets on the loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 mod gateway;
@@ -9,7 +9,8 @@ use std::os::fd::AsFd;
 use gateway::{Gateway, PATIENCE, config, payload, receive, socket};
 use packrat_dataplane::ClientDatagrams;
 use packrat_dataplane::socket::{
-    Destination, Ecn, Family, Offload, Piece, ReceiveBatch, SendReport, Sender, listener_options,
+    Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, SendReport, Sender, WhenFull,
+    listener_options,
 };
 
 #[test]
@@ -22,7 +23,8 @@ fn datagrams_of_every_size_arrive_unchanged_both_ways() {
         let client = gateway.client();
         // The largest that fits a packet of the loopback (MTU 65,536).
         let largest = if listen.starts_with('[') { 65_488 } else { 65_507 };
-        let sizes = [0, 1, 2, 21, 500, 1199, 1200, 1252, 1472, 1500, 9000, 16_384, 40_000, 65_480, largest];
+        let sizes =
+            [0, 1, 2, 21, 500, 1199, 1200, 1252, 1472, 1500, 9000, 16_384, 40_000, 65_480, largest];
         for (seed, size) in sizes.into_iter().enumerate() {
             let question = payload(seed, size);
             client.send(&question).unwrap();
@@ -47,7 +49,8 @@ fn a_datagram_above_the_mtu_is_counted_and_the_flow_goes_on() {
     let client = gateway.client();
     client.send(b"before").unwrap();
     let upstream = receive(&server).1;
-    // IPv6 on the loopback: 65,507 bytes need 65,555. The sender's kernel makes fragments, the gateway never does.
+    // IPv6 on the loopback: 65,507 bytes need 65,555. The sender's kernel makes fragments, the
+    // gateway never does.
     client.send(&payload(1, 65_507)).unwrap();
     gateway.wait_for("the count of the client's", |gateway| gateway.metric("too_large_total") == 1);
     server.send_to(&payload(2, 65_507), upstream).unwrap();
@@ -58,11 +61,11 @@ fn a_datagram_above_the_mtu_is_counted_and_the_flow_goes_on() {
     assert_eq!(receive(&client).0, b"answer");
 }
 
-/// Sends pieces like a sender that uses segmentation offload does.
-fn send_pieces(
+/// Sends batches like a sender that uses segmentation offload does.
+fn send_batches(
     socket: &UdpSocket,
     to: Option<SocketAddr>,
-    pieces: &[Piece<'_>],
+    batches: &[GsoBatch<'_>],
     offload: &Offload,
 ) -> SendReport {
     let destination = Destination {
@@ -70,9 +73,9 @@ fn send_pieces(
         source: None,
         family: Family::of(&socket.local_addr().unwrap()),
         leaves_as_v4: socket.local_addr().unwrap().is_ipv4(),
-        may_wait: true,
+        when_full: WhenFull::Wait,
     };
-    Sender::default().send(socket.as_fd(), offload, &destination, pieces)
+    Sender::default().send(socket.as_fd(), offload, &destination, batches)
 }
 
 /// Batches with full and short ends, of one and of many datagrams, of changing sizes.
@@ -101,26 +104,33 @@ fn batches_keep_their_boundaries_both_ways_with_and_without_offload() {
         client.send(b"hello").unwrap();
         let upstream = receive(&server).1;
         let batches = batches();
-        let pieces: Vec<_> = batches
+        let batches: Vec<_> = batches
             .iter()
-            .map(|(data, segment_size)| Piece { data, segment_size: *segment_size, ecn: Ecn::NOT_CAPABLE })
+            .map(|(data, segment_size)| GsoBatch {
+                data,
+                segment_size: *segment_size,
+                ecn: Ecn::NOT_CAPABLE,
+            })
             .collect();
-        let expected: Vec<&[u8]> = pieces.iter().flat_map(|piece| piece.datagrams()).collect();
+        let expected: Vec<&[u8]> = batches.iter().flat_map(|batch| batch.datagrams()).collect();
 
-        let report = send_pieces(&server, Some(upstream), &pieces, &offload);
+        let report = send_batches(&server, Some(upstream), &batches, &offload);
         assert_eq!(report.datagrams, expected.len() as u64, "{report:?}");
         for (index, datagram) in expected.iter().enumerate() {
             assert!(receive(&client).0 == *datagram, "datagram {index} to the client");
         }
 
-        let report = send_pieces(&client, None, &pieces, &offload);
+        let report = send_batches(&client, None, &batches, &offload);
         assert_eq!(report.datagrams, expected.len() as u64, "{report:?}");
         for (index, datagram) in expected.iter().enumerate() {
             let (received, from) = receive(&server);
             assert!(received == *datagram, "datagram {index} to the server");
             assert_eq!(from, upstream);
         }
-        assert_eq!(gateway.metric("to_client_dropped_total") + gateway.metric("to_server_dropped_total"), 0);
+        assert_eq!(
+            gateway.metric("to_client_dropped_total") + gateway.metric("to_server_dropped_total"),
+            0
+        );
     }
 }
 
@@ -161,13 +171,13 @@ fn ecn_marks_are_carried_through_both_ways() {
         client.connect(to).unwrap();
         for mark in [Ecn::NOT_CAPABLE, Ecn::CAPABLE_0, Ecn::CAPABLE_1, Ecn::CONGESTION] {
             let question = payload(1, 1200);
-            send_pieces(&client, None, &[Piece::single(&question, mark)], &Offload::default());
+            send_batches(&client, None, &[GsoBatch::single(&question, mark)], &Offload::default());
             let (received, seen, upstream) = receive_mark(&server);
             assert!(received == question);
             assert_eq!(seen, mark, "to the server, {listen} {client_address}");
             let answers = payload(2, 3600);
-            let piece = Piece { data: &answers, segment_size: 1200, ecn: mark };
-            send_pieces(&server, Some(upstream), &[piece], &Offload::default());
+            let batch = GsoBatch { data: &answers, segment_size: 1200, ecn: mark };
+            send_batches(&server, Some(upstream), &[batch], &Offload::default());
             let (received, seen, _) = receive_mark(&client);
             assert!(answers.starts_with(&received));
             assert_eq!(seen, mark, "to the client, {listen} {client_address}");
@@ -211,7 +221,9 @@ fn a_session_keeps_its_upstream_socket_through_updates_listeners_and_workers() {
     // The listener goes away and comes back.
     gateway.attachments.clear();
     server.send_to(b"to nobody", upstream).unwrap();
-    gateway.wait_for("a drop without listener", |gateway| gateway.metric("to_client_dropped_total") == 1);
+    gateway.wait_for("a drop without listener", |gateway| {
+        gateway.metric("to_client_dropped_total") == 1
+    });
     gateway.listen_again();
     client.send(b"after the return").unwrap();
     assert_eq!(receive(&server), (b"after the return".to_vec(), upstream));
@@ -220,7 +232,8 @@ fn a_session_keeps_its_upstream_socket_through_updates_listeners_and_workers() {
 
     // The same client on each of the workers.
     for worker in 0..2 {
-        let mut ingress = gateway.dataplane.ingress(&gateway.route, &gateway.attachments[worker], worker);
+        let mut ingress =
+            gateway.dataplane.ingress(&gateway.route, &gateway.attachments[worker], worker);
         ingress.receive(&ClientDatagrams {
             client: client.local_addr().unwrap(),
             local: None,
@@ -316,7 +329,7 @@ fn single_bytes_that_only_ask_whether_anybody_is_there_open_no_session() {
     for byte in [9, 3, 16, 9] {
         client.send(&[byte]).unwrap();
     }
-    // Whoever has a session gets everything through.
+    // A client that has a session gets everything through.
     let upstream = receive(&server).1;
     assert_eq!(receive(&server), (vec![16], upstream));
     assert_eq!(receive(&server), (vec![9], upstream));
@@ -352,11 +365,16 @@ fn clients_of_a_removed_endpoint_move_when_it_is_gone_and_the_others_stay() {
     let gone = placed[0];
     let moving = placed.iter().filter(|place| **place == gone).count() as u64;
 
-    let rest: Vec<_> =
-        all.iter().enumerate().filter(|(index, _)| *index != gone).map(|(_, server)| *server).collect();
+    let rest: Vec<_> = all
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| *index != gone)
+        .map(|(_, server)| *server)
+        .collect();
     gateway.dataplane.configure(config(&rest)).unwrap();
 
-    // It may be ending, or have been lost sight of: as long as it answers, it keeps those that it knows.
+    // It may be ending, or have been lost sight of: as long as it answers, it keeps those that it
+    // knows.
     for client in &clients {
         client.send(b"and now").unwrap();
     }
@@ -392,9 +410,15 @@ fn clients_of_a_removed_endpoint_move_when_it_is_gone_and_the_others_stay() {
         let now = loop {
             for (index, server) in servers.iter().enumerate() {
                 let mut buffer = [0; 100];
-                while let Some(Ok((_, from))) = server.as_ref().map(|server| server.recv_from(&mut buffer)) {
-                    // Whoever is known from before is where it was before, from the same port.
-                    assert!(by_upstream.get(&from).is_none_or(|before| *before == index || *before == gone));
+                while let Some(Ok((_, from))) =
+                    server.as_ref().map(|server| server.recv_from(&mut buffer))
+                {
+                    // A client that is known from before is where it was before, from the same port.
+                    assert!(
+                        by_upstream
+                            .get(&from)
+                            .is_none_or(|before| *before == index || *before == gone)
+                    );
                     server.as_ref().unwrap().send_to(&[index as u8], from).unwrap();
                 }
             }

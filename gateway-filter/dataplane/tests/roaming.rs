@@ -11,16 +11,22 @@ use std::time::Duration;
 use client::{Client, connect, encrypted, transfer};
 use gateway::{Gateway, config, payload, receive, socket};
 use packrat_client::Datagram;
+use packrat_wire::SessionId;
 use packrat_wire::control::Control;
 use packrat_wire::is_control;
 
-/// What looks like a QUIC packet with a short header.
+/// A datagram that looks like a QUIC packet with a short header.
 fn acknowledgement(number: u8) -> Vec<u8> {
     vec![0x41, 0xff, number, 1, 2, 3, 4, 5, 6, 7, 8, 9]
 }
 
 /// Lets the client owe an eACK, and returns it instead of sending it.
-fn withheld_message(client: &mut Client, server: &UdpSocket, upstream: SocketAddr, number: usize) -> Vec<u8> {
+fn withheld_message(
+    client: &mut Client,
+    server: &UdpSocket,
+    upstream: SocketAddr,
+    number: usize,
+) -> Vec<u8> {
     server.send_to(&encrypted(number), upstream).unwrap();
     client.turn_until("a datagram", |client, received| {
         let Some(datagram) = received else { return false };
@@ -120,7 +126,10 @@ fn a_client_that_has_begun_again_is_found_by_its_new_session_when_it_moves() {
     let repairs = gateway.metric("repairs_total");
     transfer(&mut client, &server, upstream, 2000..2200);
     assert!(gateway.metric("repairs_total") >= repairs + 5, "no repairs after the move");
-    assert_eq!((gateway.metric("sessions_opened_total"), gateway.metric("sessions_begun_total")), (1, 2));
+    assert_eq!(
+        (gateway.metric("sessions_opened_total"), gateway.metric("sessions_begun_total")),
+        (1, 2)
+    );
     assert_eq!(gateway.metric("handshakes_total{result=\"refused_session\"}"), 0);
 }
 
@@ -132,10 +141,10 @@ fn a_session_opened_by_stray_datagrams_ends_when_their_client_turns_out_to_have_
     let message = withheld_message(&mut client, &server, upstream, 0);
     move_to("127.0.0.1:0", &mut client, &gateway);
     client.socket.send(&acknowledgement(1)).unwrap();
-    // Nobody claims it in time.
-    let (datagram, elsewhere) = receive(&server);
+    // No session claims it in time.
+    let (datagram, another) = receive(&server);
     assert_eq!(datagram, acknowledgement(1));
-    assert_ne!(elsewhere, upstream);
+    assert_ne!(another, upstream);
     assert_eq!(gateway.metric("datagrams_waited_in_vain_total"), 1);
     assert_eq!(gateway.metric("sessions"), 2);
     client.socket.send(&message).unwrap();
@@ -157,7 +166,7 @@ fn two_clients_that_get_each_others_address_keep_their_sessions() {
     std::mem::swap(&mut one.socket, &mut other.socket);
     one.socket.send(&message).unwrap();
     wait_until_moved(&mut one, &gateway, 1);
-    // Its address belongs to somebody else now, until it shows up where it is.
+    // Its address belongs to another client now, until it shows up where it is.
     other.socket.send(&message_of_other).unwrap();
     wait_until_moved(&mut other, &gateway, 2);
     transfer(&mut one, &server, of_one, 1000..1100);
@@ -204,7 +213,7 @@ fn plain_clients_are_forwarded_at_once_or_after_a_moment_and_lose_nothing() {
     }
 }
 
-/// What the gateway answers to one datagram of `attacker`; all of it together is never larger.
+/// The gateway's answers to one datagram of `attacker`; all of it together is never larger.
 fn answers(gateway: &Gateway, attacker: &UdpSocket, datagram: &[u8]) -> Vec<Vec<u8>> {
     let received = gateway.metric("control_received_total");
     attacker.send(datagram).unwrap();
@@ -239,7 +248,10 @@ fn whoever_replays_captured_messages_moves_nothing_and_gets_no_data() {
     // Captured, and kept from the gateway: authentic until it is seen for the second time.
     let kept = withheld_message(&mut client, &server, upstream, 501);
     let challenge = answers(&gateway, &attacker, &kept);
-    assert!(challenge.len() == 1 && matches!(Control::decode(&challenge[0]), Ok(Control::Sealed { .. })));
+    assert!(
+        challenge.len() == 1
+            && matches!(Control::decode(&challenge[0]), Ok(Control::Sealed { .. }))
+    );
     for _ in 0..20 {
         assert_eq!(answers(&gateway, &attacker, &kept), Vec::<Vec<u8>>::new());
         // The challenge itself is no answer to it.
@@ -257,13 +269,14 @@ fn a_flood_of_sealed_datagrams_changes_nothing() {
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let (mut client, upstream) = connect(gateway.listen, &server);
     let message = withheld_message(&mut client, &server, upstream, 0);
-    let name = packrat_wire::seal::session_of(&message).unwrap();
+    let id = packrat_wire::seal::session_of(&message).unwrap();
     client.socket.send(&message).unwrap();
     let attackers: Vec<_> = (0..20).map(|_| gateway.client()).collect();
     for number in 0..4000u32 {
         let mut datagram = Vec::new();
         // Half of them name the session.
-        let session = if number % 2 == 0 { name } else { number.wrapping_mul(0x9e37_79b9) };
+        let guess = SessionId::new(number.wrapping_mul(0x9e37_79b9));
+        let session = if number % 2 == 0 { id } else { guess };
         let ciphertext = payload(number as usize, 16 + number as usize % 300);
         Control::Sealed { session, counter: number, ciphertext: &ciphertext }.encode(&mut datagram);
         attackers[number as usize % attackers.len()].send(&datagram).unwrap();

@@ -1,4 +1,5 @@
-//! Routes that are live streams, on real sockets: many at once, changed while they run, fed by those who may.
+//! Routes that are live streams, on real sockets: many at once, changed while they run, fed by
+//! those who may.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod gateway;
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use gateway::{Gateway, socket};
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, RefusalReason};
-use packrat_dataplane::{RouteConfig, StreamRoute};
-use packrat_estimate::Timestamp;
+use packrat_dataplane::{RouteConfig, StreamRoute, route_from_json};
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 
 /// Longest time that a test waits for something that has to happen.
@@ -46,7 +47,8 @@ impl Subscriber {
             tolerance: Duration::ZERO,
         };
         let scheme = IdentifierScheme::Payload;
-        let config = ClientConfig { live: Some(live), scheme, token, ..ClientConfig::default() };
+        let token = packrat_client::Token::new(token).unwrap();
+        let config = ClientConfig::default().with_live(live).with_scheme(scheme).with_token(token);
         let mut seed = [0; 32];
         seed[..2].copy_from_slice(&socket.local_addr().unwrap().port().to_be_bytes());
         let assist = Assist::new(config, seed, Timestamp::ZERO);
@@ -57,7 +59,7 @@ impl Subscriber {
         let now = Timestamp::ZERO + self.origin.elapsed();
         self.assist.handle_timeout(now);
         while let Some(datagram) = self.assist.poll_transmit(now) {
-            // Whoever is not there yet, or any more, is asked again.
+            // A client that is not there yet, or any more, is asked again.
             let _ = self.socket.send(&datagram);
         }
         let mut buffer = [0; 2048];
@@ -79,7 +81,9 @@ impl Subscriber {
 
     fn subscribe(gateway: SocketAddr) -> Self {
         let mut subscriber = Self::new(gateway, Vec::new());
-        subscriber.turn_until("the subscription", |one| one.assist.stats().state == AssistState::Established);
+        subscriber.turn_until("the subscription", |one| {
+            one.assist.stats().state == AssistState::Established
+        });
         subscriber
     }
 }
@@ -96,7 +100,7 @@ fn an_update_of_the_configuration_costs_nobody_the_subscription() {
     let arrives = |subscriber: &mut Subscriber, number: u32| {
         let upstream = gateway.route.stream_upstream().unwrap();
         subscriber.turn_until("the packet", |one| {
-            // Nobody may be listening there yet: sent until it arrives.
+            // The socket may not be there yet: sent until it arrives.
             sender.send_to(&packet(1, number), upstream).unwrap();
             one.received.last().is_some_and(|last| *last == packet(1, number))
         });
@@ -114,7 +118,7 @@ fn an_update_of_the_configuration_costs_nobody_the_subscription() {
     assert_eq!(gateway.route.stream_upstream(), Some(other));
     arrives(&mut subscriber, 3);
     assert_eq!(gateway.metric("subscriptions_total"), 1);
-    // Nobody listens: nothing is received, no group stays joined. And again.
+    // Without a listener: nothing is received, no group stays joined. And again.
     let Gateway { dataplane, route, listen, attachments } = gateway;
     drop(attachments);
     assert_eq!(route.stream_upstream(), None);
@@ -139,7 +143,8 @@ fn two_streams_of_one_process_are_apart_and_what_subscribers_send_reaches_the_se
     config.stream = Some(StreamRoute::new(local()));
     let one = Gateway::start("127.0.0.1:0", config);
     let other = Gateway::start("127.0.0.1:0", stream(local()));
-    let (mut first, mut second) = (Subscriber::subscribe(one.listen), Subscriber::subscribe(other.listen));
+    let (mut first, mut second) =
+        (Subscriber::subscribe(one.listen), Subscriber::subscribe(other.listen));
     let foreign = socket("127.0.0.2:0");
     foreign.send_to(&packet(9, 9), one.route.stream_upstream().unwrap()).unwrap();
     server.send_to(&packet(1, 1), one.route.stream_upstream().unwrap()).unwrap();
@@ -153,7 +158,9 @@ fn two_streams_of_one_process_are_apart_and_what_subscribers_send_reaches_the_se
     let (request, from) = gateway::receive(&server);
     assert_eq!(request, b"please again");
     server.send_to(b"retransmission", from).unwrap();
-    first.turn_until("the answer", |first| first.received.iter().any(|one| one == b"retransmission"));
+    first.turn_until("the answer", |first| {
+        first.received.iter().any(|one| one == b"retransmission")
+    });
     second.socket.send(b"nobody is there").unwrap();
     other.wait_for("the refusal", |other| other.metric("stream_foreign_total") == 1);
 }
@@ -165,7 +172,7 @@ fn a_stream_may_demand_a_token() {
     let text = format!(
         r#"{{"route": "tv", "stream": {{"upstream": "127.0.0.1:0"}}, "tokens": "required", "token_keys": ["{key}"]}}"#
     );
-    let gateway = Gateway::start("127.0.0.1:0", RouteConfig::from_json(text.as_bytes()).unwrap());
+    let gateway = Gateway::start("127.0.0.1:0", route_from_json(text.as_bytes()).unwrap());
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let token = |expires, route: &str| {
         let claims = Claims { expires, route: RouteHash::of(route), binding: None, nonce: 1 };
@@ -173,10 +180,13 @@ fn a_stream_may_demand_a_token() {
     };
     for wrong in [Vec::new(), token(now - 600, "tv"), token(now + 600, "radio")] {
         let mut subscriber = Subscriber::new(gateway.listen, wrong);
-        subscriber.turn_until("the refusal", |one| one.assist.stats().refusal == Some(RefusalReason::Token));
+        subscriber.turn_until("the refusal", |one| {
+            one.assist.stats().refusal == Some(RefusalReason::Token)
+        });
     }
     assert_eq!(gateway.metric("stream_subscribers"), 0);
     let mut subscriber = Subscriber::new(gateway.listen, token(now + 600, "tv"));
-    subscriber.turn_until("the subscription", |one| one.assist.stats().state == AssistState::Established);
+    subscriber
+        .turn_until("the subscription", |one| one.assist.stats().state == AssistState::Established);
     gateway.wait_for("the subscriber", |gateway| gateway.metric("stream_subscribers") == 1);
 }

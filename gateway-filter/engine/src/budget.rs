@@ -1,22 +1,28 @@
-//! How many bytes of repairs may be sent: a token bucket fed by what is forwarded (design section 5).
+//! Repair budgets: token buckets of bytes, filled by what is forwarded
+//! (docs/POLICY.md, "The budget follows the loss").
 //!
-//! Repairs are lost like everything else: at a loss of *p* they take *p* / (1 - *p*) of the forwarded bytes even if each is sent only when it is
-//! needed. Where that is more than the configured share, the share rises with the measured loss, to twice what is configured at most.
+//! Repairs are lost like everything else: at a loss of *p* they take *p* / (1 - *p*) of the
+//! forwarded bytes even if each is sent only when it is needed. Where that is more than the
+//! configured share, the share rises with the measured loss, to twice what is configured at most.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// What a flow may spend before it has forwarded much: enough for the loss of a whole first flight.
+use packrat_assist_token::token_bucket::TokenBucket;
+
+/// Bytes that a flow may spend before it has forwarded much: enough for the loss of a whole first flight.
 const FLOW_BURST: f64 = 64.0 * 1024.0;
-/// What a flow may have saved up: a long burst of loss takes everything that is under way.
+/// Bytes that a flow may have saved up: a long burst of loss takes everything that is under way.
 const FLOW_SAVINGS: f64 = 512.0 * 1024.0;
 /// The same for all flows of a gateway together.
 const GATEWAY_BURST: i64 = 4 << 20;
-/// What one source may have of it that its own flows have not brought: who begins many sessions, or saves up in many, leaves the rest to others.
+/// Bytes that one source may have of it that its own flows have not brought: a source that begins many
+/// sessions, or saves up in many, leaves the rest to others.
 const SOURCE_SAVINGS: i64 = 1_048_576;
-/// What of it downloads leave to live streams, whose repairs can't wait.
+/// Bytes of it that downloads leave to live streams, whose repairs can't wait.
 const LIVE_RESERVE: i64 = GATEWAY_BURST / 4;
 
-/// What the share is more than the loss makes necessary: loss varies, and some repairs are sent in copies.
+/// Factor by which the share exceeds what the loss makes necessary: loss varies, and some repairs are sent in
+/// copies.
 const MARGIN: f64 = 1.25;
 /// The share rises to this many times what is configured, at most.
 const MAXIMUM_RISE: f64 = 2.0;
@@ -26,17 +32,18 @@ const MAXIMUM_RISE: f64 = 2.0;
 pub(crate) struct FlowBudget {
     configured: f64,
     share: f64,
-    tokens: f64,
+    tokens: TokenBucket,
 }
 
 impl FlowBudget {
-    /// Whoever configures no repairs gets none, not even those of a first flight.
+    /// Without a share there are no repairs, not even those of a first flight.
     pub(crate) fn new(share: f64) -> Self {
-        Self { configured: share, share, tokens: if share > 0.0 { FLOW_BURST } else { 0.0 } }
+        let tokens = TokenBucket::new(if share > 0.0 { FLOW_BURST } else { 0.0 });
+        Self { configured: share, share, tokens }
     }
 
-    /// This share of the datagrams is lost, as the client's eACKs show. A client that lies about it gains repairs of its own datagrams,
-    /// within the maximum.
+    /// This share of the datagrams is lost, as the client's eACKs show. A client that lies about it
+    /// gains repairs of its own datagrams, within the maximum.
     pub(crate) fn follow(&mut self, loss: f64) {
         let needed = MARGIN * loss / (1.0 - loss.min(0.99));
         self.share = needed.clamp(self.configured, self.configured * MAXIMUM_RISE);
@@ -50,51 +57,51 @@ impl FlowBudget {
     /// `bytes` were forwarded.
     #[inline]
     pub(crate) fn earn(&mut self, bytes: usize) {
-        self.tokens = (self.tokens + bytes as f64 * self.share).min(FLOW_SAVINGS);
+        self.tokens.earn(bytes as f64 * self.share, FLOW_SAVINGS);
     }
 
-    /// Whether copies may be sent, too: what is left beyond half belongs to first transmissions.
+    /// True if copies may be sent, too: what is left beyond half belongs to first transmissions.
     pub(crate) fn is_ample(&self) -> bool {
-        self.tokens >= FLOW_BURST / 2.0
+        self.tokens.covers(FLOW_BURST / 2.0)
     }
 
     fn allows(&self, bytes: usize) -> bool {
-        self.tokens >= bytes as f64
+        self.tokens.covers(bytes as f64)
     }
 
     fn spend(&mut self, bytes: usize) {
-        self.tokens -= bytes as f64;
+        self.tokens.charge(bytes as f64);
     }
 }
 
 /// Bytes of repairs that the flows of one source together may still send.
 #[derive(Debug)]
-pub(crate) struct SourceBudget(Pool);
+pub(crate) struct SourceBudget(SharedBucket);
 
 impl SourceBudget {
     pub(crate) fn new() -> Self {
-        Self(Pool::full(SOURCE_SAVINGS))
+        Self(SharedBucket::full(SOURCE_SAVINGS))
     }
 
     /// One of its flows has brought so many bytes of repairs.
     pub(crate) fn earn(&self, bytes: f64) {
-        self.0.pour(bytes as i64);
+        self.0.earn(bytes as i64);
     }
 }
 
-/// A bucket that many threads pour into and take from.
+/// A token bucket of whole bytes that many threads fill and take from without a lock.
 #[derive(Debug)]
-struct Pool {
+struct SharedBucket {
     tokens: AtomicI64,
     largest: i64,
 }
 
-impl Pool {
+impl SharedBucket {
     fn full(largest: i64) -> Self {
         Self { tokens: AtomicI64::new(largest), largest }
     }
 
-    fn pour(&self, earned: i64) {
+    fn earn(&self, earned: i64) {
         let _ = self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tokens| {
             Some(tokens.saturating_add(earned).min(self.largest))
         });
@@ -107,18 +114,19 @@ impl Pool {
     }
 }
 
-/// Bytes of repairs that all flows together may still send. Flows report what they forwarded at each eACK, not at each datagram.
+/// Bytes of repairs that all flows together may still send. Flows report what they forwarded at
+/// each eACK, not at each datagram.
 #[derive(Debug)]
-pub(crate) struct GatewayBudget(Pool);
+pub(crate) struct GatewayBudget(SharedBucket);
 
 impl GatewayBudget {
     pub(crate) fn new() -> Self {
-        Self(Pool::full(GATEWAY_BURST))
+        Self(SharedBucket::full(GATEWAY_BURST))
     }
 
     /// Flows whose repairs may take this share have forwarded `bytes`.
     pub(crate) fn earn(&self, bytes: u64, share: f64) {
-        self.0.pour((bytes as f64 * share) as i64);
+        self.0.earn((bytes as f64 * share) as i64);
     }
 
     /// A flow of this source whose repairs may take this share has forwarded `bytes`.
@@ -127,7 +135,8 @@ impl GatewayBudget {
         source.earn(bytes as f64 * share);
     }
 
-    /// Takes `bytes` from all three budgets, or from none. `live`: for a live stream, which may take the last of it.
+    /// Takes `bytes` from all three budgets, or from none. `live`: for a live stream, which may
+    /// take the last of it.
     pub(crate) fn take(
         &self,
         source: &SourceBudget,
@@ -150,7 +159,7 @@ impl GatewayBudget {
         }
         let granted = self.0.take(cost, if live { 0 } else { LIVE_RESERVE });
         if !granted {
-            source.0.pour(cost);
+            source.0.earn(cost);
         }
         granted
     }
@@ -176,12 +185,15 @@ mod tests {
                 }
             }
             let allowed = forwarded as f64 * share + FLOW_BURST;
-            assert!(repaired as f64 <= allowed && repaired as f64 > 0.9 * allowed, "{repaired} of {allowed}");
+            assert!(
+                repaired as f64 <= allowed && repaired as f64 > 0.9 * allowed,
+                "{repaired} of {allowed}"
+            );
         }
     }
 
     #[test]
-    fn who_configures_none_gets_none() {
+    fn a_configuration_without_repairs_gets_none() {
         let (gateway, mut flow) = (GatewayBudget::new(), FlowBudget::new(0.0));
         flow.follow(0.5);
         flow.earn(1 << 20);
@@ -217,7 +229,10 @@ mod tests {
         assert_eq!(drain(&greedy), 0);
         gateway.earn_for(&greedy, 400_000, 0.25);
         assert!((100_000 - drain(&greedy)).abs() <= 1000, "not what it has brought");
-        assert!((SOURCE_SAVINGS - drain(&SourceBudget::new())).abs() <= 1000, "another one got less");
+        assert!(
+            (SOURCE_SAVINGS - drain(&SourceBudget::new())).abs() <= 1000,
+            "another one got less"
+        );
     }
 
     #[test]
@@ -227,7 +242,10 @@ mod tests {
         assert!(!gateway.take(&source, &mut flow, 1 << 20, false));
         assert!(gateway.take(&source, &mut flow, 60_000, false));
         let mut other = FlowBudget::new(0.25);
-        assert!(gateway.take(&source, &mut other, 60_000, false), "one flow's refusal cost another's budget");
+        assert!(
+            gateway.take(&source, &mut other, 60_000, false),
+            "one flow's refusal cost another's budget"
+        );
         // Where all together have nothing left, the source keeps what it has.
         while gateway.take_shared(&SourceBudget::new(), 1000, true) {}
         let before = source.0.tokens.load(Ordering::Relaxed);

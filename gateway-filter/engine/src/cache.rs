@@ -1,14 +1,15 @@
 //! The ring of bytes: datagrams in forwarding order, freed from the oldest.
 //!
-//! The ring grows by doubling up to its limit, and shrinks when it has been mostly empty, so that a quiet session costs little;
-//! positions are absolute and never reused.
+//! The ring grows by doubling up to its limit, and shrinks when it has been mostly empty, so that a
+//! quiet session costs little; positions are absolute and never reused.
 
 use core::num::NonZeroU64;
 
 /// First allocation: what a session needs before it has seen traffic.
 const INITIAL_BYTES: usize = 16 * 1024;
 
-/// Where a datagram lies in the ring. Positions begin with one, so that "nowhere" takes no room of its own.
+/// Place of a datagram in the ring. Positions begin with one, so that "nowhere" takes no room of
+/// its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     position: NonZeroU64,
@@ -30,7 +31,8 @@ pub(crate) struct Cache {
     head: u64,
     /// Position behind the newest byte.
     tail: u64,
-    /// Where the newest byte ends in `bytes`: `tail` modulo the capacity, without a division per datagram.
+    /// Where the newest byte ends in `bytes`: `tail` modulo the capacity, without a division per
+    /// datagram.
     end: usize,
     /// Most bytes ever, before the last [`Self::shrink`].
     high_water: usize,
@@ -60,12 +62,13 @@ impl Cache {
         self.bytes.len()
     }
 
-    /// Whether a datagram of `length` bytes fits without freeing or growing anything.
+    /// True if a datagram of `length` bytes fits without freeing or growing anything.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         self.len() + length <= self.bytes.len()
     }
 
-    /// The capacity with which a datagram of `length` bytes fits, within the limit; `None` when the ring need not or must not grow.
+    /// The capacity with which a datagram of `length` bytes fits, within the limit; `None` when the
+    /// ring need not or must not grow.
     pub(crate) fn wanted_capacity(&self, length: usize) -> Option<usize> {
         let needed = self.len() + length;
         let wanted = needed.next_power_of_two().max(INITIAL_BYTES).min(self.limit);
@@ -149,7 +152,8 @@ impl Cache {
         while position < self.tail {
             let from = (position % old_capacity) as usize;
             let to = (position % capacity as u64) as usize;
-            let run = ((self.tail - position) as usize).min(self.bytes.len() - from).min(capacity - to);
+            let run =
+                ((self.tail - position) as usize).min(self.bytes.len() - from).min(capacity - to);
             resized[to..to + run].copy_from_slice(&self.bytes[from..from + run]);
             position += run as u64;
         }

@@ -3,17 +3,19 @@
 /// Limits and policies, the same for every flow of a route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatewayConfig {
-    /// Whether clients may ask for assistance at all; otherwise they are refused and forwarded plainly.
+    /// True if clients may ask for assistance at all; otherwise they are refused and forwarded
+    /// plainly.
     pub assist: bool,
     /// Bytes of datagrams that one flow may keep for repair.
     pub cache_bytes_per_flow: usize,
     /// Bytes that all flows together may keep.
     pub cache_bytes_total: usize,
-    /// Repairs as a share of the forwarded bytes (0.25 = 25 %), per flow and for all flows together. Where the measured loss alone needs more
-    /// (above 16.7 % with the default), it rises with the loss, to twice this at most.
+    /// Repairs as a share of the forwarded bytes (0.25 = 25 %), per flow and for all flows
+    /// together. Where the measured loss alone needs more (above 16.7 % with the default), it
+    /// rises with the loss, to twice this at most.
     pub repair_budget: f64,
-    /// Second copies that thin live streams get at once where a repair comes too late for their receiver's buffer, as a share of the
-    /// forwarded bytes of such a stream; 0: none.
+    /// Second copies that thin live streams get at once where a repair comes too late for their
+    /// receiver's buffer, as a share of the forwarded bytes of such a stream; 0: none.
     pub early_copies: f64,
     /// Probability with which a repaired datagram may still be missing when it is needed.
     pub residual_loss_target: f64,
@@ -21,10 +23,12 @@ pub struct GatewayConfig {
     pub maximum_sessions: usize,
     /// Sessions that clients of one address (IPv6: of one /64) may have at the same time.
     pub sessions_per_source: u32,
-    /// Sessions that clients of one address (IPv6: of one /64) may begin per second, with bursts of as many.
+    /// Sessions that clients of one address (IPv6: of one /64) may begin per second, with bursts
+    /// of as many.
     pub handshakes_per_second_per_source: u32,
-    /// Handshakes per second below which a client need not echo a cookie before its session is prepared; 0: it always must. What is
-    /// prepared so gets one datagram, not longer than the client's, until the client has sealed something.
+    /// Handshakes per second below which a client need not echo a cookie before its session is
+    /// prepared; 0: it always must. What is prepared so gets one datagram, not longer than the
+    /// client's, until the client has sealed something.
     pub handshakes_per_second_without_cookie: u32,
 }
 

@@ -1,4 +1,5 @@
-//! What is counted, defined once: name, unit and meaning in one place for metrics, documentation and tests.
+//! Counters and gauges, defined once: name, unit and meaning in one place for metrics, documentation
+//! and tests.
 
 /// Makes a struct of counters whose fields can be walked by name.
 macro_rules! counters {

@@ -1,8 +1,11 @@
-//! What an operator may want a log line for.
+//! Events of a session that an operator may want in the log.
 
 use packrat_wire::message::{GoodbyeReason, ResetReason, Totals};
+use packrat_wire::{Epoch, SessionId};
 
-/// Who caused something.
+use crate::session_event::SessionEvent;
+
+/// The end that caused an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     /// The client.
@@ -21,40 +24,47 @@ impl Side {
     }
 }
 
-/// Something an operator may want a log line for.
+/// Something an operator may want a log line for, or a step of a session that is observed.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
     /// Assistance of a flow has begun.
     SessionOpened {
-        /// Name of the session.
-        session: u32,
+        /// The session.
+        session: SessionId,
     },
     /// A new epoch has begun.
     Reset {
-        /// Name of the session.
-        session: u32,
-        /// Who asked for it.
+        /// The session.
+        session: SessionId,
+        /// The end that asked for it.
         side: Side,
-        /// Why.
+        /// The reason.
         reason: ResetReason,
         /// The epoch that begins.
-        epoch: u16,
+        epoch: Epoch,
     },
     /// A session's client has another address now (NAT rebinding, roaming).
-    SessionMoved {
-        /// Name of the session.
-        session: u32,
+    ClientMoved {
+        /// The session.
+        session: SessionId,
     },
     /// Assistance of a flow has ended.
     SessionClosed {
-        /// Name of the session.
-        session: u32,
-        /// Who ended it.
+        /// The session.
+        session: SessionId,
+        /// The end that ended it.
         side: Side,
-        /// Why.
+        /// The reason.
         reason: GoodbyeReason,
-        /// What it did.
+        /// Totals of the session.
         totals: Totals,
+    },
+    /// A step within a session; only while it is observed.
+    Session {
+        /// The session.
+        session: SessionId,
+        /// The step.
+        event: SessionEvent,
     },
 }

@@ -1,48 +1,30 @@
-//! What all flows of a gateway share, and the first, stateless look at a control datagram.
+//! The gateway: limits and keys that all flows share, and the first, stateless look at a control
+//! datagram.
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use packrat_estimate::Timestamp;
 use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
-use packrat_wire::handshake::wishes_in;
+use packrat_wire::estimate::Timestamp;
 
-use crate::budget::{GatewayBudget, SourceBudget};
-use crate::busyness::Busyness;
+use crate::admission::{Admission, TokenPolicy};
+use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
-use crate::flow::MANY_FAILURES_FACTOR;
 use crate::outbox::Outbox;
-use crate::sources::Sources;
-use crate::tokens::{TokenPolicy, TokenRefusal};
-
-/// Costly decodes of all flows together, at most about a millisecond each.
-const COSTLY_DECODES_PER_SECOND: f64 = 200.0;
 
 /// A cookie secret is exchanged after this time.
 pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(3600);
 
-/// What every flow of a gateway shares: static key, cookie key, limits, total cache use, total repair budget.
+/// Shared state of all flows and streams: static key, cookie key, limits, admission, repair budget.
 pub struct Gateway {
     pub(crate) config: GatewayConfig,
     pub(crate) static_key: [u8; 32],
     pub(crate) budget: GatewayBudget,
-    pub(crate) cache_bytes: AtomicUsize,
-    pub(crate) sessions: AtomicUsize,
-    pub(crate) sources: Sources,
-    busyness: Busyness,
-    /// Costly decodes that may be tried now, and since when they are counted up.
-    costly_decodes: Mutex<(f64, Timestamp)>,
+    pub(crate) admission: Admission,
     cookies: RwLock<Cookies>,
-    tokens: RwLock<TokenPolicy>,
-    /// Seconds since 1970 at [`Timestamp::ZERO`]; [`UNKNOWN`] until the shell has said so.
-    unix_origin: AtomicU64,
 }
-
-/// The shell has not said what time it is.
-const UNKNOWN: u64 = u64::MAX;
 
 /// The cookie secrets: the current one, the one before, and since when.
 struct Cookies {
@@ -57,20 +39,21 @@ impl core::fmt::Debug for Gateway {
     }
 }
 
-/// What to do with a control datagram after [`Gateway::receive`].
+/// Outcome of [`Gateway::receive`]: what the caller has to do with a control datagram.
 #[derive(Debug)]
 pub enum Received {
     /// Nothing more: it was answered (the answer is in the outbox) or dropped.
     Done(HandshakeOutcome),
-    /// An Init with a right cookie, or a Discover that may do without: find or make the flow of this client address and call
-    /// [`crate::Flow::begin`].
+    /// An Init with a right cookie, or a Discover that may do without: find or make the flow of
+    /// this client address and call [`crate::Flow::begin`].
     Begin(Begin),
-    /// Belongs to the flow of this client address: call [`crate::Flow::control`]; to the flow whose session it names, when that is another
-    /// one: [`crate::Flow::control_from_elsewhere`]; without either: [`Gateway::refuse_session`].
+    /// Belongs to the flow of this client address: call [`crate::Flow::control`]; to the flow whose
+    /// session it names, when that is another one: [`crate::Flow::control_on_new_path`];
+    /// without either: [`Gateway::refuse_session`].
     ForFlow,
 }
 
-/// How a handshake datagram ended; the label of a counter.
+/// Outcome of a handshake datagram; the label of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HandshakeOutcome {
@@ -88,7 +71,8 @@ pub enum HandshakeOutcome {
     RefusedTokenMissing,
     /// Refused, as the client was told: the token has expired.
     RefusedTokenExpired,
-    /// Refused, as the client was told: the token is malformed, forged, or made with a key that is not in force.
+    /// Refused, as the client was told: the token is malformed, forged, or made with a key that is
+    /// not in force.
     RefusedTokenForged,
     /// Refused, as the client was told: the token is for another route or another network.
     RefusedTokenElsewhere,
@@ -98,7 +82,8 @@ pub enum HandshakeOutcome {
     Malformed,
     /// A session has begun (or an Init was repeated): the answer is in the outbox.
     Accepted,
-    /// A session was prepared for a client that has not echoed a cookie: the answer is in the outbox.
+    /// A session was prepared for a client that has not echoed a cookie: the answer is in the
+    /// outbox.
     AcceptedWithoutCookie,
 }
 
@@ -122,7 +107,7 @@ impl HandshakeOutcome {
         }
     }
 
-    /// What the client is told.
+    /// Reason in the Refusal that the client is sent.
     const fn refusal(self) -> Option<RefusalReason> {
         Some(match self {
             Self::RefusedVersion => RefusalReason::Version,
@@ -134,7 +119,9 @@ impl HandshakeOutcome {
             | Self::RefusedTokenExpired
             | Self::RefusedTokenForged
             | Self::RefusedTokenElsewhere => RefusalReason::Token,
-            Self::Offered | Self::Malformed | Self::Accepted | Self::AcceptedWithoutCookie => return None,
+            Self::Offered | Self::Malformed | Self::Accepted | Self::AcceptedWithoutCookie => {
+                return None;
+            }
         })
     }
 }
@@ -143,57 +130,41 @@ impl HandshakeOutcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begin {
     pub(crate) peer: SocketAddr,
-    /// Whether a cookie proves that the client receives at this address. Otherwise the first sealed message has to.
+    /// True if a cookie proves that the client receives at this address. Otherwise the first
+    /// sealed message has to.
     pub(crate) is_validated: bool,
     pub(crate) nonce: u64,
     pub(crate) noise: Vec<u8>,
 }
 
 impl Gateway {
-    /// `static_key`: the 32-byte X25519 private key that clients may pin; `secret`: 32 random bytes for cookies.
+    /// `static_key`: the 32-byte X25519 private key that clients may pin; `secret`: 32 random bytes
+    /// for cookies.
     pub fn new(config: GatewayConfig, static_key: [u8; 32], secret: [u8; 32]) -> Arc<Self> {
         Arc::new(Self {
             budget: GatewayBudget::new(),
-            costly_decodes: Mutex::new((COSTLY_DECODES_PER_SECOND, Timestamp::ZERO)),
-            sources: Sources::new(&config),
-            busyness: Busyness::new(config.handshakes_per_second_without_cookie),
+            admission: Admission::new(&config),
             config,
             static_key,
-            cache_bytes: AtomicUsize::new(0),
-            sessions: AtomicUsize::new(0),
             cookies: RwLock::new(Cookies {
                 current: CookieKey::new(secret),
                 previous: None,
                 since: Timestamp::ZERO,
             }),
-            tokens: RwLock::default(),
-            unix_origin: AtomicU64::new(UNKNOWN),
         })
     }
 
-    /// Puts a token policy in force ([`TokenPolicy::Off`] until then), for example with a new key; sessions that exist are not touched.
-    /// Tokens expire by the calendar: tell [`Self::set_unix_origin`], too.
+    /// Puts a token policy in force ([`TokenPolicy::Off`] until then), for example with a new key;
+    /// sessions that exist are not touched. Tokens expire by the calendar: tell
+    /// [`Self::set_unix_origin`], too.
     pub fn set_tokens(&self, policy: TokenPolicy) {
-        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        self.admission.tokens.set_policy(policy);
     }
 
-    /// Says what the calendar's time was at [`Timestamp::ZERO`], as time since 1970. Whoever sets the clock right says so again. Before
-    /// the first call every token counts as expired.
+    /// Sets the calendar's time at [`Timestamp::ZERO`], as time since 1970; again when the clock is
+    /// set right. Before the first call every token counts as expired.
     pub fn set_unix_origin(&self, origin: Duration) {
-        self.unix_origin.store(origin.as_secs(), Ordering::Relaxed);
-    }
-
-    /// Whether a client that brings this first Noise message may be assisted, as far as tokens are concerned. Comes before everything
-    /// that costs more than a hash.
-    fn admit(&self, noise: &[u8], peer: SocketAddr, now: Timestamp) -> Result<(), TokenRefusal> {
-        let policy = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
-        if *policy == TokenPolicy::Off {
-            return Ok(());
-        }
-        let wishes = wishes_in(noise).map_err(|_| TokenRefusal::Forged)?;
-        let origin = self.unix_origin.load(Ordering::Relaxed);
-        let since = now.saturating_since(Timestamp::ZERO).as_secs();
-        policy.admit(&wishes.token, origin.saturating_add(since), peer.ip())
+        self.admission.tokens.set_unix_origin(origin);
     }
 
     /// The limits and policies.
@@ -203,16 +174,18 @@ impl Gateway {
 
     /// Sessions of all flows together.
     pub fn sessions(&self) -> usize {
-        self.sessions.load(Ordering::Relaxed)
+        self.admission.sessions()
     }
 
-    /// Whether the cookie secret has been in use for [`COOKIE_SECRET_LIFETIME`]: time for [`Self::rotate_cookie_secret`].
+    /// True if the cookie secret has been in use for [`COOKIE_SECRET_LIFETIME`]: time for
+    /// [`Self::rotate_cookie_secret`].
     pub fn is_cookie_secret_old(&self, now: Timestamp) -> bool {
         now.saturating_since(self.cookies().since) >= COOKIE_SECRET_LIFETIME
     }
 
-    /// Makes new cookies with `secret` (32 fresh random bytes) from now on; those of the secret before are accepted for their lifetime.
-    /// Does nothing when the current secret is not old: somebody else was quicker.
+    /// Makes new cookies with `secret` (32 fresh random bytes) from now on; those of the secret
+    /// before are accepted for their lifetime. Does nothing when the current secret is not old:
+    /// another thread was quicker.
     pub fn rotate_cookie_secret(&self, secret: [u8; 32], now: Timestamp) {
         let mut cookies = self.cookies.write().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_since(cookies.since) < COOKIE_SECRET_LIFETIME {
@@ -240,23 +213,15 @@ impl Gateway {
         keys.any(|key| key.check(peer, nonce, time, cookie, now))
     }
 
-    /// Whether a decode may be tried that is only needed when more is missing than a sketch holds, or when somebody sends rubbish. Shared by
-    /// all flows, as their processors are.
-    pub(crate) fn allows_costly_decode(&self, now: Timestamp) -> bool {
-        let mut costly = self.costly_decodes.lock().unwrap_or_else(PoisonError::into_inner);
-        let earned = now.saturating_since(costly.1).as_secs_f64() * COSTLY_DECODES_PER_SECOND;
-        costly.0 = (costly.0 + earned).min(COSTLY_DECODES_PER_SECOND);
-        costly.1 = costly.1.max(now);
-        let allowed = costly.0 >= 1.0;
-        if allowed {
-            costly.0 -= 1.0;
-        }
-        allowed
-    }
-
-    /// First look at a control datagram (one for which `packrat_wire::is_control` holds). Keeps no state, and puts at most one answer
-    /// into the outbox, never longer than `datagram`.
-    pub fn receive(&self, datagram: &[u8], peer: SocketAddr, now: Timestamp, out: &mut Outbox) -> Received {
+    /// First look at a control datagram (one for which `packrat_wire::is_control` holds). Keeps no
+    /// state, and puts at most one answer into the outbox, never longer than `datagram`.
+    pub fn receive(
+        &self,
+        datagram: &[u8],
+        peer: SocketAddr,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) -> Received {
         let control = match Control::decode(datagram) {
             Ok(control) => control,
             Err(_) => return Received::Done(HandshakeOutcome::Malformed),
@@ -267,15 +232,20 @@ impl Gateway {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
                 } else if !versions.contains(&VERSION) {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedVersion, out))
-                } else if noise.is_empty() || !self.busyness.is_below_threshold(now) {
+                } else if noise.is_empty() || !self.admission.count_handshake(now) {
                     Received::Done(self.offer(nonce, peer, now, out))
-                } else if let Err(refusal) = self.admit(noise, peer, now) {
+                } else if let Err(refusal) = self.admission.tokens.check(noise, peer.ip(), now) {
                     Received::Done(refuse(nonce, refusal.outcome(), out))
-                } else if !self.may_prepare(peer.ip(), now) {
+                } else if !self.admission.may_prepare(peer.ip(), now) {
                     // Seen here already, so that the shell does not open anything for a cookie.
                     Received::Done(self.offer(nonce, peer, now, out))
                 } else {
-                    Received::Begin(Begin { peer, is_validated: false, nonce, noise: noise.to_vec() })
+                    Received::Begin(Begin {
+                        peer,
+                        is_validated: false,
+                        nonce,
+                        noise: noise.to_vec(),
+                    })
                 }
             }
             Control::Init { nonce, cookie_time, cookie, noise } => {
@@ -283,12 +253,17 @@ impl Gateway {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
                 } else if !self.is_cookie_right(peer, nonce, cookie_time, &cookie, now) {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedCookie, out))
-                } else if let Err(refusal) = self.admit(noise, peer, now) {
+                } else if let Err(refusal) = self.admission.tokens.check(noise, peer.ip(), now) {
                     Received::Done(refuse(nonce, refusal.outcome(), out))
                 } else {
-                    // Counted; who has come so far need not do so again.
-                    self.busyness.is_below_threshold(now);
-                    Received::Begin(Begin { peer, is_validated: true, nonce, noise: noise.to_vec() })
+                    // A client that has echoed a cookie need not do so again.
+                    self.admission.count_handshake(now);
+                    Received::Begin(Begin {
+                        peer,
+                        is_validated: true,
+                        nonce,
+                        noise: noise.to_vec(),
+                    })
                 }
             }
             Control::Sealed { .. } => Received::ForFlow,
@@ -296,52 +271,6 @@ impl Gateway {
                 Received::Done(HandshakeOutcome::Malformed)
             }
         }
-    }
-
-    /// Sessions up to which some are prepared for addresses that nobody has proven: the rest of the room is left to those that have.
-    pub(crate) fn room_for_unvalidated(&self) -> usize {
-        self.config.maximum_sessions / 2
-    }
-
-    /// Whether a session may be prepared for a client of this source that has not echoed a cookie. Changes nothing.
-    pub(crate) fn may_prepare(&self, source: IpAddr, now: Timestamp) -> bool {
-        self.sessions() < self.room_for_unvalidated() && self.sources.may_begin(source, now)
-    }
-
-    /// Counts another session, if there are fewer than `limit`.
-    pub(crate) fn take_room(&self, limit: usize) -> bool {
-        let room = |sessions: usize| (sessions < limit).then_some(sessions + 1);
-        self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
-    }
-
-    /// Counts a subscriber of a stream, and charges its source. Every success is followed by one [`Self::leave_seat`]; nothing of it is kept
-    /// with the subscriber, of whom there are thousands.
-    pub(crate) fn take_seat(&self, source: IpAddr, now: Timestamp) -> Option<Arc<SourceBudget>> {
-        if !self.take_room(self.config.maximum_sessions) {
-            return None;
-        }
-        let charged = self.sources.begin(source, now);
-        if charged.is_none() {
-            self.sessions.fetch_sub(1, Ordering::Relaxed);
-        }
-        charged
-    }
-
-    /// Counts a subscriber that was another gateway's, whatever the limits.
-    pub(crate) fn adopt_seat(&self, source: IpAddr) -> Arc<SourceBudget> {
-        self.sessions.fetch_add(1, Ordering::Relaxed);
-        self.sources.adopt(source)
-    }
-
-    /// A subscriber of this source has gone.
-    pub(crate) fn leave_seat(&self, source: IpAddr) {
-        self.sessions.fetch_sub(1, Ordering::Relaxed);
-        self.sources.end(source);
-    }
-
-    /// An eACK of this source could not be decoded: how many times what that costs is to be charged.
-    pub(crate) fn failure_factor(&self, source: IpAddr, now: Timestamp) -> u16 {
-        if self.sources.decode_failed(source, now) { 1 } else { MANY_FAILURES_FACTOR }
     }
 
     /// Answers with a cookie: the client has to come again with it.
@@ -359,7 +288,8 @@ impl Gateway {
         HandshakeOutcome::Offered
     }
 
-    /// Tells the sender of a sealed datagram that its session does not exist (any more): this gateway may have started anew.
+    /// Tells the sender of a sealed datagram that its session does not exist (any more): this
+    /// gateway may have started anew.
     pub fn refuse_session(&self, datagram: &[u8], out: &mut Outbox) -> HandshakeOutcome {
         match Control::decode(datagram) {
             // Never more bytes out than in.
@@ -382,6 +312,7 @@ pub(crate) fn refuse(nonce: u64, outcome: HandshakeOutcome, out: &mut Outbox) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packrat_wire::SessionId;
 
     fn gateway(assist: bool) -> Arc<Gateway> {
         Gateway::new(GatewayConfig { assist, ..GatewayConfig::default() }, [1; 32], [2; 32])
@@ -400,7 +331,9 @@ mod tests {
     #[test]
     fn nothing_answers_with_more_than_it_was_sent() {
         let mut out = Outbox::new();
-        for (assist, versions) in [(true, &[VERSION][..]), (true, &[9][..]), (false, &[VERSION][..])] {
+        for (assist, versions) in
+            [(true, &[VERSION][..]), (true, &[9][..]), (false, &[VERSION][..])]
+        {
             let question = discover(versions);
             out.clear();
             gateway(assist).receive(&question, client(), Timestamp::ZERO, &mut out);
@@ -408,7 +341,8 @@ mod tests {
             assert!(answers.len() == 1 && answers[0].len() <= question.len());
         }
         let mut init = Vec::new();
-        Control::Init { nonce: 1, cookie_time: 0, cookie: [0; 16], noise: &[0; 48] }.encode(&mut init);
+        Control::Init { nonce: 1, cookie_time: 0, cookie: [0; 16], noise: &[0; 48] }
+            .encode(&mut init);
         out.clear();
         let received = gateway(true).receive(&init, client(), Timestamp::ZERO, &mut out);
         assert!(matches!(received, Received::Done(HandshakeOutcome::RefusedCookie)));
@@ -420,26 +354,34 @@ mod tests {
         let (gateway, mut out) = (gateway(true), Outbox::new());
         gateway.receive(&discover(&[VERSION]), client(), Timestamp::ZERO, &mut out);
         let offer = out.datagrams().next().unwrap().to_vec();
-        let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else { panic!() };
+        let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else {
+            panic!()
+        };
         let mut init = Vec::new();
         Control::Init { nonce, cookie_time, cookie, noise: &[7; 40] }.encode(&mut init);
         out.clear();
-        assert!(matches!(gateway.receive(&init, client(), Timestamp::ZERO, &mut out), Received::Begin(_)));
-        let elsewhere = "192.0.2.2:5000".parse().unwrap();
-        let received = gateway.receive(&init, elsewhere, Timestamp::ZERO, &mut out);
+        assert!(matches!(
+            gateway.receive(&init, client(), Timestamp::ZERO, &mut out),
+            Received::Begin(_)
+        ));
+        let other = "192.0.2.2:5000".parse().unwrap();
+        let received = gateway.receive(&init, other, Timestamp::ZERO, &mut out);
         assert!(matches!(received, Received::Done(HandshakeOutcome::RefusedCookie)));
     }
 
     #[test]
     fn a_session_that_does_not_exist_is_refused_in_fewer_bytes() {
         let mut sealed = Vec::new();
-        Control::Sealed { session: 3, counter: 9, ciphertext: &[0; 17] }.encode(&mut sealed);
+        Control::Sealed { session: SessionId::new(3), counter: 9, ciphertext: &[0; 17] }
+            .encode(&mut sealed);
         let (gateway, mut out) = (gateway(true), Outbox::new());
         assert_eq!(gateway.refuse_session(&sealed, &mut out), HandshakeOutcome::RefusedSession);
         let answer = out.datagrams().next().unwrap();
         assert!(answer.len() <= sealed.len());
-        let nonce = session_nonce(3, 9);
-        assert!(matches!(Control::decode(answer), Ok(Control::Refusal { nonce: told, .. }) if told == nonce));
+        let nonce = session_nonce(SessionId::new(3), 9);
+        assert!(
+            matches!(Control::decode(answer), Ok(Control::Refusal { nonce: told, .. }) if told == nonce)
+        );
     }
 
     #[test]
@@ -451,7 +393,8 @@ mod tests {
             out.datagrams().next().unwrap().to_vec()
         };
         let offered = offer(&gateway, &mut out);
-        let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offered) else {
+        let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offered)
+        else {
             panic!()
         };
         let mut init = Vec::new();
@@ -464,20 +407,23 @@ mod tests {
         gateway.rotate_cookie_secret([3; 32], later);
         assert_ne!(offer(&gateway, &mut out), offered);
         out.clear();
-        assert!(matches!(gateway.receive(&init, client(), Timestamp::ZERO, &mut out), Received::Begin(_)));
+        assert!(matches!(
+            gateway.receive(&init, client(), Timestamp::ZERO, &mut out),
+            Received::Begin(_)
+        ));
         gateway.rotate_cookie_secret([4; 32], later + COOKIE_SECRET_LIFETIME);
         let received = gateway.receive(&init, client(), Timestamp::ZERO, &mut out);
         assert!(matches!(received, Received::Done(HandshakeOutcome::RefusedCookie)));
     }
 
     #[test]
-    fn rubbish_is_counted_and_not_answered() {
+    fn garbage_is_counted_and_not_answered() {
         let mut out = Outbox::new();
         for length in 5..200usize {
-            let mut rubbish: Vec<u8> = (0..length).map(|i| (i * 7 + length) as u8).collect();
-            rubbish[..4].copy_from_slice(&[packrat_wire::control::FIRST_BYTE, b'P', b'k', b'r']);
-            rubbish[4] = VERSION << 4 | 15;
-            let received = gateway(true).receive(&rubbish, client(), Timestamp::ZERO, &mut out);
+            let mut garbage: Vec<u8> = (0..length).map(|i| (i * 7 + length) as u8).collect();
+            garbage[..4].copy_from_slice(&[packrat_wire::control::FIRST_BYTE, b'P', b'k', b'r']);
+            garbage[4] = VERSION << 4 | 15;
+            let received = gateway(true).receive(&garbage, client(), Timestamp::ZERO, &mut out);
             assert!(matches!(received, Received::Done(HandshakeOutcome::Malformed)));
         }
         assert!(out.is_empty());

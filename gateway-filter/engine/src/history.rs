@@ -1,12 +1,13 @@
-//! What was forwarded, in forwarding order, with an index by identifier.
+//! History: forwarded datagrams in forwarding order, with an index by identifier.
 //!
-//! An entry outlives its bytes: identifiers whose datagrams were acknowledged, evicted or given up stay known for a while, so that
-//! an identifier that only the client has can be explained (design section 4, "no ordering assumption").
+//! An entry outlives its bytes: identifiers whose datagrams were acknowledged, evicted or given up
+//! stay known for a while, so that an identifier that only the client has can be explained
+//! (docs/PROTOCOL.md, section 11, "What the gateway does with an eACK").
 
 use std::collections::VecDeque;
 
 use packrat_eack::Identifier;
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 
 use crate::cache::{Cache, Span};
 use crate::index::IdentifierIndex;
@@ -19,10 +20,11 @@ pub(crate) const SETTLED_ENTRIES: usize = 2048;
 pub(crate) const QUIET_ENTRIES: usize = 16;
 /// Entries kept at all; what is older is forgotten even when the client never spoke of it.
 pub(crate) const MAXIMUM_ENTRIES: usize = 16_384;
-/// The same for a client that speaks only when something is missing: it never speaks of most of them.
+/// The same for a client that speaks only when something is missing: it never speaks of most of
+/// them.
 pub(crate) const SELECTIVE_ENTRIES: usize = 4096;
 
-/// What became of a datagram, as far as the gateway knows.
+/// Fate of a datagram, as far as the gateway knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Forwarded; the client has not spoken of it.
@@ -40,11 +42,11 @@ pub(crate) enum Fate {
 pub(crate) struct Entry {
     pub(crate) identifier: Identifier,
     pub(crate) fate: Fate,
-    /// Whether the gateway's sketch contains it.
+    /// True if the gateway's sketch contains it.
     pub(crate) in_sketch: bool,
-    /// When it was forwarded first.
+    /// Time of the first transmission.
     pub(crate) forwarded_at: Timestamp,
-    /// Whether it was sent again: when it arrives, nobody knows which transmission it was.
+    /// True if it was sent again: its arrival does not say which transmission arrived.
     pub(crate) resent: bool,
     span: Option<Span>,
 }
@@ -63,8 +65,8 @@ pub(crate) struct History {
     maximum: usize,
 }
 
-/// So many are left when there are more than the limit allows: it then holds until the next look. Queue and index double when they are full,
-/// so that not to reach a power of two halves them.
+/// So many are left when there are more than the limit allows: it then holds until the next look.
+/// Queue and index double when they are full, so that not to reach a power of two halves them.
 const fn below(limit: usize) -> usize {
     limit - limit / 64
 }
@@ -76,7 +78,8 @@ pub(crate) enum Pushed {
     Cached,
     /// Recorded, but its bytes did not fit.
     Uncached,
-    /// An identifier that is already known: a duplicate of the network's making; not recorded again.
+    /// An identifier that is already known: a duplicate of the network's making; not recorded
+    /// again.
     Duplicate,
 }
 
@@ -108,7 +111,12 @@ impl History {
 
     /// Records a datagram. [`Self::make_room`] must have been called for its bytes.
     #[inline]
-    pub(crate) fn push(&mut self, identifier: Identifier, datagram: &[u8], now: Timestamp) -> Pushed {
+    pub(crate) fn push(
+        &mut self,
+        identifier: Identifier,
+        datagram: &[u8],
+        now: Timestamp,
+    ) -> Pushed {
         let sequence = self.next();
         if self.index.is_full() {
             self.fill_index(false);
@@ -133,8 +141,9 @@ impl History {
         self.index.fill(self.entries.iter().map(|entry| entry.identifier), self.first, shrinks);
     }
 
-    /// Makes room for `length` bytes: lets the cache grow where `grant` allows so many more bytes, else evicts the oldest datagrams; returns how
-    /// many were evicted whose fate was open. Evicts nothing for what could never fit.
+    /// Makes room for `length` bytes: lets the cache grow where `grant` allows so many more bytes,
+    /// else evicts the oldest datagrams; returns how many were evicted whose fate was open.
+    /// Evicts nothing for what could never fit.
     #[inline]
     pub(crate) fn make_room(&mut self, length: usize, grant: impl FnOnce(usize) -> bool) -> u64 {
         if self.cache.has_room(length) { 0 } else { self.grow_or_evict(length, grant) }
@@ -202,8 +211,8 @@ impl History {
         }
     }
 
-    /// Forgets the oldest entries somewhat below the limits, `settled_limit` for those whose fate is known. `forget` is called for each entry that is
-    /// forgotten with its sequence number.
+    /// Forgets the oldest entries somewhat below the limits, `settled_limit` for those whose fate
+    /// is known. `forget` is called for each entry that is forgotten with its sequence number.
     pub(crate) fn trim(&mut self, settled_limit: usize, mut forget: impl FnMut(u64, &Entry)) {
         while self.entries.len() > below(settled_limit.min(self.maximum))
             && let Some(entry) = self.entries.front()

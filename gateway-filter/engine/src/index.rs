@@ -1,21 +1,26 @@
-//! Identifiers by their place in forwarding order: an open-addressing table of eight bytes per slot.
+//! Identifiers by their place in forwarding order: an open-addressing table of eight bytes per
+//! slot.
 //!
-//! Identifiers are mixed with a key of the session, so that their lower bits are as good as any hash, and nobody can aim at a slot. Linear
-//! probing in a table that is at most half full looks at one or two slots, which are next to each other in memory.
+//! Identifiers are mixed with a key of the session, so that their lower bits are as good as any
+//! hash, and no attacker can aim at a slot. Linear probing in a table that is at most half full looks at
+//! one or two slots, which are next to each other in memory.
 //!
-//! Nothing is taken out: what is older than the history's first entry is stale, which its sequence number shows. When half of the slots are in use, the
-//! table is filled anew with what the history still knows, at most a quarter of its slots; so every entry is entered twice at most, on average, and the
-//! table is touched once per datagram instead of twice.
+//! Nothing is taken out: what is older than the history's first entry is stale, which its sequence
+//! number shows. When half of the slots are in use, the table is filled anew with what the history
+//! still knows, at most a quarter of its slots; so every entry is entered twice at most, on
+//! average, and the table is touched once per datagram instead of twice.
 
 use packrat_eack::Identifier;
 
 /// The smallest table.
 const SMALLEST: usize = 32;
 
-/// Sequence numbers by identifier. Sequence numbers that are in the table at the same time are less than 2^31 apart.
+/// Sequence numbers by identifier. Sequence numbers that are in the table at the same time are less
+/// than 2^31 apart.
 #[derive(Debug, Default)]
 pub(crate) struct IdentifierIndex {
-    /// Zero: empty (no identifier is zero). Otherwise the identifier, and the lower half of the sequence number.
+    /// Zero: empty (no identifier is zero). Otherwise the identifier, and the lower half of the
+    /// sequence number.
     slots: Vec<u64>,
     /// Slots that are not empty.
     used: usize,
@@ -53,13 +58,14 @@ impl IdentifierIndex {
         (slot != 0 && after >= 0).then(|| first + u64::from(after.cast_unsigned()))
     }
 
-    /// Whether [`Self::fill`] has to come before [`Self::insert`].
+    /// True if [`Self::fill`] has to come before [`Self::insert`].
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.used * 2 >= self.slots.len()
     }
 
-    /// Adds an identifier; false when it is there already, with a sequence number not below `first`.
+    /// Adds an identifier; false when it is there already, with a sequence number not below
+    /// `first`.
     #[inline]
     pub(crate) fn insert(&mut self, identifier: Identifier, sequence: u64, first: u64) -> bool {
         debug_assert!(!self.is_full());
@@ -74,8 +80,9 @@ impl IdentifierIndex {
         true
     }
 
-    /// Forgets everything but these identifiers, whose sequence numbers begin with `first`. The table grows when they need more than
-    /// a quarter of it. `shrinks`: it also gives back what they do not need.
+    /// Forgets everything but these identifiers, whose sequence numbers begin with `first`. The
+    /// table grows when they need more than a quarter of it. `shrinks`: it also gives back what
+    /// they do not need.
     #[cold]
     pub(crate) fn fill(
         &mut self,
@@ -97,14 +104,14 @@ impl IdentifierIndex {
         }
     }
 
-    /// Whether [`Self::fill`] with so many identifiers would give memory back.
+    /// True if [`Self::fill`] with so many identifiers would give memory back.
     pub(crate) fn is_too_large_for(&self, identifiers: usize) -> bool {
         let enough = (identifiers * 4).next_power_of_two().max(SMALLEST);
         enough < self.slots.len() || identifiers == 0 && !self.slots.is_empty()
     }
 }
 
-/// How far the sequence number in a slot is behind `first`; negative: it is stale.
+/// Distance of the sequence number in a slot from `first`; negative: it is stale.
 #[inline]
 const fn after(slot: u64, first: u64) -> i32 {
     (slot as u32).wrapping_sub(first as u32).cast_signed()

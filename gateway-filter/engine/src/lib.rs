@@ -1,7 +1,8 @@
 //! The gateway without its sockets: sessions, cache, reconciliation, repair, budgets.
 //!
-//! Sans-IO: no socket, no clock, no thread, no randomness of its own. A shell (the dataplane in Envoy, the standalone gateway, the
-//! lab in virtual time) passes datagrams and `now` in, and sends what it finds in the [`Outbox`].
+//! Sans-IO: no socket, no clock, no thread, no randomness of its own. A shell (the dataplane in
+//! Envoy, the standalone gateway, the lab in virtual time) passes datagrams and `now` in, and sends
+//! what it finds in the [`Outbox`].
 //!
 //! ```text
 //!                          Init with a right cookie
@@ -15,44 +16,52 @@
 //!
 //! - [`Gateway`]: what all flows share; answers Discovers and checks cookies without state
 //! - [`Flow`]: one client 4-tuple; costs nothing while it is not assisted
-//! - `session`: the reconciliation of one assisted flow (paper section 3)
+//! - `session`: the assisted state of one flow (Packrat26, section 3)
+//! - [`SessionEvent`]: what happens in a session that is observed; why a datagram was not repaired
+//! - `reconciliation`, `repair`: the rules that sessions and subscribers of streams share
 //! - `history`, `cache`: forwarding order, identifier index, ring of bytes
-//! - `repair`, `budget`: when to repair and how much
+//! - `admission`: sources, permits, rates, tokens
+//! - `path_validation`: proof that a client is at a new address
+//! - `budget`: how much may be repaired
 //! - `live`: what is different for live streams
 //! - [`Stream`]: one stream, many receivers
 //!
 //! Whatever goes wrong in here, plain forwarding goes on: it never asks this crate for permission.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod budget;
-mod busyness;
 mod cache;
 mod config;
 mod counters;
+mod eack_credit;
 mod event;
 mod flow;
 mod gateway;
+mod handshake;
 mod history;
 mod index;
-mod lazily;
+mod lazy_box;
 mod live;
 mod outbox;
+mod path_validation;
+mod reconciliation;
 mod repair;
 mod sample;
 mod scratch;
 mod session;
-mod sources;
+mod session_event;
 mod stream;
-mod tokens;
 
+pub use admission::{TokenCheck, TokenPolicy};
 pub use config::GatewayConfig;
 pub use counters::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};
 pub use event::{Event, Side};
-pub use flow::{Elsewhere, Flow};
+pub use flow::{Flow, PathEvent};
 pub use gateway::{Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Received};
 pub use outbox::Outbox;
 pub use packrat_assist_token as assist_token;
 pub use packrat_wire::handshake::public_key;
 pub use sample::Sample;
+pub use session_event::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, SessionEvent};
 pub use stream::{Stream, StreamConfig, StreamOutbox, Target};
-pub use tokens::{TokenCheck, TokenPolicy};

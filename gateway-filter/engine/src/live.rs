@@ -1,64 +1,72 @@
-//! What is different for the receiver of a live stream: what is late is of no use, and a repair may come too late for its comfort.
+//! Live streams of one receiver: what is late is of no use, and a repair may come too late for the
+//! receiver's buffer.
 //!
-//! - *Selective*: eACKs come only when something is missing (paper section 5.2). Old bytes leave the cache unacknowledged (optimistic
-//!   eviction), and what the client says is missing need not have been overtaken: whatever was forwarded clearly more than a round
-//!   trip ago and is not in the set is missing, too.
+//! - *Selective*: eACKs come only when something is missing (Packrat26, section 5.2.3). Old bytes
+//!   leave the cache unacknowledged (optimistic eviction), and what the client says is missing need not
+//!   have been overtaken: whatever was forwarded clearly more than a round trip ago and is not in
+//!   the set is missing, too.
 //! - *Window*: nothing is repaired that would arrive later than this behind its time.
-//! - *Early copies*: where even the first repair comes later than the receiver's buffer tolerates, a thin stream gets a second copy
-//!   of some of its datagrams at once, out of a budget of its own.
+//! - *Early copies*: where even the first repair comes later than the receiver's buffer tolerates,
+//!   a thin stream gets a second copy of some of its datagrams at once, out of a budget of its own.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_estimate::{PathEstimate, Timestamp};
+use packrat_assist_token::token_bucket::{Rate, TokenBucket};
+use packrat_wire::estimate::{PathEstimate, Timestamp};
 use packrat_wire::handshake::Live;
+
+use crate::reconciliation::known_age;
 
 /// Early copies are worth their bytes only above this loss.
 const EARLY_LOSS: f64 = 0.02;
-/// Streams above this rate, bytes per second, get no early copies: there they would not be cheap.
-const EARLY_RATE: f64 = 64_000.0;
-/// What may have been saved up for early copies, in seconds of [`EARLY_RATE`].
-const EARLY_SAVINGS: f64 = 0.25;
+/// Streams above this rate of bytes get no early copies: there they would not be cheap.
+const THIN: Rate = Rate { per_second: 64_000.0, burst: 16_000.0 };
 /// Between a datagram and its early copy.
 const EARLY_SPACING: Duration = Duration::from_millis(1);
-/// A selective client may be spoken of by time no sooner than this after the round trip.
-const OVERDUE_MARGIN: Duration = Duration::from_millis(1);
 
-/// What the receiver of a live stream asked for, and the early copies that it is owed.
+/// Parameters of a live stream's receiver, and the early copies that it is owed.
 #[derive(Debug)]
 pub(crate) struct LiveStream {
-    wishes: Live,
+    params: Live,
     /// Bytes of early copies that the budget allows now.
-    credit: f64,
+    copies: TokenBucket,
     /// Bytes that the stream may still send now to count as thin.
-    thin: f64,
+    thin: TokenBucket,
     last: Option<Timestamp>,
     due: VecDeque<(Timestamp, u64)>,
 }
 
 impl LiveStream {
-    pub(crate) fn new(wishes: Live) -> Self {
-        Self { wishes, credit: 0.0, thin: EARLY_RATE * EARLY_SAVINGS, last: None, due: VecDeque::new() }
+    pub(crate) fn new(params: Live) -> Self {
+        Self {
+            params,
+            copies: TokenBucket::new(0.0),
+            thin: TokenBucket::new(THIN.burst),
+            last: None,
+            due: VecDeque::new(),
+        }
     }
 
     pub(crate) fn is_selective(&self) -> bool {
-        self.wishes.selective
+        self.params.selective
     }
 
-    /// Whether a datagram that was forwarded at this time would come too late now.
+    /// True if a datagram that was forwarded at this time would come too late now.
     pub(crate) fn is_late(&self, forwarded_at: Timestamp, now: Timestamp) -> bool {
-        !self.wishes.window.is_zero() && now.saturating_since(forwarded_at) > self.wishes.window
+        !self.params.window.is_zero() && now.saturating_since(forwarded_at) > self.params.window
     }
 
-    /// The latest time of forwarding of which a selective client's eACK, received now, must have known.
+    /// The latest time of forwarding of which a selective client's eACK, received now, must have
+    /// known.
     pub(crate) fn known_until(&self, path: &PathEstimate, now: Timestamp) -> Option<Timestamp> {
-        let round_trip = path.round_trip().filter(|_| self.wishes.selective)?;
-        let age = round_trip + path.round_trip_variation() + OVERDUE_MARGIN;
+        let age = known_age(path.rtt()).filter(|_| self.params.selective)?;
         (now.saturating_since(Timestamp::ZERO) > age)
             .then(|| Timestamp::ZERO + (now.saturating_since(Timestamp::ZERO) - age))
     }
 
-    /// A datagram was forwarded; plans an early copy of it where that helps. `share`: of the forwarded bytes, for early copies.
+    /// A datagram was forwarded; plans an early copy of it where that helps. `share`: of the
+    /// forwarded bytes, for early copies.
     pub(crate) fn on_forward(
         &mut self,
         sequence: u64,
@@ -67,21 +75,19 @@ impl LiveStream {
         path: &PathEstimate,
         now: Timestamp,
     ) {
-        let too_slow = !self.wishes.tolerance.is_zero()
-            && path.minimum_round_trip().is_some_and(|round_trip| round_trip > self.wishes.tolerance);
+        let too_slow = !self.params.tolerance.is_zero()
+            && path
+                .minimum_round_trip()
+                .is_some_and(|round_trip| round_trip > self.params.tolerance);
         if !too_slow || path.loss() < EARLY_LOSS {
             return;
         }
-        let (length, most) = (length as f64, EARLY_RATE * EARLY_SAVINGS);
-        let elapsed = self.last.replace(now).map_or(0.0, |last| now.saturating_since(last).as_secs_f64());
-        self.thin = (self.thin + elapsed * EARLY_RATE).min(most);
-        self.credit = (self.credit + length * share).min(2.0 * length);
-        if self.thin < length {
-            return;
-        }
-        self.thin -= length;
-        if self.credit >= length {
-            self.credit -= length;
+        let length = length as f64;
+        let elapsed =
+            self.last.replace(now).map_or(Duration::ZERO, |last| now.saturating_since(last));
+        self.thin.earn(THIN.earned(elapsed), THIN.burst);
+        self.copies.earn(length * share, 2.0 * length);
+        if self.thin.try_take(length) && self.copies.try_take(length) {
             self.due.push_back((now + EARLY_SPACING, sequence));
         }
     }
@@ -114,7 +120,7 @@ mod tests {
         path
     }
 
-    fn wishes(tolerance: u64) -> Live {
+    fn params(tolerance: u64) -> Live {
         Live {
             selective: true,
             subscribe: false,
@@ -123,9 +129,10 @@ mod tests {
         }
     }
 
-    /// Early copies of a stream of ten seconds with a datagram of `length` bytes each `every` milliseconds.
-    fn copies(wishes: Live, path: &PathEstimate, length: usize, every: u64) -> usize {
-        let mut stream = LiveStream::new(wishes);
+    /// Early copies of a stream of ten seconds with a datagram of `length` bytes each `every`
+    /// milliseconds.
+    fn copies(params: Live, path: &PathEstimate, length: usize, every: u64) -> usize {
+        let mut stream = LiveStream::new(params);
         let mut copies = 0;
         for number in 0..10_000 / every {
             let now = Timestamp::from_millis(1000 + number * every);
@@ -139,17 +146,20 @@ mod tests {
 
     #[test]
     fn early_copies_are_for_thin_streams_whose_repairs_come_too_late() {
-        assert!((248..=250).contains(&copies(wishes(20), &satellite(), 480, 20)), "every second one of 500");
-        assert_eq!(copies(wishes(80), &satellite(), 480, 20), 0, "a repair is in time");
-        assert_eq!(copies(wishes(0), &satellite(), 480, 20), 0, "nobody asked");
-        assert_eq!(copies(wishes(20), &PathEstimate::new(), 480, 20), 0, "nothing is lost");
-        let thick = copies(wishes(20), &satellite(), 1200, 1);
+        assert!(
+            (248..=250).contains(&copies(params(20), &satellite(), 480, 20)),
+            "every second one of 500"
+        );
+        assert_eq!(copies(params(80), &satellite(), 480, 20), 0, "a repair is in time");
+        assert_eq!(copies(params(0), &satellite(), 480, 20), 0, "no client asked");
+        assert_eq!(copies(params(20), &PathEstimate::new(), 480, 20), 0, "nothing is lost");
+        let thick = copies(params(20), &satellite(), 1200, 1);
         assert!(thick < 600, "{thick} copies of 10,000 datagrams at 10 Mbit/s");
     }
 
     #[test]
     fn what_is_late_is_not_repaired_and_what_is_known_is_a_round_trip_old() {
-        let stream = LiveStream::new(wishes(20));
+        let stream = LiveStream::new(params(20));
         let at = Timestamp::from_millis;
         assert!(!stream.is_late(at(1000), at(1200)) && stream.is_late(at(1000), at(1201)));
         let known = stream.known_until(&satellite(), at(1000)).unwrap();

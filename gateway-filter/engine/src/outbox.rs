@@ -1,9 +1,10 @@
-//! What a call wants done: datagrams to the client, events to the log, samples to the metrics.
+//! Outbox of a call: datagrams to the client, events to the log, samples to the metrics.
 
 use crate::event::Event;
 use crate::sample::Sample;
 
-/// Datagrams to send to the client of the flow, events to log, and samples of distributions. Reused between calls; the caller drains it.
+/// Datagrams to send to the client of the flow, events to log, and samples of distributions. Reused
+/// between calls; the caller drains it.
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
@@ -13,7 +14,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// An empty one.
+    /// An empty outbox.
     pub fn new() -> Self {
         Self::default()
     }
@@ -27,7 +28,7 @@ impl Outbox {
         })
     }
 
-    /// Whether there is nothing to send.
+    /// True if there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -37,7 +38,7 @@ impl Outbox {
         core::mem::take(&mut self.events)
     }
 
-    /// What was measured.
+    /// Samples of distributions.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }

@@ -1,32 +1,75 @@
-//! When a missing datagram is sent again, how often, and when it is given up.
+//! Rules of repair, for sessions and for subscribers of streams: when a missing datagram is sent
+//! again, how often, and when it is given up.
 //!
-//! A datagram is missing when something sent after it has arrived. It is repaired at once. The repair itself is known to be lost when
-//! something sent after the *repair* has arrived and the datagram is still missing (the paper's re-queueing at the tail, section 4,
-//! without moving anything), or when clearly more than a round trip has passed. What was sent after it may be a new datagram or another
-//! repair: a sender that waits for acknowledgements, which are withheld, sends nothing new just when it matters.
+//! A datagram is missing when something sent after it has arrived. It is repaired at once. The
+//! repair itself is known to be lost when something sent after the *repair* has arrived and the
+//! datagram is still missing (as if it were cached anew at the tail: Packrat26, section 6.1), or
+//! when clearly more than a round trip has passed. What was sent after it may be a new datagram or
+//! another repair: a sender that waits for acknowledgements, which are withheld, sends nothing new
+//! just when it matters.
 
 use core::time::Duration;
 
-use packrat_estimate::{PathEstimate, Timestamp, patience_margin};
+use packrat_wire::estimate::{PathEstimate, RoundTrip, Timestamp, patience_margin};
 
-/// More transmissions than this of one datagram never help.
-const MAXIMUM_TRANSMISSIONS: u32 = 12;
+/// More transmissions than this of one datagram of a session never help.
+pub(crate) const MAXIMUM_TRANSMISSIONS: u32 = 12;
 /// Copies of one repair at once.
 const MAXIMUM_COPIES: u32 = 3;
-/// When so many datagrams were forwarded since a lost one, a second round of repairs keeps many more waiting...
+/// When so many datagrams were forwarded since a lost one, a second round of repairs keeps many
+/// more waiting...
 const CROWD: u64 = 60;
 /// (but on a path so fast that this takes no longer than the client's own eACKs do),
 const CROWD_AGE: Duration = EACK_INTERVAL;
 /// ...so that it should be necessary for this share of the losses only.
 const CROWD_TARGET: f64 = 2e-2;
 /// Round trip assumed before one was measured.
-const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(60);
-/// How long after the loss a client that does not hold back acknowledgements can still use a repair.
+pub(crate) const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(60);
+/// Time after the loss in which a client that does not hold back acknowledgements can still use a
+/// repair.
 const MINIMUM_DEADLINE: Duration = Duration::from_millis(60);
 /// Clients send eACKs at least this often while they miss something.
 const EACK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A datagram under repair.
+/// State of one repair, as the rules need it; where it is stored is the caller's matter.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    pub(crate) transmissions: u32,
+    /// Time since the loss was found.
+    pub(crate) since_found: Duration,
+    /// Time since the last transmission.
+    pub(crate) since_sent: Duration,
+    /// True if something sent after the last transmission has arrived.
+    pub(crate) passed: bool,
+}
+
+/// Decides about a datagram that an eACK shows to be missing. `patience`: how long a repair is of
+/// use from when the loss was found; `None`: another limit holds.
+pub(crate) fn decide(
+    progress: &Progress,
+    round_trip: &RoundTrip,
+    patience: Option<Duration>,
+    maximum_transmissions: u32,
+) -> Decision {
+    let round_trip = round_trip.or_assumed(ASSUMED_ROUND_TRIP);
+    let Progress { transmissions, since_found, since_sent, passed } = *progress;
+    if patience.is_some_and(|patience| since_found > patience)
+        || transmissions >= maximum_transmissions
+    {
+        return Decision::GiveUp;
+    }
+    if transmissions == 0 {
+        return Decision::Send;
+    }
+    let smoothed = round_trip.smoothed().unwrap_or(ASSUMED_ROUND_TRIP);
+    // The floor guards against a last mile that reorders.
+    let floor = round_trip.minimum().unwrap_or(ASSUMED_ROUND_TRIP) * 9 / 10;
+    let overtaken = passed && since_sent >= floor;
+    let overdue = since_sent >= smoothed + round_trip.variation() * 4 + EACK_INTERVAL;
+    if overtaken || overdue { Decision::Send } else { Decision::Wait }
+}
+
+/// A datagram of a session under repair.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Repair {
     found_at: Timestamp,
@@ -39,7 +82,7 @@ pub(crate) struct Repair {
     last_transmission: u64,
 }
 
-/// What to do about a missing datagram now.
+/// Decision about a missing datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Send it.
@@ -67,7 +110,7 @@ impl Repair {
         self.first_transmission
     }
 
-    /// Whether the loss has been found just now.
+    /// True if the loss has been found just now.
     pub(crate) fn is_new(&self, now: Timestamp) -> bool {
         self.found_at == now && self.transmissions == 0
     }
@@ -76,31 +119,22 @@ impl Repair {
         self.transmissions
     }
 
-    /// Decides on an eACK that showed it missing, whose newest datagram has sequence number `newest`. A repair whose number is
-    /// `arrived_transmission` or higher is known to have arrived. `patience`: see [`patience`].
-    pub(crate) fn decide(
+    /// Its state at an eACK that showed it missing, whose newest datagram has sequence number
+    /// `newest`. A repair whose number is `arrived_transmission` or higher is known to have
+    /// arrived.
+    pub(crate) fn progress(
         &self,
         newest: Option<u64>,
         arrived_transmission: u64,
-        path: &PathEstimate,
-        patience: Duration,
         now: Timestamp,
-    ) -> Decision {
-        let round_trip = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        if now > self.found_at + patience || self.transmissions >= MAXIMUM_TRANSMISSIONS {
-            return Decision::GiveUp;
+    ) -> Progress {
+        Progress {
+            transmissions: self.transmissions,
+            since_found: now.saturating_since(self.found_at),
+            since_sent: now.saturating_since(self.last_sent_at),
+            passed: newest.is_some_and(|newest| newest >= self.mark)
+                || arrived_transmission > self.last_transmission,
         }
-        if self.transmissions == 0 {
-            return Decision::Send;
-        }
-        let since = now.saturating_since(self.last_sent_at);
-        // The floor guards against a last mile that reorders.
-        let floor = path.minimum_round_trip().unwrap_or(ASSUMED_ROUND_TRIP) * 9 / 10;
-        let passed =
-            newest.is_some_and(|newest| newest >= self.mark) || arrived_transmission > self.last_transmission;
-        let overtaken = passed && since >= floor;
-        let overdue = since >= round_trip + path.round_trip_variation() * 4 + EACK_INTERVAL;
-        if overtaken || overdue { Decision::Send } else { Decision::Wait }
     }
 
     /// It was sent (again).
@@ -115,21 +149,23 @@ impl Repair {
     }
 }
 
-/// How long a repair can be of use from when the loss was found. A client that does not withhold acknowledgements can use it, too,
-/// for a while: until the sender has heard of the loss and repaired it itself. `live`: the flow is a live stream.
+/// Time in which a repair can be of use from when the loss was found. A client that does not withhold
+/// acknowledgements can use it, too, for a while: until the sender has heard of the loss and
+/// repaired it itself. `live`: the flow is a live stream.
 pub(crate) fn patience(path: &PathEstimate, live: bool, maximum_hold: Duration) -> Duration {
     path.patience(patience_margin(live), maximum_hold).max(MINIMUM_DEADLINE)
 }
 
-/// Whether many datagrams, `behind`, were forwarded since a lost one, `age` ago. Then nearly every moment has an open hole, and the sender waits with
-/// every hole that takes a second round.
+/// True if many datagrams, `behind`, were forwarded since a lost one, `age` ago. Then nearly every
+/// moment has an open hole, and the sender waits with every hole that takes a second round.
 pub(crate) fn is_crowded(behind: u64, age: Duration) -> bool {
     behind > CROWD && age > CROWD_AGE
 }
 
-/// How many copies of a repair to send now, and how far apart, so that the chance that none of all its transmissions arrives stays below
-/// `target`. What is needed is spread over the round trips that are left, the last one taking the rest: copies that are sent early
-/// cost bytes for every loss, those that are sent late only for the few losses that got so far.
+/// Number of copies of a repair to send now, and the time between them, so that the chance that none of all
+/// its transmissions arrives stays below `target`. What is needed is spread over the round trips
+/// that are left, the last one taking the rest: copies that are sent early cost bytes for every
+/// loss, those that are sent late only for the few losses that got so far.
 ///
 /// `patience`: how long a repair can be of use from when the loss was found.
 ///
@@ -173,37 +209,48 @@ mod tests {
         path
     }
 
+    fn decided(
+        repair: &Repair,
+        newest: Option<u64>,
+        arrived: u64,
+        path: &PathEstimate,
+        now: Timestamp,
+    ) -> Decision {
+        let progress = repair.progress(newest, arrived, now);
+        decide(&progress, path.rtt(), Some(HOLD), MAXIMUM_TRANSMISSIONS)
+    }
+
     #[test]
     fn a_repair_is_sent_at_once_and_again_only_when_it_was_overtaken() {
         let path = path(Duration::from_millis(4), 0.04);
         let start = Timestamp::from_millis(1000);
         let mut repair = Repair::new(start);
-        assert_eq!(repair.decide(Some(7), 0, &path, HOLD, start), Decision::Send);
+        assert_eq!(decided(&repair, Some(7), 0, &path, start), Decision::Send);
         repair.sent(20, 3, start);
         let at = |millis| start + Duration::from_millis(millis);
         assert_eq!(
-            repair.decide(Some(19), 0, &path, HOLD, at(4)),
+            decided(&repair, Some(19), 0, &path, at(4)),
             Decision::Wait,
             "nothing later has arrived"
         );
         assert_eq!(
-            repair.decide(Some(25), 0, &path, HOLD, at(1)),
+            decided(&repair, Some(25), 0, &path, at(1)),
             Decision::Wait,
             "faster than any round trip"
         );
-        assert_eq!(repair.decide(Some(20), 0, &path, HOLD, at(4)), Decision::Send);
+        assert_eq!(decided(&repair, Some(20), 0, &path, at(4)), Decision::Send);
         assert_eq!(
-            repair.decide(Some(19), 3, &path, HOLD, at(4)),
+            decided(&repair, Some(19), 3, &path, at(4)),
             Decision::Wait,
             "no later repair has arrived"
         );
-        assert_eq!(repair.decide(Some(19), 4, &path, HOLD, at(4)), Decision::Send);
+        assert_eq!(decided(&repair, Some(19), 4, &path, at(4)), Decision::Send);
         assert_eq!(
-            repair.decide(Some(19), 0, &path, HOLD, at(16)),
+            decided(&repair, Some(19), 0, &path, at(16)),
             Decision::Send,
             "overdue on a quiet flow"
         );
-        assert_eq!(repair.decide(Some(20), 0, &path, HOLD, at(200)), Decision::GiveUp);
+        assert_eq!(decided(&repair, Some(20), 0, &path, at(200)), Decision::GiveUp);
     }
 
     #[test]
@@ -215,7 +262,7 @@ mod tests {
             repair.sent(0, 1, start);
         }
         assert_eq!(
-            repair.decide(Some(9), 0, &path, HOLD, start + Duration::from_millis(10)),
+            decided(&repair, Some(9), 0, &path, start + Duration::from_millis(10)),
             Decision::GiveUp
         );
     }
@@ -234,7 +281,10 @@ mod tests {
         assert_eq!(copies(&repair, &satellite, hold, 1e-5, false, later).0, MAXIMUM_COPIES);
         // No second chance: everything at once.
         let short = Duration::from_millis(80);
-        assert_eq!(copies(&Repair::new(start), &satellite, short, 1e-5, false, start).0, MAXIMUM_COPIES);
+        assert_eq!(
+            copies(&Repair::new(start), &satellite, short, 1e-5, false, start).0,
+            MAXIMUM_COPIES
+        );
     }
 
     #[test]
@@ -249,7 +299,11 @@ mod tests {
         };
         assert_eq!([at(0, 0.01, true), at(0, 0.1, true), at(0, 0.2, true)], [1, 2, 3]);
         let long = CROWD_AGE + Duration::from_millis(1);
-        assert!(is_crowded(CROWD + 1, long) && !is_crowded(CROWD, long) && !is_crowded(CROWD + 1, CROWD_AGE));
+        assert!(
+            is_crowded(CROWD + 1, long)
+                && !is_crowded(CROWD, long)
+                && !is_crowded(CROWD + 1, CROWD_AGE)
+        );
         // The second round takes the rest at once.
         assert_eq!([at(2, 0.1, false), at(2, 0.1, true)], [1, 3]);
     }

@@ -1,4 +1,4 @@
-//! What is measured once and read as a distribution.
+//! Samples: measurements that are read as a distribution.
 
 use core::time::Duration;
 
@@ -14,6 +14,7 @@ pub enum Sample {
     RepairArrived(Duration),
     /// Coded symbols or power sums in an eACK.
     EackSymbols(u8),
-    /// Datagrams that a decoded eACK has shown to be missing for the first time; only where there were any.
+    /// Datagrams that a decoded eACK has shown to be missing for the first time; only where there
+    /// were any.
     EackMissing(u64),
 }

@@ -1,4 +1,5 @@
-//! Working memory that no session keeps: there may be a hundred thousand of them, and a thread works on one at a time.
+//! Working memory that no session keeps: there may be a hundred thousand of them, and a thread
+//! works on one at a time.
 
 use std::cell::Cell;
 
@@ -23,7 +24,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// The buffers of this thread, until [`Scratch::give_back`]; none the first time, or while they are in use.
+    /// The buffers of this thread, until [`Scratch::give_back`]; none the first time, or while they
+    /// are in use.
     pub(crate) fn borrow() -> Option<Box<Self>> {
         FREE.take()
     }

@@ -1,5 +1,5 @@
-//! Neither a datagram nor an eACK allocates anything once a session has found its size. In a program of its own, as the allocator counts for
-//! all threads.
+//! Neither a datagram nor an eACK allocates anything once a session has found its size. In a
+//! program of its own, as the allocator counts for all threads.
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use packrat_client::{Assist, ClientConfig, Datagram};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -75,7 +75,8 @@ fn nothing_is_allocated_per_datagram_or_eack() {
         for datagram in out.datagrams() {
             if client.on_datagram(datagram, now) == Datagram::Base {
                 repairs += u64::from(steady);
-                client.on_packet_number(u64::from_be_bytes(datagram[1..9].try_into().unwrap()), now);
+                client
+                    .on_packet_number(u64::from_be_bytes(datagram[1..9].try_into().unwrap()), now);
             }
         }
         out.clear();
@@ -83,5 +84,8 @@ fn nothing_is_allocated_per_datagram_or_eack() {
     assert!(eacks > 1000 && repairs > 1000, "{eacks} eACKs, {repairs} repairs");
     assert_eq!(for_datagrams, 0, "allocations for 32,000 datagrams");
     // The map of what is missing is a tree: it has a node while it is not empty.
-    assert!(for_eacks <= eacks + repairs, "{for_eacks} allocations for {eacks} eACKs with {repairs} repairs");
+    assert!(
+        for_eacks <= eacks + repairs,
+        "{for_eacks} allocations for {eacks} eACKs with {repairs} repairs"
+    );
 }

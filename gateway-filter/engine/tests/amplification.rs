@@ -1,5 +1,6 @@
-//! What a gateway sends to an address that nobody has proven, for every kind of datagram that can come from there: never more bytes than came,
-//! and never more than one datagram for one.
+//! A gateway never amplifies towards an address that is not validated. For every kind of datagram
+//! that can come from there it sends no more bytes than came, and no more than one datagram for
+//! one.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
@@ -8,12 +9,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use packrat_client::{Assist, AssistState, ClientConfig, Live};
-use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received, Stream, StreamConfig, StreamOutbox};
-use packrat_estimate::Timestamp;
+use packrat_engine::{
+    Flow, Gateway, GatewayConfig, Outbox, Received, Stream, StreamConfig, StreamOutbox,
+};
 use packrat_wire::control::Control;
+use packrat_wire::estimate::Timestamp;
 
 const START: Timestamp = Timestamp::from_millis(1000);
-const VICTIM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 7)), 53);
+const VICTIM: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 7)), 53);
 
 fn name(datagram: &[u8]) -> &'static str {
     match Control::decode(datagram) {
@@ -32,7 +36,7 @@ fn name(datagram: &[u8]) -> &'static str {
 fn captured(config: &GatewayConfig, live: Option<Live>) -> Vec<Vec<u8>> {
     let gateway = Gateway::new(config.clone(), [9; 32], [8; 32]);
     let mut flow = Flow::new(Arc::clone(&gateway));
-    let mut client = Assist::new(ClientConfig { live, ..ClientConfig::default() }, [1; 32], START);
+    let mut client = Assist::new(ClientConfig::default().with_live(live), [1; 32], START);
     let (mut captured, mut out) = (Vec::new(), Outbox::new());
     let address = SocketAddr::from(([192, 0, 2, 1], 5000));
     for number in 0..30u64 {
@@ -60,13 +64,17 @@ fn captured(config: &GatewayConfig, live: Option<Live>) -> Vec<Vec<u8>> {
             out.clear();
         }
     }
-    assert!(live.is_some_and(|live| live.subscribe) || client.stats().state == AssistState::Established);
+    assert!(
+        live.is_some_and(|live| live.subscribe) || client.stats().state == AssistState::Established
+    );
     captured
 }
 
-/// Forms of it that an attacker would try: shortened, lengthened, of every type and version, with bent bytes.
+/// Forms of it that an attacker would try: shortened, lengthened, of every type and version, with
+/// bent bytes.
 fn forms(datagram: &[u8]) -> Vec<Vec<u8>> {
-    let mut forms: Vec<Vec<u8>> = (5..=datagram.len()).map(|length| datagram[..length].to_vec()).collect();
+    let mut forms: Vec<Vec<u8>> =
+        (5..=datagram.len()).map(|length| datagram[..length].to_vec()).collect();
     for more in [1, 30, 64, 200, 600] {
         forms.push([datagram, &vec![0; more]].concat());
     }
@@ -108,7 +116,8 @@ impl Most {
 }
 
 fn questions() -> Vec<Vec<u8>> {
-    let cookie_always = GatewayConfig { handshakes_per_second_without_cookie: 0, ..GatewayConfig::default() };
+    let cookie_always =
+        GatewayConfig { handshakes_per_second_without_cookie: 0, ..GatewayConfig::default() };
     let live = Live { selective: true, subscribe: true, ..Live::default() };
     let all = [
         captured(&GatewayConfig::default(), None),
@@ -125,7 +134,10 @@ fn nothing_that_comes_from_an_unproven_address_is_answered_with_more() {
     let questions = questions();
     for config in [
         GatewayConfig::default(),
-        GatewayConfig { handshakes_per_second_without_cookie: u32::MAX, ..GatewayConfig::default() },
+        GatewayConfig {
+            handshakes_per_second_without_cookie: u32::MAX,
+            ..GatewayConfig::default()
+        },
         GatewayConfig { handshakes_per_second_without_cookie: 0, ..GatewayConfig::default() },
         GatewayConfig { assist: false, ..GatewayConfig::default() },
         GatewayConfig { maximum_sessions: 0, ..GatewayConfig::default() },
@@ -134,7 +146,8 @@ fn nothing_that_comes_from_an_unproven_address_is_answered_with_more() {
         let (mut most, mut now) = (Most::default(), START);
         for question in &questions {
             now = now + std::time::Duration::from_millis(1);
-            // As the data plane does: a flow of the victim's address, which is forwarded to meanwhile.
+            // As the data plane does: a flow of the victim's address, which is forwarded to
+            // meanwhile.
             let mut flow = Flow::new(Arc::clone(&gateway));
             let mut out = Outbox::new();
             match gateway.receive(question, VICTIM, now, &mut out) {
@@ -162,9 +175,15 @@ fn nothing_that_comes_from_an_unproven_address_is_answered_with_more() {
         most.print(&format!("{:?}", config.handshakes_per_second_without_cookie));
         assert_eq!(gateway.sessions(), 0);
         let named: Vec<_> = most.0.keys().copied().collect();
-        for kind in
-            ["Discover", "Discover with Noise message", "Init", "InitAck", "Offer", "Sealed", "malformed"]
-        {
+        for kind in [
+            "Discover",
+            "Discover with Noise message",
+            "Init",
+            "InitAck",
+            "Offer",
+            "Sealed",
+            "malformed",
+        ] {
             assert!(named.contains(&kind), "{kind} was not tried: {named:?}");
         }
     }

@@ -2,38 +2,26 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
-#[path = "../../../protocol/fuzz/entry/claims.rs"]
-mod claims;
-#[path = "../../../protocol/fuzz/entry/corpus.rs"]
-mod corpus;
-#[path = "../../../protocol/fuzz/entry/gateway.rs"]
-mod gateway;
-#[path = "../../../protocol/fuzz/entry/meeting.rs"]
-mod meeting;
-#[path = "../../../protocol/fuzz/entry/subscribers.rs"]
-mod subscribers;
-#[path = "../../../protocol/fuzz/entry/take.rs"]
-mod take;
-
+use packrat_fuzz_entry::corpus;
 use proptest::prelude::*;
 
 #[test]
 fn a_gateway_and_a_client_that_says_anything() {
     let expected = ["rubbish_datagram", "goodbye", "sealed_forged", "one_lost"];
-    corpus::run("gateway", &expected, gateway::gateway);
+    corpus::run("gateway", &expected, packrat_fuzz_entry::gateway);
 }
 
 #[test]
 fn a_client_and_a_gateway_over_a_hostile_path() {
     let expected = ["empty", "first_answer_lost", "everything_twice", "bent"];
-    corpus::run("meeting", &expected, meeting::meeting);
+    corpus::run("meeting", &expected, packrat_fuzz_entry::meeting);
 }
 
 #[test]
 fn a_stream_and_subscribers_that_say_anything() {
     let expected =
         ["empty", "everything_lost", "rubbish", "strangers_subscribe", "goodbye", "newest_unknown"];
-    corpus::run("subscribers", &expected, subscribers::subscribers);
+    corpus::run("subscribers", &expected, packrat_fuzz_entry::subscribers);
 }
 
 proptest! {
@@ -41,6 +29,6 @@ proptest! {
 
     #[test]
     fn whatever_the_path_does_client_and_gateway_come_together(steps in proptest::collection::vec(any::<u8>(), 0..300)) {
-        meeting::meeting(&steps);
+        packrat_fuzz_entry::meeting(&steps);
     }
 }

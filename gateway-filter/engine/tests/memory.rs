@@ -1,5 +1,5 @@
-//! What a session keeps: little while nothing passes, what it needs while something does, and little again afterwards. In a program of its
-//! own, as the allocator counts for all threads.
+//! Memory of a session: little while nothing passes, as much as it needs while datagrams pass, and
+//! little again afterwards. In a program of its own, as the allocator counts for all threads.
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use packrat_client::{Assist, ClientConfig};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -18,9 +18,11 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const SESSIONS: usize = 500;
-/// Bytes of an idle session, with what is kept of its source's address: a hundred thousand of them fit into 200 MiB.
+/// Bytes of an idle session, with what is kept of its source's address: a hundred thousand of them
+/// fit into 200 MiB.
 const MOST_IDLE: usize = 1024;
-/// Bytes of a datagram's record at most: its entry, and its place in the index, in a queue and a table that double.
+/// Bytes of a datagram's record at most: its entry, and its place in the index, in a queue and a
+/// table that double.
 const PER_RECORD: usize = 96;
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 

@@ -1,5 +1,5 @@
-//! What a session's end and its epochs leave behind at either end, and what somebody else's session gets of it: a real client and a real
-//! flow with nothing between them but a test that drops what it likes.
+//! State that the end of a session and its epochs leave behind at either end, and its effect on the
+//! sessions of other clients: a real client and a real flow, between which a test drops datagrams.
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig};
-use packrat_engine::{Elsewhere, Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
-use packrat_estimate::Timestamp;
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, PathEvent, Received};
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
 
@@ -26,7 +26,7 @@ struct Pair {
     now: Timestamp,
     number: u64,
     forwarded: BTreeSet<Vec<u8>>,
-    /// Whether messages arrive.
+    /// True if messages arrive.
     up: bool,
     down: bool,
     /// From the gateway's next Reset on nothing arrives at the client.
@@ -65,17 +65,21 @@ impl Pair {
         pair
     }
 
-    /// What leaves the gateway arrives, unless it must not.
+    /// Delivers the gateway's datagrams to the client, unless they are to be lost.
     fn deliver(&mut self, out: &mut Outbox) {
         let new = self.flow.take_counters();
         self.down &= !(self.loses_resets && new.resets_gateway > 0);
         self.counters.add(&new);
         for bytes in out.datagrams() {
-            assert!(is_control(bytes) || self.forwarded.contains(bytes), "never forwarded to this client");
+            assert!(
+                is_control(bytes) || self.forwarded.contains(bytes),
+                "never forwarded to this client"
+            );
             if self.down {
                 self.client.on_datagram(bytes, self.now);
                 if !is_control(bytes) {
-                    let number = u64::from_be_bytes(bytes[LENGTH - 16..LENGTH - 8].try_into().unwrap());
+                    let number =
+                        u64::from_be_bytes(bytes[LENGTH - 16..LENGTH - 8].try_into().unwrap());
                     self.client.on_packet_number(number - 1, self.now);
                 }
             }
@@ -83,7 +87,8 @@ impl Pair {
         out.clear();
     }
 
-    /// Lets messages and time pass for so many milliseconds, with a datagram of the server each. `arrives`: by its number.
+    /// Lets messages and time pass for so many milliseconds, with a datagram of the server each.
+    /// `arrives`: by its number.
     fn run(&mut self, milliseconds: u64, arrives: impl Fn(u64) -> bool) {
         for _ in 0..milliseconds {
             self.now = self.now + Duration::from_millis(1);
@@ -132,10 +137,12 @@ impl Pair {
         }
     }
 
-    /// The client gets what the gateway has not forwarded, and so much of it that its eACKs can't be decoded.
+    /// The client gets what the gateway has not forwarded, and so much of it that its eACKs can't
+    /// be decoded.
     fn confuse(&mut self) {
         for number in 0..TOO_MANY {
-            self.client.on_datagram(&datagram(0xee, 1_000_000 + self.number * 1000 + number), self.now);
+            self.client
+                .on_datagram(&datagram(0xee, 1_000_000 + self.number * 1000 + number), self.now);
         }
     }
 
@@ -159,13 +166,23 @@ fn a_reset_of_the_gateway_is_repeated_until_it_is_heard_and_counts_once() {
     pair.confuse();
     pair.run(300, |_| true);
     assert!(!pair.down, "there was none: {:?} {:?}", pair.counters, pair.client.stats());
-    assert_eq!((pair.counters.resets_gateway, pair.counters.resets_client), (1, 0), "{:?}", pair.counters);
+    assert_eq!(
+        (pair.counters.resets_gateway, pair.counters.resets_client),
+        (1, 0),
+        "{:?}",
+        pair.counters
+    );
     let failed = pair.counters.eacks_failed;
     assert!(failed >= 2, "{failed}");
     (pair.down, pair.loses_resets) = (true, false);
     pair.run(100, |_| true);
     pair.repairs_work();
-    assert_eq!((pair.counters.resets_gateway, pair.counters.resets_client), (1, 0), "{:?}", pair.counters);
+    assert_eq!(
+        (pair.counters.resets_gateway, pair.counters.resets_client),
+        (1, 0),
+        "{:?}",
+        pair.counters
+    );
     assert!(pair.counters.eacks_other_epoch > 0, "{:?}", pair.counters);
     assert_eq!(pair.client.stats().sessions, 1);
 }
@@ -174,7 +191,8 @@ fn a_reset_of_the_gateway_is_repeated_until_it_is_heard_and_counts_once() {
 fn resets_that_cross_are_one() {
     let mut pair = Pair::new(&gateway(), 1);
     pair.run(50, |_| true);
-    // The gateway wants one, and the client does not hear of it; then the client wants one, and the gateway does not hear of that.
+    // The gateway wants one, and the client does not hear of it; then the client wants one, and the
+    // gateway does not hear of that.
     pair.loses_resets = true;
     pair.confuse();
     pair.run(200, |_| true);
@@ -285,8 +303,8 @@ fn nobody_gets_what_was_forwarded_to_somebody_else() {
     // The victim's datagrams are in the cache: none of them arrives, and no repair does.
     victim.down = false;
     victim.run(50, |_| false);
-    // The thief has seen them on the air, says that it has all but one, and that the newest is one of them. `deliver` looks at all that it
-    // gets for it.
+    // The thief has seen them on the air, says that it has all but one, and that the newest is one
+    // of them. `deliver` looks at all that it gets for it.
     let seen: Vec<_> = victim.forwarded.iter().cloned().collect();
     for (number, bytes) in seen.iter().enumerate().filter(|(number, _)| number % 5 != 0) {
         thief.client.on_datagram(bytes, thief.now);
@@ -297,14 +315,16 @@ fn nobody_gets_what_was_forwarded_to_somebody_else() {
     thief.client.on_overdue(20_000, thief.now);
     let said = thief.client.poll_transmit(thief.now).unwrap();
     let mut out = Outbox::new();
-    let elsewhere = victim.flow.control_from_elsewhere(&said, thief.address, victim.now, &mut out);
-    assert_eq!(elsewhere, Elsewhere::Refused);
+    let event =
+        victim.flow.control_on_new_path(&said, thief.address, || [7; 8], victim.now, &mut out);
+    assert_eq!(event, PathEvent::Rejected);
     assert!(out.is_empty());
     let session = victim.flow.sessions().next().unwrap();
     let mut renamed = said.clone();
-    renamed[5..9].copy_from_slice(&session.to_be_bytes());
-    let elsewhere = victim.flow.control_from_elsewhere(&renamed, thief.address, victim.now, &mut out);
-    assert_eq!(elsewhere, Elsewhere::Refused);
+    renamed[5..9].copy_from_slice(&session.get().to_be_bytes());
+    let event =
+        victim.flow.control_on_new_path(&renamed, thief.address, || [7; 8], victim.now, &mut out);
+    assert_eq!(event, PathEvent::Rejected);
     victim.flow.control(&renamed, victim.now, &mut out);
     assert!(out.is_empty());
     // And the victim's own repairs go on.

@@ -1,4 +1,5 @@
-//! One stream, many receivers: repairs for each, little memory, and nobody who spoils it for the others.
+//! One stream, many receivers: repairs for each, little memory, and no receiver that harms the
+//! others.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeSet, VecDeque};
@@ -6,8 +7,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live};
-use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, StreamCounters, StreamOutbox, Target};
-use packrat_estimate::Timestamp;
+use packrat_engine::{
+    Gateway, GatewayConfig, Stream, StreamConfig, StreamCounters, StreamOutbox, Target,
+};
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -27,7 +30,7 @@ struct Member {
     /// Packets sent to it, the lost ones among them.
     packets: u64,
     duplicates: u64,
-    /// Whether it tells its client core of what it receives.
+    /// True if it tells its client core which packets it receives.
     honest: bool,
 }
 
@@ -41,12 +44,17 @@ struct World {
     number: u64,
     counters: StreamCounters,
     out: StreamOutbox,
-    /// What those who join bring.
+    /// Token of the members that join.
     token: Vec<u8>,
 }
 
 fn live() -> Live {
-    Live { selective: true, subscribe: true, window: Duration::from_millis(400), tolerance: Duration::ZERO }
+    Live {
+        selective: true,
+        subscribe: true,
+        window: Duration::from_millis(400),
+        tolerance: Duration::ZERO,
+    }
 }
 
 fn packet(number: u64) -> Vec<u8> {
@@ -77,12 +85,10 @@ impl World {
     fn join(&mut self, address: SocketAddr, loss: f64) -> usize {
         let mut seed = [0; 32];
         self.random.fill_bytes(&mut seed);
-        let config = ClientConfig {
-            live: Some(live()),
-            scheme: IdentifierScheme::Payload,
-            token: self.token.clone(),
-            ..ClientConfig::default()
-        };
+        let config = ClientConfig::default()
+            .with_live(live())
+            .with_scheme(IdentifierScheme::Payload)
+            .with_token(packrat_client::Token::new(self.token.clone()).unwrap());
         self.members.push(Member {
             address,
             assist: Assist::new(config, seed, self.now),
@@ -102,7 +108,9 @@ impl World {
     }
 
     fn deliver(&mut self, to: SocketAddr, bytes: &[u8]) {
-        let Some(index) = self.members.iter().position(|member| member.address == to) else { return };
+        let Some(index) = self.members.iter().position(|member| member.address == to) else {
+            return;
+        };
         self.members[index].packets += u64::from(bytes[0] == 0x80);
         if self.chance(self.members[index].loss) {
             self.members[index].lost += u64::from(bytes[0] == 0x80);
@@ -154,7 +162,8 @@ impl World {
             while self.down.front().is_some_and(|(at, ..)| *at <= self.now) {
                 let (_, to, bytes) = self.down.pop_front().unwrap();
                 let now = self.now;
-                let Some(member) = self.members.iter_mut().find(|member| member.address == to) else {
+                let Some(member) = self.members.iter_mut().find(|member| member.address == to)
+                else {
                     continue;
                 };
                 if bytes[0] == 0x80 && !member.honest {
@@ -214,13 +223,20 @@ fn every_subscriber_gets_its_own_repairs_from_one_cache() {
     assert_eq!(gauges.stream_subscribers, 16);
     assert!(gauges.stream_cache_bytes <= 64 * 1024);
     let outstanding = gauges.stream_outstanding;
-    assert!(gauges.stream_state_bytes <= 16 * (352 + 24 + 4 * 24) + outstanding * 2 * 24, "{gauges:?}");
+    assert!(
+        gauges.stream_state_bytes <= 16 * (352 + 24 + 4 * 24) + outstanding * 2 * 24,
+        "{gauges:?}"
+    );
     for member in 0..16 {
         assert!(world.members[member].lost > 250);
         assert!(world.missing(member) <= 3, "member {member} misses {}", world.missing(member));
     }
     assert_eq!((world.counters.stream_resets, world.counters.stream_foreign), (0, 0));
-    assert!(world.counters.stream_eacks_failed * 100 < world.counters.stream_eacks, "{:?}", world.counters);
+    assert!(
+        world.counters.stream_eacks_failed * 100 < world.counters.stream_eacks,
+        "{:?}",
+        world.counters
+    );
     assert_eq!(world.counters.stream_group_repairs, 0);
 }
 
@@ -331,14 +347,19 @@ fn a_member_that_asks_for_everything_has_no_more_sent_to_the_group_than_its_own_
     world.run(300, false);
     world.run(500, true);
     let before = world.counters;
-    // It lies about what it misses, and misses it still when the repair has come: alone it is as many as make a group's repair.
+    // It lies about what it misses, and misses it still when the repair has come: alone it is as
+    // many as make a group's repair.
     world.members[greedy].honest = false;
     for _ in 0..400 {
         world.run(5, true);
         let now = world.now;
         world.members[greedy].assist.on_overdue(u64::from(u16::MAX), now);
     }
-    assert!(world.counters.stream_group_repairs > before.stream_group_repairs, "{:?}", world.counters);
+    assert!(
+        world.counters.stream_group_repairs > before.stream_group_repairs,
+        "{:?}",
+        world.counters
+    );
     let sent = world.counters.stream_repair_bytes - before.stream_repair_bytes;
     // A quarter of the stream of two seconds, and what was saved up.
     assert!(sent <= 2000 * 240 / 4 + 32 * 1024, "{sent} bytes");
@@ -408,8 +429,10 @@ fn a_message_from_another_address_does_nothing_to_its_owner() {
     world.stream.receive(&sealed, elsewhere, || [0; 32], now, &mut world.out);
     let answers: Vec<(Target, usize)> =
         world.out.datagrams().map(|(target, bytes)| (target, bytes.len())).collect();
-    assert!(matches!(answers[..], [(Target::One(to), length)] if to == elsewhere && length <= sealed.len()));
-    // Rubbish that names the session, from the right address: dropped as well.
+    assert!(
+        matches!(answers[..], [(Target::One(to), length)] if to == elsewhere && length <= sealed.len())
+    );
+    // Garbage that names the session, from the right address: dropped as well.
     let mut bent = sealed.clone();
     let last = bent.len() - 1;
     bent[last] ^= 1;
@@ -443,7 +466,8 @@ fn a_member_whose_address_changes_is_challenged_and_stays() {
     // What was sent to where it was no more is repaired from the cache, as far as that goes back.
     let first = world.members[member].first.unwrap();
     let end = world.number - 200;
-    let missing = (first..end).filter(|number| !world.members[member].received.contains(number)).count();
+    let missing =
+        (first..end).filter(|number| !world.members[member].received.contains(number)).count();
     assert!(missing < 400, "{missing} missing");
     assert!(world.missing(other) <= 3);
     world.run(2000, true);
@@ -458,7 +482,8 @@ fn a_challenge_is_for_one_address_and_smaller_than_what_it_answers() {
     let member = world.join(address(0), 0.0);
     world.run(300, false);
     world.run(100, true);
-    // Somebody on the way copies a message and sends it from addresses of others before it arrives itself.
+    // An attacker on the path copies a message and sends it from addresses of others before it
+    // arrives itself.
     let victim: SocketAddr = ([203, 0, 113, 9], 9).into();
     let (mut sent, mut answered) = (0, 0);
     for number in 0..200 {
@@ -482,7 +507,10 @@ fn a_stream_asks_for_tokens_as_its_gateway_does() {
     use packrat_engine::assist_token::{Claims, Key, Keys, RouteHash};
     use packrat_engine::{TokenCheck, TokenPolicy};
     let key = |id: u8| Key::from_text(&format!("{id}:{}", "ab".repeat(32))).unwrap();
-    let check = TokenCheck { keys: Keys { current: key(1), previous: None }, route: RouteHash::of("video") };
+    let check = TokenCheck {
+        keys: Keys { current: key(1), previous: None },
+        route: RouteHash::of("video"),
+    };
     let token = |expires, route: &str| {
         key(1).issue(&Claims { expires, route: RouteHash::of(route), binding: None, nonce: 1 })
     };
@@ -552,8 +580,9 @@ fn random_datagrams_harm_nobody() {
 fn nobody_subscribes_in_the_name_of_an_address_that_has_not_echoed_a_cookie() {
     let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
     let victim: SocketAddr = "192.0.2.99:4000".parse().unwrap();
-    let config = ClientConfig { live: Some(live()), ..ClientConfig::default() };
-    // The first question brings all that a gateway which is not busy needs for a session, but for a proof of the address.
+    let config = ClientConfig::default().with_live(live());
+    // The first question brings all that a gateway which is not busy needs for a session, but for a
+    // proof of the address.
     let discover = Assist::new(config, [9; 32], world.now).poll_transmit(world.now).unwrap();
     for _ in 0..10 {
         world.stream.receive(&discover, victim, || [5; 32], world.now, &mut world.out);

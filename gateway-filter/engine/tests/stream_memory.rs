@@ -1,5 +1,5 @@
-//! What a thousand subscribers of a stream cost in memory, counted by the allocator: everything that the engine keeps because of them. In a
-//! program of its own, as the allocator counts for all threads.
+//! Memory of a thousand subscribers of a stream, counted by the allocator: everything that the
+//! engine keeps because of them. In a program of its own, as the allocator counts for all threads.
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
 use std::alloc::System;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live};
 use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, StreamOutbox};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -36,11 +36,16 @@ fn stream() -> Stream {
     Stream::new(Gateway::new(limits, [1; 32], [2; 32]), StreamConfig::default(), [3; 32])
 }
 
-/// Runs a stream with so many subscribers, each of which misses a packet, and has it repaired; the bytes that are free again when it ends, at once
-/// or when the gateway knows that the repairs have arrived.
+/// Runs a stream with so many subscribers, each of which misses a packet, and has it repaired; the
+/// bytes that are free again when it ends, at once or when the gateway knows that the repairs have
+/// arrived.
 fn bytes(subscribers: u16, settled: bool) -> usize {
-    let live =
-        Live { selective: true, subscribe: true, window: Duration::from_secs(1), tolerance: Duration::ZERO };
+    let live = Live {
+        selective: true,
+        subscribe: true,
+        window: Duration::from_secs(1),
+        tolerance: Duration::ZERO,
+    };
     let scheme = IdentifierScheme::Payload;
     let mut now = Timestamp::from_millis(1000);
     let mut stream = stream();
@@ -49,7 +54,7 @@ fn bytes(subscribers: u16, settled: bool) -> usize {
         .map(|number| {
             let mut seed = [7; 32];
             seed[..2].copy_from_slice(&number.to_be_bytes());
-            Assist::new(ClientConfig { live: Some(live), scheme, ..ClientConfig::default() }, seed, now)
+            Assist::new(ClientConfig::default().with_live(live).with_scheme(scheme), seed, now)
         })
         .collect();
     let mut turn = |clients: &mut Vec<Assist>, stream: &mut Stream, now: Timestamp| {
@@ -109,7 +114,8 @@ fn bytes(subscribers: u16, settled: bool) -> usize {
 
 #[test]
 fn a_subscriber_costs_less_than_256_bytes_with_its_keys() {
-    let each = |settled| (bytes(SUBSCRIBERS, settled) - bytes(0, settled)) / usize::from(SUBSCRIBERS);
+    let each =
+        |settled| (bytes(SUBSCRIBERS, settled) - bytes(0, settled)) / usize::from(SUBSCRIBERS);
     let (one_under_repair, nothing_under_repair) = (each(false), each(true));
     println!("{nothing_under_repair} bytes each, {one_under_repair} with a packet under repair");
     assert!(nothing_under_repair <= 256, "{nothing_under_repair} bytes each");

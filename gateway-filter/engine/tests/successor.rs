@@ -1,4 +1,5 @@
-//! From one gateway to the next: the client looks for it at once, and lets the server know where it is.
+//! From one gateway to the next: the client looks for it at once, and lets the server know where it
+//! is.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
@@ -8,8 +9,8 @@ use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
-use packrat_estimate::Timestamp;
 use packrat_wire::control::{Control, RefusalReason};
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::GoodbyeReason;
 
 const START: Timestamp = Timestamp::from_millis(1000);
@@ -63,13 +64,17 @@ fn a_drained_gateway_is_replaced_within_seconds_and_the_server_hears_of_it() {
     let (mut now, mut refusals, mut number) = (START, 0, 0);
     while now < START + Duration::from_secs(10) {
         now = client.next_timeout().unwrap().max(now + Duration::from_millis(1));
-        assert!(!client.handle_timeout(now).force_ack, "datagrams come: nobody needs to be reminded");
+        assert!(
+            !client.handle_timeout(now).force_ack,
+            "datagrams come: nobody needs to be reminded"
+        );
         while let Some(question) = client.poll_transmit(now) {
             let Ok(Control::Discover { nonce, .. }) = Control::decode(&question) else {
                 panic!("no question")
             };
             let mut refusal = Vec::new();
-            Control::Refusal { nonce, reason: RefusalReason::Disabled, versions: &[1] }.encode(&mut refusal);
+            Control::Refusal { nonce, reason: RefusalReason::Disabled, versions: &[1] }
+                .encode(&mut refusal);
             client.on_datagram(&refusal, now);
             refusals += 1;
         }
@@ -90,7 +95,8 @@ fn a_drained_gateway_is_replaced_within_seconds_and_the_server_hears_of_it() {
     }
     assert!(reminded.unwrap() <= silent_since + Duration::from_secs(1));
 
-    // The next gateway answers the next question; the server is told at once, whose datagrams still go to the first one.
+    // The next gateway answers the next question; the server is told at once, whose datagrams still
+    // go to the first one.
     let since = now;
     while client.stats().state != AssistState::Established {
         now = client.next_timeout().unwrap().max(now + Duration::from_millis(1));

@@ -1,4 +1,5 @@
-//! Token policies, with a real client in virtual time: who is assisted, who is not, and that forwarding never asks.
+//! Token policies, with a real client in virtual time: who is assisted, who is not, and that
+//! forwarding never asks.
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
@@ -11,8 +12,8 @@ use packrat_client::{Assist, AssistState, ClientConfig, Datagram};
 use packrat_engine::{
     Flow, Gateway, GatewayConfig, HandshakeOutcome, Outbox, Received, TokenCheck, TokenPolicy,
 };
-use packrat_estimate::Timestamp;
 use packrat_wire::control::{Control, RefusalReason};
+use packrat_wire::estimate::Timestamp;
 
 /// The calendar's time when the virtual clock starts, in seconds since 1970.
 const ORIGIN: u64 = 1_800_000_000;
@@ -56,7 +57,8 @@ struct Meeting {
 
 impl Meeting {
     fn new(gateway: &Arc<Gateway>, token: Vec<u8>, now: Timestamp) -> Self {
-        let client = Assist::new(ClientConfig { token, ..ClientConfig::default() }, [7; 32], now);
+        let token = packrat_client::Token::new(token).unwrap();
+        let client = Assist::new(ClientConfig::default().with_token(token), [7; 32], now);
         Self {
             gateway: Arc::clone(gateway),
             flow: Flow::new(Arc::clone(gateway)),
@@ -76,7 +78,12 @@ impl Meeting {
                 Received::Done(outcome) => self.outcomes.push(outcome),
                 Received::Begin(begin) => {
                     self.random += 1;
-                    self.outcomes.push(self.flow.begin(begin, [self.random; 32], self.now, &mut out));
+                    self.outcomes.push(self.flow.begin(
+                        begin,
+                        [self.random; 32],
+                        self.now,
+                        &mut out,
+                    ));
                 }
                 Received::ForFlow => self.flow.control(&question, self.now, &mut out),
             }
@@ -110,7 +117,8 @@ impl Meeting {
         meeting
     }
 
-    /// The datagrams of the base connection pass in any case, and nothing of Packrat reaches the transport.
+    /// The datagrams of the base connection pass in any case, and nothing of Packrat reaches the
+    /// transport.
     fn forwards(&mut self) {
         for number in 0..50u64 {
             let mut datagram = vec![0x40; 1200];
@@ -136,8 +144,9 @@ fn refused(gateway: &Arc<Gateway>, token: &[u8], now: Timestamp, outcome: Handsh
     let before = gateway.sessions();
     let mut meeting = Meeting::run(gateway, token, now);
     assert_eq!(meeting.state(), AssistState::Refused, "{:?}", meeting.outcomes);
-    // A client with a token shows it to nobody who has not offered.
-    let steps: &[_] = if token.is_empty() { &[outcome] } else { &[HandshakeOutcome::Offered, outcome] };
+    // A client shows its token only to a gateway that has sent an Offer.
+    let steps: &[_] =
+        if token.is_empty() { &[outcome] } else { &[HandshakeOutcome::Offered, outcome] };
     assert_eq!(meeting.outcomes, steps);
     assert_eq!(meeting.refusals, [RefusalReason::Token]);
     assert!(!meeting.flow.is_assisted());
@@ -198,8 +207,13 @@ fn tokens_expire_by_the_calendar() {
     let gateway = gateway(TokenPolicy::Required(check(2, None)));
     let token = key(2).issue(&claims());
     assisted(&gateway, &token, Timestamp::from_millis(299_000));
-    refused(&gateway, &token, Timestamp::from_millis(302_000), HandshakeOutcome::RefusedTokenExpired);
-    // Somebody has set the clock right: it was ten minutes fast.
+    refused(
+        &gateway,
+        &token,
+        Timestamp::from_millis(302_000),
+        HandshakeOutcome::RefusedTokenExpired,
+    );
+    // The clock has been corrected: it was ten minutes fast.
     gateway.set_unix_origin(Duration::from_secs(ORIGIN - 600));
     assisted(&gateway, &token, Timestamp::from_millis(302_000));
 }

@@ -1,4 +1,5 @@
-//! Handshakes that save the round trip of the cookie: that they do, and that who forges an address gains nothing by it.
+//! Handshakes that save the round trip of the cookie: that they do, and that who forges an address
+//! gains nothing by it.
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
@@ -8,8 +9,8 @@ use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig};
 use packrat_engine::{Flow, Gateway, GatewayConfig, HandshakeOutcome, Outbox, Received};
-use packrat_estimate::Timestamp;
 use packrat_wire::control::Control;
+use packrat_wire::estimate::Timestamp;
 
 const START: Timestamp = Timestamp::from_millis(1000);
 
@@ -102,8 +103,10 @@ fn a_gateway_that_is_not_busy_saves_the_client_a_round_trip() {
 
 #[test]
 fn above_the_threshold_and_without_one_a_cookie_is_demanded() {
-    let limited =
-        gateway(GatewayConfig { handshakes_per_second_without_cookie: 3, ..GatewayConfig::default() });
+    let limited = gateway(GatewayConfig {
+        handshakes_per_second_without_cookie: 3,
+        ..GatewayConfig::default()
+    });
     let outcomes: Vec<_> = (1..=5u8)
         .map(|number| {
             let mut flow = Flow::new(Arc::clone(&limited));
@@ -118,8 +121,10 @@ fn above_the_threshold_and_without_one_a_cookie_is_demanded() {
     let proven = vec![HandshakeOutcome::Offered, HandshakeOutcome::Accepted];
     assert_eq!(outcomes, [saved.clone(), saved.clone(), saved, proven.clone(), proven.clone()]);
 
-    let always =
-        gateway(GatewayConfig { handshakes_per_second_without_cookie: 0, ..GatewayConfig::default() });
+    let always = gateway(GatewayConfig {
+        handshakes_per_second_without_cookie: 0,
+        ..GatewayConfig::default()
+    });
     let mut flow = Flow::new(Arc::clone(&always));
     assert_eq!(meet(&always, &mut flow, &mut client(9), address(9)), proven);
 }
@@ -130,7 +135,8 @@ fn a_forged_address_gets_no_more_than_was_sent_in_its_name_and_no_repair() {
     let mut flow = Flow::new(Arc::clone(&gateway));
     let discover = client(1).poll_transmit(START).unwrap();
     let (mut now, mut sent, mut received) = (START, 0, 0);
-    // The same question again and again, and in between forged messages of the session, while the server sends.
+    // The same question again and again, and in between forged messages of the session, while the
+    // server sends.
     let (_, answers) = ask(&gateway, &mut flow, address(1), &discover, now);
     let session = flow.sessions().next().unwrap();
     let mut said = answers;
@@ -139,7 +145,8 @@ fn a_forged_address_gets_no_more_than_was_sent_in_its_name_and_no_repair() {
         now = now + Duration::from_millis(2);
         flow.forward(&server_datagram(number), now);
         let mut forged = Vec::new();
-        Control::Sealed { session, counter: number as u32, ciphertext: &[7; 40] }.encode(&mut forged);
+        Control::Sealed { session, counter: number as u32, ciphertext: &[7; 40] }
+            .encode(&mut forged);
         let question = if number % 50 == 0 { &discover } else { &forged };
         sent += question.len();
         said.extend(ask(&gateway, &mut flow, address(1), question, now).1);
@@ -153,9 +160,12 @@ fn a_forged_address_gets_no_more_than_was_sent_in_its_name_and_no_repair() {
     }
     assert!(!flow.is_assisted());
     assert!(received > 0);
-    assert!(said.iter().all(|datagram| matches!(Control::decode(datagram), Ok(Control::InitAck { .. }))));
+    assert!(
+        said.iter()
+            .all(|datagram| matches!(Control::decode(datagram), Ok(Control::InitAck { .. })))
+    );
     assert_eq!(gateway.sessions(), 1);
-    // Nobody comes: it is forgotten, by itself.
+    // No client confirms it: the session is forgotten by itself.
     let end = flow.next_timeout().unwrap();
     assert!(end <= START + Duration::from_secs(5));
     let mut out = Outbox::new();

@@ -1,4 +1,5 @@
-//! The part of Envoy's dynamic module interface (ABI v0.2.0, Envoy 1.40) that is used here, and safe wrappers of it.
+//! The part of Envoy's dynamic module interface (ABI v0.2.0, Envoy 1.40) that is used here, and
+//! safe wrappers of it.
 //!
 //! The only place with declarations of Envoy's functions.
 
@@ -33,12 +34,14 @@ impl Buffer {
     /// The bytes.
     ///
     /// # Safety
-    /// The buffer must come from Envoy, and must not be used longer than the hook that it was given to.
+    /// The buffer must come from Envoy, and must not be used longer than the hook that it was given
+    /// to.
     pub(crate) const unsafe fn bytes<'a>(self) -> &'a [u8] {
         if self.pointer.is_null() || self.length == 0 {
             return &[];
         }
-        // SAFETY: Envoy's buffers are valid for their length during the hook, as the caller promises.
+        // SAFETY: Envoy's buffers are valid for their length during the hook, as the caller
+        // promises.
         unsafe { std::slice::from_raw_parts(self.pointer, self.length) }
     }
 }
@@ -46,7 +49,7 @@ impl Buffer {
 /// `StopIteration`: the filter has consumed the datagram.
 pub(crate) const STOP_ITERATION: u32 = 1;
 
-/// How [`bootstrap_hooks`](crate::bootstrap) tell Envoy that they have shut down.
+/// The call with which [`bootstrap_hooks`](crate::bootstrap) tell Envoy that they have shut down.
 pub(crate) type ShutdownCallback = Option<unsafe extern "C" fn(EnvoyPointer)>;
 
 macro_rules! declare {
@@ -83,7 +86,7 @@ pub(crate) fn concurrency() -> usize {
     unsafe { envoy_dynamic_module_callback_get_concurrency() as usize }
 }
 
-/// Whether Envoy only checks a configuration and will not serve.
+/// True if Envoy only checks a configuration and will not serve.
 pub(crate) fn is_validation_mode() -> bool {
     // SAFETY: no arguments.
     unsafe { envoy_dynamic_module_callback_is_validation_mode() }
@@ -97,7 +100,8 @@ pub(crate) struct EnvoyFilter(EnvoyPointer);
 
 impl EnvoyFilter {
     /// # Safety
-    /// `pointer` must be the filter pointer that Envoy has given to the hook that is running; the value must not outlive it.
+    /// `pointer` must be the filter pointer that Envoy has given to the hook that is running; the
+    /// value must not outlive it.
     pub(crate) const unsafe fn new(pointer: EnvoyPointer) -> Self {
         Self(pointer)
     }
@@ -105,7 +109,9 @@ impl EnvoyFilter {
     /// Index of the worker thread, from 0.
     pub(crate) fn worker_index(self) -> usize {
         // SAFETY: the pointer is valid, see `new`.
-        unsafe { envoy_dynamic_module_callback_udp_listener_filter_get_worker_index(self.0) as usize }
+        unsafe {
+            envoy_dynamic_module_callback_udp_listener_filter_get_worker_index(self.0) as usize
+        }
     }
 
     /// The address of the listener; inside `on_data` the address that the datagram was sent to.
@@ -132,7 +138,8 @@ impl EnvoyFilter {
         Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, u16::try_from(port).ok()?))
     }
 
-    /// Calls `action` with the datagram in one piece; `scratch` is used when Envoy holds it in several.
+    /// Calls `action` with the datagram in one piece; `scratch` is used when Envoy holds it in
+    /// several.
     pub(crate) fn with_datagram<R>(
         self,
         scratch: &mut Vec<u8>,
@@ -177,14 +184,15 @@ impl EnvoyFilter {
     }
 }
 
-/// Envoy's side of the bootstrap extension. To be used on Envoy's main thread only: a labelled metric that is touched from
-/// another thread takes Envoy down.
+/// Envoy's side of the bootstrap extension. To be used on Envoy's main thread only: a labelled
+/// metric that is touched from another thread takes Envoy down.
 pub(crate) struct EnvoyBootstrap(EnvoyPointer);
 
 impl EnvoyBootstrap {
     /// # Safety
-    /// `pointer` must be the pointer that Envoy gives to the hooks of the extension's configuration; the value must be used on
-    /// Envoy's main thread and not after the configuration was destroyed.
+    /// `pointer` must be the pointer that Envoy gives to the hooks of the extension's
+    /// configuration; the value must be used on Envoy's main thread and not after the
+    /// configuration was destroyed.
     pub(crate) const unsafe fn new(pointer: EnvoyPointer) -> Self {
         Self(pointer)
     }
@@ -192,12 +200,15 @@ impl EnvoyBootstrap {
     /// Lets Envoy go on with its start.
     pub(crate) fn signal_init_complete(&self) {
         // SAFETY: the pointer is valid, see `new`.
-        unsafe { envoy_dynamic_module_callback_bootstrap_extension_config_signal_init_complete(self.0) }
+        unsafe {
+            envoy_dynamic_module_callback_bootstrap_extension_config_signal_init_complete(self.0)
+        }
     }
 
     /// Defines a counter or (with `gauge`) a gauge; `None` when Envoy refuses.
     pub(crate) fn define_metric(&self, gauge: bool, name: &str, labels: &[&str]) -> Option<usize> {
-        let mut labels: Vec<Buffer> = labels.iter().map(|label| Buffer::of(label.as_bytes())).collect();
+        let mut labels: Vec<Buffer> =
+            labels.iter().map(|label| Buffer::of(label.as_bytes())).collect();
         let define = if gauge {
             envoy_dynamic_module_callback_bootstrap_extension_config_define_gauge
         } else {
@@ -206,15 +217,23 @@ impl EnvoyBootstrap {
         let mut id = 0;
         // SAFETY: the pointer is valid, the labels live for the whole call, the result has a place.
         let result = unsafe {
-            define(self.0, Buffer::of(name.as_bytes()), labels.as_mut_ptr(), labels.len(), &raw mut id)
+            define(
+                self.0,
+                Buffer::of(name.as_bytes()),
+                labels.as_mut_ptr(),
+                labels.len(),
+                &raw mut id,
+            )
         };
         (result == 0).then_some(id)
     }
 
     /// Adds to a counter.
     pub(crate) fn increment_counter(&self, id: usize, labels: &[&str], amount: u64) {
-        let mut values: Vec<Buffer> = labels.iter().map(|label| Buffer::of(label.as_bytes())).collect();
-        // SAFETY: the pointer is valid, the values live for the whole call. An unknown id gives an error code only.
+        let mut values: Vec<Buffer> =
+            labels.iter().map(|label| Buffer::of(label.as_bytes())).collect();
+        // SAFETY: the pointer is valid, the values live for the whole call. An unknown id gives an
+        // error code only.
         unsafe {
             envoy_dynamic_module_callback_bootstrap_extension_config_increment_counter(
                 self.0,
@@ -228,7 +247,8 @@ impl EnvoyBootstrap {
 
     /// Sets a gauge.
     pub(crate) fn set_gauge(&self, id: usize, labels: &[&str], value: u64) {
-        let mut values: Vec<Buffer> = labels.iter().map(|label| Buffer::of(label.as_bytes())).collect();
+        let mut values: Vec<Buffer> =
+            labels.iter().map(|label| Buffer::of(label.as_bytes())).collect();
         // SAFETY: as for counters.
         unsafe {
             envoy_dynamic_module_callback_bootstrap_extension_config_set_gauge(
@@ -247,7 +267,8 @@ impl EnvoyBootstrap {
         Timer(unsafe { envoy_dynamic_module_callback_bootstrap_extension_timer_new(self.0) })
     }
 
-    /// Adds an administration endpoint; whether Envoy accepted it. One that `changes` something answers POST alone.
+    /// Adds an administration endpoint; whether Envoy accepted it. One that `changes` something
+    /// answers POST alone.
     pub(crate) fn register_admin_handler(&self, path: &str, help: &str, changes: bool) -> bool {
         // SAFETY: the pointer is valid, Envoy copies both texts.
         unsafe {
@@ -281,7 +302,9 @@ impl Timer {
     pub(crate) fn enable(&self, milliseconds: u64) {
         if !self.0.is_null() {
             // SAFETY: made by Envoy and not deleted yet.
-            unsafe { envoy_dynamic_module_callback_bootstrap_extension_timer_enable(self.0, milliseconds) }
+            unsafe {
+                envoy_dynamic_module_callback_bootstrap_extension_timer_enable(self.0, milliseconds)
+            }
         }
     }
 }

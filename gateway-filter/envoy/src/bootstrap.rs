@@ -1,21 +1,25 @@
-//! The bootstrap extension: carries the metrics, with labels, into Envoy's statistics, and answers the paths of `packrat-admin`.
+//! The bootstrap extension: carries the metrics, with labels, into Envoy's statistics, and answers
+//! the paths of `packrat-admin`.
 //!
-//! All of its hooks run on Envoy's main thread. Envoy refuses the extension when one of them is missing.
+//! All of its hooks run on Envoy's main thread. Envoy refuses the extension when one of them is
+//! missing.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use packrat_admin::{History, PATHS, Server, answer};
 use packrat_dataplane::log::{Clients, Level, StandardOutput};
 use packrat_dataplane::metrics::{Definition, Kind, definitions, process as of_process};
 use packrat_otlp::{ENDPOINT_VARIABLE, Exporter};
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::abi::{
-    Buffer, EnvoyBootstrap, EnvoyPointer, ModulePointer, ShutdownCallback, Timer, hook, is_validation_mode,
+    Buffer, EnvoyBootstrap, EnvoyPointer, ModulePointer, ShutdownCallback, Timer, hook,
+    is_validation_mode,
 };
 use crate::process;
 
@@ -37,13 +41,15 @@ struct Configuration {
     page: Option<SocketAddr>,
     /// Lowest level of log lines.
     log_level: Option<String>,
-    /// How log lines show clients.
+    /// The form of clients in log lines.
     log_clients: Option<String>,
-    /// An OpenTelemetry collector, `http://HOST:PORT`; without it the one that the environment names.
+    /// An OpenTelemetry collector, `http://HOST:PORT`; without it the one that the environment
+    /// names.
     otlp: Option<String>,
 }
 
-/// Sends to the collector that is configured, if any. What is wrong with it must not keep Envoy from forwarding.
+/// Sends to the collector that is configured, if any. What is wrong with it must not keep Envoy
+/// from forwarding.
 fn exporter(configuration: &Configuration) -> Option<Exporter> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let endpoint = configuration.otlp.clone().or_else(|| variable(ENDPOINT_VARIABLE))?;
@@ -66,14 +72,15 @@ struct Registered {
     values: Vec<&'static str>,
 }
 
-/// What Envoy holds for the extension.
+/// Envoy's handle of the extension.
 struct Extension {
     timer: Timer,
     /// In the order of [`definitions`].
     of_routes: Vec<Registered>,
     /// In the order of [`of_process::definitions`].
     of_process: Vec<Registered>,
-    /// What was added to Envoy's counters so far, by labels, in the order of the metrics; `None` before the first time.
+    /// The amounts added to Envoy's counters so far, by labels, in the order of the metrics; `None`
+    /// before the first time.
     flushed: Mutex<BTreeMap<Vec<String>, Vec<Option<u64>>>>,
     history: Arc<History>,
     exporter: Mutex<Option<Exporter>>,
@@ -81,7 +88,11 @@ struct Extension {
 }
 
 /// Defines each name once, with the names of its labels.
-fn register(envoy: &EnvoyBootstrap, common: &[&'static str], all: &[Definition]) -> Vec<Registered> {
+fn register(
+    envoy: &EnvoyBootstrap,
+    common: &[&'static str],
+    all: &[Definition],
+) -> Vec<Registered> {
     let mut known: BTreeMap<&str, Option<usize>> = BTreeMap::new();
     all.iter()
         .map(|Definition { name, kind, labels, .. }| {
@@ -90,7 +101,11 @@ fn register(envoy: &EnvoyBootstrap, common: &[&'static str], all: &[Definition])
                     common.iter().copied().chain(labels.iter().map(|(label, _)| *label)).collect();
                 let id = envoy.define_metric(*kind == Kind::Gauge, name, &labels);
                 if id.is_none() {
-                    StandardOutput::line(Level::Error, "metric_refused", [("name", name.as_ref().into())]);
+                    StandardOutput::line(
+                        Level::Error,
+                        "metric_refused",
+                        [("name", name.as_ref().into())],
+                    );
                 }
                 id
             });
@@ -109,7 +124,11 @@ impl Extension {
             .map_err(|error| error.to_string())?;
         for (path, help, changes) in PATHS {
             if !envoy.register_admin_handler(path, help, changes) {
-                StandardOutput::line(Level::Warning, "admin_endpoint_refused", [("path", path.into())]);
+                StandardOutput::line(
+                    Level::Warning,
+                    "admin_endpoint_refused",
+                    [("path", path.into())],
+                );
             }
         }
         let timer = envoy.new_timer();
@@ -147,13 +166,14 @@ impl Extension {
         metrics: &[Registered],
         values: impl IntoIterator<Item = u64>,
     ) {
-        let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flushed = self.flushed.lock();
         if !flushed.contains_key(labels) {
             flushed.insert(labels.to_vec(), vec![None; metrics.len()]);
         }
         let Some(flushed) = flushed.get_mut(labels) else { return };
         for ((metric, before), value) in metrics.iter().zip(flushed).zip(values) {
-            // Most do not change within half a second. The first time even what is 0 is told: the series shall exist from the start.
+            // Most do not change within half a second. The first time even what is 0 is told: the
+            // series shall exist from the start.
             let Some(id) = metric.id.filter(|_| *before != Some(value)) else { continue };
             let labels_of_metric: Vec<&str> =
                 labels.iter().map(String::as_str).chain(metric.values.iter().copied()).collect();
@@ -203,7 +223,11 @@ extern "C" fn envoy_dynamic_module_on_bootstrap_extension_config_new(
                 Box::into_raw(Box::new(extension)).cast_const().cast()
             }
             Err(error) => {
-                StandardOutput::line(Level::Error, "configuration_refused", [("error", error.into())]);
+                StandardOutput::line(
+                    Level::Error,
+                    "configuration_refused",
+                    [("error", error.into())],
+                );
                 ptr::null()
             }
         }
@@ -211,7 +235,9 @@ extern "C" fn envoy_dynamic_module_on_bootstrap_extension_config_new(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_config_destroy(extension: ModulePointer) {
+unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_config_destroy(
+    extension: ModulePointer,
+) {
     hook("bootstrap_extension_config_destroy", (), || {
         // SAFETY: made by `config_new`; Envoy destroys it once.
         drop(unsafe { Box::from_raw(extension.cast_mut().cast::<Extension>()) });
@@ -260,7 +286,8 @@ unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_admin_request(
         let envoy = unsafe { EnvoyBootstrap::new(envoy) };
         // SAFETY: Envoy's buffers, used inside this hook only.
         let (method, path) = unsafe { (method.bytes(), path.bytes()) };
-        let (Ok(method), Ok(path)) = (std::str::from_utf8(method), std::str::from_utf8(path)) else {
+        let (Ok(method), Ok(path)) = (std::str::from_utf8(method), std::str::from_utf8(path))
+        else {
             envoy.set_admin_response("the request is no text\n");
             return HTTP_METHOD_NOT_ALLOWED;
         };
@@ -285,7 +312,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_shutdown(
         // SAFETY: made by `config_new` and alive; only shared references are made.
         let extension = unsafe { &*extension.cast::<Extension>() };
         // Sends what those ends have left, and waits for it.
-        drop(extension.exporter.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(extension.exporter.lock().take());
     });
     if let Some(callback) = callback {
         // SAFETY: Envoy's own callback with its own context, called once.

@@ -1,11 +1,13 @@
-//! Packrat's gateway inside Envoy 1.40: a dynamic module with a UDP listener filter and a bootstrap extension.
+//! Packrat's gateway inside Envoy 1.40: a dynamic module with a UDP listener filter and a bootstrap
+//! extension.
 //!
-//! `cargo build -p packrat-envoy` makes `libpackrat_envoy.so`. Envoy finds it in the directory that the environment variable
-//! `ENVOY_DYNAMIC_MODULES_SEARCH_PATH` names.
+//! `cargo build -p packrat-envoy` makes `libpackrat_envoy.so`. Envoy finds it in the directory that
+//! the environment variable `ENVOY_DYNAMIC_MODULES_SEARCH_PATH` names.
 //!
 //! # The listener
 //!
-//! The filter is the terminal filter of a UDP listener; it owns the upstream sockets, no cluster is needed:
+//! The filter is the terminal filter of a UDP listener; it owns the upstream sockets, no cluster is
+//! needed:
 //!
 //! ```yaml
 //! name: web
@@ -22,12 +24,13 @@
 //!       value: { route: web, gateway: edge, endpoints: ["192.0.2.10:443"] }
 //! ```
 //!
-//! `prefer_gro` is required: without it Envoy drops batches that the kernel has put together. `do_not_close` is required:
-//! without it Envoy unloads the module, and with it every session. The fields of `value` are those of
-//! `packrat_dataplane::RouteConfig`. A configuration that is refused is logged with its reason; the listener in force stays.
+//! `prefer_gro` is required: without it Envoy drops batches that the kernel has put together.
+//! `do_not_close` is required: without it Envoy unloads the module, and with it every session. The
+//! fields of `value` are those of `packrat_api::route::RouteConfig`. A configuration that is refused
+//! is logged with its reason; the listener in force stays.
 //!
-//! Sessions belong to the route, not to the listener: they survive updates of the listener, its removal and return, and a
-//! client whose packets arrive at another worker.
+//! Sessions belong to the route, not to the listener: they survive updates of the listener, its
+//! removal and return, and a client whose packets arrive at another worker.
 //!
 //! # The bootstrap extension: metrics and status
 //!
@@ -44,10 +47,12 @@
 //!     extension_name: packrat
 //! ```
 //!
-//! `/stats/prometheus` shows every metric of `packrat_dataplane::metrics` with the labels `route`, `gateway` and `namespace`, at most half a
-//! second old. Without the runtime setting Envoy puts `envoy_packrat_` in front of these names.
-//! The administration endpoint `/packrat` returns the routes, their configuration and their metrics as JSON; `packrat_admin::PATHS` are the
-//! others. Envoy declares the answers of modules as plain text, so the page for people has a port of its own, when one is named:
+//! `/stats/prometheus` shows every metric of `packrat_dataplane::metrics` with the labels `route`,
+//! `gateway` and `namespace`, at most half a second old. Without the runtime setting Envoy puts
+//! `envoy_packrat_` in front of these names. The administration endpoint `/packrat` returns the
+//! routes, their configuration and their metrics as JSON; `packrat_admin::PATHS` are the
+//! others. Envoy declares the answers of modules as plain text, so the page for people has a port
+//! of its own, when one is named:
 //!
 //! ```yaml
 //!     extension_config:
@@ -55,26 +60,29 @@
 //!       value: { page: "127.0.0.1:9902", log_level: info, log_clients: hashed, otlp: "http://127.0.0.1:4318" }
 //! ```
 //!
-//! `otlp`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in Envoy's environment, names an OpenTelemetry collector; `OTEL_EXPORTER_OTLP_HEADERS` has headers
-//! for it. What is wrong with them is logged (`otlp_failed`), and Envoy goes on without.
+//! `otlp`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in Envoy's environment, names an OpenTelemetry
+//! collector; `OTEL_EXPORTER_OTLP_HEADERS` has headers for it. What is wrong with them is logged
+//! (`otlp_failed`), and Envoy goes on without.
 //!
 //! # The log
 //!
-//! One JSON object per line on standard output; Envoy's own lines go to standard error. `POST /packrat/log?level=debug` changes the level,
-//! `log_clients` may be `hashed`, `shown` or `hidden`.
+//! One JSON object per line on standard output; Envoy's own lines go to standard error. `POST
+//! /packrat/log?level=debug` changes the level, `log_clients` may be `hashed`, `shown` or `hidden`.
 //!
 //! # Draining
 //!
-//! `POST /drain_listeners?graceful` on Envoy's administration interface starts Envoy's drain: assisted clients get a Goodbye at once and
-//! stop to wait for repairs, nobody begins to be assisted, and forwarding goes on until `--drain-time-s` is over. Call it from a
-//! `preStop` hook that then waits for that time. `POST /healthcheck/fail` alone is no drain: it only changes what health checks see.
-//! SIGTERM without a drain before it says Goodbye, too, and ends everything at once. After a drain assistance does not come back.
-//! This needs the bootstrap extension.
+//! `POST /drain_listeners?graceful` on Envoy's administration interface starts Envoy's drain:
+//! assisted clients get a Goodbye at once and stop to wait for repairs, no client begins to be
+//! assisted, and forwarding goes on until `--drain-time-s` is over. Call it from a `preStop` hook
+//! that then waits for that time. `POST /healthcheck/fail` alone is no drain: it only changes what
+//! health checks see. SIGTERM without a drain before it says Goodbye, too, and ends everything at
+//! once. After a drain assistance does not come back. This needs the bootstrap extension.
 //!
 //! # What Envoy does not show
 //!
-//! The ECN mark of datagrams from clients is not visible to a UDP listener filter: they are forwarded to servers without a
-//! mark. Marks from servers to clients are carried through. The standalone gateway carries both.
+//! The ECN mark of datagrams from clients is not visible to a UDP listener filter: they are
+//! forwarded to servers without a mark. Marks from servers to clients are carried through. The
+//! standalone gateway carries both.
 #![allow(unsafe_code)] // Envoy's C interface: `abi` and the hooks
 #![deny(unsafe_op_in_unsafe_fn)]
 

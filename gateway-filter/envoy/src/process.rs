@@ -1,21 +1,23 @@
-//! What lives as long as the process: the dataplane, shared by all listeners and the bootstrap extension.
+//! The state that lives as long as the process: the data plane, shared by all listeners and the
+//! bootstrap extension.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use packrat_dataplane::log::{Clients, Level, Logger, StandardOutput};
 use packrat_dataplane::{Dataplane, DataplaneError, Options};
+use parking_lot::Mutex;
 
 use crate::abi;
 
 /// Never dropped: Envoy may still run worker threads when it destroys what it knows of the module.
 static DATAPLANE: OnceLock<Dataplane> = OnceLock::new();
 
-/// How the bootstrap extension wants the log; it may come before the dataplane.
+/// The settings of the bootstrap extension for the log; it may come before the dataplane.
 static LOG: Mutex<(Option<Level>, Option<Clients>)> = Mutex::new((None, None));
 
 /// Says how the log is written; `None`: as it is.
 pub(crate) fn set_log(level: Option<Level>, clients: Option<Clients>) {
-    *LOG.lock().unwrap_or_else(PoisonError::into_inner) = (level, clients);
+    *LOG.lock() = (level, clients);
     if let Some(dataplane) = existing() {
         apply(dataplane.logger(), level, clients);
     }
@@ -35,13 +37,15 @@ pub(crate) fn existing() -> Option<&'static Dataplane> {
     DATAPLANE.get()
 }
 
-/// The dataplane, started when it is asked for the first time. On Envoy's main thread only, so that two are never started.
+/// The dataplane, started when it is asked for the first time. On Envoy's main thread only, so that
+/// two are never started.
 pub(crate) fn dataplane() -> Result<&'static Dataplane, DataplaneError> {
     if let Some(dataplane) = DATAPLANE.get() {
         return Ok(dataplane);
     }
-    let dataplane = Dataplane::start(Options { workers: abi::concurrency() }, Box::new(StandardOutput))?;
-    let (level, clients) = *LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    let dataplane =
+        Dataplane::start(Options { workers: abi::concurrency() }, Box::new(StandardOutput))?;
+    let (level, clients) = *LOG.lock();
     apply(dataplane.logger(), level, clients);
     Ok(DATAPLANE.get_or_init(|| dataplane))
 }

@@ -12,7 +12,7 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// Whether to try now; if so, the next attempt may follow a second later.
+    /// True if it is time to try; if so, the next attempt may follow a second later.
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.next.is_none_or(|next| next <= now);
         if is_due {
@@ -29,7 +29,8 @@ mod tests {
     #[test]
     fn at_once_and_then_once_a_second() {
         let (mut retry, start) = (Retry::default(), Instant::now());
-        let attempts = (0..3500).filter(|&elapsed| retry.is_due(start + Duration::from_millis(elapsed)));
+        let attempts =
+            (0..3500).filter(|&elapsed| retry.is_due(start + Duration::from_millis(elapsed)));
         assert_eq!(attempts.collect::<Vec<_>>(), [0, 1000, 2000, 3000]);
     }
 }

@@ -1,8 +1,8 @@
 //! The UDP listener filter: takes every datagram of a client out of Envoy's hands.
 //!
-//! One configuration per listener, one filter instance per worker and listener. On an update Envoy makes new instances and
-//! destroys the old ones; for a moment both exist. The newer one takes the slot of the listener's socket over, the older one
-//! sees that it no longer owns it.
+//! One configuration per listener, one filter instance per worker and listener. On an update Envoy
+//! makes new instances and destroys the old ones; for a moment both exist. The newer one takes the
+//! slot of the listener's socket over, the older one sees that it no longer owns it.
 
 use std::ptr;
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use packrat_dataplane::log::{Event, StandardOutput};
 use packrat_dataplane::socket::Ecn;
-use packrat_dataplane::{Attachment, ClientDatagrams, Ingress, Route, RouteConfig};
+use packrat_dataplane::{
+    Attachment, ClientDatagrams, Ingress, Route, read_static_key, route_from_json,
+};
 
 use crate::abi::{
     Buffer, EnvoyFilter, EnvoyPointer, ModulePointer, STOP_ITERATION, hook, is_validation_mode,
@@ -19,12 +21,12 @@ use crate::listener_socket;
 use crate::process;
 use crate::retry::Retry;
 
-/// What Envoy holds for one configuration of a listener. `None` when Envoy only validates.
+/// Envoy's handle of one configuration of a listener. `None` when Envoy only validates.
 struct Configuration {
     route: Option<Arc<Route>>,
 }
 
-/// What Envoy holds for one worker of a listener.
+/// Envoy's handle of one worker of a listener.
 struct Filter {
     route: Option<Arc<Route>>,
     /// The entrance and the listener's socket; missing while the socket could not be found.
@@ -56,10 +58,10 @@ impl Filter {
 }
 
 fn configure(text: &[u8]) -> Result<Configuration, String> {
-    let config = RouteConfig::from_json(text).map_err(|error| error.to_string())?;
+    let config = route_from_json(text).map_err(|error| error.to_string())?;
     if is_validation_mode() {
         // Only what can be said without threads and sockets.
-        config.read_static_key().map_err(|error| error.to_string())?;
+        read_static_key(&config).map_err(|error| error.to_string())?;
         return Ok(Configuration { route: None });
     }
     let dataplane = process::dataplane().map_err(|error| error.to_string())?;
@@ -79,7 +81,8 @@ extern "C" fn envoy_dynamic_module_on_udp_listener_filter_config_new(
         match configure(config) {
             Ok(configuration) => Box::into_raw(Box::new(configuration)).cast_const().cast(),
             Err(error) => {
-                let fields = [("filter", String::from_utf8_lossy(name).into()), ("error", error.into())];
+                let fields =
+                    [("filter", String::from_utf8_lossy(name).into()), ("error", error.into())];
                 let event = Event::ConfigurationRefused;
                 StandardOutput::line(event.level(), event.name(), fields);
                 ptr::null()
@@ -89,7 +92,9 @@ extern "C" fn envoy_dynamic_module_on_udp_listener_filter_config_new(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_config_destroy(config: ModulePointer) {
+unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_config_destroy(
+    config: ModulePointer,
+) {
     hook("udp_listener_filter_config_destroy", (), || {
         // SAFETY: made by `config_new`; Envoy destroys it once, after its filters.
         drop(unsafe { Box::from_raw(config.cast_mut().cast::<Configuration>()) });
@@ -126,7 +131,8 @@ unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_on_data(
     filter: ModulePointer,
 ) -> u32 {
     hook("udp_listener_filter_on_data", STOP_ITERATION, || {
-        // SAFETY: made by `filter_new`; Envoy calls one hook of a filter at a time, on the worker's thread.
+        // SAFETY: made by `filter_new`; Envoy calls one hook of a filter at a time, on the worker's
+        // thread.
         let filter = unsafe { &mut *filter.cast_mut().cast::<Filter>() };
         // SAFETY: Envoy's pointer, used inside this hook only.
         let envoy = unsafe { EnvoyFilter::new(envoy) };
@@ -134,7 +140,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_on_data(
             filter.attach(&envoy);
         }
         let Some((ingress, attachment)) = &mut filter.attached else {
-            // Nobody could be answered: the session would be of no use.
+            // The client could not be answered: the session would be of no use.
             if let Some(route) = &filter.route {
                 route.count_dropped(1);
             }
@@ -162,7 +168,8 @@ unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_on_data(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_destroy(filter: ModulePointer) {
     hook("udp_listener_filter_destroy", (), || {
-        // SAFETY: made by `filter_new`; Envoy destroys it once. Dropping it closes the duplicate of the listener's socket.
+        // SAFETY: made by `filter_new`; Envoy destroys it once. Dropping it closes the duplicate of
+        // the listener's socket.
         drop(unsafe { Box::from_raw(filter.cast_mut().cast::<Filter>()) });
     });
 }

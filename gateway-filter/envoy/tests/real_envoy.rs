@@ -13,7 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use packrat_assist_token::{Claims, Key, RouteHash};
 use packrat_client::{ClientConfig, RefusalReason};
-use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_address, listener, module_directory, validates};
+use packrat_real_envoy::{
+    Envoy, PATIENCE, find_envoy, free_address, listener, module_directory, validates,
+};
 
 /// A server that sends every datagram back, with the port that it came from in front.
 struct EchoServer {
@@ -74,7 +76,8 @@ fn start(program: &Path, workers: usize, listeners: &[String]) -> Envoy {
     Envoy::start_gateway(program, &module_directory(), workers, listeners)
 }
 
-/// Asks the server; the port from which the gateway has spoken to it. Fails when anything but the answer comes back.
+/// Asks the server; the port from which the gateway has spoken to it. Fails when anything but the
+/// answer comes back.
 fn ask(client: &UdpSocket, question: &[u8]) -> u16 {
     client.send(question).unwrap();
     let mut buffer = vec![0; 70_000];
@@ -89,8 +92,11 @@ fn datagrams_pass_both_ways_and_are_counted_with_labels() {
     let server = EchoServer::start();
     // A wildcard listener: answers have to leave from the address that was asked.
     let address = free_address("0.0.0.0");
-    let envoy =
-        start(&program, 2, &[listener("web", address, &server.route(", cache_bytes_total: 5000000000"))]);
+    let envoy = start(
+        &program,
+        2,
+        &[listener("web", address, &server.route(", cache_bytes_total: 5000000000"))],
+    );
     let mut bytes = 0;
     for (index, ip) in ["127.0.0.1", "127.0.0.2", "127.0.0.3"].iter().cycle().take(12).enumerate() {
         let client = client(SocketAddr::new(ip.parse().unwrap(), address.port()));
@@ -125,13 +131,15 @@ fn control_datagrams_stay_in_the_gateway() {
     let client = client(address);
     let port = ask(&client, b"hello");
     for length in [5usize, 6, 30, 200, 1400, 60_000] {
-        let mut rubbish = vec![0xa5; length];
-        rubbish[..4].copy_from_slice(b"\x0bPkr");
-        client.send(&rubbish).unwrap();
+        let mut garbage = vec![0xa5; length];
+        garbage[..4].copy_from_slice(b"\x0bPkr");
+        client.send(&garbage).unwrap();
     }
     // The next answer is the server's to this question: nothing before it was forwarded.
     assert_eq!(ask(&client, b"still here"), port);
-    envoy.wait_until("the count", |envoy| envoy.metric("packrat_control_received_total", "web") == Some(6));
+    envoy.wait_until("the count", |envoy| {
+        envoy.metric("packrat_control_received_total", "web") == Some(6)
+    });
     assert_eq!(envoy.metric("packrat_to_server_datagrams_total", "web"), Some(2));
 }
 
@@ -192,18 +200,22 @@ fn a_listener_that_goes_and_returns_finds_its_sessions() {
     for returns_at_once in [false, true, false] {
         assert!(envoy.update(&[]));
         if !returns_at_once {
-            // Envoy keeps the socket for its drain time. Then nobody is left on the port, no duplicate of the module either.
+            // Envoy keeps the socket for its drain time. Then no socket is left on the port, no
+            // duplicate of the module either.
             envoy.wait_until("the port to be free", |_| UdpSocket::bind(address).is_ok());
         }
         assert!(envoy.update(std::slice::from_ref(&resource)));
         envoy.wait_until("the listener", |_| UdpSocket::bind(address).is_err());
         for (client, port) in clients.iter().zip(&ports) {
-            // While the listener was away a question may have been refused (ICMP); that error is old news.
+            // While the listener was away a question may have been refused (ICMP); that error is
+            // old news.
             let _ = client.take_error();
             assert_eq!(ask(client, b"after"), *port);
         }
     }
-    envoy.wait_until("the metrics", |envoy| envoy.metric("packrat_sessions_opened_total", "web") == Some(40));
+    envoy.wait_until("the metrics", |envoy| {
+        envoy.metric("packrat_sessions_opened_total", "web") == Some(40)
+    });
 }
 
 #[test]
@@ -238,7 +250,7 @@ fn clients_follow_their_endpoint_when_it_is_replaced() {
         ask(client, b"before");
     }
     assert!(envoy.update(&[listener("web", address, &new.route(""))]));
-    // As long as the former server answers, nobody moves.
+    // As long as the former server answers, no session moves.
     for client in &clients {
         ask(client, b"between");
     }
@@ -317,7 +329,9 @@ fn a_drain_of_envoy_says_goodbye_at_once_and_forwarding_goes_on() {
     envoy.post("/drain_listeners?graceful");
     assisted.wait_for_goodbye();
     assert_eq!(ask(&plain, b"after"), port);
-    envoy.wait_until("the metrics", |envoy| envoy.metric("packrat_sessions_assisted", "web") == Some(0));
+    envoy.wait_until("the metrics", |envoy| {
+        envoy.metric("packrat_sessions_assisted", "web") == Some(0)
+    });
     assert!(envoy.log().contains("\"event\":\"draining\""), "{}", envoy.log());
 }
 
@@ -344,7 +358,9 @@ fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
         let claims = Claims { expires, route: RouteHash::of(route), binding: None, nonce: 1 };
         Key::from_text(&key(id)).unwrap().issue(&claims)
     };
-    let config = |token: Vec<u8>| ClientConfig { token, ..ClientConfig::default() };
+    let config = |token: Vec<u8>| {
+        ClientConfig::default().with_token(packrat_client::Token::new(token).unwrap())
+    };
     let good = token(2, now + 300, "web");
 
     let (mut client, upstream) = assisted::connect_with(address, &server, config(good.clone()));
@@ -362,8 +378,9 @@ fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
         let (length, from) = server.recv_from(&mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"plain");
         server.send_to(b"answer", from).unwrap();
-        refused
-            .turn_until("the answer", |_, received| received.is_some_and(|datagram| datagram == b"answer"));
+        refused.turn_until("the answer", |_, received| {
+            received.is_some_and(|datagram| datagram == b"answer")
+        });
         let result = format!("result=\"refused_token_{counter}\"");
         envoy.wait_until(&result, |envoy| {
             envoy.get("/stats/prometheus").lines().any(|line| {
@@ -373,10 +390,12 @@ fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
             })
         });
     }
-    envoy.wait_until("the repairs", |envoy| envoy.metric("packrat_repairs_total", "web") >= Some(5));
+    envoy
+        .wait_until("the repairs", |envoy| envoy.metric("packrat_repairs_total", "web") >= Some(5));
     assert_eq!(envoy.metric("packrat_sessions_begun_total", "web"), Some(1));
 
-    // Another key, then the old one is gone: the session goes on, and who comes later needs a token of the new key.
+    // Another key, then the old one is gone: the session goes on, and who comes later needs a token
+    // of the new key.
     assert!(envoy.update(&[route(&[3, 2])]));
     drop(assisted::connect_with(address, &server, config(good.clone())));
     assert!(envoy.update(&[route(&[3])]));

@@ -1,5 +1,6 @@
-//! A live stream through a real Envoy: three receivers behind a last mile that loses a tenth, and a plain server behind the gateway.
-//! Needs `PACKRAT_ENVOY` or `.packrat/venv/bin/envoy` in the workspace.
+//! A live stream through a real Envoy: three receivers behind a last mile that loses a tenth, and a
+//! plain server behind the gateway. Needs `PACKRAT_ENVOY` or `.packrat/venv/bin/envoy` in the
+//! workspace.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 #[allow(dead_code)]
@@ -8,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use packrat_estimate::Timestamp;
-use packrat_lab::path::{LinkConfig, LossModel, PathConfig, UdpPath};
+use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 use packrat_media::udp::UdpReceiver;
 use packrat_media::{Assistance, MediaKey, ReceiverConfig, Sender, SenderConfig};
 use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_address, listener, module_directory};
+use packrat_wire::estimate::Timestamp;
 use tokio::time::{Instant, timeout};
 
 const SOURCE: u32 = 11;
@@ -45,7 +46,8 @@ impl Server {
             retransmissions: Arc::default(),
         };
         let (stop, goes) = (Arc::clone(&server.stop), Arc::clone(&server.goes));
-        let (sent, retransmissions) = (Arc::clone(&server.sent), Arc::clone(&server.retransmissions));
+        let (sent, retransmissions) =
+            (Arc::clone(&server.sent), Arc::clone(&server.retransmissions));
         std::thread::spawn(move || {
             let mut sender = Sender::new(SenderConfig { source: SOURCE, repeats: false }, key());
             let origin = std::time::Instant::now();
@@ -100,11 +102,15 @@ async fn receive(mut receiver: UdpReceiver) -> (u32, UdpReceiver) {
     let mut count = 0;
     loop {
         let Ok(unit) = timeout(PATIENCE, receiver.next()).await else {
-            panic!("no unit after {count}: {:?}, {:?}", receiver.assistance(), receiver.take_statistics());
+            panic!(
+                "no unit after {count}: {:?}, {:?}",
+                receiver.assistance(),
+                receiver.take_statistics()
+            );
         };
         let unit = unit.unwrap();
         count += 1;
-        // The very last ones may be lost, and then nobody knows that they were sent.
+        // The very last ones may be lost, and then no one knows that they were sent.
         if u32::from_be_bytes(*unit.bytes.first_chunk().unwrap()) >= UNITS - 5 {
             return (count, receiver);
         }
@@ -118,8 +124,10 @@ async fn everybody_gets_everything_within_the_window_and_the_server_hears_next_t
     let server = Server::start(upstream);
     let route = |clients: u32| {
         let stream = format!("{{ upstream: \"{upstream}\", maximum_clients: {clients} }}");
-        let value =
-            format!("{{ route: tv, gateway: edge, endpoints: [\"{}\"], stream: {stream} }}", server.address);
+        let value = format!(
+            "{{ route: tv, gateway: edge, endpoints: [\"{}\"], stream: {stream} }}",
+            server.address
+        );
         listener("tv", address, &value)
     };
     let mut envoy = Envoy::start_gateway(&program, &module_directory(), 2, &[route(100)]);
@@ -129,7 +137,9 @@ async fn everybody_gets_everything_within_the_window_and_the_server_hears_next_t
     let mut tasks = Vec::new();
     for path in &paths {
         let connected =
-            UdpReceiver::connect(path.address(), SOURCE, config, key(), Some(&assistance)).await.unwrap();
+            UdpReceiver::connect(path.address(), SOURCE, config, key(), Some(&assistance))
+                .await
+                .unwrap();
         tasks.push(tokio::spawn(receive(connected)));
     }
     let start = Instant::now();
@@ -155,7 +165,8 @@ async fn everybody_gets_everything_within_the_window_and_the_server_hears_next_t
         let counts = receiver.take_statistics().accumulated;
         println!("receiver {number}: {count} units, {counts:?}");
         assert!(counts.lost >= 30 && counts.recovered_by_gateway >= 20, "{counts:?}");
-        // A host that is busy with other things may be too late for some, and the first one was somewhere else for a while.
+        // A host that is busy with other things may be too late for some, and the first one was
+        // somewhere else for a while.
         let given_up = if number == 0 { UNITS / 4 } else { 10 };
         assert!(count >= UNITS - given_up, "{count} of {UNITS} units; {counts:?}");
         receivers.push(receiver);
@@ -168,7 +179,8 @@ async fn everybody_gets_everything_within_the_window_and_the_server_hears_next_t
     assert!(envoy.metric("packrat_stream_repairs_arrived_total", "tv").unwrap() > 60);
     assert_eq!(envoy.metric("packrat_stream_packets_total", "tv"), Some(UNITS.into()));
     assert!(envoy.metric("packrat_subscriptions_moved_total", "tv").unwrap() >= 1);
-    // What the first receiver has missed meanwhile may be more than a subscriber's sketch can tell, which a Reset or two ends.
+    // What the first receiver has missed meanwhile may be more than a subscriber's sketch can tell,
+    // which a Reset or two ends.
     assert!(envoy.metric("packrat_stream_resets_total", "tv").unwrap() <= 3);
     for receiver in receivers {
         receiver.close().await.unwrap();

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use packrat_dataplane::log::{Clients, Level};
-use packrat_dataplane::{RouteConfig, StreamRoute};
+use packrat_dataplane::{RouteConfig, StreamRoute, route_from_json};
 
-/// Packrat's gateway on a socket of its own: forwards UDP between clients and servers and repairs what the last mile loses.
+/// Packrat's gateway on a socket of its own: forwards UDP between clients and servers and repairs
+/// what the last mile loses.
 #[derive(Debug, Parser)]
 #[command(name = "packrat-gateway", version)]
 pub(crate) struct Arguments {
@@ -29,8 +30,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "stream")]
     config: Option<PathBuf>,
 
-    /// Instead of forwarding: a live stream arrives at this address (of this host, or a multicast group, which is joined) and goes to everybody who
-    /// subscribes at the --listen address.
+    /// Instead of forwarding: a live stream arrives at this address (of this host, or a multicast
+    /// group, which is joined) and goes to everybody who subscribes at the --listen address.
     #[arg(long, value_name = "ADDR")]
     pub(crate) stream: Option<SocketAddr>,
 
@@ -50,11 +51,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
 
-    /// Seconds between SIGTERM and the end of the process. Assisted clients are told at once; forwarding goes on meanwhile.
+    /// Seconds between SIGTERM and the end of the process. Assisted clients are told at once;
+    /// forwarding goes on meanwhile.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=3600))]
     drain_seconds: u16,
 
-    /// Address to serve Prometheus metrics (/metrics), the overview page (/) and the status (/packrat) on, over plain HTTP.
+    /// Address to serve Prometheus metrics (/metrics), the overview page (/) and the status
+    /// (/packrat) on, over plain HTTP.
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
 
@@ -62,7 +65,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "URL", env = packrat_otlp::ENDPOINT_VARIABLE)]
     pub(crate) otlp: Option<String>,
 
-    /// Lowest level of log lines: debug, info, warning or error. POST /packrat/log?level= changes it later.
+    /// Lowest level of log lines: debug, info, warning or error. POST /packrat/log?level= changes
+    /// it later.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: Level,
 
@@ -72,13 +76,16 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// How long forwarding goes on after SIGTERM.
+    /// Time for which forwarding goes on after SIGTERM.
     pub(crate) fn drain_time(&self) -> Duration {
         Duration::from_secs(self.drain_seconds.into())
     }
 
     pub(crate) fn workers(&self) -> usize {
-        self.workers.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
+        self.workers.map_or_else(
+            || std::thread::available_parallelism().map_or(1, usize::from),
+            usize::from,
+        )
     }
 
     /// The route of `--config`, or one named "default" for the endpoints.
@@ -95,8 +102,9 @@ impl Arguments {
         let Some(path) = &self.config else {
             return Ok(RouteConfig::new("default", self.endpoints.iter().copied())?);
         };
-        let text = std::fs::read(path)
-            .map_err(|error| format!("cannot read the configuration {}: {error}", path.display()))?;
-        RouteConfig::from_json(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+        let text = std::fs::read(path).map_err(|error| {
+            format!("cannot read the configuration {}: {error}", path.display())
+        })?;
+        route_from_json(&text).map_err(|error| format!("{}: {error}", path.display()).into())
     }
 }

@@ -1,4 +1,4 @@
-//! The gateway on a socket of its own: laptops, edge boxes, tests.
+//! The gateway on a socket of its own, for laptops, edge boxes and tests.
 //!
 //! ```text
 //! packrat-gateway --listen ADDR --endpoint ADDR [--endpoint ADDR...] [--workers N] [--metrics ADDR] [--drain-seconds N]
@@ -6,19 +6,22 @@
 //! packrat-gateway --listen ADDR --stream ADDR [--stream-source IP] [--stream-group ADDR]
 //! ```
 //!
-//! `--config` names a JSON file with the configuration of one route, the same that Envoy's filter takes (see the
-//! documentation of `packrat-dataplane`). `--metrics` serves, over plain HTTP, Prometheus text at `/metrics`, a page for people at `/`, and
-//! what `packrat-admin` documents below `/packrat`. Port 0 picks a free port. Whoever reaches that port can change how the log is
-//! written: keep it on the loopback interface or behind a policy.
+//! `--config` names a JSON file with the configuration of one route, the same that Envoy's filter
+//! takes (see the documentation of `packrat-dataplane`). `--metrics` serves, over plain HTTP,
+//! Prometheus text at `/metrics`, a page for people at `/`, and the paths that `packrat-admin`
+//! documents below `/packrat`. Port 0 picks a free port. Every client of that port can change the
+//! format of the log: keep it on the loopback interface or behind a policy.
 //!
-//! With `--stream`, or a `stream` in the configuration, the route is one live stream for many subscribers (docs/MEDIA.md).
+//! With `--stream`, or a `stream` in the configuration, the route is one live stream for many
+//! subscribers (docs/MEDIA.md).
 //!
-//! Log lines are JSON objects on standard output with the keys `ts`, `level` and `event` (docs/METRICS.md). The line
-//! with `"event":"ready"` has `listen`, `metrics` and `stream`, the addresses in use.
+//! Log lines are JSON objects on standard output with the keys `ts`, `level` and `event`
+//! (docs/METRICS.md). The line with `"event":"ready"` has `listen`, `metrics` and `stream`, the
+//! addresses in use.
 //!
-//! SIGTERM drains: assisted clients are told at once, so that none of them waits for a repair any more, nobody begins to be assisted,
-//! and forwarding goes on for `--drain-seconds N` (default 5). A second signal ends the process at once, and so does SIGINT.
-//! The exit code is 0.
+//! SIGTERM drains: the gateway tells assisted clients at once, so that none of them waits for a
+//! repair any more. It begins no new session, and goes on forwarding for `--drain-seconds N`
+//! (default 5). A second signal ends the process at once, and so does SIGINT. The exit code is 0.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -38,7 +41,7 @@ use signal_hook::iterator::Signals;
 
 use arguments::Arguments;
 
-/// How often a gateway that drains looks for a second signal.
+/// Interval at which a draining gateway checks for a second signal.
 const POLL: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
@@ -52,11 +55,12 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    // Before anything that takes time, so that an early signal already ends the process in order.
+    // First of all, so that an early signal already ends the process in order.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let workers = arguments.workers();
     let config = arguments.route_config()?;
-    let dataplane = std::sync::Arc::new(Dataplane::start(Options { workers }, Box::new(StandardOutput))?);
+    let dataplane =
+        std::sync::Arc::new(Dataplane::start(Options { workers }, Box::new(StandardOutput))?);
     dataplane.logger().set_level(arguments.log_level);
     dataplane.logger().set_clients(arguments.log_clients);
     let route = dataplane.configure(config)?;
@@ -67,7 +71,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         let socket = bind_reuse_port(listen).map_err(|error| {
             format!("cannot listen on {listen}: {error}; choose another --listen address")
         })?;
-        // With port 0 the first socket decides, the others join it.
+        // With port 0, the first socket gets the port, and the others join it.
         listen = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap_or(listen);
         attachments.push(dataplane.listen(&route, listen, worker, socket)?);
     }
@@ -82,7 +86,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     if stream.is_none() && route.summary().stream.is_some() {
         return Err("the stream cannot be served, as the line stream_unavailable says".into());
     }
-    let metrics = arguments.metrics.map(|address| Server::start(address, &dataplane)).transpose()?;
+    let metrics =
+        arguments.metrics.map(|address| Server::start(address, &dataplane)).transpose()?;
     let address = metrics.as_ref().map(|server| server.address().to_string());
     let fields = [
         ("listen", listen.to_string().into()),
@@ -95,13 +100,13 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     wait_for_the_end(&mut signals, &dataplane, arguments.drain_time());
     drop(metrics);
     dataplane.shutdown();
-    // After the sessions' end, which it tells.
+    // The exporter still sends the spans of the ended sessions.
     drop(exporter);
     drop(attachments);
     Ok(())
 }
 
-/// Returns when the process shall end.
+/// Returns when the process must end.
 fn wait_for_the_end(signals: &mut Signals, dataplane: &Dataplane, drain_time: Duration) {
     if signals.forever().next() != Some(SIGTERM) {
         return;

@@ -1,4 +1,4 @@
-//! The program as an operator runs it.
+//! The program under an operator's commands and signals.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 #[path = "../../dataplane/tests/client/mod.rs"]
@@ -52,8 +52,9 @@ fn forwards_serves_metrics_and_ends_on_a_signal() {
         assert!(metrics.starts_with("HTTP/1.1 200"));
         assert!(metrics.contains("# TYPE packrat_sessions gauge"), "{metrics}");
         assert!(
-            metrics
-                .contains("packrat_sessions{route=\"default\",gateway=\"packrat\",namespace=\"default\"} 5"),
+            metrics.contains(
+                "packrat_sessions{route=\"default\",gateway=\"packrat\",namespace=\"default\"} 5"
+            ),
             "{metrics}"
         );
         assert!(
@@ -73,8 +74,11 @@ fn a_configuration_file_is_the_route() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("route.json");
     let endpoint = server.local_addr().unwrap();
-    std::fs::write(&file, format!(r#"{{"route":"web","gateway":"edge","endpoints":["{endpoint}"]}}"#))
-        .unwrap();
+    std::fs::write(
+        &file,
+        format!(r#"{{"route":"web","gateway":"edge","endpoints":["{endpoint}"]}}"#),
+    )
+    .unwrap();
     let mut program = Program::start(&["--listen", "[::]:0", "--config", file.to_str().unwrap()]);
     assert_eq!(program.line("route_configured")["route"], "web");
     let ready = program.line("ready");
@@ -87,7 +91,8 @@ fn a_configuration_file_is_the_route() {
 fn mistakes_end_the_program_with_a_reason() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("route.json");
-    std::fs::write(&file, r#"{"route":"web","endpoints":["127.0.0.1:9"],"cache_bites":1}"#).unwrap();
+    std::fs::write(&file, r#"{"route":"web","endpoints":["127.0.0.1:9"],"cache_bites":1}"#)
+        .unwrap();
     let config = file.to_str().unwrap();
     let taken = socket();
     let taken = taken.local_addr().unwrap().to_string();
@@ -102,7 +107,7 @@ fn mistakes_end_the_program_with_a_reason() {
         assert!(line["error"].as_str().unwrap().contains(reason), "{line}");
         assert_eq!(program.wait(), Some(1));
     }
-    // The command line itself.
+    // Invalid arguments.
     let mut program = Program::start(&["--listen", "127.0.0.1:0"]);
     assert_eq!(program.wait(), Some(2));
 }
@@ -113,8 +118,9 @@ fn a_drained_gateway_says_goodbye_at_once_and_forwards_until_it_ends() {
     let endpoint = server.local_addr().unwrap().to_string();
     let start = |seconds| {
         let more = ["--workers", "2", "--metrics", "127.0.0.1:0", "--drain-seconds", seconds];
-        let mut program =
-            Program::start(&[&["--listen", "127.0.0.1:0", "--endpoint", &endpoint], &more[..]].concat());
+        let mut program = Program::start(
+            &[&["--listen", "127.0.0.1:0", "--endpoint", &endpoint], &more[..]].concat(),
+        );
         let ready = program.line("ready");
         let listen = ready["listen"].as_str().unwrap().parse().unwrap();
         let (client, _) = client::connect(listen, &server);
@@ -136,7 +142,7 @@ fn a_drained_gateway_says_goodbye_at_once_and_forwards_until_it_ends() {
     program.signal("-TERM");
     assert_eq!(program.line("session_closed")["reason"], "draining");
     assert_eq!(program.wait(), Some(0));
-    // Otherwise it ends by itself.
+    // Without one, it ends by itself.
     let (mut program, _, mut client) = start("1");
     program.signal("-TERM");
     client.wait_for_goodbye();

@@ -1,4 +1,5 @@
-//! A gateway with few descriptors refuses further clients; those that it has, and its operator, do not notice.
+//! A gateway with few descriptors refuses further clients. Its other clients and its operator do
+//! not notice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 mod program;
@@ -21,7 +22,8 @@ fn socket() -> UdpSocket {
 fn sessions_end_before_the_descriptors_do() {
     let server = socket();
     let endpoint = server.local_addr().unwrap().to_string();
-    let arguments = ["--listen", "127.0.0.1:0", "--endpoint", &endpoint, "--workers", "2", "--metrics"];
+    let arguments =
+        ["--listen", "127.0.0.1:0", "--endpoint", &endpoint, "--workers", "2", "--metrics"];
     let mut program =
         Program::start_with_descriptors(DESCRIPTORS, &[&arguments[..], &["127.0.0.1:0"]].concat());
     let limited = program.line("sessions_limited");
@@ -36,7 +38,7 @@ fn sessions_end_before_the_descriptors_do() {
         client.connect(ready["listen"].as_str().unwrap()).unwrap();
         client.send(b"question").unwrap();
         if number == DESCRIPTORS / 2 {
-            // Everybody after this one is refused.
+            // The gateway refuses every client after this one.
             server.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         }
         let mut buffer = [0; 10];
@@ -45,10 +47,9 @@ fn sessions_end_before_the_descriptors_do() {
         }
     }
     assert_eq!(served.len(), DESCRIPTORS / 2);
-    // There are descriptors left for the metrics.
+    // Descriptors are left for the metrics.
     let metrics = get(&ready["metrics"], "/metrics");
-    let series =
-        "packrat_sessions_refused_total{route=\"default\",gateway=\"packrat\",namespace=\"default\"} ";
+    let series = "packrat_sessions_refused_total{route=\"default\",gateway=\"packrat\",namespace=\"default\"} ";
     let refused = metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap();
     assert_eq!(refused.parse(), Ok(CLIENTS - DESCRIPTORS / 2));
     server.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,4 +1,5 @@
-//! A flood of rubbish and forged handshakes costs another client its assistance neither, nor the gateway its memory.
+//! A flood of garbage and forged handshakes costs neither another client its assistance nor the
+//! gateway its memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 #[path = "../../dataplane/tests/client/mod.rs"]
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use client::{LOST_EVERY, connect, transfer};
-use packrat_lab::flood::Flood;
+use packrat_emulation::flood::Flood;
 use program::{PATIENCE, Program, get};
 use serde_json::Value;
 
@@ -18,10 +19,11 @@ const RANDOM: usize = 200_000;
 const FORGED: usize = 50_000;
 const SOURCES: usize = 200;
 const MAXIMUM_SESSIONS: u64 = 64;
-/// Most of it shall reach the gateway and not drown in its receive buffer.
+/// Long enough that most of the flood reaches the gateway, instead of overflowing its receive
+/// buffer.
 const TIME: Duration = Duration::from_secs(6);
 const DATAGRAMS: usize = 1000;
-/// Room for the sockets, buffers and log lines of the sessions that are allowed.
+/// Memory for the sockets, buffers and log lines of the permitted sessions.
 const MOST_GROWTH_KILOBYTES: u64 = 32 * 1024;
 
 fn resident_kilobytes(program: &Program) -> u64 {
@@ -34,8 +36,9 @@ fn metric(address: &Value, name: &str) -> u64 {
     // `name` may have labels of its own.
     let (name, labels) = name.split_once('{').unwrap_or((name, "}"));
     let comma = if labels == "}" { "" } else { "," };
-    let series =
-        format!("packrat_{name}{{route=\"web\",gateway=\"edge\",namespace=\"default\"{comma}{labels} ");
+    let series = format!(
+        "packrat_{name}{{route=\"web\",gateway=\"edge\",namespace=\"default\"{comma}{labels} "
+    );
     let metrics = get(address, "/metrics");
     metrics.lines().find_map(|line| line.strip_prefix(&series)).expect(name).trim().parse().unwrap()
 }
@@ -57,7 +60,7 @@ fn a_flood_leaves_the_transfer_of_another_client_and_the_memory_alone() {
     let ready = program.line("ready");
     let listen = ready["listen"].as_str().unwrap().parse().unwrap();
     let metrics = &ready["metrics"];
-    // Somebody has to read the log, or the program would wait for that one day.
+    // The test reads the log, because the program blocks when the pipe is full.
     let mut log = program.take_output();
     let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()).unwrap());
 
@@ -70,7 +73,7 @@ fn a_flood_leaves_the_transfer_of_another_client_and_the_memory_alone() {
         transfer(client, &server, upstream, range);
         begun.elapsed()
     };
-    // The second one is not slowed down by what happens only once.
+    // The second transfer does not include the one-time costs.
     next_transfer(&mut client);
     let undisturbed = next_transfer(&mut client);
     let (memory, repairs) = (resident_kilobytes(&program), metric(metrics, "repairs_total"));
@@ -78,7 +81,8 @@ fn a_flood_leaves_the_transfer_of_another_client_and_the_memory_alone() {
     let flooded = AtomicBool::new(false);
     let (sent, disturbed) = std::thread::scope(|scope| {
         let flooding = scope.spawn(|| {
-            let flood = Flood { random: RANDOM, forged: FORGED, sources: SOURCES, duration: TIME, seed: 1 };
+            let flood =
+                Flood { random: RANDOM, forged: FORGED, sources: SOURCES, duration: TIME, seed: 1 };
             let sent = flood.run(listen, &AtomicBool::new(false)).unwrap();
             flooded.store(true, Ordering::Relaxed);
             sent
@@ -102,9 +106,11 @@ fn a_flood_leaves_the_transfer_of_another_client_and_the_memory_alone() {
     assert!(received > 50_000, "the flood did not reach the gateway: {received}");
     assert!(metric(metrics, "handshakes_total{result=\"refused_cookie\"}") > 5_000);
     assert!(growth < MOST_GROWTH_KILOBYTES, "{growth} kB more");
-    // A host that is busy with a flood seems to have a queue now and then, whose losses are shown.
+    // A host under a flood seems to have a queue now and then. The gateway does not repair losses
+    // of a full queue.
     assert!(
-        metric(metrics, "repairs_total") - repairs >= (disturbed.len() * DATAGRAMS / LOST_EVERY / 2) as u64
+        metric(metrics, "repairs_total") - repairs
+            >= (disturbed.len() * DATAGRAMS / LOST_EVERY / 2) as u64
     );
     assert_eq!(metric(metrics, "sessions_begun_total"), 1);
     assert_eq!(metric(metrics, "sessions_assisted"), 1);

@@ -1,5 +1,5 @@
-//! Metrics and sessions arrive at an OpenTelemetry collector. The collector is a double with this project's own messages: that others
-//! read the same in them is checked by tools/check-otlp, with OpenTelemetry's.
+//! Metrics and sessions arrive at an OpenTelemetry collector. The collector is a double that uses
+//! this project's own messages; tools/check-otlp compares them with OpenTelemetry's.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod program;
@@ -12,7 +12,7 @@ use packrat_otlp::messages::{Data, ExportMetricsServiceRequest, ExportTraceServi
 use program::Program;
 use prost::Message;
 
-/// Longest time that the test waits for something that has to happen.
+/// Longest time that the test waits for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Serves until the test ends; path, media type and body of each request.
@@ -58,13 +58,15 @@ fn metrics_and_sessions_arrive_at_a_collector() {
     let mut buffer = [0; 100];
     let (length, _) = server.recv_from(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"a question");
-    // The end of the process is that of the session, and everything left is sent.
+    // The end of the process ends the session, and the exporter sends everything left.
     gateway.signal("-TERM");
     let (mut bytes, mut span) = (0, None);
     let begun = Instant::now();
     while bytes == 0 || span.is_none() {
         assert!(begun.elapsed() < PATIENCE, "{bytes} bytes to servers, span {span:?}");
-        let Ok((path, kind, body)) = received.recv_timeout(Duration::from_secs(1)) else { continue };
+        let Ok((path, kind, body)) = received.recv_timeout(Duration::from_secs(1)) else {
+            continue;
+        };
         assert_eq!(kind, "application/x-protobuf");
         match path.as_str() {
             "/v1/metrics" => bytes = bytes.max(bytes_to_server(&body)),
@@ -83,17 +85,18 @@ fn metrics_and_sessions_arrive_at_a_collector() {
     for key in ["packrat.route", "packrat.reason", "packrat.to_server_bytes"] {
         assert!(keys.contains(&key), "{keys:?}");
     }
-    // Nobody's address is sent.
+    // No client's address is sent.
     let address = client.local_addr().unwrap().ip().to_string();
     let client = span.attributes.iter().find(|attribute| attribute.key == "packrat.client");
     assert!(!format!("{client:?}").contains(&address), "{client:?}");
 }
 
-/// Of a metric that counts, with the route as an attribute.
+/// The value of a counter, with the route as an attribute.
 fn bytes_to_server(body: &[u8]) -> i64 {
     let message = ExportMetricsServiceRequest::decode(body).unwrap();
     let metrics = &message.resource_metrics[0].scope_metrics[0].metrics;
-    let metric = metrics.iter().find(|metric| metric.name == "packrat_to_server_bytes_total").unwrap();
+    let metric =
+        metrics.iter().find(|metric| metric.name == "packrat_to_server_bytes_total").unwrap();
     let Some(Data::Sum(sum)) = &metric.data else { panic!("{metric:?}") };
     assert!(sum.is_monotonic);
     assert!(sum.data_points[0].attributes.iter().any(|attribute| attribute.key == "route"));
@@ -102,8 +105,14 @@ fn bytes_to_server(body: &[u8]) -> i64 {
 
 #[test]
 fn a_collector_that_cannot_be_used_is_refused_and_one_that_is_away_costs_nothing() {
-    let mut refused =
-        Program::start(&["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:9", "--otlp", "https://a:4318"]);
+    let mut refused = Program::start(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--endpoint",
+        "127.0.0.1:9",
+        "--otlp",
+        "https://a:4318",
+    ]);
     assert!(refused.line("failed")["error"].as_str().unwrap().contains("without TLS"));
     assert_eq!(refused.wait(), Some(1));
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

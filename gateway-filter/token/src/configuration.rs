@@ -1,4 +1,5 @@
-//! What an operator configures, as JSON (in Envoy a `google.protobuf.StringValue` or `google.protobuf.Struct`).
+//! The operator's configuration, as JSON (in Envoy a `google.protobuf.StringValue` or
+//! `google.protobuf.Struct`).
 
 use core::net::IpAddr;
 
@@ -12,36 +13,38 @@ use thiserror::Error;
 pub struct Configuration {
     /// Name of the route, the same as in the configuration of the gateway's UDP filter.
     pub route: String,
-    /// The keys that the gateway verifies tokens with, each `identifier:64 hexadecimal digits`. The first one issues.
+    /// The keys with which the gateway verifies tokens, each `identifier:64 hexadecimal digits`.
+    /// The first one issues.
     #[serde(deserialize_with = "keys")]
     pub token_keys: Vec<Key>,
-    /// Where the gateway assists.
+    /// The address at which the gateway assists.
     pub udp: Udp,
-    /// The gateway's static public key (X25519), 64 hexadecimal digits: what clients pin.
+    /// The gateway's static public key (X25519), 64 hexadecimal digits, which clients pin.
     pub gateway_key: String,
-    /// Seconds for which a token is good.
+    /// Lifetime of a token in seconds.
     #[serde(default = "default_lifetime", deserialize_with = "whole_number")]
     pub lifetime_seconds: u64,
     /// Longest time that clients should withhold an acknowledgement, in milliseconds.
     #[serde(default = "default_maximum_hold", deserialize_with = "whole_number")]
     pub maximum_hold_ms: u64,
-    /// Makes tokens good for the client's network only. Without it they are good from everywhere: clients whose UDP leaves with another
-    /// address than their TCP (carrier-grade NAT, IPv6 beside IPv4) need that.
+    /// Binds tokens to the client's network. Without it they are valid from everywhere. Clients
+    /// whose UDP leaves with another address than their TCP (carrier-grade NAT, IPv6 beside IPv4)
+    /// need that.
     #[serde(default)]
     pub bind: Option<Bind>,
-    /// What happens to requests for other paths.
+    /// The treatment of requests for other paths.
     #[serde(default)]
     pub other_paths: OtherPaths,
-    /// How often a client may ask.
+    /// The rate limit per client.
     #[serde(default)]
     pub rate: Rate,
 }
 
-/// Where the gateway assists.
+/// The UDP address at which the gateway assists.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Udp {
-    /// Host name or address; left out: the host that the client has asked.
+    /// Host name or address. By default the host that the client has asked.
     #[serde(default)]
     pub host: Option<String>,
     /// UDP port.
@@ -61,18 +64,19 @@ pub struct Bind {
     pub ipv6_prefix: u64,
 }
 
-/// What happens to requests for other paths.
+/// The treatment of requests for other paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OtherPaths {
-    /// The filters behind this one and the route decide.
+    /// The filters after this one and the route decide.
     #[default]
     Continue,
-    /// They are answered with 404: the listener is for tokens only.
+    /// This filter answers 404: the listener is for tokens only.
     NotFound,
 }
 
-/// How often a client (an IPv4 address, or the /64 of an IPv6 address) may ask; counted by each of Envoy's workers for itself.
+/// The rate limit per client (an IPv4 address, or the /64 of an IPv6 address). Each of Envoy's
+/// workers counts for itself.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
@@ -82,30 +86,36 @@ pub struct Rate {
     /// Tokens at once.
     #[serde(default = "default_burst", deserialize_with = "whole_number")]
     pub burst: u64,
-    /// Clients that are remembered; beyond, those that have not asked for longest are forgotten.
+    /// Most remembered clients. Beyond, the filter forgets those whose last request is oldest.
     #[serde(default = "default_clients", deserialize_with = "whole_number")]
     pub clients: u64,
 }
 
 impl Default for Rate {
     fn default() -> Self {
-        Self { per_minute: default_per_minute(), burst: default_burst(), clients: default_clients() }
+        Self {
+            per_minute: default_per_minute(),
+            burst: default_burst(),
+            clients: default_clients(),
+        }
     }
 }
 
-/// Why a configuration is refused.
+/// The reason why a configuration is refused.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigurationError {
     /// Not JSON, an unknown field, a missing field or a value of the wrong type.
-    #[error("the configuration of the token endpoint cannot be read: {0}; correct the field that is named")]
+    #[error(
+        "the configuration of the token endpoint cannot be read: {0}; correct the field that is named"
+    )]
     Syntax(#[from] serde_json::Error),
     /// A value outside its range.
     #[error("field `{field}` of the configuration of the token endpoint {problem}")]
     Value {
         /// Name of the field.
         field: &'static str,
-        /// What would be right.
+        /// The valid values.
         problem: &'static str,
     },
 }
@@ -114,7 +124,7 @@ impl Configuration {
     /// Reads and checks a configuration.
     ///
     /// # Errors
-    /// Names the field that is wrong, and says what would be right.
+    /// [`ConfigurationError`] names the wrong field and its valid values.
     pub fn from_json(text: &[u8]) -> Result<Self, ConfigurationError> {
         let configuration: Self = serde_json::from_slice(text)?;
         let require = |holds: bool, field: &'static str, problem: &'static str| {
@@ -122,8 +132,16 @@ impl Configuration {
         };
         require(!configuration.route.is_empty(), "route", "must not be empty")?;
         let keys = configuration.token_keys.len();
-        require((1..=2).contains(&keys), "token_keys", "must have one or two keys, the current one first")?;
-        require((1..=65_535).contains(&configuration.udp.port), "udp.port", "must be between 1 and 65535")?;
+        require(
+            (1..=2).contains(&keys),
+            "token_keys",
+            "must have one or two keys, the current one first",
+        )?;
+        require(
+            (1..=65_535).contains(&configuration.udp.port),
+            "udp.port",
+            "must be between 1 and 65535",
+        )?;
         let host = configuration.udp.host.as_deref();
         require(
             host.is_none_or(|host| {
@@ -143,19 +161,31 @@ impl Configuration {
             "lifetime_seconds",
             "must be between 10 and 86400",
         )?;
-        require(configuration.maximum_hold_ms <= 10_000, "maximum_hold_ms", "must be at most 10000")?;
+        require(
+            configuration.maximum_hold_ms <= 10_000,
+            "maximum_hold_ms",
+            "must be at most 10000",
+        )?;
         if let Some(bind) = configuration.bind {
             require(bind.ipv4_prefix <= 32, "bind.ipv4_prefix", "must be at most 32")?;
             require(bind.ipv6_prefix <= 128, "bind.ipv6_prefix", "must be at most 128")?;
         }
         let rate = configuration.rate;
-        require((1..=60_000).contains(&rate.per_minute), "rate.per_minute", "must be between 1 and 60000")?;
+        require(
+            (1..=60_000).contains(&rate.per_minute),
+            "rate.per_minute",
+            "must be between 1 and 60000",
+        )?;
         require((1..=60_000).contains(&rate.burst), "rate.burst", "must be between 1 and 60000")?;
-        require((1..=1_000_000).contains(&rate.clients), "rate.clients", "must be between 1 and 1000000")?;
+        require(
+            (1..=1_000_000).contains(&rate.clients),
+            "rate.clients",
+            "must be between 1 and 1000000",
+        )?;
         Ok(configuration)
     }
 
-    /// The network that the token of a client at this address is bound to.
+    /// The network to which the token of a client at this address is bound.
     pub(crate) fn binding(&self, client: IpAddr) -> Option<Binding> {
         let bind = self.bind?;
         let client = client.to_canonical();
@@ -186,23 +216,28 @@ const fn default_clients() -> u64 {
     4096
 }
 
-/// A whole number that may be written as `300` or `300.0`: the numbers of a `google.protobuf.Struct` are floating point.
+/// A whole number that may be written as `300` or `300.0`: the numbers of a
+/// `google.protobuf.Struct` are floating point.
 fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let value = f64::deserialize(deserializer)?;
     if value >= 0.0 && value <= f64::from(u32::MAX) && value.fract() == 0.0 {
         Ok(value as u64)
     } else {
-        Err(de::Error::invalid_value(de::Unexpected::Float(value), &"a whole number up to 4294967295"))
+        Err(de::Error::invalid_value(
+            de::Unexpected::Float(value),
+            &"a whole number up to 4294967295",
+        ))
     }
 }
 
 fn keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Key>, D::Error> {
     let texts = Vec::<String>::deserialize(deserializer)?;
-    // The text itself stays out of the message: it is a secret with a typing error.
+    // The text stays out of the message: it is a secret with a typing error.
     texts
         .iter()
         .map(|text| {
-            Key::from_text(text).map_err(|error| de::Error::custom(format_args!("token_keys: {error}")))
+            Key::from_text(text)
+                .map_err(|error| de::Error::custom(format_args!("token_keys: {error}")))
         })
         .collect()
 }
@@ -221,7 +256,8 @@ mod tests {
 
     #[test]
     fn defaults_and_floating_point_numbers() {
-        let configuration = Configuration::from_json(text(r#","lifetime_seconds":60.0"#).as_bytes()).unwrap();
+        let configuration =
+            Configuration::from_json(text(r#","lifetime_seconds":60.0"#).as_bytes()).unwrap();
         assert_eq!(configuration.lifetime_seconds, 60);
         assert_eq!((configuration.maximum_hold_ms, configuration.rate.per_minute), (1000, 30));
         assert_eq!(configuration.other_paths, OtherPaths::Continue);
@@ -236,12 +272,16 @@ mod tests {
         let network = |address: &str| configuration.binding(address.parse().unwrap()).unwrap();
         assert_eq!(network("192.0.2.1").network(), "192.0.0.0".parse::<IpAddr>().unwrap());
         assert_eq!(network("::ffff:192.0.2.1").network(), "192.0.0.0".parse::<IpAddr>().unwrap());
-        assert_eq!(network("2001:db8:0:1ff::1").network(), "2001:db8:0:100::".parse::<IpAddr>().unwrap());
+        assert_eq!(
+            network("2001:db8:0:1ff::1").network(),
+            "2001:db8:0:100::".parse::<IpAddr>().unwrap()
+        );
     }
 
     #[test]
     fn errors_name_the_field() {
-        let refused = |text: &str| Configuration::from_json(text.as_bytes()).unwrap_err().to_string();
+        let refused =
+            |text: &str| Configuration::from_json(text.as_bytes()).unwrap_err().to_string();
         for (more, part) in [
             (r#","lifetime":5"#, "lifetime"),
             (r#","lifetime_seconds":5"#, "lifetime_seconds"),

@@ -1,10 +1,10 @@
-//! Which answer a request gets.
+//! The endpoint: decides on each request, and makes the answer.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
+use packrat_api::token::{TokenDocument, TokenParameters, UdpEndpoint};
 use packrat_assist_token::{Claims, RouteHash, WELL_KNOWN_PATH, to_text};
-use serde::Serialize;
 
 use crate::configuration::{Configuration, OtherPaths};
 use crate::rate_limit::RateLimit;
@@ -17,7 +17,7 @@ pub struct Endpoint {
     limit: RateLimit,
 }
 
-/// What is looked at of a request.
+/// The parts of a request that the endpoint reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// `:method`.
@@ -28,12 +28,12 @@ pub struct Request<'a> {
     pub client: &'a str,
 }
 
-/// What is done with a request.
+/// The decision on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Not for this endpoint.
+    /// The request is not for this endpoint.
     Continue,
-    /// Answered here.
+    /// The endpoint answers.
     Answer(Answer),
 }
 
@@ -42,43 +42,21 @@ pub enum Decision {
 pub struct Answer {
     /// HTTP status code.
     pub status: u16,
-    /// Header fields beside those that Envoy adds.
+    /// Header fields in addition to Envoy's.
     pub headers: Vec<(&'static str, String)>,
-    /// Left out by Envoy when the method is HEAD.
+    /// Envoy leaves it out when the method is HEAD.
     pub body: String,
 }
 
-/// The document behind [`WELL_KNOWN_PATH`].
-#[derive(Serialize)]
-struct Document<'a> {
-    version: u8,
-    udp: UdpEndpoint<'a>,
-    gateway_key: &'a str,
-    token: String,
-    expires: u64,
-    parameters: Parameters,
-}
-
-#[derive(Serialize)]
-struct UdpEndpoint<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    host: Option<&'a str>,
-    port: u64,
-}
-
-#[derive(Serialize)]
-struct Parameters {
-    maximum_hold_ms: u64,
-}
-
 impl Endpoint {
-    /// An endpoint that nobody has asked yet.
+    /// An endpoint without any requests so far.
     pub fn new(configuration: Configuration) -> Self {
-        let (route, limit) = (RouteHash::of(&configuration.route), RateLimit::new(configuration.rate));
+        let (route, limit) =
+            (RouteHash::of(&configuration.route), RateLimit::new(configuration.rate));
         Self { configuration, route, limit }
     }
 
-    /// Decides about a request. `now`: since 1970; `nonce`: a fresh random number.
+    /// Decides on a request. `now`: since 1970; `nonce`: a fresh random number.
     pub fn decide(&mut self, request: Request<'_>, now: Duration, nonce: u64) -> Decision {
         let path = request.path.split(['?', '#']).next().unwrap_or_default();
         if path != WELL_KNOWN_PATH {
@@ -92,7 +70,8 @@ impl Endpoint {
             answer.headers.push(("allow", "GET, HEAD".to_owned()));
             return Decision::Answer(answer);
         }
-        // A client without an IP address (a listener on a Unix socket) is one client together with its kind.
+        // A client without an IP address (a listener on a Unix socket) is one client together with
+        // its kind.
         let client = client_ip(request.client);
         if let Err(wait) = self.limit.take(client.unwrap_or(IpAddr::from([0, 0, 0, 0])), now) {
             let mut answer = error(429, "too many requests from this address");
@@ -108,14 +87,19 @@ impl Endpoint {
         let expires = now.as_secs() + configuration.lifetime_seconds;
         let binding = client.and_then(|client| configuration.binding(client));
         let claims = Claims { expires, route: self.route, binding, nonce };
-        let Some(key) = configuration.token_keys.first() else { return error(500, "no key is configured") };
-        let document = Document {
-            version: 1,
-            udp: UdpEndpoint { host: configuration.udp.host.as_deref(), port: configuration.udp.port },
-            gateway_key: &configuration.gateway_key,
+        let Some(key) = configuration.token_keys.first() else {
+            return error(500, "no key is configured");
+        };
+        let Ok(port) = u16::try_from(configuration.udp.port) else {
+            return error(500, "no UDP port is configured");
+        };
+        let document = TokenDocument {
+            version: TokenDocument::VERSION,
+            udp: Some(UdpEndpoint { host: configuration.udp.host.clone(), port }),
+            gateway_key: configuration.gateway_key.clone(),
             token: to_text(&key.issue(&claims)),
-            expires,
-            parameters: Parameters { maximum_hold_ms: configuration.maximum_hold_ms },
+            expires: Some(expires),
+            parameters: TokenParameters { maximum_hold_ms: Some(configuration.maximum_hold_ms) },
         };
         match serde_json::to_string(&document) {
             Ok(body) => answer(200, body),

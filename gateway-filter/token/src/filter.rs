@@ -24,7 +24,7 @@ struct Root {
     counters: Counters,
 }
 
-/// Metrics of Envoy; without them the endpoint works just as well.
+/// Metrics in Envoy. The endpoint works without them, too.
 #[derive(Default, Clone, Copy)]
 struct Counters {
     issued: Option<u32>,
@@ -46,7 +46,7 @@ impl Counters {
             429 => self.rate_limited,
             _ => None,
         };
-        // Envoy refuses an unknown metric only; there is nothing to be done about it here.
+        // Envoy refuses only unknown metrics, and the filter cannot help that.
         let _ = counter.map(|counter| hostcalls::increment_metric(counter, 1));
     }
 }
@@ -97,19 +97,25 @@ impl HttpContext for Exchange {
         let method = self.get_http_request_header(":method").unwrap_or_default();
         let path = self.get_http_request_header(":path").unwrap_or_default();
         let client = self.get_property(vec!["source", "address"]).unwrap_or_default();
-        let request = Request { method: &method, path: &path, client: &String::from_utf8_lossy(&client) };
+        let request =
+            Request { method: &method, path: &path, client: &String::from_utf8_lossy(&client) };
         let now = self.get_current_time().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let mut nonce = [0; 8];
         if let Err(error) = getrandom::fill(&mut nonce) {
-            // Tokens are still told apart by their expiry, and nothing rests on the nonce's being secret.
+            // Tokens still differ by their expiry, and the nonce need not be secret.
             log::warn!("no random bytes for a nonce: {error}");
         }
         match self.endpoint.borrow_mut().decide(request, now, u64::from_be_bytes(nonce)) {
             Decision::Continue => Action::Continue,
             Decision::Answer(answer) => {
                 self.counters.count(answer.status);
-                let headers = answer.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-                self.send_http_response(answer.status.into(), headers, Some(answer.body.as_bytes()));
+                let headers =
+                    answer.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                self.send_http_response(
+                    answer.status.into(),
+                    headers,
+                    Some(answer.body.as_bytes()),
+                );
                 Action::Pause
             }
         }

@@ -1,33 +1,45 @@
-//! How often a client may ask: a token bucket per client, in a table that does not grow without bound.
+//! Rate limit of requests: a token bucket per client, in a table that does not grow without bound.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 use std::collections::HashMap;
+
+use packrat_assist_token::token_bucket::{self, TokenBucket};
 
 use crate::configuration::Rate;
 
 /// Buckets by client.
 #[derive(Debug)]
 pub struct RateLimit {
-    per_second: f64,
-    burst: f64,
+    rate: token_bucket::Rate,
     maximum_clients: usize,
-    clients: HashMap<IpAddr, Bucket>,
+    clients: HashMap<IpAddr, Client>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Bucket {
-    level: f64,
-    /// When `level` was right; since 1970.
-    at: Duration,
+struct Client {
+    bucket: TokenBucket,
+    /// When the bucket was last filled; since 1970.
+    filled: Duration,
+}
+
+impl Client {
+    /// Adds what was earned until `now`. A clock that was set back fills nothing and takes nothing
+    /// away.
+    fn refill(&mut self, rate: &token_bucket::Rate, now: Duration) {
+        self.bucket.earn(rate.earned(now.saturating_sub(self.filled)), rate.burst);
+        self.filled = now;
+    }
 }
 
 impl RateLimit {
-    /// Nobody has asked yet.
+    /// A limit without clients.
     pub fn new(rate: Rate) -> Self {
         Self {
-            per_second: rate.per_minute as f64 / 60.0,
-            burst: rate.burst as f64,
+            rate: token_bucket::Rate {
+                per_second: rate.per_minute as f64 / 60.0,
+                burst: rate.burst as f64,
+            },
             maximum_clients: usize::try_from(rate.clients).unwrap_or(usize::MAX),
             clients: HashMap::new(),
         }
@@ -42,15 +54,13 @@ impl RateLimit {
         if self.clients.len() >= self.maximum_clients && !self.clients.contains_key(&client) {
             self.make_room(now);
         }
-        let full = Bucket { level: self.burst, at: now };
-        let bucket = self.clients.entry(client).or_insert(full);
-        bucket.level = level(bucket, self.per_second, self.burst, now);
-        bucket.at = now;
-        if bucket.level < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - bucket.level) / self.per_second));
+        let full = Client { bucket: TokenBucket::new(self.rate.burst), filled: now };
+        let client = self.clients.entry(client).or_insert(full);
+        client.refill(&self.rate, now);
+        if client.bucket.try_take(1.0) {
+            return Ok(());
         }
-        bucket.level -= 1.0;
-        Ok(())
+        Err(Duration::from_secs_f64((1.0 - client.bucket.tokens()) / self.rate.per_second))
     }
 
     /// Clients that are remembered.
@@ -58,28 +68,33 @@ impl RateLimit {
         self.clients.len()
     }
 
-    /// Forgets whoever has a full bucket again, which changes nothing for them; without such a client, the one that has not asked for
-    /// longest.
+    /// Forgets clients whose bucket is full again, which changes nothing for them; without such a
+    /// client, the one that has not asked for longest.
     fn make_room(&mut self, now: Duration) {
-        let (per_second, burst) = (self.per_second, self.burst);
-        self.clients.retain(|_, bucket| level(bucket, per_second, burst, now) < burst);
+        let rate = self.rate;
+        self.clients.retain(|_, client| {
+            let mut later = *client;
+            later.refill(&rate, now);
+            later.bucket.tokens() < rate.burst
+        });
         if self.clients.len() >= self.maximum_clients {
-            let oldest = self.clients.iter().min_by_key(|(_, bucket)| bucket.at).map(|(client, _)| *client);
+            let oldest = self
+                .clients
+                .iter()
+                .min_by_key(|(_, client)| client.filled)
+                .map(|(address, _)| *address);
             oldest.map(|client| self.clients.remove(&client));
         }
     }
-}
-
-/// What is in a bucket now. A clock that was set back fills nothing and takes nothing away.
-fn level(bucket: &Bucket, per_second: f64, burst: f64, now: Duration) -> f64 {
-    (bucket.level + now.saturating_sub(bucket.at).as_secs_f64() * per_second).min(burst)
 }
 
 /// An IPv4 address, or the /64 of an IPv6 address: one subscriber has all of it.
 fn one_subscriber(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+        }
     }
 }
 
@@ -129,7 +144,10 @@ mod tests {
         for number in 0..10_000u32 {
             assert!(
                 limit
-                    .take(IpAddr::from(number.to_be_bytes()), NOW + Duration::from_millis(number.into()))
+                    .take(
+                        IpAddr::from(number.to_be_bytes()),
+                        NOW + Duration::from_millis(number.into())
+                    )
                     .is_ok()
             );
             assert!(limit.clients() <= 100);

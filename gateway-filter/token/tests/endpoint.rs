@@ -1,11 +1,11 @@
-//! What clients of the token endpoint get, without Envoy around it.
+//! Answers of the token endpoint, without Envoy.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
 use core::time::Duration;
 
 use packrat_assist_token::{Key, Keys, RouteHash, TokenError, from_text, verify};
-use packrat_token::configuration::Configuration;
-use packrat_token::endpoint::{Answer, Decision, Endpoint, Request};
+use packrat_token_issuer::configuration::Configuration;
+use packrat_token_issuer::endpoint::{Answer, Decision, Endpoint, Request};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -52,9 +52,14 @@ fn the_document_has_everything_a_client_needs() {
         assert_eq!(document["expires"], NOW.as_secs() + 300);
         assert_eq!(document["parameters"]["maximum_hold_ms"], 1000);
         let token = from_text(document["token"].as_str().unwrap()).unwrap();
-        let claims =
-            verify(&token, &keys(), NOW.as_secs(), "2001:db8::1".parse().unwrap(), RouteHash::of("web"))
-                .unwrap();
+        let claims = verify(
+            &token,
+            &keys(),
+            NOW.as_secs(),
+            "2001:db8::1".parse().unwrap(),
+            RouteHash::of("web"),
+        )
+        .unwrap();
         assert_eq!((claims.expires, claims.nonce, claims.binding), (NOW.as_secs() + 300, 7, None));
     }
 }
@@ -71,7 +76,8 @@ fn tokens_are_bound_to_the_clients_network_when_configured() {
         let document: Value = serde_json::from_str(&answer.body).unwrap();
         let token = from_text(document["token"].as_str().unwrap()).unwrap();
         let check = |peer: &str| {
-            verify(&token, &keys(), NOW.as_secs(), peer.parse().unwrap(), RouteHash::of("web")).map(|_| ())
+            verify(&token, &keys(), NOW.as_secs(), peer.parse().unwrap(), RouteHash::of("web"))
+                .map(|_| ())
         };
         assert_eq!(check(inside), Ok(()), "{client}");
         assert_eq!(check(outside), Err(TokenError::OtherNetwork), "{client}");
@@ -101,7 +107,7 @@ fn other_methods_and_other_paths() {
 }
 
 #[test]
-fn a_client_that_asks_too_often_is_told_when_to_come_back() {
+fn a_client_that_asks_too_often_learns_when_to_retry() {
     let mut endpoint = endpoint(r#","rate":{"per_minute":6,"burst":2}"#);
     let ask = |endpoint: &mut Endpoint, client: &str, at: Duration| match endpoint.decide(
         Request { method: "GET", path: PATH, client },

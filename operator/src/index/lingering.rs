@@ -10,14 +10,15 @@ use crate::resource::ListenerStatus;
 #[derive(Debug, Default)]
 pub struct Lingering {
     seen: BTreeMap<(ObjectKey, u16), Listener>,
-    /// Until when, in seconds.
+    /// Vanished listeners, each with the second at which its time ends.
     gone: BTreeMap<(ObjectKey, u16), (Listener, i64)>,
 }
 
 impl Lingering {
-    /// Takes over what was listened on before this replica began, as the statuses of EdgeGateways tell: a route that was about to go keeps
-    /// its port at the Service and in the NetworkPolicy. Its endpoints are not known; Envoy, which knows them, keeps the listener
-    /// (see [`crate::xds::delta`]). Before the first [`Self::extend`].
+    /// Takes over the listeners from before this replica began, which the statuses of EdgeGateways
+    /// name: a route that was about to go keeps its port at the Service and in the NetworkPolicy.
+    /// Its endpoints are not known; Envoy, which knows them, keeps the listener (see
+    /// [`crate::xds::delta`]). Before the first [`Self::extend`].
     pub fn resume<'a>(
         &mut self,
         listeners: impl IntoIterator<Item = (&'a ObjectKey, &'a ListenerStatus)>,
@@ -42,8 +43,8 @@ impl Lingering {
         }
     }
 
-    /// Adds to `resolution` what has vanished from it less than `seconds` of its gateway ago, unless the port is taken.
-    /// Returns when to call again.
+    /// Adds to `resolution` the listeners that have vanished from it less than `seconds` of their
+    /// gateway ago, unless the port is taken. Returns the time at which to call again.
     pub fn extend(
         &mut self,
         resolution: &mut Resolution,
@@ -54,7 +55,9 @@ impl Lingering {
             .gateways
             .iter()
             .flat_map(|(key, view)| {
-                view.listeners.iter().map(move |(port, listener)| ((key.clone(), *port), listener.clone()))
+                view.listeners
+                    .iter()
+                    .map(move |(port, listener)| ((key.clone(), *port), listener.clone()))
             })
             .filter(|(_, listener)| !listener.endpoints.is_empty())
             .collect();
@@ -68,7 +71,8 @@ impl Lingering {
             let Some(view) = resolution.gateways.get_mut(gateway) else { return false };
             let free = match view.listeners.get(port) {
                 None => true,
-                // The Service has its port and no endpoint at the moment: what is left goes on.
+                // The Service has its port and no endpoint at the moment: the former endpoints go
+                // on.
                 Some(holder) => {
                     holder.service == listener.service
                         && holder.endpoints.is_empty()
@@ -104,13 +108,19 @@ mod tests {
             })
             .collect();
         let view = GatewayView { listeners, ..GatewayView::default() };
-        Resolution { gateways: [(ObjectKey::new("a", "edge"), view)].into(), ..Resolution::default() }
+        Resolution {
+            gateways: [(ObjectKey::new("a", "edge"), view)].into(),
+            ..Resolution::default()
+        }
     }
 
     fn ports(lingering: &mut Lingering, of: &[(u16, &str)], now: i64) -> (Vec<u16>, Option<i64>) {
         let mut resolution = resolution(of);
         let again = lingering.extend(&mut resolution, now, |_| 60);
-        (resolution.gateways[&ObjectKey::new("a", "edge")].listeners.keys().copied().collect(), again)
+        (
+            resolution.gateways[&ObjectKey::new("a", "edge")].listeners.keys().copied().collect(),
+            again,
+        )
     }
 
     #[test]
@@ -141,8 +151,12 @@ mod tests {
             service_port: port,
             endpoints: 1,
         };
-        let before =
-            [status(443, "a/web"), status(444, "a/dns"), status(445, "a/taken"), status(-1, "nonsense")];
+        let before = [
+            status(443, "a/web"),
+            status(444, "a/dns"),
+            status(445, "a/taken"),
+            status(-1, "nonsense"),
+        ];
         let mut lingering = Lingering::default();
         lingering.resume(before.iter().map(|status| (&edge, status)), 0, |_| 60);
         let now = [(443, "web"), (445, "new")];

@@ -1,7 +1,9 @@
-//! What is known of the cluster, and what follows for each gateway. Pure: objects go in, listeners and problems come out.
+//! The operator's knowledge of the cluster, and the listeners that follow for each gateway. Pure:
+//! objects go in, listeners and problems come out.
 //!
-//! [`Index`] keeps of each object only what matters. [`Index::resolve`] looks at all of it at once, so the result cannot
-//! depend on the order in which objects have arrived, and an object that cannot be used costs nobody else anything.
+//! [`Index`] keeps a model of each object. [`Index::resolve`] looks at all models at once, so the
+//! result cannot depend on the order in which objects have arrived, and an unusable object does not
+//! affect others.
 
 mod lingering;
 mod model;
@@ -15,7 +17,7 @@ pub use lingering::Lingering;
 pub use model::{Address, GatewayModel, NamespaceModel, ServiceModel, ServicePort, SliceModel};
 pub use resolve::{GatewayView, Listener, Resolution, ServiceView};
 
-/// What is known of the cluster.
+/// Models of the cluster's objects.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Index {
     gateways: BTreeMap<ObjectKey, GatewayModel>,
@@ -23,12 +25,14 @@ pub struct Index {
     namespaces: BTreeMap<String, NamespaceModel>,
     /// By their own key.
     slices: BTreeMap<ObjectKey, SliceModel>,
-    /// The namespace whose EdgeGateways a Service finds without naming it, after its own: the operator's.
+    /// The namespace whose EdgeGateways a Service finds without naming it, after its own: the
+    /// operator's.
     home: String,
 }
 
 impl Index {
-    /// An empty index. `home`: the operator's namespace, where a Service's gateway is looked for after its own namespace.
+    /// An empty index. `home`: the operator's namespace, where a Service's gateway is looked for
+    /// after its own namespace.
     pub fn new(home: impl Into<String>) -> Self {
         Self { home: home.into(), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What is kept of an object.
+//! The models of objects: the fields that the operator needs.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ pub struct GatewayModel {
     pub uid: String,
     /// Generation of the spec.
     pub generation: i64,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
     /// The spec.
     pub spec: EdgeGatewaySpec,
@@ -29,7 +29,7 @@ pub struct GatewayModel {
 }
 
 impl GatewayModel {
-    /// What matters of an EdgeGateway.
+    /// The model of an EdgeGateway.
     pub fn read(gateway: &EdgeGateway) -> Self {
         Self {
             uid: gateway.uid().unwrap_or_default(),
@@ -48,11 +48,12 @@ pub struct ServiceModel {
     pub uid: String,
     /// Seconds since 1970 at which it was made; decides about conflicts.
     pub created: i64,
-    /// What its annotations say.
+    /// Its annotations.
     pub annotations: Annotations,
     /// UDP ports.
     pub ports: Vec<ServicePort>,
-    /// Whether IPv6 is its first family of addresses. Where its Pods have addresses of both, those of the first are used.
+    /// True if IPv6 is its first family of addresses. Where its Pods have addresses of both, those
+    /// of the first are used.
     pub prefers_ipv6: bool,
     /// The condition of ours that is on it.
     pub condition: Option<Condition>,
@@ -68,10 +69,11 @@ pub struct ServicePort {
 }
 
 impl ServiceModel {
-    /// What matters of a Service; `None` when it has nothing to do with Packrat by itself (its Namespace may still say so:
-    /// then it matters when it has UDP ports).
+    /// The model of a Service; `None` when it has nothing to do with Packrat by itself (its
+    /// Namespace may still ask for assistance: then it matters when it has UDP ports).
     pub fn read(service: &Service) -> Option<Self> {
-        let texts = service.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let texts =
+            service.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let annotations = Annotations::read(Carrier::Service, texts);
         let ports: Vec<_> = service
             .spec
@@ -94,12 +96,18 @@ impl ServiceModel {
         // The gateways' own Services have UDP ports, too.
         let ours = service.labels().get("app.kubernetes.io/managed-by").map(String::as_str)
             == Some(crate::FIELD_MANAGER);
-        if ours || (ports.is_empty() && annotations == Annotations::default() && condition.is_none()) {
+        if ours
+            || (ports.is_empty() && annotations == Annotations::default() && condition.is_none())
+        {
             return None;
         }
         Some(Self {
             uid: service.uid().unwrap_or_default(),
-            created: service.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            created: service
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map_or(0, |time| time.0.as_second()),
             annotations,
             ports,
             prefers_ipv6: service
@@ -118,14 +126,15 @@ impl ServiceModel {
 pub struct NamespaceModel {
     /// Identity of the object.
     pub uid: String,
-    /// What its annotations say.
+    /// Its annotations.
     pub annotations: Annotations,
 }
 
 impl NamespaceModel {
-    /// What matters of a Namespace; `None` when it says nothing.
+    /// The model of a Namespace; `None` when it has no annotation of Packrat's.
     pub fn read(namespace: &Namespace) -> Option<Self> {
-        let texts = namespace.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let texts =
+            namespace.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let annotations = Annotations::read(Carrier::Namespace, texts);
         (annotations != Annotations::default())
             .then(|| Self { uid: namespace.uid().unwrap_or_default(), annotations })
@@ -148,14 +157,15 @@ pub struct SliceModel {
 pub struct Address {
     /// The address.
     pub ip: IpAddr,
-    /// Whether it is ready for new clients.
+    /// True if it is ready for new clients.
     pub ready: bool,
-    /// Whether it answers, though it may be about to end.
+    /// True if it answers, though it may be about to end.
     pub serving: bool,
 }
 
 impl SliceModel {
-    /// What matters of an EndpointSlice; `None` when it is of no use: no Service, no UDP port, or host names.
+    /// The model of an EndpointSlice; `None` when it is of no use: no Service, no UDP port, or host
+    /// names.
     pub fn read(slice: &EndpointSlice) -> Option<Self> {
         let service = slice.labels().get(SERVICE_NAME)?.clone();
         let ports: Vec<_> = slice
@@ -178,12 +188,22 @@ impl SliceModel {
             .iter()
             .flat_map(|endpoint| {
                 // Unknown means ready, as the API says.
-                let ready =
-                    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
-                let serving =
-                    endpoint.conditions.as_ref().and_then(|conditions| conditions.serving).unwrap_or(ready);
+                let ready = endpoint
+                    .conditions
+                    .as_ref()
+                    .and_then(|conditions| conditions.ready)
+                    .unwrap_or(true);
+                let serving = endpoint
+                    .conditions
+                    .as_ref()
+                    .and_then(|conditions| conditions.serving)
+                    .unwrap_or(ready);
                 endpoint.addresses.iter().filter_map(move |text| {
-                    Some(Address { ip: text.parse::<IpAddr>().ok()?.to_canonical(), ready, serving })
+                    Some(Address {
+                        ip: text.parse::<IpAddr>().ok()?.to_canonical(),
+                        ready,
+                        serving,
+                    })
                 })
             })
             .collect();

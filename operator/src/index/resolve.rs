@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use packrat_api::token::TokenPolicy;
 
-use super::{Index, SliceModel};
+use super::{GatewayModel, Index, SliceModel};
 use crate::annotations::{
-    Annotations, DEFAULT_GATEWAY, MULTICAST, Multicast, ObjectKey, Overrides, PORT, PortChoice, PortName,
-    Problem, Reason,
+    Annotations, DEFAULT_GATEWAY, MULTICAST, ObjectKey, PORT, PortChoice, PortName, Problem, Reason,
 };
+use crate::overrides::{Multicast, Overrides};
 use crate::resource::{EdgeGatewaySpec, ExposureType, NamespacesFrom};
 
-/// What follows from everything that is known.
+/// The state that follows from all objects of the index.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resolution {
     /// Each EdgeGateway with its listeners.
@@ -28,7 +29,7 @@ pub struct Resolution {
 pub struct GatewayView {
     /// Listeners by their UDP port.
     pub listeners: BTreeMap<u16, Listener>,
-    /// What is wrong with Services that have chosen this gateway.
+    /// Problems of Services that have chosen this gateway.
     pub problems: BTreeSet<(ObjectKey, Problem)>,
 }
 
@@ -41,7 +42,7 @@ pub struct Listener {
     pub service_port: u16,
     /// Where datagrams go, sorted. Empty: the port is kept for the Service, but not listened on.
     pub endpoints: Vec<SocketAddr>,
-    /// What the Service, or else its Namespace, overrides.
+    /// Overrides of the Service, or else of its Namespace.
     pub overrides: Overrides,
 }
 
@@ -50,18 +51,23 @@ impl Listener {
     pub fn route(&self) -> String {
         format!("{}/{}", self.service, self.service_port)
     }
+
+    /// The policy about tokens: what the Service says, or else its gateway.
+    pub fn tokens(&self, spec: &EdgeGatewaySpec) -> TokenPolicy {
+        self.overrides.tokens.unwrap_or(spec.tokens.policy)
+    }
 }
 
-/// What became of a Service.
+/// Result for a Service.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServiceView {
-    /// Whether assistance is asked for, on the Service or on its Namespace.
+    /// True if the Service or its Namespace asks for assistance.
     pub wanted: bool,
     /// The gateway that it has.
     pub gateway: Option<ObjectKey>,
     /// The gateway's ports that it has.
     pub listeners: Vec<u16>,
-    /// What is wrong.
+    /// Problems of the Service.
     pub problems: Vec<Problem>,
     /// The condition of ours that is on it.
     pub condition: Option<Condition>,
@@ -81,7 +87,7 @@ struct Claim<'a> {
 }
 
 impl Index {
-    /// What follows from everything that is known.
+    /// The state that follows from all objects of the index.
     pub fn resolve(&self) -> Resolution {
         let mut resolution = Resolution::default();
         for (key, gateway) in &self.gateways {
@@ -109,24 +115,35 @@ impl Index {
             }
         }
         // The oldest Service has the port; between two of the same second the name decides.
-        claims.sort_by(|a, b| (a.created, a.service, a.listener).cmp(&(b.created, b.service, b.listener)));
+        claims.sort_by(|a, b| {
+            (a.created, a.service, a.listener).cmp(&(b.created, b.service, b.listener))
+        });
         for claim in claims {
             resolution.grant(claim);
         }
         for (key, view) in &resolution.services {
-            let Some(gateway) = view.gateway.as_ref().and_then(|key| resolution.gateways.get_mut(key)) else {
+            let Some(gateway) =
+                view.gateway.as_ref().and_then(|key| resolution.gateways.get_mut(key))
+            else {
                 continue;
             };
-            gateway.problems.extend(view.problems.iter().map(|problem| (key.clone(), problem.clone())));
+            gateway
+                .problems
+                .extend(view.problems.iter().map(|problem| (key.clone(), problem.clone())));
         }
         resolution
     }
 
-    /// What a Service asks for.
-    fn claims<'a>(&'a self, key: &'a ObjectKey, slices: &[&SliceModel]) -> (ServiceView, Vec<Claim<'a>>) {
+    /// The view of a Service, and the ports that it claims.
+    fn claims<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        slices: &[&SliceModel],
+    ) -> (ServiceView, Vec<Claim<'a>>) {
         let nothing = Annotations::default();
         let Some(service) = self.services.get(key) else { return Default::default() };
-        let namespace = self.namespaces.get(&key.namespace).map_or(&nothing, |model| &model.annotations);
+        let namespace =
+            self.namespaces.get(&key.namespace).map_or(&nothing, |model| &model.annotations);
         let own = &service.annotations;
         // A Namespace speaks for Services with UDP ports only.
         let inherited = namespace.assist.unwrap_or(false) && !service.ports.is_empty();
@@ -140,50 +157,13 @@ impl Index {
         if !view.wanted {
             return (view, Vec::new());
         }
-        let mut problem = |reason, message| view.problems.push(Problem { reason, message });
-        let chosen = match own.gateway.as_ref().or(namespace.gateway.as_ref()) {
-            Some(Ok((namespace, name))) => (namespace.as_deref(), name.as_str()),
-            // The problem has been told where the annotation is; a wrong one on the Namespace is told here, too.
-            Some(Err(())) => {
-                if own.gateway.is_none() {
-                    problem(
-                        Reason::InvalidAnnotation,
-                        format!(
-                            "Namespace {} names no EdgeGateway that can be understood; correct its annotation packrat.dev/gateway",
-                            key.namespace
-                        ),
-                    );
-                }
+        let (gateway_key, gateway) = match self.gateway_of(key, own, namespace) {
+            Ok(found) => found,
+            Err(problem) => {
+                view.problems.extend(problem);
                 return (view, Vec::new());
             }
-            None => (None, DEFAULT_GATEWAY),
         };
-        let candidates = match chosen.0 {
-            Some(namespace) => vec![ObjectKey::new(namespace, chosen.1)],
-            None => vec![ObjectKey::new(&key.namespace, chosen.1), ObjectKey::new(&self.home, chosen.1)],
-        };
-        let found = candidates.iter().find_map(|candidate| self.gateways.get_key_value(candidate));
-        let Some((gateway_key, gateway)) = found else {
-            let places: Vec<_> = candidates.iter().map(ToString::to_string).collect();
-            problem(
-                Reason::GatewayNotFound,
-                format!(
-                    "there is no EdgeGateway {}; make one, or name another with the annotation packrat.dev/gateway",
-                    places.join(" nor ")
-                ),
-            );
-            return (view, Vec::new());
-        };
-        if gateway.spec.routes.from == NamespacesFrom::Same && gateway_key.namespace != key.namespace {
-            problem(
-                Reason::NotAllowed,
-                format!(
-                    "EdgeGateway {gateway_key} takes Services of its own namespace only; set its spec.routes.from to All, or use one in {}",
-                    key.namespace
-                ),
-            );
-            return (view, Vec::new());
-        }
         view.gateway = Some(gateway_key.clone());
         let (chosen, mut problems) = choose_ports(service, slices);
         view.problems.append(&mut problems);
@@ -192,7 +172,8 @@ impl Index {
         }
         let mut overrides = own.overrides.clone().or(namespace.overrides.clone());
         if let Some(multicast) = overrides.multicast
-            && let Some(refusal) = refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len())
+            && let Some(refusal) =
+                refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len())
         {
             view.problems.push(refusal);
             overrides.multicast = None;
@@ -210,6 +191,60 @@ impl Index {
             })
             .collect();
         (view, claims)
+    }
+
+    /// The EdgeGateway of a Service, or why there is none; `None` when that has been said where
+    /// the annotation is.
+    fn gateway_of(
+        &self,
+        service: &ObjectKey,
+        own: &Annotations,
+        namespace: &Annotations,
+    ) -> Result<(&ObjectKey, &GatewayModel), Option<Problem>> {
+        let problem = |reason, message| Some(Problem { reason, message });
+        let chosen = match own.gateway.as_ref().or(namespace.gateway.as_ref()) {
+            Some(Ok((namespace, name))) => (namespace.as_deref(), name.as_str()),
+            Some(Err(())) if own.gateway.is_some() => return Err(None),
+            // A wrong one on the Namespace is told at the Service, too.
+            Some(Err(())) => {
+                return Err(problem(
+                    Reason::InvalidAnnotation,
+                    format!(
+                        "Namespace {} names no EdgeGateway that can be understood; correct its annotation packrat.dev/gateway",
+                        service.namespace
+                    ),
+                ));
+            }
+            None => (None, DEFAULT_GATEWAY),
+        };
+        let candidates = match chosen.0 {
+            Some(namespace) => vec![ObjectKey::new(namespace, chosen.1)],
+            None => vec![
+                ObjectKey::new(&service.namespace, chosen.1),
+                ObjectKey::new(&self.home, chosen.1),
+            ],
+        };
+        let found = candidates.iter().find_map(|candidate| self.gateways.get_key_value(candidate));
+        let Some((key, gateway)) = found else {
+            let places: Vec<_> = candidates.iter().map(ToString::to_string).collect();
+            return Err(problem(
+                Reason::GatewayNotFound,
+                format!(
+                    "there is no EdgeGateway {}; make one, or name another with the annotation packrat.dev/gateway",
+                    places.join(" nor ")
+                ),
+            ));
+        };
+        if gateway.spec.routes.from == NamespacesFrom::Same && key.namespace != service.namespace {
+            return Err(problem(
+                Reason::NotAllowed,
+                format!(
+                    "EdgeGateway {key} takes Services of its own namespace only; set its spec.routes.from to All, or use one in {}",
+                    service.namespace
+                ),
+            ));
+        }
+        Ok((key, gateway))
     }
 }
 
@@ -238,7 +273,9 @@ fn refuse_multicast(
     } else if ports != 1 {
         (
             Reason::InvalidAnnotation,
-            format!("{MULTICAST} is for one UDP port, and {ports} are chosen; name one with {PORT}"),
+            format!(
+                "{MULTICAST} is for one UDP port, and {ports} are chosen; name one with {PORT}"
+            ),
         )
     } else {
         return None;
@@ -270,8 +307,8 @@ impl Resolution {
             return;
         }
         if claim.endpoints.is_empty() {
-            // The port stays free for nobody else: a Service does not lose it while its Pods restart. It is not listened on,
-            // as there is nothing to forward to.
+            // No other Service gets the port: a Service does not lose it while its Pods restart. It
+            // is not listened on, as there is nothing to forward to.
             let message = format!(
                 "port {} of the Service has no endpoint; check that Pods match its selector and have that port",
                 claim.service_port
@@ -291,10 +328,14 @@ impl Resolution {
     }
 }
 
-/// Ports of a Service that are to be assisted: the gateway's port, the Service's port, the endpoints.
+/// Ports of a Service that are to be assisted: the gateway's port, the Service's port, the
+/// endpoints.
 type ChosenPorts = Vec<(u16, u16, Vec<SocketAddr>)>;
 
-fn choose_ports(service: &super::ServiceModel, slices: &[&SliceModel]) -> (ChosenPorts, Vec<Problem>) {
+fn choose_ports(
+    service: &super::ServiceModel,
+    slices: &[&SliceModel],
+) -> (ChosenPorts, Vec<Problem>) {
     let mut problems = Vec::new();
     let all: Vec<PortChoice>;
     let choices = match &service.annotations.ports {
@@ -334,7 +375,10 @@ fn choose_ports(service: &super::ServiceModel, slices: &[&SliceModel]) -> (Chose
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             problems.push(Problem {
                 reason: Reason::NoSuchPort,
-                message: format!("the Service has no UDP port {}; its UDP ports: {known}", choice.service),
+                message: format!(
+                    "the Service has no UDP port {}; its UDP ports: {known}",
+                    choice.service
+                ),
             });
             continue;
         };
@@ -347,9 +391,10 @@ fn choose_ports(service: &super::ServiceModel, slices: &[&SliceModel]) -> (Chose
     (chosen, problems)
 }
 
-/// Endpoints of a port: those that are ready; if there is none, those that still answer; if there is none, all, since a
-/// container that restarts keeps its address, and dropping the listener would lose the sessions. Of Pods with addresses of both families
-/// those of one are taken: each Pod counts once.
+/// Endpoints of a port: those that are ready; if there is none, those that still answer; if there
+/// is none, all, since a container that restarts keeps its address, and dropping the listener would
+/// lose the sessions. Of Pods with addresses of both families those of one are taken: each Pod
+/// counts once.
 fn endpoints(port_name: &str, prefers_ipv6: bool, slices: &[&SliceModel]) -> Vec<SocketAddr> {
     let mut tiers: [BTreeSet<SocketAddr>; 3] = Default::default();
     for slice in slices {

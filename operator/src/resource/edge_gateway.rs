@@ -3,13 +3,18 @@
 use std::collections::BTreeMap;
 
 use kube::CustomResource;
+use packrat_api::route::default;
+use packrat_api::token::TokenPolicy;
 use schemars::JsonSchema;
+use schemars::transform::RecursiveTransform;
 use serde::{Deserialize, Serialize};
 
 use super::edge_gateway_status::EdgeGatewayStatus;
+use super::join_lines;
 use super::pod_settings::Workload;
 
-/// A set of Envoy gateways at the cluster's edge that forward UDP to Services and repair what the last mile loses.
+/// A set of Envoy gateways at the cluster's edge that forward UDP to Services and repair what the
+/// last mile loses.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "packrat.dev",
@@ -34,6 +39,7 @@ use super::pod_settings::Workload;
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date")
 )]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(transform = RecursiveTransform(join_lines))]
 #[schemars(extend("x-kubernetes-validations" = [
         { "rule": "self.exposure.type != 'HostNetwork' || !has(self.workload.autoscaling)", "message": "spec.workload.autoscaling has no use with exposure HostNetwork: one gateway fits on a node; remove it" },
         { "rule": "self.tokens.policy == 'Off' || has(self.tokens.tls)", "message": "spec.tokens.policy Optional and Required need spec.tokens.tls.secretName: tokens are given out over TLS; name a Secret of type kubernetes.io/tls" },
@@ -45,8 +51,8 @@ pub struct EdgeGatewaySpec {
     pub workload: Workload,
     /// The Envoy that runs.
     pub envoy: Envoy,
-    /// Memory for datagrams that may have to be sent again. Routes can override it with packrat.dev/config.cache-bytes-per-session
-    /// and packrat.dev/config.cache-bytes-total.
+    /// Memory for datagrams that may have to be sent again. Routes can override it with
+    /// packrat.dev/config.cache-bytes-per-session and packrat.dev/config.cache-bytes-total.
     pub cache: Cache,
     /// How much is spent on repairs.
     pub repair: Repair,
@@ -77,26 +83,29 @@ pub struct EdgeGatewaySpec {
         { "rule": "self.type in ['LoadBalancer', 'NodePort'] || self.externalTrafficPolicy == 'Local'", "message": "externalTrafficPolicy Cluster needs exposure type LoadBalancer or NodePort; remove it or change the type" },
     ]))]
 pub struct Exposure {
-    /// LoadBalancer, NodePort or ClusterIP: a Service of that type in front of the gateways. HostNetwork: no Service, the
-    /// gateways listen on their nodes' addresses. Default: LoadBalancer.
+    /// LoadBalancer, NodePort or ClusterIP: a Service of that type in front of the gateways.
+    /// HostNetwork: no Service, the gateways listen on their nodes' addresses. Default:
+    /// LoadBalancer.
     #[serde(rename = "type")]
     pub type_: ExposureType,
-    /// Local keeps the client's address; Cluster hides it behind a node's, so that all clients of a node look like one.
-    /// Default: Local.
+    /// Local keeps the client's address; Cluster hides it behind a node's, so that all clients of
+    /// a node look like one. Default: Local.
     pub external_traffic_policy: ExternalTrafficPolicy,
     /// spec.loadBalancerClass of the Service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancer_class: Option<String>,
     /// spec.loadBalancerSourceRanges of the Service.
     pub load_balancer_source_ranges: Vec<String>,
-    /// Fixed ports of the nodes, by the gateway's port, for example {"443": 30443}: for UDP, and for the TCP port of the same number that
-    /// gives tokens out. Other ports are chosen by Kubernetes.
+    /// Fixed ports of the nodes, by the gateway's port, for example {"443": 30443}: for UDP, and
+    /// for the TCP port of the same number that gives tokens out. Other ports are chosen by
+    /// Kubernetes.
     pub node_ports: BTreeMap<String, i32>,
-    /// spec.ipFamilyPolicy of the Service: SingleStack, PreferDualStack or RequireDualStack. Default: what Kubernetes chooses, one
-    /// family.
+    /// spec.ipFamilyPolicy of the Service: SingleStack, PreferDualStack or RequireDualStack.
+    /// Default: what Kubernetes chooses, one family.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_family_policy: Option<IpFamilyPolicy>,
-    /// spec.ipFamilies of the Service: IPv4, IPv6 or both, the more important one first. Default: the cluster's.
+    /// spec.ipFamilies of the Service: IPv4, IPv6 or both, the more important one first. Default:
+    /// the cluster's.
     #[schemars(length(max = 2))]
     pub ip_families: Vec<IpFamily>,
     /// Annotations of the Service, as cloud providers want them.
@@ -150,7 +159,8 @@ pub enum ExternalTrafficPolicy {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Envoy {
-    /// Image with Envoy and Packrat's filters. Default: the one that the operator was installed with.
+    /// Image with Envoy and Packrat's filters. Default: the one that the operator was installed
+    /// with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Always, IfNotPresent or Never. Default: what Kubernetes chooses for the tag.
@@ -221,7 +231,8 @@ pub struct Cache {
     ]))]
     #[schemars(length(max = 20))]
     pub bytes_per_session: String,
-    /// Bytes of all sessions of one route in one gateway Pod. Leave room for it in spec.workload.resources. Default: 256Mi.
+    /// Bytes of all sessions of one route in one gateway Pod. Leave room for it in
+    /// spec.workload.resources. Default: 256Mi.
     #[schemars(extend("x-kubernetes-validations" = [
         { "rule": "self.matches('^[1-9][0-9]{0,14}(Ki|Mi|Gi)?$')", "message": "write whole bytes or Ki, Mi or Gi, at least 1, for example 256Mi or 1Gi" },
     ]))]
@@ -246,7 +257,7 @@ pub struct Repair {
 
 impl Default for Repair {
     fn default() -> Self {
-        Self { budget_percent: 25 }
+        Self { budget_percent: default::REPAIR_BUDGET_PERCENT as i32 }
     }
 }
 
@@ -254,15 +265,15 @@ impl Default for Repair {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastMile {
-    /// How many of a million repaired datagrams may still be missing when they are needed. Lower targets send more copies of a
-    /// repair on bad last miles. 1 to 500000. Default: 10.
+    /// How many of a million repaired datagrams may still be missing when they are needed. Lower
+    /// targets send more copies of a repair on bad last miles. 1 to 500000. Default: 10.
     #[schemars(range(min = 1, max = 500_000))]
     pub residual_loss_per_million: i32,
 }
 
 impl Default for LastMile {
     fn default() -> Self {
-        Self { residual_loss_per_million: 10 }
+        Self { residual_loss_per_million: default::RESIDUAL_LOSS_PER_MILLION as i32 }
     }
 }
 
@@ -270,7 +281,8 @@ impl Default for LastMile {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sessions {
-    /// Sessions of one route in one gateway Pod; datagrams of further clients are dropped. Default: 100000.
+    /// Sessions of one route in one gateway Pod; datagrams of further clients are dropped.
+    /// Default: 100000.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub maximum: i32,
     /// Seconds without a datagram after which a session ends. Default: 120.
@@ -279,7 +291,8 @@ pub struct Sessions {
     /// Assisted sessions of one client address (IPv6: one /64) at the same time. Default: 4096.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub per_source: i32,
-    /// Assisted sessions that one client address (IPv6: one /64) may begin per second. Default: 100.
+    /// Assisted sessions that one client address (IPv6: one /64) may begin per second. Default:
+    /// 100.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub handshakes_per_second_per_source: i32,
 }
@@ -287,10 +300,10 @@ pub struct Sessions {
 impl Default for Sessions {
     fn default() -> Self {
         Self {
-            maximum: 100_000,
-            idle_timeout_seconds: 120,
-            per_source: 4096,
-            handshakes_per_second_per_source: 100,
+            maximum: default::maximum_sessions() as i32,
+            idle_timeout_seconds: default::idle_timeout_seconds() as i32,
+            per_source: default::sessions_per_source() as i32,
+            handshakes_per_second_per_source: default::handshakes_per_second_per_source() as i32,
         }
     }
 }
@@ -302,22 +315,25 @@ impl Default for Sessions {
         { "rule": "self.rotationHours * 3600 > self.lifetimeSeconds", "message": "spec.tokens.rotationHours must be longer than spec.tokens.lifetimeSeconds: the previous key verifies for one rotation" },
     ]))]
 pub struct Tokens {
-    /// Off: nobody needs one. Optional: a wrong one is refused, none is accepted. Required: only clients with one are
-    /// assisted; others are forwarded plainly. Default: Off.
+    /// Off: nobody needs one. Optional: a wrong one is refused, none is accepted. Required: only
+    /// clients with one are assisted; others are forwarded plainly. Default: Off.
+    #[serde(with = "TokenPolicyName")]
     pub policy: TokenPolicy,
     /// Seconds for which a token is good. Default: 300.
     #[schemars(range(min = 10, max = 86_400))]
     pub lifetime_seconds: i32,
-    /// Hours after which the operator makes a new key; the previous one verifies for as long again. Default: 24.
+    /// Hours after which the operator makes a new key; the previous one verifies for as long
+    /// again. Default: 24.
     #[schemars(range(min = 1, max = 8760))]
     pub rotation_hours: i32,
-    /// Longest time that clients should withhold an acknowledgement, in milliseconds. Default: 1000.
+    /// Longest time that clients should withhold an acknowledgement, in milliseconds. Default:
+    /// 1000.
     #[schemars(range(min = 1, max = 10_000))]
     pub maximum_hold_milliseconds: i32,
     /// Tokens are good for the client's network only (/24 of IPv4, /56 of IPv6). Default: false.
     pub bind_to_network: bool,
-    /// The certificate of the listener that gives tokens out (GET /.well-known/packrat, TCP, on the same port numbers as
-    /// the UDP listeners).
+    /// The certificate of the listener that gives tokens out (GET /.well-known/packrat, TCP, on
+    /// the same port numbers as the UDP listeners).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TokenTls>,
 }
@@ -335,11 +351,11 @@ impl Default for Tokens {
     }
 }
 
-/// Whether clients need a token.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum TokenPolicy {
+/// Policies about tokens as EdgeGateways write them.
+#[derive(JsonSchema, Serialize, Deserialize)]
+#[serde(remote = "TokenPolicy")]
+enum TokenPolicyName {
     /// Nobody needs one.
-    #[default]
     Off,
     /// A wrong one is refused, none is accepted.
     Optional,
@@ -360,8 +376,8 @@ pub struct TokenTls {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Drain {
-    /// Longest time in seconds that a gateway goes on forwarding after it was asked to end. It ends earlier when it has no
-    /// session left. Default: 60.
+    /// Longest time in seconds that a gateway goes on forwarding after it was asked to end. It
+    /// ends earlier when it has no session left. Default: 60.
     #[schemars(range(min = 0, max = 3600))]
     pub seconds: i32,
 }
@@ -376,8 +392,8 @@ impl Default for Drain {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MulticastStreams {
-    /// Whether Services may make a live stream of a port with packrat.dev/multicast. The gateways then open ports and join multicast groups that
-    /// Services name. Default: false.
+    /// Whether Services may make a live stream of a port with packrat.dev/multicast. The gateways
+    /// then open ports and join multicast groups that Services name. Default: false.
     pub enabled: bool,
 }
 
@@ -385,7 +401,8 @@ pub struct MulticastStreams {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Telemetry {
-    /// An OpenTelemetry collector that gets all metrics every ten seconds, and each session as a span when it ends. Default: none.
+    /// An OpenTelemetry collector that gets all metrics every ten seconds, and each session as a
+    /// span when it ends. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<Otlp>,
 }
@@ -397,8 +414,8 @@ pub struct Otlp {
     /// Where it takes OTLP over HTTP, without TLS: http://HOST:4318, or with a path before /v1/metrics and /v1/traces.
     #[schemars(length(max = 300), regex(pattern = r"^http://[^/@?#\s]+(/[^?#\s]*)?$"))]
     pub endpoint: String,
-    /// A key of a Secret with headers for it, as OTEL_EXPORTER_OTLP_HEADERS has them: key=value,key=value, values percent-encoded.
-    /// Gateways read it when they start.
+    /// A key of a Secret with headers for it, as OTEL_EXPORTER_OTLP_HEADERS has them:
+    /// key=value,key=value, values percent-encoded. Gateways read it when they start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headers_secret: Option<SecretKey>,
 }
@@ -419,7 +436,8 @@ pub struct SecretKey {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteNamespaces {
-    /// Same: Services of the EdgeGateway's namespace. All: Services of every namespace. Default: Same.
+    /// Same: Services of the EdgeGateway's namespace. All: Services of every namespace. Default:
+    /// Same.
     pub from: NamespacesFrom,
 }
 

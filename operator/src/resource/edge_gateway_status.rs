@@ -1,12 +1,16 @@
-//! What the operator says about an `EdgeGateway`.
+//! Status of an `EdgeGateway`, which the operator writes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+
+use super::join_lines;
 
 /// What the operator says about an `EdgeGateway`.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(transform = RecursiveTransform(join_lines))]
 pub struct EdgeGatewayStatus {
     /// The generation of the spec that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,12 +30,13 @@ pub struct EdgeGatewayStatus {
     /// Sessions of all gateways, read twice a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<i64>,
-    /// Gateways that are connected to the operator, each reported by the replica of the operator that serves it.
+    /// Gateways that are connected to the operator, each reported by the replica of the operator
+    /// that serves it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub proxies: Vec<GatewayProxy>,
-    /// Accepted: the spec and the routes can be had. Programmed: all connected gateways have taken the configuration.
-    /// Ready: gateways run, and clients can reach them.
+    /// Accepted: the spec and the routes can be had. Programmed: all connected gateways have taken
+    /// the configuration. Ready: gateways run, and clients can reach them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
@@ -65,7 +70,8 @@ pub struct GatewayProxy {
     pub error: Option<String>,
 }
 
-/// The schema of metav1.Condition, which k8s-openapi leaves out unless it brings the schemas of everything.
+/// The schema of metav1.Condition, which k8s-openapi leaves out unless it brings the schemas of
+/// everything.
 fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -1,4 +1,4 @@
-//! What the Pods of a gateway look like.
+//! Settings of a gateway's Pods.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What runs.
+/// The workload of the gateways.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -16,7 +16,8 @@ use serde_json::Value;
         { "rule": "!has(self.autoscaling) || 'cpu' in self.pod.resources.requests", "message": "spec.workload.autoscaling measures the use of the requested processor time; set spec.workload.pod.resources.requests.cpu, for example 250m" },
     ]))]
 pub struct Workload {
-    /// Deployment: as many gateways as said. DaemonSet: one on each node that the node selector names. Default: Deployment.
+    /// Deployment: as many gateways as said. DaemonSet: one on each node that the node selector
+    /// names. Default: Deployment.
     pub kind: WorkloadKind,
     /// Gateways of a Deployment; without effect for a DaemonSet and with autoscaling. Default: 2.
     #[schemars(range(min = 0, max = 1000))]
@@ -30,7 +31,12 @@ pub struct Workload {
 
 impl Default for Workload {
     fn default() -> Self {
-        Self { kind: WorkloadKind::Deployment, replicas: 2, autoscaling: None, pod: PodSettings::default() }
+        Self {
+            kind: WorkloadKind::Deployment,
+            replicas: 2,
+            autoscaling: None,
+            pod: PodSettings::default(),
+        }
     }
 }
 
@@ -87,8 +93,8 @@ pub struct PodSettings {
     /// Name of the PriorityClass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
-    /// Resources of the gateway's container. Default: requests of 250m CPU and 128Mi memory, no limits. Set a memory limit
-    /// above spec.cache.bytesTotal times the number of routes.
+    /// Resources of the gateway's container. Default: requests of 250m CPU and 128Mi memory, no
+    /// limits. Set a memory limit above spec.cache.bytesTotal times the number of routes.
     pub resources: Resources,
 }
 
@@ -129,7 +135,8 @@ pub struct Resources {
 
 impl Default for Resources {
     fn default() -> Self {
-        let quantity = |name: &str, value: &str| (name.to_owned(), IntOrString::String(value.to_owned()));
+        let quantity =
+            |name: &str, value: &str| (name.to_owned(), IntOrString::String(value.to_owned()));
         Self {
             requests: [quantity("cpu", "250m"), quantity("memory", "128Mi")].into(),
             limits: BTreeMap::new(),

@@ -2,15 +2,15 @@
 
 use thiserror::Error;
 
-/// Why a text is not a size.
+/// Failure to read a text as a size.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("\"{0}\" is not a size; write whole bytes or Ki, Mi or Gi, for example 512Ki or 1Mi")]
 pub struct SizeError(String);
 
-/// Bytes of a size such as `1048576`, `512Ki`, `1Mi` or `2Gi`: what the schema's pattern allows, too.
+/// Bytes of a size such as `1048576`, `512Ki`, `1Mi` or `2Gi`, as the schema's pattern allows them.
 ///
 /// # Errors
-/// [`SizeError`] for anything else, and for what does not fit.
+/// [`SizeError`] for anything else, and for a number that does not fit.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let error = || SizeError(text.to_owned());
     let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
@@ -34,14 +34,27 @@ mod tests {
 
     #[test]
     fn sizes() {
-        for (text, bytes) in
-            [("1", 1), ("1048576", 1 << 20), ("512Ki", 512 << 10), ("1Mi", 1 << 20), ("2Gi", 2 << 30)]
-        {
+        for (text, bytes) in [
+            ("1", 1),
+            ("1048576", 1 << 20),
+            ("512Ki", 512 << 10),
+            ("1Mi", 1 << 20),
+            ("2Gi", 2 << 30),
+        ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        for text in
-            ["", "Mi", "1M", "1.5Mi", "-1", " 1", "1 Mi", "9999999999999999", "99999999999999Gi", "é1"]
-        {
+        for text in [
+            "",
+            "Mi",
+            "1M",
+            "1.5Mi",
+            "-1",
+            " 1",
+            "1 Mi",
+            "9999999999999999",
+            "99999999999999Gi",
+            "é1",
+        ] {
             let error = parse_size(text).unwrap_err().to_string();
             assert!(error.contains("512Ki"), "{text}: {error}");
         }

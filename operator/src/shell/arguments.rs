@@ -8,12 +8,12 @@ use clap::{Args, Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "packrat-operator", version)]
 pub struct Arguments {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What can be done.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the operator.
@@ -43,7 +43,8 @@ pub struct Options {
     /// Image of gateways whose EdgeGateway names none.
     #[arg(long, env = "PACKRAT_GATEWAY_IMAGE", default_value = "packrat/gateway:dev")]
     pub gateway_image: String,
-    /// Address that gateways and sidecars listen on [default: :: for IPv6 and IPv4, or 0.0.0.0 where the operator has no IPv6].
+    /// Address that gateways and sidecars listen on [default: :: for IPv6 and IPv4, or 0.0.0.0
+    /// where the operator has no IPv6].
     #[arg(long, env = "PACKRAT_GATEWAY_LISTEN_ADDRESS")]
     pub gateway_listen_address: Option<IpAddr>,
     /// Where gateways are served (gRPC, mutual TLS).
@@ -55,7 +56,8 @@ pub struct Options {
     /// Where /live, /ready and /metrics are served (HTTP).
     #[arg(long, env = "PACKRAT_HEALTH_LISTEN", default_value = "[::]:8080")]
     pub health_listen: SocketAddr,
-    /// The MutatingWebhookConfiguration whose certificate authority is kept current; empty for none.
+    /// The MutatingWebhookConfiguration whose certificate authority is kept current; empty for
+    /// none.
     #[arg(long, env = "PACKRAT_WEBHOOK_CONFIGURATION", default_value = "packrat-injector")]
     pub webhook_configuration: String,
     /// Secret with the operator's certificate authority, in the operator's namespace.
@@ -75,13 +77,17 @@ pub struct Options {
 impl Options {
     /// Host name that gateways reach the operator at.
     pub fn discovery_host(&self) -> String {
-        self.discovery_host.clone().unwrap_or_else(|| format!("{}.{}.svc", self.service_name, self.namespace))
+        self.discovery_host
+            .clone()
+            .unwrap_or_else(|| format!("{}.{}.svc", self.service_name, self.namespace))
     }
 
     /// Address that gateways listen on.
     pub(super) fn gateway_listen_address(&self) -> String {
-        self.gateway_listen_address
-            .map_or_else(|| super::listening::every_address().to_owned(), |address| address.to_string())
+        self.gateway_listen_address.map_or_else(
+            || super::listening::every_address().to_owned(),
+            |address| address.to_string(),
+        )
     }
 
     /// Names that are in the operator's certificate.

@@ -1,4 +1,5 @@
-//! The operator's certificates: the authority is in a Secret, each replica issues its own certificate from it.
+//! The operator's certificates: the authority is in a Secret, each replica issues its own
+//! certificate from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub struct Identities {
     webhook: watch::Sender<Arc<ServerConfig>>,
 }
 
-/// Why there are no certificates.
+/// Failure to get the authority or its certificates.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthorityError {
@@ -35,7 +36,7 @@ pub enum AuthorityError {
     Api {
         /// Namespace and name.
         name: String,
-        /// What the API server said.
+        /// The API server's error.
         source: Box<kube::Error>,
     },
     /// A certificate.
@@ -82,7 +83,12 @@ impl Identities {
     ///
     /// # Errors
     /// When a certificate cannot be made; then nothing has changed.
-    pub fn replace(&self, authority: Authority, names: &[String], now: i64) -> Result<(), AuthorityError> {
+    pub fn replace(
+        &self,
+        authority: Authority,
+        names: &[String],
+        now: i64,
+    ) -> Result<(), AuthorityError> {
         let (discovery, webhook) = configurations(&authority, names, now)?;
         self.discovery.send_replace(discovery);
         self.webhook.send_replace(webhook);
@@ -102,9 +108,10 @@ fn configurations(
     Ok((discovery.configuration()?, webhook.configuration()?))
 }
 
-/// Reads the authority, or makes it when there is none. Replicas that do so at the same time agree: one of them is refused, and
-/// reads. `may_advance`: whether a step of the rotation that is due is taken. `known`: the authority that is in use, which is put back
-/// when somebody has deleted the Secret: gateways trust no other.
+/// Reads the authority, or makes it when there is none. Replicas that do so at the same time agree:
+/// one of them is refused, and reads. `may_advance`: true if a step of the rotation that is due is
+/// taken. `known`: the authority that is in use, which is put back when the Secret was deleted:
+/// gateways trust no other.
 pub(super) async fn obtain(
     client: &Client,
     namespace: &str,
@@ -112,7 +119,10 @@ pub(super) async fn obtain(
     may_advance: bool,
     known: Option<&Authority>,
 ) -> Result<Authority, AuthorityError> {
-    let api = |source| AuthorityError::Api { name: format!("{namespace}/{name}"), source: Box::new(source) };
+    let api = |source| AuthorityError::Api {
+        name: format!("{namespace}/{name}"),
+        source: Box::new(source),
+    };
     let now = Timestamp::now().as_second();
     let metadata = json!({
         "name": name,
@@ -120,25 +130,26 @@ pub(super) async fn obtain(
         "labels": { "app.kubernetes.io/managed-by": FIELD_MANAGER, "app.kubernetes.io/part-of": "packrat" },
     });
     for _ in 0..3 {
-        let (authority, version) = match secrets::read(client, namespace, name).await.map_err(api)? {
-            Some((entries, version)) => {
-                let text = entries.get(STATE).map_or(&[][..], Vec::as_slice);
-                let mut authority = Authority::from_json(text)?;
-                if !may_advance || !authority.advance(now)? {
-                    return Ok(authority);
+        let (authority, version) =
+            match secrets::read(client, namespace, name).await.map_err(api)? {
+                Some((entries, version)) => {
+                    let text = entries.get(STATE).map_or(&[][..], Vec::as_slice);
+                    let mut authority = Authority::from_json(text)?;
+                    if !may_advance || !authority.advance(now)? {
+                        return Ok(authority);
+                    }
+                    (authority, Some(version))
                 }
-                (authority, Some(version))
-            }
-            None => match known {
-                Some(known) => (known.clone(), None),
-                None => (Authority::generate(now)?, None),
-            },
-        };
+                None => match known {
+                    Some(known) => (known.clone(), None),
+                    None => (Authority::generate(now)?, None),
+                },
+            };
         let (state, bundle) = (authority.to_json()?, authority.bundle());
         let entries = [(STATE, state.as_str()), ("ca.crt", bundle.as_str())];
         match secrets::write(client, metadata.clone(), &entries, version.as_deref()).await {
             Ok(()) => return Ok(authority),
-            // Somebody else was faster: what that one has written counts.
+            // Another replica was faster: its authority counts.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(api(error)),
         }

@@ -1,4 +1,4 @@
-//! What the elected replica does: objects of gateways, certificates, status, Events.
+//! The elected replica's work: objects of gateways, certificates, status, Events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use crate::resource::{EdgeGateway, EdgeGatewayStatus};
 use crate::status::{Observed, gateway_status};
 use crate::workload::{self, Kind, Object, Platform};
 
-/// Changes within this time are looked at together.
-const GATHERING: Duration = Duration::from_millis(100);
+/// Changes within this time are handled together.
+const COALESCING_DELAY: Duration = Duration::from_millis(100);
 /// Time after which everything is looked at although nothing has happened.
 const PERIOD: Duration = Duration::from_secs(15);
-/// Time after which all objects are applied again: what nobody watches is repaired then.
+/// Time after which all objects are applied again: this repairs objects that are not watched.
 const REPAIR: Duration = Duration::from_secs(300);
 /// Time between two looks at the Secrets of a gateway.
 const SECRETS: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// EdgeGateways at a time.
 const PARALLEL: usize = 8;
 
-/// What the controller works with.
+/// The controller of the elected replica.
 pub(super) struct Controller {
     pub(super) client: Client,
     pub(super) platform: Platform,
@@ -53,7 +53,7 @@ pub(super) struct Controller {
     pub(super) elected: watch::Receiver<bool>,
 }
 
-/// What was done for an EdgeGateway.
+/// The controller's record of an EdgeGateway.
 #[derive(Default)]
 struct Done {
     uid: String,
@@ -64,7 +64,7 @@ struct Done {
     secrets_at: Option<Instant>,
     /// The authorities that the certificate was made with.
     bundle: String,
-    /// What was said about it last.
+    /// The last failure in its status.
     failure: Option<String>,
     /// Its namespace is being deleted: nothing can be made there any more.
     namespace_ends: bool,
@@ -72,7 +72,11 @@ struct Done {
 
 impl Controller {
     /// Works for ever, while this replica is elected.
-    pub(super) async fn run(mut self, replica: String, mut owned: mpsc::UnboundedReceiver<ObjectKey>) {
+    pub(super) async fn run(
+        mut self,
+        replica: String,
+        mut owned: mpsc::UnboundedReceiver<ObjectKey>,
+    ) {
         let mut snapshots = self.snapshots.subscribe();
         let mut observations = self.observations.subscribe();
         let mut authority = self.identities.authority();
@@ -87,7 +91,7 @@ impl Controller {
                 gateway = owned.recv() => gateway,
                 () = tokio::time::sleep(PERIOD) => None,
             };
-            tokio::time::sleep(GATHERING).await;
+            tokio::time::sleep(COALESCING_DELAY).await;
             let mut drifted: Vec<ObjectKey> = changed.into_iter().collect();
             while let Ok(gateway) = owned.try_recv() {
                 drifted.push(gateway);
@@ -127,7 +131,7 @@ impl Controller {
         }
     }
 
-    /// What does not belong to a gateway.
+    /// The work that belongs to no gateway.
     async fn others(&self, snapshot: &Snapshot, events: &mut Events) {
         services::write(&self.client, snapshot).await;
         events.tell(snapshot).await;
@@ -136,13 +140,13 @@ impl Controller {
         }
     }
 
-    /// Everything of one EdgeGateway; what goes wrong is told in its status and tried again.
+    /// Everything of one EdgeGateway; a failure is reported in its status and tried again.
     async fn gateway(&self, key: &ObjectKey, gateway: &GatewaySnapshot, done: &mut Done) {
         if done.uid != gateway.model.uid {
             *done = Done { uid: gateway.model.uid.clone(), ..Done::default() };
         }
         let failure = if gateway.model.deleting || done.namespace_ends {
-            // Its objects are being collected: whoever brought them back would keep it from ever going.
+            // Its objects are being collected: recreating them would keep it from ever going.
             None
         } else {
             let set_up = tokio::time::timeout(PATIENCE, self.set_up(key, gateway, done)).await;
@@ -161,11 +165,18 @@ impl Controller {
             }
         }
         done.failure.clone_from(&failure);
-        match tokio::time::timeout(PATIENCE, self.status(key, gateway, failure, done.namespace_ends)).await {
+        match tokio::time::timeout(
+            PATIENCE,
+            self.status(key, gateway, failure, done.namespace_ends),
+        )
+        .await
+        {
             Ok(Ok(())) => {}
             // It may be gone since.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
-            Ok(Err(error)) => tracing::warn!(event = "status_failed", gateway = %key, error = told(&error)),
+            Ok(Err(error)) => {
+                tracing::warn!(event = "status_failed", gateway = %key, error = told(&error))
+            }
             Err(_) => tracing::warn!(event = "status_slow", gateway = %key),
         }
     }
@@ -190,8 +201,11 @@ impl Controller {
                     done.removed.retain(|kind| *kind != object.kind);
                 }
                 // There the others would be refused, too.
-                Err(source) if namespace_ends(&source) => return Err(Failure::object(object.kind, source)),
-                // One that is refused (a node port that is taken, say) does not keep the others from being right.
+                Err(source) if namespace_ends(&source) => {
+                    return Err(Failure::object(object.kind, source));
+                }
+                // One that is refused (a node port that is taken, say) does not keep the others
+                // from being right.
                 Err(source) => {
                     done.objects.remove(&object.kind);
                     failure = failure.or(Some(Failure::object(object.kind, source)));
@@ -199,7 +213,7 @@ impl Controller {
             }
         }
         if let Some(failure) = failure {
-            // What was there before stays, too: it may be all that works.
+            // The former objects stay, too: they may be all that works.
             return Err(failure);
         }
         for kind in workload::obsolete(&objects) {
@@ -221,7 +235,8 @@ impl Controller {
         if object.kind == Kind::Deployment && object.content["spec"]["replicas"].is_null() {
             hand_over_replicas(&api, name).await?;
         }
-        api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&object.content)).await?;
+        api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&object.content))
+            .await?;
         Ok(())
     }
 
@@ -232,7 +247,7 @@ impl Controller {
         Api::namespaced_with(self.client.clone(), namespace, &resource)
     }
 
-    /// Removes an object that another spec needed; somebody else's of the same name stays.
+    /// Removes an object that a former spec needed; another owner's object of the same name stays.
     async fn remove(&self, kind: Kind, key: &ObjectKey) -> Result<(), kube::Error> {
         // These are never superfluous.
         if matches!(kind, Kind::ServiceAccount | Kind::ConfigMap | Kind::PodDisruptionBudget) {
@@ -240,8 +255,8 @@ impl Controller {
         }
         let (api, name) = (self.api(kind, &key.namespace), workload::object_name(&key.name));
         let Some(object) = api.get_opt(&name).await? else { return Ok(()) };
-        let ours =
-            object.labels().get("app.kubernetes.io/managed-by").map(String::as_str) == Some(FIELD_MANAGER);
+        let ours = object.labels().get("app.kubernetes.io/managed-by").map(String::as_str)
+            == Some(FIELD_MANAGER);
         if ours {
             api.delete(&name, &DeleteParams::background()).await?;
         }
@@ -268,35 +283,49 @@ impl Controller {
         let (keys, version, write) = match found {
             Some((entries, version)) => {
                 let text = entries.get(STATE).map_or(&[][..], Vec::as_slice);
-                let mut keys = GatewayKeys::from_json(text).map_err(|error| Failure::text(&error))?;
+                let mut keys =
+                    GatewayKeys::from_json(text).map_err(|error| Failure::text(&error))?;
                 let advanced = keys
-                    .advance(now, i64::from(tokens.rotation_hours) * 3600, i64::from(tokens.lifetime_seconds))
+                    .advance(
+                        now,
+                        i64::from(tokens.rotation_hours) * 3600,
+                        i64::from(tokens.lifetime_seconds),
+                    )
                     .map_err(|error| Failure::text(&error))?;
                 (keys, Some(version), advanced)
             }
-            None => (GatewayKeys::generate(now).map_err(|error| Failure::text(&error))?, None, true),
+            None => {
+                (GatewayKeys::generate(now).map_err(|error| Failure::text(&error))?, None, true)
+            }
         };
         if write {
             let metadata = workload::metadata(&name, key, &gateway.model);
             let state = keys.to_json().map_err(|error| Failure::text(&error))?;
             let public = keys.public_key_text();
             let entries = [(STATE, state.as_str()), ("public-key", public.as_str())];
-            secrets::write(&self.client, metadata, &entries, version.as_deref()).await.map_err(api)?;
+            secrets::write(&self.client, metadata, &entries, version.as_deref())
+                .await
+                .map_err(api)?;
         }
         self.snapshots.set_keys(key, keys);
 
         let name = workload::client_secret_name(&key.name);
         let found = secrets::read(&self.client, &key.namespace, &name).await.map_err(api)?;
         let current = found.as_ref().is_some_and(|(entries, _)| {
-            let state: Value =
-                entries.get(STATE).and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default();
+            let state: Value = entries
+                .get(STATE)
+                .and_then(|text| serde_json::from_slice(text).ok())
+                .unwrap_or_default();
             state["issuer"] == authority.issuer()
                 && state["gateway"] == gateway.model.uid.as_str()
-                && state["issued"].as_i64().is_some_and(|issued| now - issued < LEAF_RENEWAL_SECONDS)
+                && state["issued"]
+                    .as_i64()
+                    .is_some_and(|issued| now - issued < LEAF_RENEWAL_SECONDS)
                 && entries.get("ca.crt").map(Vec::as_slice) == Some(bundle.as_bytes())
         });
         if !current {
-            let issued = authority.issue_gateway(key, now).map_err(|error| Failure::text(&error))?;
+            let issued =
+                authority.issue_gateway(key, now).map_err(|error| Failure::text(&error))?;
             let state = json!({ "issuer": authority.issuer(), "issued": now, "gateway": gateway.model.uid })
                 .to_string();
             let entries = [
@@ -307,7 +336,9 @@ impl Controller {
             ];
             let metadata = workload::metadata(&name, key, &gateway.model);
             let version = found.map(|(_, version)| version);
-            secrets::write(&self.client, metadata, &entries, version.as_deref()).await.map_err(api)?;
+            secrets::write(&self.client, metadata, &entries, version.as_deref())
+                .await
+                .map_err(api)?;
         }
         done.bundle = bundle;
         done.secrets_at = Some(Instant::now());
@@ -333,9 +364,15 @@ impl Controller {
             api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(content)).await?;
         }
         let sessions = self.sessions.of(key);
-        let observed = Observed { addresses, ready, pods, proxies, sessions, failure, namespace_ends };
-        let status =
-            gateway_status(model, &gateway.view, &observed, &model.status.conditions, Timestamp::now());
+        let observed =
+            Observed { addresses, ready, pods, proxies, sessions, failure, namespace_ends };
+        let status = gateway_status(
+            model,
+            &gateway.view,
+            &observed,
+            &model.status.conditions,
+            Timestamp::now(),
+        );
         let written = EdgeGatewayStatus { proxies: Vec::new(), ..model.status.clone() };
         if same(&status, &written) {
             return Ok(());
@@ -346,8 +383,12 @@ impl Controller {
             "metadata": { "name": key.name },
             "status": status,
         });
-        api.patch_status(&key.name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(content))
-            .await?;
+        api.patch_status(
+            &key.name,
+            &PatchParams::apply(FIELD_MANAGER).force(),
+            &Patch::Apply(content),
+        )
+        .await?;
         Ok(())
     }
 
@@ -357,20 +398,25 @@ impl Controller {
             return Ok(());
         }
         let resource = ApiResource::from_gvk_with_plural(
-            &GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration"),
+            &GroupVersionKind::gvk(
+                "admissionregistration.k8s.io",
+                "v1",
+                "MutatingWebhookConfiguration",
+            ),
             "mutatingwebhookconfigurations",
         );
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
         let Some(found) = api.get_opt(&self.webhook_configuration).await? else { return Ok(()) };
         let bundle = {
             use base64::Engine as _;
-            base64::engine::general_purpose::STANDARD.encode(self.identities.authority().borrow().bundle())
+            base64::engine::general_purpose::STANDARD
+                .encode(self.identities.authority().borrow().bundle())
         };
         let webhooks = found.data["webhooks"].as_array().cloned().unwrap_or_default();
         if webhooks.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == bundle.as_str()) {
             return Ok(());
         }
-        // All of them: what an application leaves out is taken away.
+        // All of them: server-side apply removes the fields that it leaves out.
         let webhooks: Vec<Value> = webhooks
             .iter()
             .map(|webhook| json!({ "name": webhook["name"], "clientConfig": { "caBundle": bundle } }))
@@ -392,14 +438,18 @@ impl Controller {
     }
 }
 
-/// Before an autoscaler takes over: a number of replicas that was ours and is applied no longer would become the default, 1, and all
-/// sessions of the other gateways would be lost. Another manager's field it stays as it is (Kubernetes' documentation of
-/// server-side apply, "Transferring ownership").
+/// Before an autoscaler takes over: a number of replicas that was ours and is applied no longer
+/// would become the default, 1, and all sessions of the other gateways would be lost. Another
+/// manager's field it stays as it is (Kubernetes' documentation of server-side apply, "Transferring
+/// ownership").
 async fn hand_over_replicas(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {
     let Some(found) = api.get_opt(name).await? else { return Ok(()) };
     let ours = found.managed_fields().iter().any(|entry| {
         entry.manager.as_deref() == Some(FIELD_MANAGER)
-            && entry.fields_v1.as_ref().is_some_and(|fields| !fields.0["f:spec"]["f:replicas"].is_null())
+            && entry
+                .fields_v1
+                .as_ref()
+                .is_some_and(|fields| !fields.0["f:spec"]["f:replicas"].is_null())
     });
     let replicas = &found.data["spec"]["replicas"];
     if !ours || replicas.is_null() {
@@ -416,13 +466,13 @@ async fn hand_over_replicas(api: &Api<DynamicObject>, name: &str) -> Result<(), 
     Ok(())
 }
 
-/// Whether two statuses say the same; times of the same condition are the same already.
+/// True if two statuses are equal; times of the same condition are the same already.
 fn same(a: &EdgeGatewayStatus, b: &EdgeGatewayStatus) -> bool {
     let text = |status: &EdgeGatewayStatus| serde_json::to_value(status).unwrap_or_default();
     text(a) == text(b)
 }
 
-/// Why an EdgeGateway cannot be set up.
+/// The reason for which an EdgeGateway cannot be set up.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("{kind}: {}", told(.source))]

@@ -21,11 +21,13 @@ use crate::xds::Resources;
 use crate::xds::delta::{Heard, Stream as State};
 use crate::xds::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 
-const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+const METHOD: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// Longest reason of Envoy's that is repeated.
 const MAXIMUM_REASON_CHARACTERS: usize = 1000;
 
-/// Gateways that are connected to this replica: which EdgeGateway, which Pod, and why it has refused its newest configuration.
+/// Gateways that are connected to this replica: which EdgeGateway, which Pod, and why it has
+/// refused its newest configuration.
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Mutex<BTreeMap<(ObjectKey, String), Connection>>,
@@ -49,7 +51,8 @@ impl Connections {
         self.changed.subscribe()
     }
 
-    /// The connected gateways of each EdgeGateway: name of the Pod, and Envoy's reason for a refusal.
+    /// The connected gateways of each EdgeGateway: name of the Pod, and Envoy's reason for a
+    /// refusal.
     pub fn list(&self) -> BTreeMap<ObjectKey, Vec<(String, Option<String>)>> {
         let mut list: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for ((gateway, name), connection) in self.open().iter() {
@@ -100,7 +103,8 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let removed = {
             let mut open = self.connections.open();
-            let ours = open.get(&self.key).is_some_and(|connection| connection.stream == self.stream);
+            let ours =
+                open.get(&self.key).is_some_and(|connection| connection.stream == self.stream);
             if ours {
                 open.remove(&self.key);
             }
@@ -134,7 +138,8 @@ impl Discovery {
         certificate: Option<CertificateDer<'static>>,
     ) -> http::Response<tonic::body::Body> {
         if request.uri().path() != METHOD {
-            return Status::unimplemented("only delta ADS is served; set api_type: DELTA_GRPC").into_http();
+            return Status::unimplemented("only delta ADS is served; set api_type: DELTA_GRPC")
+                .into_http();
         }
         let Some(certificate) = certificate else {
             return Status::unauthenticated("a gateway needs a certificate").into_http();
@@ -186,7 +191,7 @@ impl tonic::server::StreamingService<DeltaDiscoveryRequest> for Method {
             tokio::spawn(async move {
                 if let Err(status) = discovery.converse(requests, &certificate, &sender).await {
                     tracing::warn!(event = "gateway_refused", error = status.message());
-                    // Nobody may be listening any more.
+                    // The receiver may be gone.
                     let _ = sender.send(Err(status)).await;
                 }
             });
@@ -210,14 +215,15 @@ impl Discovery {
         let mut snapshots = self.snapshots.subscribe();
         let mut state = State::default();
         state.hear(&first);
-        // Until when listeners stay that Envoy has and this replica does not know.
+        // The time until which listeners stay that Envoy has and this replica does not know.
         let (mut began, mut release_at, mut released) = (None, None, false);
         loop {
-            let (resources, drain) = resources_of(snapshots.borrow_and_update().as_deref(), &key.0).unzip();
+            let (resources, drain) =
+                resources_of(snapshots.borrow_and_update().as_deref(), &key.0).unzip();
             if let Some(drain) = drain {
                 release_at = Some(*began.get_or_insert_with(Instant::now) + drain);
             }
-            // A gateway whose EdgeGateway is gone keeps what it has: it is about to be drained.
+            // A gateway whose EdgeGateway is gone keeps its listeners: it is about to be drained.
             if let Some(resources) = resources {
                 while let Some(response) = state.next(&resources) {
                     tracing::debug!(
@@ -259,8 +265,11 @@ impl Discovery {
     }
 }
 
-/// What a gateway has to have, and how long what it no longer has goes on.
-fn resources_of(snapshot: Option<&Snapshot>, gateway: &ObjectKey) -> Option<(Arc<Resources>, Duration)> {
+/// The resources that a gateway has to have, and the time for which removed listeners drain.
+fn resources_of(
+    snapshot: Option<&Snapshot>,
+    gateway: &ObjectKey,
+) -> Option<(Arc<Resources>, Duration)> {
     let gateway = snapshot?.gateways.get(gateway)?;
     let drain = u64::try_from(gateway.model.spec.drain.seconds).unwrap_or_default();
     Some((gateway.resources.clone()?, Duration::from_secs(drain)))

@@ -1,4 +1,5 @@
-//! Which replica writes: the holder of a Lease, as long as the API server confirms it.
+//! Election of the replica that writes: the holder of a Lease, as long as the API server confirms
+//! it.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Who is to be elected, and where.
+/// A candidate for a lease.
 pub(super) struct Candidate {
     pub(super) client: Client,
     pub(super) namespace: String,
@@ -21,17 +22,20 @@ pub(super) struct Candidate {
     pub(super) duration: Duration,
 }
 
-/// Why an election has ended.
+/// The reason for the end of an election.
 #[derive(Debug)]
 pub(super) enum Ending {
     /// The task that holds the lease has ended.
     Task,
-    /// Nobody has renewed the lease for longer than it is good for. It is free now; who stands again gets it.
+    /// No replica has renewed the lease within its duration. It is free now; the next candidate
+    /// gets it.
     Silence,
 }
 
-/// What becomes of the lease: whether this replica believes that it holds it, and the task that sees to it.
-pub(super) type Standing = (watch::Receiver<bool>, JoinHandle<Result<LeaseManager, LeaseManagerError>>);
+/// The state of the lease: true if this replica believes that it holds it, and the task that renews
+/// it.
+pub(super) type Standing =
+    (watch::Receiver<bool>, JoinHandle<Result<LeaseManager, LeaseManagerError>>);
 
 impl Candidate {
     /// Tries to get and to keep the lease, until the receiver is dropped.
@@ -50,13 +54,16 @@ impl Candidate {
         Ok(manager.watch().await)
     }
 
-    /// Tells `elected` what follows from `holds`, what this replica believes of the lease; ends when that does.
+    /// Keeps `elected` current from `holds`, this replica's belief that it holds the lease; ends
+    /// when `holds` does.
     ///
-    /// A replica that is cut off goes on believing that it holds the lease, for as long as nobody tells it otherwise. So it counts only
-    /// while the API server has said so within the time that the lease is good for: when somebody else has it, this one has stopped.
+    /// A replica that is cut off from the API server goes on believing that it holds the lease. So
+    /// its belief counts only while the API server has confirmed it within the lease's duration:
+    /// when another replica gets the lease, this one has stopped.
     ///
-    /// In a lease stands the time of its holder's calendar. When that was ahead, and the holder is gone, everybody else would wait until
-    /// then. So it counts, too, for how long nobody has written to the lease, by a clock that nobody sets.
+    /// A lease has the time of its holder's wall clock. When that was ahead, and the holder is
+    /// gone, all other replicas would wait until then. So the time since the last write to the
+    /// lease counts, too, by this replica's monotonic clock.
     pub(super) async fn follow(
         &self,
         mut holds: watch::Receiver<bool>,
@@ -102,15 +109,16 @@ impl Candidate {
         }
     }
 
-    /// Takes the lease from whoever has it, unless somebody has written to it since `version`.
+    /// Takes the lease from its holder, unless it was written to since `version`.
     async fn free(&self, api: &Api<Lease>, version: &str) {
-        let nobody = json!({
+        let released = json!({
             "metadata": { "resourceVersion": version },
             "spec": { "holderIdentity": null, "acquireTime": null, "renewTime": null, "leaseDurationSeconds": null },
         });
-        match api.patch(&self.lease, &PatchParams::default(), &Patch::Merge(nobody)).await {
+        match api.patch(&self.lease, &PatchParams::default(), &Patch::Merge(released)).await {
             Ok(_) => tracing::warn!(event = "lease_freed", reason = "nobody has renewed it"),
-            // Somebody has written meanwhile, or will be told of it at the next look.
+            // The lease was written to meanwhile, or the next check finds it unchanged and tries
+            // again.
             Err(error) => tracing::info!(event = "lease_kept", error = %error),
         }
     }
@@ -120,7 +128,7 @@ fn holder_of(lease: Option<&Lease>) -> Option<&String> {
     lease?.spec.as_ref()?.holder_identity.as_ref()
 }
 
-/// For how long a lease that somebody holds has been the same.
+/// The time for which a held lease has not changed.
 #[derive(Debug, Default)]
 struct Silence {
     version: Option<String>,
@@ -151,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_the_time_since_somebody_wrote() {
+    fn silence_is_the_time_since_the_last_write() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut silence = Silence::default();
@@ -160,10 +168,10 @@ mod tests {
         assert_eq!(silence.after(Some(&one), at(7)), Duration::from_secs(7));
         assert_eq!(silence.after(Some(&other), at(8)), Duration::ZERO);
         assert_eq!(silence.after(Some(&other), at(9)), Duration::from_secs(1));
-        // Who could not look does not know whether somebody wrote and has been silent since.
+        // A replica that could not read the lease does not know if it was written to.
         assert_eq!(silence.after(None, at(50)), Duration::ZERO);
         assert_eq!(silence.after(Some(&other), at(51)), Duration::ZERO);
-        // A lease that nobody holds can be taken by anybody.
+        // A lease without a holder can be taken at once.
         let free = lease("3", None);
         assert_eq!(silence.after(Some(&free), at(52)), Duration::ZERO);
         assert_eq!(silence.after(Some(&free), at(99)), Duration::ZERO);

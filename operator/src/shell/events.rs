@@ -19,17 +19,18 @@ const AT_ONCE: usize = 50;
 /// Writes Events.
 pub(super) struct Events {
     recorder: Recorder,
-    /// What was told of each object: kind, key, identity.
+    /// The problems reported of each object: kind, key, identity.
     told: BTreeMap<(&'static str, ObjectKey, String), Vec<Problem>>,
 }
 
 impl Events {
     pub(super) fn new(client: Client, replica: &str) -> Self {
-        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(replica.to_owned()) };
+        let reporter =
+            Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(replica.to_owned()) };
         Self { recorder: Recorder::new(client, reporter), told: BTreeMap::new() }
     }
 
-    /// Tells what is new in a snapshot.
+    /// Writes an Event for each new problem in a snapshot.
     pub(super) async fn tell(&mut self, snapshot: &Snapshot) {
         let mut current = BTreeMap::new();
         for (key, service) in &snapshot.resolution.services {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::discovery::Connections;
 use super::snapshot::Snapshots;
 
-/// What the pages are made of.
+/// The sources of the pages.
 #[derive(Clone)]
 pub(super) struct Health {
     pub(super) snapshots: Arc<Snapshots>,
@@ -52,15 +52,18 @@ impl Health {
         let (status, text) = match request.uri().path() {
             "/live" => (StatusCode::OK, "live\n".to_owned()),
             "/ready" if self.snapshots.is_complete() => (StatusCode::OK, "ready\n".to_owned()),
-            "/ready" => (StatusCode::SERVICE_UNAVAILABLE, "not everything has been seen yet\n".to_owned()),
+            "/ready" => {
+                (StatusCode::SERVICE_UNAVAILABLE, "not everything has been seen yet\n".to_owned())
+            }
             "/metrics" => (StatusCode::OK, self.metrics()),
             _ => (StatusCode::NOT_FOUND, "there are /live, /ready and /metrics\n".to_owned()),
         };
         let mut response = Response::new(Full::new(Bytes::from(text)));
         *response.status_mut() = status;
-        response
-            .headers_mut()
-            .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; version=0.0.4"));
+        response.headers_mut().insert(
+            http::header::CONTENT_TYPE,
+            http::HeaderValue::from_static("text/plain; version=0.0.4"),
+        );
         response
     }
 
@@ -68,7 +71,8 @@ impl Health {
         let snapshot = self.snapshots.subscribe().borrow().clone().unwrap_or_default();
         let connections = self.connections.list();
         let refused = connections.values().flatten().filter(|(_, error)| error.is_some()).count();
-        let routes: usize = snapshot.gateways.values().map(|gateway| gateway.view.listeners.len()).sum();
+        let routes: usize =
+            snapshot.gateways.values().map(|gateway| gateway.view.listeners.len()).sum();
         let problems: usize =
             snapshot.resolution.services.values().map(|service| service.problems.len()).sum();
         let mut text = String::new();

@@ -30,9 +30,11 @@ pub(super) async fn follow(client: Client, snapshots: Arc<Snapshots>) {
             }
         }
         for gateway in gateways {
-            match secrets::read(&client, &gateway.namespace, &keys_secret_name(&gateway.name)).await {
+            match secrets::read(&client, &gateway.namespace, &keys_secret_name(&gateway.name)).await
+            {
                 Ok(Some((entries, _))) => {
-                    match GatewayKeys::from_json(entries.get(STATE).map_or(&[][..], Vec::as_slice)) {
+                    match GatewayKeys::from_json(entries.get(STATE).map_or(&[][..], Vec::as_slice))
+                    {
                         Ok(keys) => snapshots.set_keys(&gateway, keys),
                         Err(error) => {
                             tracing::error!(event = "keys_unreadable", gateway = %gateway, error = %error);
@@ -41,7 +43,9 @@ pub(super) async fn follow(client: Client, snapshots: Arc<Snapshots>) {
                 }
                 // The elected replica makes them.
                 Ok(None) => {}
-                Err(error) => tracing::warn!(event = "keys_failed", gateway = %gateway, error = told(&error)),
+                Err(error) => {
+                    tracing::warn!(event = "keys_failed", gateway = %gateway, error = told(&error))
+                }
             }
         }
     }

@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::TcpListener;
 
-/// All addresses, as gateways and sidecars are told: IPv6 with IPv4, or IPv4 alone where the system has no IPv6. Nodes of a cluster are
-/// taken to be alike: what holds for the operator's Pod holds for those of the gateways.
+/// The wildcard address for gateways and sidecars: IPv6 with IPv4, or IPv4 alone where the system
+/// has no IPv6. Nodes of a cluster are taken to be alike: the finding for the operator's Pod holds
+/// for those of the gateways.
 pub(super) fn every_address() -> &'static str {
     match std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)) {
         Ok(_) => "::",

@@ -1,4 +1,4 @@
-//! What touches the network: watches, server-side apply, leases, TLS, HTTP.
+//! The operator's I/O: watches, server-side apply, leases, TLS, HTTP.
 
 pub mod arguments;
 mod authority;

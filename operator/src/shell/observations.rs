@@ -1,4 +1,4 @@
-//! What is seen of the gateways themselves: Pods and addresses.
+//! Observations of the gateways themselves: Pods and addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ struct SeenService {
     cluster: Vec<String>,
 }
 
-/// What is seen of all gateways.
+/// Observations of all gateways.
 #[derive(Debug, Default)]
 pub(super) struct Observations {
     seen: Mutex<Seen>,
@@ -46,7 +46,8 @@ fn key<K: kube::Resource>(object: &K) -> ObjectKey {
 
 /// Addresses of the node, of both families where it has them.
 fn node_addresses(status: &PodStatus) -> Vec<String> {
-    let all: Vec<String> = status.host_ips.iter().flatten().map(|address| address.ip.clone()).collect();
+    let all: Vec<String> =
+        status.host_ips.iter().flatten().map(|address| address.ip.clone()).collect();
     if all.is_empty() { status.host_ip.clone().into_iter().collect() } else { all }
 }
 
@@ -124,11 +125,18 @@ impl Observations {
     }
 
     /// Addresses that clients of a gateway can use, ready Pods, all Pods.
-    pub(super) fn of(&self, gateway: &ObjectKey, exposure: ExposureType) -> (Vec<String>, i32, i32) {
+    pub(super) fn of(
+        &self,
+        gateway: &ObjectKey,
+        exposure: ExposureType,
+    ) -> (Vec<String>, i32, i32) {
         let seen = self.seen();
         let pods: Vec<_> = seen.pods.values().filter(|pod| pod.gateway == *gateway).collect();
-        let nodes: BTreeSet<String> =
-            pods.iter().filter(|pod| pod.ready).flat_map(|pod| pod.node_addresses.clone()).collect();
+        let nodes: BTreeSet<String> = pods
+            .iter()
+            .filter(|pod| pod.ready)
+            .flat_map(|pod| pod.node_addresses.clone())
+            .collect();
         let service = seen.services.get(gateway).cloned().unwrap_or_default();
         let addresses = match exposure {
             ExposureType::LoadBalancer => service.balancer,

@@ -1,9 +1,11 @@
-//! What the API server has said when it has refused something, in a sentence: kube's own text repeats the whole answer.
+//! The reason for which the API server has refused a request, in a sentence: kube's own text
+//! repeats the whole answer.
 
 use kube::Error;
 use kube::runtime::watcher;
 
-/// The reason in an answer's causes when a namespace is being deleted (Kubernetes' `NamespaceTerminatingCause`).
+/// The reason in an answer's causes when a namespace is being deleted (Kubernetes'
+/// `NamespaceTerminatingCause`).
 const NAMESPACE_ENDS: &str = "NamespaceTerminating";
 
 /// One sentence.
@@ -27,7 +29,8 @@ pub(super) fn told_by_watch(error: &watcher::Error) -> String {
     }
 }
 
-/// Whether it was refused because its namespace is being deleted: that is nobody's mistake, and nothing will change it.
+/// True if it was refused because its namespace is being deleted: that is no mistake, and nothing
+/// will change it.
 pub(super) fn namespace_ends(error: &Error) -> bool {
     let Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -52,8 +55,9 @@ mod tests {
         }));
         assert_eq!(told(&ends), message);
         assert!(namespace_ends(&ends));
-        let forbidden =
-            error(json!({ "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no" }));
+        let forbidden = error(
+            json!({ "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no" }),
+        );
         assert!(!namespace_ends(&forbidden));
         assert_eq!(
             told(&error(json!({ "status": "Failure", "code": 500, "reason": "InternalError" }))),

@@ -1,5 +1,6 @@
-//! What this replica knows of the gateways that are connected to it, written into the status of their EdgeGateways. Every replica
-//! owns its own entries (a field manager each), the elected one makes a condition of all of them.
+//! Reports on the gateways that are connected to this replica, written into the status of their
+//! EdgeGateways. Every replica owns its own entries (a field manager each), the elected one makes a
+//! condition of all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::annotations::ObjectKey;
 use crate::resource::{EdgeGateway, GatewayProxy};
 
 /// Changes within this time are written together.
-const GATHERING: Duration = Duration::from_millis(200);
+const COALESCING_DELAY: Duration = Duration::from_millis(200);
 /// Time after which everything is written again, whatever has happened to it.
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -26,7 +27,7 @@ pub(super) async fn run(client: Client, connections: Arc<Connections>, replica: 
     let mut written: BTreeMap<ObjectKey, Vec<GatewayProxy>> = BTreeMap::new();
     loop {
         let again = tokio::time::timeout(PERIOD, changed.changed()).await.is_err();
-        tokio::time::sleep(GATHERING).await;
+        tokio::time::sleep(COALESCING_DELAY).await;
         changed.mark_unchanged();
         let mut current: BTreeMap<ObjectKey, Vec<GatewayProxy>> = connections
             .list()
@@ -79,6 +80,7 @@ async fn write(
         "status": { "proxies": proxies },
     });
     let manager = format!("{FIELD_MANAGER}-{replica}");
-    api.patch_status(&gateway.name, &PatchParams::apply(&manager).force(), &Patch::Apply(content)).await?;
+    api.patch_status(&gateway.name, &PatchParams::apply(&manager).force(), &Patch::Apply(content))
+        .await?;
     Ok(())
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::inject::Sidecar;
 use jiff::Timestamp;
 use kube::Client;
 use kube_lease_manager::LeaseManagerError;
-use packrat_inject::Sidecar;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -23,7 +23,7 @@ use super::snapshot::{Snapshots, Surroundings};
 use super::{injector, keys, listening, reports, tls, watches};
 use crate::workload::Platform;
 
-/// Why the operator ends.
+/// An error that ends the operator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -37,7 +37,7 @@ pub enum RunError {
     Listen {
         /// The address.
         address: std::net::SocketAddr,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The certificates.
@@ -68,7 +68,8 @@ pub fn run(options: Options) -> Result<(), RunError> {
 }
 
 async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, RunError> {
-    let listener = listening::listen(address).await.map_err(|source| RunError::Listen { address, source })?;
+    let listener =
+        listening::listen(address).await.map_err(|source| RunError::Listen { address, source })?;
     tracing::info!(event = "listening", address = %listener.local_addr()?, wanted = %address);
     Ok(listener)
 }
@@ -76,7 +77,8 @@ async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, RunError> 
 async fn operate(options: Options) -> Result<(), RunError> {
     // Connections to the API server use it; it may have been chosen already in a test.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = Client::try_default().await.map_err(|error| RunError::Client(error.to_string()))?;
+    let client =
+        Client::try_default().await.map_err(|error| RunError::Client(error.to_string()))?;
     let listen_address = options.gateway_listen_address();
     let surroundings = Surroundings::in_pods(&listen_address);
     let snapshots = Snapshots::new(&options.namespace, surroundings, watches::ESSENTIAL);
@@ -91,13 +93,15 @@ async fn operate(options: Options) -> Result<(), RunError> {
         connections: Arc::clone(&connections),
         elected: is_elected.clone(),
     };
-    // None of them ends. One that does (a defect) takes the replica along: Kubernetes starts it again, and another one is elected.
+    // None of them ends. One that does (a defect) takes the replica along: Kubernetes starts it
+    // again, and another one is elected.
     let mut tasks = JoinSet::new();
     tasks.spawn(health::serve(health_listener, health));
 
     let names = options.server_names();
     let authority =
-        authority::obtain(&client, &options.namespace, &options.authority_secret, false, None).await?;
+        authority::obtain(&client, &options.namespace, &options.authority_secret, false, None)
+            .await?;
     let identities = Arc::new(Identities::new(authority, &names, Timestamp::now().as_second())?);
     tasks.spawn(authority::keep_current(
         Arc::clone(&identities),
@@ -115,11 +119,15 @@ async fn operate(options: Options) -> Result<(), RunError> {
 
     let discovery = Discovery::new(Arc::clone(&snapshots), Arc::clone(&connections));
     let discovery_listener = listen(options.discovery_listen).await?;
-    tasks.spawn(tls::serve(discovery_listener, identities.discovery(), move |request, certificate| {
-        discovery.clone().answer(request, certificate)
-    }));
-    let sidecar =
-        Arc::new(Sidecar { image: options.gateway_image.clone(), listen_address: listen_address.clone() });
+    tasks.spawn(tls::serve(
+        discovery_listener,
+        identities.discovery(),
+        move |request, certificate| discovery.clone().answer(request, certificate),
+    ));
+    let sidecar = Arc::new(Sidecar {
+        image: options.gateway_image.clone(),
+        listen_address: listen_address.clone(),
+    });
     let webhook_listener = listen(options.webhook_listen).await?;
     tasks.spawn(tls::serve(webhook_listener, identities.webhook(), move |request, _| {
         injector::answer(request, Arc::clone(&sidecar))
@@ -159,7 +167,8 @@ async fn operate(options: Options) -> Result<(), RunError> {
     };
     tasks.spawn(controller.run(options.replica.clone(), drifted));
 
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     loop {
         let ending = tokio::select! {
             _ = terminate.recv() => break,

@@ -1,4 +1,5 @@
-//! Secrets that hold what has to be kept: read by every replica, written by the elected one.
+//! Secrets that hold the state that must be kept: read by every replica, written by the elected
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +21,18 @@ pub(super) async fn read(
 ) -> Result<Option<(BTreeMap<String, Vec<u8>>, String)>, kube::Error> {
     let secret = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await?;
     Ok(secret.map(|secret| {
-        let data = secret.data.unwrap_or_default().into_iter().map(|(name, bytes)| (name, bytes.0)).collect();
+        let data = secret
+            .data
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(name, bytes)| (name, bytes.0))
+            .collect();
         (data, secret.metadata.resource_version.unwrap_or_default())
     }))
 }
 
-/// Applies a Secret. `version`: the one that was read, so that nothing is overwritten that another replica has written since; `None`
-/// when there was none.
+/// Applies a Secret. `version`: the one that was read, so that nothing is overwritten that another
+/// replica has written since; `None` when there was none.
 pub(super) async fn write(
     client: &Client,
     mut metadata: Value,
@@ -46,8 +52,10 @@ pub(super) async fn write(
     if version.is_none() {
         // Apply would overwrite what another replica has just made: create refuses.
         let secret: Secret = serde_json::from_value(content).map_err(kube::Error::SerdeError)?;
-        let parameters =
-            kube::api::PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+        let parameters = kube::api::PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..Default::default()
+        };
         api.create(&parameters, &secret).await?;
         return Ok(());
     }

@@ -26,7 +26,9 @@ pub(super) async fn write(client: &Client, snapshot: &Snapshot) {
                 Ok(()) => {}
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 // Tried again with the next change.
-                Err(error) => tracing::warn!(event = "status_failed", service = %key, error = told(&error)),
+                Err(error) => {
+                    tracing::warn!(event = "status_failed", service = %key, error = told(&error))
+                }
             }
         })
         .await;
@@ -62,6 +64,7 @@ async fn write_one(client: &Client, key: &ObjectKey, conditions: Value) -> Resul
         "status": { "conditions": conditions },
     });
     let api = Api::<Service>::namespaced(client.clone(), &key.namespace);
-    api.patch_status(&key.name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(content)).await?;
+    api.patch_status(&key.name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(content))
+        .await?;
     Ok(())
 }

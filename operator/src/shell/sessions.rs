@@ -1,4 +1,4 @@
-//! How many sessions the gateways have: asked of each ready Pod twice a minute, by the elected replica.
+//! Session counts of the gateways: the elected replica asks each ready Pod twice a minute.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use http::Request;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use packrat_api::status::Status;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -67,7 +67,8 @@ impl Sessions {
                 .await;
             let mut sums = BTreeMap::new();
             for (gateway, count) in counted {
-                // A Pod that does not answer is missing from the sum; it is about to be no longer ready.
+                // A Pod that does not answer is missing from the sum; it is about to be no longer
+                // ready.
                 *sums.entry(gateway).or_insert(0) += count.unwrap_or(0);
             }
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = sums;
@@ -78,9 +79,11 @@ impl Sessions {
 /// Sessions of one Pod.
 async fn ask(address: &str) -> Option<i64> {
     let stream = TcpStream::connect((address, METRICS_PORT)).await.ok()?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
     let connection = tokio::spawn(connection);
-    let request = Request::get("/packrat").header("host", "gateway").body(Empty::<Bytes>::new()).ok()?;
+    let request =
+        Request::get("/packrat").header("host", "gateway").body(Empty::<Bytes>::new()).ok()?;
     let answer = sender.send_request(request).await.ok()?;
     let body = Limited::new(answer.into_body(), MAXIMUM_BYTES).collect().await.ok()?.to_bytes();
     connection.abort();
@@ -88,8 +91,8 @@ async fn ask(address: &str) -> Option<i64> {
 }
 
 fn read(body: &str) -> Option<i64> {
-    let page: Value = serde_json::from_str(body).ok()?;
-    page["routes"].as_array()?.iter().map(|route| route["metrics"]["packrat_sessions"].as_i64()).sum()
+    let status: Status<i64> = serde_json::from_str(body).ok()?;
+    status.routes.iter().map(|route| route.metrics.get("packrat_sessions").copied()).sum()
 }
 
 #[cfg(test)]
@@ -98,7 +101,8 @@ mod tests {
 
     #[test]
     fn sessions_of_all_routes_are_added() {
-        let page = r#"{"routes":[{"metrics":{"packrat_sessions":2}},{"metrics":{"packrat_sessions":3}}]}"#;
+        let page =
+            r#"{"routes":[{"metrics":{"packrat_sessions":2}},{"metrics":{"packrat_sessions":3}}]}"#;
         assert_eq!(read(page), Some(5));
         assert_eq!(read(r#"{"routes":[]}"#), Some(0));
         assert_eq!(read(r#"{"routes":[{}]}"#), None);

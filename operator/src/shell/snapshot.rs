@@ -1,4 +1,4 @@
-//! What every part of a replica looks at: the newest result of the index, computed once per change.
+//! The newest result of the index, computed once per change, for every part of a replica.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,8 +14,8 @@ use crate::keys::GatewayKeys;
 use crate::workload::{BOOTSTRAP_DIRECTORY, TOKEN_FILTER};
 use crate::xds::{self, GatewaySettings, Resources};
 
-/// Changes that come in within this time are looked at together.
-const GATHERING: Duration = Duration::from_millis(20);
+/// Changes within this time are handled together.
+const COALESCING_DELAY: Duration = Duration::from_millis(20);
 
 /// A gateway at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +37,7 @@ pub struct Snapshot {
     pub resolution: Resolution,
 }
 
-/// Where gateways listen, and what their Envoys find where.
+/// The gateways' listen address, and the paths of their Envoys' files.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     /// The address that gateways listen on; `::` is for IPv4, too.
@@ -77,8 +77,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Snapshots {
-    /// An empty index. `incomplete`: watches that call [`Self::complete`] when they have seen everything; before, there is no
-    /// snapshot, and no gateway is told that it has no routes. `home`: the operator's namespace. `surroundings`: of gateways.
+    /// An empty index. `incomplete`: watches that call [`Self::complete`] when they have seen
+    /// everything; before, there is no snapshot, so that no gateway gets an empty list of routes.
+    /// `home`: the operator's namespace. `surroundings`: of gateways.
     pub fn new(home: &str, surroundings: Surroundings, incomplete: usize) -> Arc<Self> {
         Arc::new(Self {
             index: Mutex::new(Index::new(home)),
@@ -104,7 +105,7 @@ impl Snapshots {
         self.dirty.notify_one();
     }
 
-    /// Whether everything has been seen.
+    /// True if everything has been seen.
     pub fn is_complete(&self) -> bool {
         self.newest.borrow().is_some()
     }
@@ -120,7 +121,12 @@ impl Snapshots {
     /// Gateways whose keys are not known.
     pub fn without_keys(&self) -> Vec<ObjectKey> {
         let keys = locked(&self.keys);
-        locked(&self.index).gateways().keys().filter(|key| !keys.contains_key(key)).cloned().collect()
+        locked(&self.index)
+            .gateways()
+            .keys()
+            .filter(|key| !keys.contains_key(key))
+            .cloned()
+            .collect()
     }
 
     /// The newest snapshot, and those that come.
@@ -142,7 +148,7 @@ impl Snapshots {
                 }
             };
             tokio::select! {
-                () = self.dirty.notified() => tokio::time::sleep(GATHERING).await,
+                () = self.dirty.notified() => tokio::time::sleep(COALESCING_DELAY).await,
                 () = wait => {}
             }
             if self.incomplete.load(Ordering::Acquire) == 0 {
@@ -157,13 +163,15 @@ impl Snapshots {
             let index = locked(&self.index);
             (index.resolve(), index.gateways().clone())
         };
-        let drain = |key: &ObjectKey| models.get(key).map_or(0, |model| i64::from(model.spec.drain.seconds));
+        let drain = |key: &ObjectKey| {
+            models.get(key).map_or(0, |model| i64::from(model.spec.drain.seconds))
+        };
         let again = {
             let mut lingering = locked(&self.lingering);
             if !self.is_complete() {
-                let listeners = models
-                    .iter()
-                    .flat_map(|(key, model)| model.status.listeners.iter().map(move |status| (key, status)));
+                let listeners = models.iter().flat_map(|(key, model)| {
+                    model.status.listeners.iter().map(move |status| (key, status))
+                });
                 lingering.resume(listeners, now, drain);
             }
             lingering.extend(&mut resolution, now, drain)

@@ -23,7 +23,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections at once.
 const CONNECTIONS: usize = 4096;
 
-/// Why a server cannot have a certificate.
+/// Failure to use a server's certificate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -38,7 +38,7 @@ pub enum TlsError {
     Authority(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// What a server shows, and whom it lets in.
+/// A server's certificate, and the clients that it lets in.
 #[derive(Clone)]
 pub struct ServerIdentity {
     /// Its certificate.
@@ -54,8 +54,8 @@ impl ServerIdentity {
     /// When something is not PEM, or not usable.
     pub fn configuration(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let chain: Vec<_> =
-            CertificateDer::pem_slice_iter(self.issued.certificate.as_bytes()).collect::<Result<_, _>>()?;
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(self.issued.certificate.as_bytes())
+            .collect::<Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(self.issued.key.as_bytes())?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
@@ -77,14 +77,17 @@ impl ServerIdentity {
     }
 }
 
-/// Serves until the process ends. New connections get the newest configuration; `answer` gets the client's certificate.
+/// Serves until the process ends. New connections get the newest configuration; `answer` gets the
+/// client's certificate.
 pub async fn serve<Answer, Answering, Body>(
     listener: TcpListener,
     configuration: watch::Receiver<Arc<ServerConfig>>,
     answer: Answer,
 ) where
-    Answer:
-        Fn(http::Request<Incoming>, Option<CertificateDer<'static>>) -> Answering + Clone + Send + 'static,
+    Answer: Fn(http::Request<Incoming>, Option<CertificateDer<'static>>) -> Answering
+        + Clone
+        + Send
+        + 'static,
     Answering: Future<Output = http::Response<Body>> + Send + 'static,
     Body: hyper::body::Body + Send + 'static,
     Body::Data: Send,
@@ -108,7 +111,9 @@ pub async fn serve<Answer, Answering, Body>(
             let _slot = slot;
             let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return tracing::debug!(event = "handshake_failed", error = %error),
+                Ok(Err(error)) => {
+                    return tracing::debug!(event = "handshake_failed", error = %error);
+                }
                 Err(_) => return,
             };
             let certificate = stream

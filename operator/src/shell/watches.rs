@@ -1,5 +1,5 @@
-//! Watches of everything that matters. A watch that ends begins anew, with a growing pause while the API server is away; the index
-//! keeps what it has meanwhile.
+//! Watches of everything that matters. A watch that ends begins anew, with a growing pause while
+//! the API server is away; the index keeps what it has meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -23,14 +23,14 @@ use super::refusal::told_by_watch;
 use super::snapshot::Snapshots;
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
-use crate::index::{GatewayModel, NamespaceModel, ServiceModel, SliceModel};
+use crate::index::{GatewayModel, Index, NamespaceModel, ServiceModel, SliceModel};
 use crate::resource::EdgeGateway;
 use crate::workload::GATEWAY_LABEL;
 
 /// Watches that have to see everything before there is a first snapshot.
 pub(super) const ESSENTIAL: usize = 4;
 
-/// What a watch has seen.
+/// Observation of a watch.
 enum Seen<'a, K> {
     /// An object that is there.
     Present(&'a K),
@@ -64,19 +64,139 @@ where
                 see(Seen::All(&all));
                 all.clear();
             }
-            Err(error) => tracing::warn!(event = "watch_failed", what, error = told_by_watch(&error)),
+            Err(error) => {
+                tracing::warn!(event = "watch_failed", what, error = told_by_watch(&error))
+            }
         }
     }
 }
 
-fn all<K>(client: &Client) -> impl futures::Stream<Item = Result<Event<K>, watcher::Error>> + use<K>
-where
-    K: Resource<DynamicType: Default> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff()
+/// A kind of object that the index is made of.
+trait Indexed: Resource + Sized {
+    /// The kind, for the log.
+    const KINDS: &'static str;
+    /// Puts an object into the index; true if that has changed anything.
+    fn put(&self, index: &mut Index) -> bool;
+    /// Takes an object out of the index; true if that has changed anything.
+    fn remove(&self, index: &mut Index) -> bool;
+    /// Takes everything out of the index that is not among `all`.
+    fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>);
 }
 
-/// Starts all watches, as `tasks`. `owned` is told when an object of a gateway has been changed by somebody.
+impl Indexed for DeserializeGuard<EdgeGateway> {
+    const KINDS: &'static str = "EdgeGateways";
+
+    fn put(&self, index: &mut Index) -> bool {
+        match &self.0 {
+            Ok(gateway) => index.set_gateway(key(gateway), Some(GatewayModel::read(gateway))),
+            // The others go on; this one stays as it was.
+            Err(error) => {
+                tracing::error!(
+                    event = "edge_gateway_unreadable",
+                    gateway = %key(self),
+                    error = %error
+                );
+                false
+            }
+        }
+    }
+
+    fn remove(&self, index: &mut Index) -> bool {
+        index.set_gateway(key(self), None)
+    }
+
+    fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
+        index.retain_gateways(|key| all.contains(key));
+    }
+}
+
+impl Indexed for Namespace {
+    const KINDS: &'static str = "Namespaces";
+
+    fn put(&self, index: &mut Index) -> bool {
+        index.set_namespace(self.name_any(), NamespaceModel::read(self))
+    }
+
+    fn remove(&self, index: &mut Index) -> bool {
+        index.set_namespace(self.name_any(), None)
+    }
+
+    fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
+        index.retain_namespaces(|name| all.contains(&ObjectKey::new("", name)));
+    }
+}
+
+impl Indexed for EndpointSlice {
+    const KINDS: &'static str = "EndpointSlices";
+
+    fn put(&self, index: &mut Index) -> bool {
+        index.set_slice(key(self), SliceModel::read(self))
+    }
+
+    fn remove(&self, index: &mut Index) -> bool {
+        index.set_slice(key(self), None)
+    }
+
+    fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
+        index.retain_slices(|key| all.contains(key));
+    }
+}
+
+impl Indexed for Service {
+    const KINDS: &'static str = "Services";
+
+    fn put(&self, index: &mut Index) -> bool {
+        index.set_service(key(self), ServiceModel::read(self))
+    }
+
+    fn remove(&self, index: &mut Index) -> bool {
+        index.set_service(key(self), None)
+    }
+
+    fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
+        index.retain_services(|key| all.contains(key));
+    }
+}
+
+/// Keeps all objects of a kind in the index. `also`: what else an object is for, and whether it is
+/// gone.
+fn index<K>(
+    client: &Client,
+    snapshots: &Arc<Snapshots>,
+    tasks: &mut JoinSet<()>,
+    mut also: impl FnMut(&K, bool) + Send + 'static,
+) where
+    K: Indexed<DynamicType: Default> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let stream =
+        watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff();
+    let snapshots = Arc::clone(snapshots);
+    let mut is_complete = false;
+    tasks.spawn(async move {
+        follow(K::KINDS, stream, |seen| match seen {
+            Seen::Present(object) => {
+                also(object, false);
+                snapshots.update(|index| object.put(index));
+            }
+            Seen::Gone(object) => {
+                also(object, true);
+                snapshots.update(|index| object.remove(index));
+            }
+            Seen::All(all) => {
+                snapshots.update(|index| {
+                    K::retain(index, all);
+                    true
+                });
+                if !std::mem::replace(&mut is_complete, true) {
+                    snapshots.complete();
+                }
+            }
+        })
+        .await;
+    });
+}
+
+/// Starts all watches, as `tasks`. `owned` is told when an object of a gateway has changed.
 pub(super) fn start(
     client: &Client,
     snapshots: &Arc<Snapshots>,
@@ -84,105 +204,16 @@ pub(super) fn start(
     owned: &UnboundedSender<ObjectKey>,
     tasks: &mut JoinSet<()>,
 ) {
-    let once = |snapshots: &Arc<Snapshots>| {
-        let snapshots = Arc::clone(snapshots);
-        let mut first = true;
-        move || {
-            if std::mem::take(&mut first) {
-                snapshots.complete();
-            }
-        }
-    };
-    let (stream, index, mut complete) =
-        (all::<DeserializeGuard<EdgeGateway>>(client), Arc::clone(snapshots), once(snapshots));
-    tasks.spawn(async move {
-        follow("EdgeGateways", stream, |seen| match seen {
-            Seen::Present(guard) => match &guard.0 {
-                Ok(gateway) => {
-                    let model = GatewayModel::read(gateway);
-                    index.update(|index| index.set_gateway(key(gateway), Some(model)));
-                }
-                // The others go on; this one stays as it was.
-                Err(error) => tracing::error!(
-                    event = "edge_gateway_unreadable",
-                    gateway = %key(guard),
-                    error = %error
-                ),
-            },
-            Seen::Gone(guard) => index.update(|index| index.set_gateway(key(guard), None)),
-            Seen::All(all) => {
-                index.update(|index| {
-                    index.retain_gateways(|key| all.contains(key));
-                    true
-                });
-                complete();
-            }
-        })
-        .await;
-    });
-    let (stream, index, mut complete) = (all::<Namespace>(client), Arc::clone(snapshots), once(snapshots));
-    tasks.spawn(async move {
-        follow("Namespaces", stream, |seen| match seen {
-            Seen::Present(namespace) => {
-                let model = NamespaceModel::read(namespace);
-                index.update(|index| index.set_namespace(namespace.name_any(), model));
-            }
-            Seen::Gone(namespace) => index.update(|index| index.set_namespace(namespace.name_any(), None)),
-            Seen::All(all) => {
-                index.update(|index| {
-                    index.retain_namespaces(|name| all.contains(&ObjectKey::new("", name)));
-                    true
-                });
-                complete();
-            }
-        })
-        .await;
-    });
-    let (stream, index, mut complete) =
-        (all::<EndpointSlice>(client), Arc::clone(snapshots), once(snapshots));
-    tasks.spawn(async move {
-        follow("EndpointSlices", stream, |seen| match seen {
-            Seen::Present(slice) => {
-                let model = SliceModel::read(slice);
-                index.update(|index| index.set_slice(key(slice), model));
-            }
-            Seen::Gone(slice) => index.update(|index| index.set_slice(key(slice), None)),
-            Seen::All(all) => {
-                index.update(|index| {
-                    index.retain_slices(|key| all.contains(key));
-                    true
-                });
-                complete();
-            }
-        })
-        .await;
-    });
-    let (stream, index, mut complete) = (all::<Service>(client), Arc::clone(snapshots), once(snapshots));
+    index::<DeserializeGuard<EdgeGateway>>(client, snapshots, tasks, |_, _| ());
+    index::<Namespace>(client, snapshots, tasks, |_, _| ());
+    index::<EndpointSlice>(client, snapshots, tasks, |_, _| ());
     let (seen_services, changed) = (Arc::clone(observations), owned.clone());
-    tasks.spawn(async move {
-        follow("Services", stream, |seen| match seen {
-            Seen::Present(service) => {
-                seen_services.service(service, false);
-                tell(&changed, service);
-                let model = ServiceModel::read(service);
-                index.update(|index| index.set_service(key(service), model));
-            }
-            Seen::Gone(service) => {
-                seen_services.service(service, true);
-                tell(&changed, service);
-                index.update(|index| index.set_service(key(service), None));
-            }
-            Seen::All(all) => {
-                index.update(|index| {
-                    index.retain_services(|key| all.contains(key));
-                    true
-                });
-                complete();
-            }
-        })
-        .await;
+    index::<Service>(client, snapshots, tasks, move |service, is_gone| {
+        seen_services.service(service, is_gone);
+        tell(&changed, service);
     });
-    let labels = watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={FIELD_MANAGER}"));
+    let labels =
+        watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={FIELD_MANAGER}"));
     let stream = watcher(Api::<Pod>::all(client.clone()), labels.clone()).default_backoff();
     let seen_pods = Arc::clone(observations);
     tasks.spawn(async move {
@@ -206,7 +237,8 @@ fn workloads<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let stream = watcher(Api::<PartialObjectMeta<K>>::all(client.clone()), labels).default_backoff();
+    let stream =
+        watcher(Api::<PartialObjectMeta<K>>::all(client.clone()), labels).default_backoff();
     let owned = owned.clone();
     tasks.spawn(async move {
         // A new status is no drift: only a new generation is.
@@ -228,10 +260,11 @@ fn workloads<K>(
     });
 }
 
-/// Says that an object of a gateway has changed; others are nobody's concern.
+/// Reports a changed object if it belongs to a gateway.
 fn tell<K: Resource>(owned: &UnboundedSender<ObjectKey>, object: &K) {
     let labels = object.labels();
-    let ours = labels.get("app.kubernetes.io/managed-by").map(String::as_str) == Some(FIELD_MANAGER);
+    let ours =
+        labels.get("app.kubernetes.io/managed-by").map(String::as_str) == Some(FIELD_MANAGER);
     if let (true, Some(gateway)) = (ours, labels.get(GATEWAY_LABEL)) {
         // The receiver lives as long as the process.
         let _ = owned.send(ObjectKey::new(object.namespace().unwrap_or_default(), gateway.clone()));

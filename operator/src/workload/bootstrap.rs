@@ -1,4 +1,5 @@
-//! What an Envoy is started with: where its listeners come from, the module, the page with metrics.
+//! An Envoy's bootstrap configuration: the source of its listeners, the module, the page with
+//! metrics.
 
 use serde_json::{Value, json};
 
@@ -7,16 +8,16 @@ use crate::annotations::ObjectKey;
 
 /// Envoy's administration interface, on the loopback interface.
 pub const ADMIN_PORT: u16 = 9901;
-/// [`METRICS_PATHS`], for whoever can reach the Pod.
+/// Port of [`METRICS_PATHS`], open to all that can reach the Pod.
 pub const METRICS_PORT: u16 = 9902;
 
-/// What of the administration interface can be read on [`METRICS_PORT`]: nothing that changes anything, so not `/packrat/log`.
-/// `packrat top`, `tap` and `check` need the last three.
+/// Paths of the administration interface that can be read on [`METRICS_PORT`]: none that changes
+/// anything, so not `/packrat/log`. `packrat top`, `tap` and `check` need the last three.
 pub const METRICS_PATHS: [&str; 5] =
     ["/stats/prometheus", "/ready", "/packrat", "/packrat/sessions", "/packrat/events"];
 
-/// The bootstrap configuration of an EdgeGateway's Envoys, as JSON. On the host network (`on_host`) the page with metrics is for the node
-/// itself, and [`node_page`] adds another.
+/// The bootstrap configuration of an EdgeGateway's Envoys, as JSON. On the host network (`on_host`)
+/// the page with metrics is for the node itself, and [`node_page`] adds another.
 pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
     let listener = page("metrics", if on_host { "127.0.0.1" } else { &platform.listen_address });
     let administration = administration(ADMIN_PORT);
@@ -86,8 +87,9 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
     })
 }
 
-/// What a gateway on the host network is started with beside its bootstrap configuration: the page with metrics at the node's own address
-/// (`POD_IP` in its environment), and not at all that the node has.
+/// The configuration of a gateway on the host network beside its bootstrap configuration: the page
+/// with metrics at the node's own address (`POD_IP` in its environment), and not at all that the
+/// node has.
 pub fn node_page() -> String {
     json!({ "static_resources": { "listeners": [page("metrics-node", "$(POD_IP)")] } }).to_string()
 }
@@ -125,8 +127,9 @@ pub fn administration(admin_port: u16) -> Value {
     })
 }
 
-/// What tells Envoy about a certificate in a directory that a Secret is mounted at (`authority`: what to trust, instead); Envoy
-/// reads it again when the Secret changes.
+/// The file that tells Envoy about a certificate in a directory at which a Secret is mounted
+/// (`authority`: about the authorities to trust, instead); Envoy reads it again when the Secret
+/// changes.
 pub fn certificate_file(name: &str, directory: &str, authority: bool) -> Value {
     let file = |file: &str| json!({ "filename": format!("{directory}/{file}") });
     let watched = json!({ "path": directory });
@@ -148,12 +151,19 @@ pub fn certificate_file(name: &str, directory: &str, authority: bool) -> Value {
 }
 
 /// The files of the bootstrap ConfigMap.
-pub(super) fn files(key: &ObjectKey, platform: &Platform, on_host: bool) -> [(&'static str, Value); 4] {
+pub(super) fn files(
+    key: &ObjectKey,
+    platform: &Platform,
+    on_host: bool,
+) -> [(&'static str, Value); 4] {
     [
         ("envoy.json", bootstrap(key, platform, on_host)),
         ("client.json", certificate_file("client", CLIENT_DIRECTORY, false)),
         ("authority.json", certificate_file("authority", CLIENT_DIRECTORY, true)),
-        ("token.json", certificate_file(crate::xds::TOKEN_CERTIFICATE, super::TOKEN_DIRECTORY, false)),
+        (
+            "token.json",
+            certificate_file(crate::xds::TOKEN_CERTIFICATE, super::TOKEN_DIRECTORY, false),
+        ),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! The objects that make the gateways of an EdgeGateway run, for server-side apply.
 //!
-//! A field that is not set here belongs to whoever sets it. Pods do not depend on routes: those travel by [`crate::xds`], so
-//! that a route comes and goes without a restart.
+//! A field that is not set here belongs to the field manager that sets it. Pods do not depend on
+//! routes: those travel by [`crate::xds`], so that a route comes and goes without a restart.
 
 mod bootstrap;
 mod objects;
@@ -24,22 +24,22 @@ pub use objects::{Kind, Object, objects, obsolete};
 pub const GATEWAY_LABEL: &str = "packrat.dev/edge-gateway";
 /// `app.kubernetes.io/name` of gateways.
 pub const GATEWAY_APP: &str = "packrat-gateway";
-/// Where the image has the filter that gives tokens out.
+/// Path in the image of the filter that gives tokens out.
 pub const TOKEN_FILTER: &str = "/usr/lib/packrat/packrat-token.wasm";
-/// Where the image has the module for Envoy.
+/// Directory in the image of the module for Envoy.
 pub const MODULE_DIRECTORY: &str = "/usr/lib/packrat";
-/// Where the image has Envoy.
+/// Path in the image of Envoy.
 pub const ENVOY: &str = "/usr/local/bin/envoy";
-/// Where the image has the program that drains a gateway before it ends.
+/// Path in the image of the program that drains a gateway before it ends.
 pub const DRAIN: &str = "/usr/local/bin/packrat-drain";
-/// Where the bootstrap configuration is mounted.
+/// Directory at which the bootstrap configuration is mounted.
 pub const BOOTSTRAP_DIRECTORY: &str = "/etc/packrat/bootstrap";
-/// Where the gateway's certificate is mounted.
+/// Directory at which the gateway's certificate is mounted.
 pub const CLIENT_DIRECTORY: &str = "/etc/packrat/client";
-/// Where the certificate for tokens is mounted.
+/// Directory at which the certificate for tokens is mounted.
 pub const TOKEN_DIRECTORY: &str = "/etc/packrat/token";
 
-/// What gateways depend on beside their EdgeGateway.
+/// The platform of gateways: their settings beside those of their EdgeGateway.
 #[derive(Debug, Clone)]
 pub struct Platform {
     /// The image of gateways, unless their EdgeGateway names another.
@@ -52,7 +52,7 @@ pub struct Platform {
     pub listen_address: String,
 }
 
-/// Name of what belongs to an EdgeGateway.
+/// Name of an EdgeGateway's objects.
 pub fn object_name(gateway: &str) -> String {
     format!("packrat-gateway-{gateway}")
 }
@@ -147,7 +147,10 @@ mod tests {
             model.spec.exposure.type_ = ExposureType::HostNetwork;
             model.spec.workload.kind = WorkloadKind::DaemonSet;
         });
-        assert_eq!(pages(&objects), [json!({ "address": "127.0.0.1", "port_value": METRICS_PORT })]);
+        assert_eq!(
+            pages(&objects),
+            [json!({ "address": "127.0.0.1", "port_value": METRICS_PORT })]
+        );
         let container = &objects[&Kind::DaemonSet]["spec"]["template"]["spec"]["containers"][0];
         let arguments: Vec<_> =
             container["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -155,15 +158,17 @@ mod tests {
         let page: Value = serde_json::from_str(arguments[place + 1]).unwrap();
         let address = &page["static_resources"]["listeners"][0]["address"]["socket_address"];
         assert_eq!(*address, json!({ "address": "$(POD_IP)", "port_value": METRICS_PORT }));
-        let variable =
-            json!({ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } });
+        let variable = json!({ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } });
         assert!(container["env"].as_array().unwrap().contains(&variable));
-        assert!(!objects.contains_key(&Kind::Service) && !objects.contains_key(&Kind::NetworkPolicy));
+        assert!(
+            !objects.contains_key(&Kind::Service) && !objects.contains_key(&Kind::NetworkPolicy)
+        );
 
-        let elsewhere = made(|_| {});
-        let everywhere = json!({ "address": "::", "port_value": METRICS_PORT, "ipv4_compat": true });
-        assert_eq!(pages(&elsewhere), [everywhere]);
-        let text = elsewhere[&Kind::Deployment].to_string();
+        let on_the_pod_network = made(|_| {});
+        let everywhere =
+            json!({ "address": "::", "port_value": METRICS_PORT, "ipv4_compat": true });
+        assert_eq!(pages(&on_the_pod_network), [everywhere]);
+        let text = on_the_pod_network[&Kind::Deployment].to_string();
         assert!(!text.contains("--config-yaml"));
     }
 
@@ -180,7 +185,10 @@ mod tests {
         ] {
             let objects = made(change);
             let budget = &objects[&Kind::PodDisruptionBudget]["spec"];
-            assert_eq!((&budget["maxUnavailable"], &budget["minAvailable"]), (&json!(1), &Value::Null));
+            assert_eq!(
+                (&budget["maxUnavailable"], &budget["minAvailable"]),
+                (&json!(1), &Value::Null)
+            );
         }
     }
 
@@ -188,16 +196,23 @@ mod tests {
     fn gateways_are_told_of_the_collector_and_read_its_headers_from_the_secret() {
         let environment = |otlp: Option<Otlp>| {
             let objects = made(|model| model.spec.telemetry.otlp = otlp);
-            let container = &objects[&Kind::Deployment]["spec"]["template"]["spec"]["containers"][0];
+            let container =
+                &objects[&Kind::Deployment]["spec"]["template"]["spec"]["containers"][0];
             container["env"].as_array().unwrap().clone()
         };
         assert!(!json!(environment(None)).to_string().contains("OTEL"));
         let endpoint = "http://collector.telemetry:4318".to_owned();
-        let headers_secret = Some(SecretKey { name: "vendor".to_owned(), key: "headers".to_owned() });
+        let headers_secret =
+            Some(SecretKey { name: "vendor".to_owned(), key: "headers".to_owned() });
         let told = environment(Some(Otlp { endpoint: endpoint.clone(), headers_secret }));
-        assert!(told.contains(&json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": endpoint })));
-        let reference = json!({ "secretKeyRef": { "name": "vendor", "key": "headers", "optional": true } });
-        assert!(told.contains(&json!({ "name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": reference })));
+        assert!(
+            told.contains(&json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": endpoint }))
+        );
+        let reference =
+            json!({ "secretKeyRef": { "name": "vendor", "key": "headers", "optional": true } });
+        assert!(
+            told.contains(&json!({ "name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": reference }))
+        );
     }
 
     #[test]
@@ -209,6 +224,9 @@ mod tests {
         let service = &objects[&Kind::Service]["spec"];
         assert_eq!(service["ipFamilyPolicy"], "PreferDualStack");
         assert_eq!(service["ipFamilies"], json!(["IPv6", "IPv4"]));
-        assert!(made(|_| {})[&Kind::Service]["spec"].get("ipFamilies").is_none(), "the cluster chooses");
+        assert!(
+            made(|_| {})[&Kind::Service]["spec"].get("ipFamilies").is_none(),
+            "the cluster chooses"
+        );
     }
 }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use packrat_api::token::TokenPolicy;
 use serde_json::{Value, json};
 
 use super::{METRICS_PORT, Platform, bootstrap, metadata, object_name, pod, selector};
 use crate::annotations::ObjectKey;
 use crate::index::{GatewayModel, GatewayView};
-use crate::resource::{EdgeGatewaySpec, ExposureType, ExternalTrafficPolicy, TokenPolicy, WorkloadKind};
+use crate::resource::{EdgeGatewaySpec, ExposureType, ExternalTrafficPolicy, WorkloadKind};
 
-/// Kinds of objects that belong to an EdgeGateway. Secrets are made elsewhere: they hold what has to be kept.
+/// Kinds of objects that belong to an EdgeGateway. Secrets are made elsewhere: they hold what has
+/// to be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)] // they are Kubernetes' kinds
 pub enum Kind {
@@ -47,7 +49,9 @@ impl Kind {
             Self::HorizontalPodAutoscaler => {
                 ["autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"]
             }
-            Self::PodDisruptionBudget => ["policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"],
+            Self::PodDisruptionBudget => {
+                ["policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"]
+            }
             Self::NetworkPolicy => ["networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"],
         }
     }
@@ -62,7 +66,7 @@ pub struct Object {
     pub content: Value,
 }
 
-/// What an EdgeGateway consists of, in the order in which it is applied.
+/// Objects of an EdgeGateway, in the order in which they are applied.
 pub fn objects(
     key: &ObjectKey,
     gateway: &GatewayModel,
@@ -122,7 +126,9 @@ pub fn objects(
             ));
         }
     }
-    if let (WorkloadKind::Deployment, Some(autoscaling)) = (spec.workload.kind, &spec.workload.autoscaling) {
+    if let (WorkloadKind::Deployment, Some(autoscaling)) =
+        (spec.workload.kind, &spec.workload.autoscaling)
+    {
         let content = json!({ "spec": {
             "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
             "minReplicas": autoscaling.minimum_replicas,
@@ -131,7 +137,7 @@ pub fn objects(
                 "name": "cpu",
                 "target": { "type": "Utilization", "averageUtilization": autoscaling.target_cpu_percent },
             }}],
-            // Whoever ends takes sessions along: slowly.
+            // A Pod that ends takes its sessions along: slowly.
             "behavior": { "scaleDown": { "stabilizationWindowSeconds": 600, "policies": [
                 { "type": "Pods", "value": 1, "periodSeconds": 60 },
             ]}},
@@ -162,7 +168,8 @@ fn rolling(spec: &EdgeGatewaySpec) -> Value {
     }
 }
 
-/// The Service in front of the gateways; `None` on the host network, and without routes (Kubernetes takes none without ports).
+/// The Service in front of the gateways; `None` on the host network, and without routes (Kubernetes
+/// takes none without ports).
 fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Option<Value> {
     let exposure = &spec.exposure;
     let kind = match exposure.type_ {
@@ -207,13 +214,13 @@ fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Optio
     Some(json!({ "spec": content, "annotations": exposure.annotations }))
 }
 
-/// Ports that clients use, and their protocols. A port is there as long as its Service has it, also while there are no endpoints:
-/// a load balancer should not change when Pods restart.
+/// Ports that clients use, and their protocols. A port is there as long as its Service has it, also
+/// while there are no endpoints: a load balancer should not change when Pods restart.
 fn ports_of(spec: &EdgeGatewaySpec, view: &GatewayView) -> Vec<(u16, &'static str)> {
     let mut ports = Vec::new();
     for (&port, listener) in &view.listeners {
         ports.push((port, "UDP"));
-        let tokens = listener.overrides.tokens.unwrap_or(spec.tokens.policy);
+        let tokens = listener.tokens(spec);
         if tokens != TokenPolicy::Off && spec.tokens.tls.is_some() {
             ports.push((port, "TCP"));
         }
@@ -221,7 +228,7 @@ fn ports_of(spec: &EdgeGatewaySpec, view: &GatewayView) -> Vec<(u16, &'static st
     ports
 }
 
-/// Clients reach the routes, everybody the page with metrics, nobody anything else.
+/// Opens the routes and the metrics port to everyone, and nothing else.
 fn network_policy(selector: &Value, spec: &EdgeGatewaySpec, view: &GatewayView) -> Value {
     let mut ports: Vec<Value> = ports_of(spec, view)
         .into_iter()

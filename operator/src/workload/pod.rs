@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use packrat_wire::hexadecimal;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ADMIN_PORT, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN, ENVOY, METRICS_PORT, MODULE_DIRECTORY,
-    Platform, TOKEN_DIRECTORY, client_secret_name, labels, node_page, object_name, selector,
+    ADMIN_PORT, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN, ENVOY, METRICS_PORT,
+    MODULE_DIRECTORY, Platform, TOKEN_DIRECTORY, client_secret_name, labels, node_page,
+    object_name, selector,
 };
 use crate::annotations::ObjectKey;
 use crate::resource::{EdgeGatewaySpec, ExposureType, PodSettings, WorkloadKind};
@@ -17,7 +19,8 @@ const ENDING_SECONDS: i32 = 10;
 /// The user in the image.
 const USER: u32 = 65_532;
 
-/// Template of the Pods. `bootstrap`: the text of the configuration; Pods are replaced when it changes.
+/// Template of the Pods. `bootstrap`: the text of the configuration; Pods are replaced when it
+/// changes.
 pub(super) fn template(
     key: &ObjectKey,
     spec: &EdgeGatewaySpec,
@@ -26,7 +29,7 @@ pub(super) fn template(
 ) -> Value {
     let pod = &spec.workload.pod;
     let mut annotations = pod.annotations.clone();
-    let digest: String = Sha256::digest(bootstrap).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = hexadecimal::encode(&Sha256::digest(bootstrap)[..8]);
     annotations.insert("packrat.dev/bootstrap".to_owned(), digest);
     annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), "envoy".to_owned());
     let mut all_labels: BTreeMap<String, String> = pod.labels.clone();
@@ -98,8 +101,14 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
     Value::Object(content)
 }
 
-/// As configured; else the gateways of a Deployment prefer different nodes, and on the host network they need them.
-fn affinity(key: &ObjectKey, spec: &EdgeGatewaySpec, pod: &PodSettings, on_host: bool) -> Option<Value> {
+/// As configured; else the gateways of a Deployment prefer different nodes, and on the host network
+/// they need them.
+fn affinity(
+    key: &ObjectKey,
+    spec: &EdgeGatewaySpec,
+    pod: &PodSettings,
+    on_host: bool,
+) -> Option<Value> {
     if let Some(affinity) = &pod.affinity {
         return Some(affinity.clone());
     }
@@ -129,7 +138,8 @@ fn environment(spec: &EdgeGatewaySpec) -> Vec<Value> {
     if let Some(otlp) = &spec.telemetry.otlp {
         all.push(json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": otlp.endpoint }));
         if let Some(secret) = &otlp.headers_secret {
-            // A gateway forwards without its collector, too, so that a Secret that is missing keeps no Pod from starting.
+            // A gateway forwards without its collector, too, so that a Secret that is missing keeps
+            // no Pod from starting.
             let reference = json!({ "name": secret.name, "key": secret.key, "optional": true });
             all.push(
                 json!({ "name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": { "secretKeyRef": reference } }),

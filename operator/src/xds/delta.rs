@@ -1,17 +1,18 @@
 //! The server's half of a delta discovery stream, without the stream.
 //!
-//! What Envoy has is known from what it says at the beginning (`initial_resource_versions`: after a restart of the operator
-//! nothing is sent that is there already) and from what was sent. A refused version is not sent again; a newer one is.
+//! Envoy's listeners are known from its first request (`initial_resource_versions`: after a restart
+//! of the operator nothing is sent that Envoy has already) and from the responses sent. A refused
+//! version is not sent again; a newer one is.
 //!
-//! Responses carry differences, so that a refusal counts until the listener in question is taken, in a newer version, or removed:
-//! that Envoy takes another listener says nothing about it.
+//! Responses carry differences, so that a refusal counts until the listener in question is taken,
+//! in a newer version, or removed: that Envoy takes another listener says nothing about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Resources;
 use super::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, LISTENER_TYPE, Resource};
 
-/// What a request of Envoy's means.
+/// The meaning of a request of Envoy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
     /// It wants something; look at [`Stream::next`].
@@ -27,11 +28,11 @@ pub enum Heard {
 /// State of one stream.
 #[derive(Debug, Default)]
 pub struct Stream {
-    /// Whether listeners were asked for.
+    /// True if listeners were asked for.
     subscribed: bool,
-    /// Whether a response is due even when nothing has changed: Envoy waits for the first one.
+    /// True if a response is due even when nothing has changed: Envoy waits for the first one.
     owes: bool,
-    /// Name and version of what Envoy has, or was sent.
+    /// Names and versions of the listeners that Envoy has, or was sent.
     sent: BTreeMap<String, String>,
     sequence: u64,
     /// Types that are asked for and never have anything.
@@ -65,7 +66,9 @@ impl Stream {
             return Heard::Subscription;
         }
         let answered = request.response_nonce.parse().ok();
-        let Some((number, names)) = answered.and_then(|number| self.unanswered.remove_entry(&number)) else {
+        let Some((number, names)) =
+            answered.and_then(|number| self.unanswered.remove_entry(&number))
+        else {
             return Heard::Nothing;
         };
         for name in &names {
@@ -78,19 +81,22 @@ impl Stream {
         if self.refused.is_empty() {
             return Heard::Accepted;
         }
-        let reasons: BTreeSet<&str> = self.refused.values().map(|reason| reason.trim_end()).collect();
+        let reasons: BTreeSet<&str> =
+            self.refused.values().map(|reason| reason.trim_end()).collect();
         Heard::Refused(reasons.into_iter().collect::<Vec<_>>().join("; "))
     }
 
-    /// Remembers which listeners of a response were refused. Envoy's reason names them (`udp-443: …`) and not those that it has taken.
+    /// Remembers which listeners of a response were refused. Envoy's reason names them (`udp-443:
+    /// …`) and not those that it has taken.
     fn refuse(&mut self, number: u64, names: &BTreeSet<String>, reason: &str) {
-        let named: Vec<&String> = names.iter().filter(|name| reason.contains(&format!("{name}:"))).collect();
+        let named: Vec<&String> =
+            names.iter().filter(|name| reason.contains(&format!("{name}:"))).collect();
         let mut meant = if named.is_empty() { names.iter().collect() } else { named };
         if meant.is_empty() {
             // A response without listeners: the next answer of whatever kind takes its place.
             self.refused.insert(String::new(), reason.to_owned());
         }
-        // What was sent again meanwhile: that answer counts.
+        // For listeners that were sent again meanwhile, the newer answer counts.
         meant.retain(|name| {
             !self.unanswered.iter().any(|(newer, sent)| *newer > number && sent.contains(*name))
         });
@@ -99,19 +105,24 @@ impl Stream {
         }
     }
 
-    /// Listeners that Envoy had when the stream began and that nobody wants are to be removed from now on. Before, they stay: this
-    /// replica may have missed their removal and does not know how long their sessions have had to end.
+    /// Lets listeners be removed that Envoy had when the stream began and that no route needs.
+    /// Before, they stay: this replica may have missed their removal and does not know how long
+    /// their sessions have had to end.
     pub fn release(&mut self) {
         self.inherited.clear();
     }
 
-    /// What is to be sent, if anything, so that Envoy has `resources`.
+    /// The next response, if one is needed, so that Envoy has `resources`.
     pub fn next(&mut self, resources: &Resources) -> Option<DeltaDiscoveryResponse> {
         if let Some(type_url) = self.empty_types.pop() {
             self.sequence += 1;
             let nonce = format!("empty-{}", self.sequence);
             self.sequence -= 1;
-            return Some(DeltaDiscoveryResponse { type_url, nonce, ..DeltaDiscoveryResponse::default() });
+            return Some(DeltaDiscoveryResponse {
+                type_url,
+                nonce,
+                ..DeltaDiscoveryResponse::default()
+            });
         }
         if !self.subscribed {
             return None;
@@ -198,7 +209,10 @@ mod tests {
     fn a_reconnecting_envoy_is_sent_the_difference_only() {
         let mut stream = Stream::default();
         assert_eq!(stream.next(&resources(&[("a", 1)])), None, "nobody has asked");
-        assert_eq!(stream.hear(&subscribe(&[("a", "1"), ("b", "1"), ("c", "1")])), Heard::Subscription);
+        assert_eq!(
+            stream.hear(&subscribe(&[("a", "1"), ("b", "1"), ("c", "1")])),
+            Heard::Subscription
+        );
         let response = stream.next(&resources(&[("a", 1), ("b", 2)])).unwrap();
         assert_eq!(
             response.resources.iter().map(|resource| resource.name.as_str()).collect::<Vec<_>>(),
@@ -207,13 +221,18 @@ mod tests {
         assert_eq!(stream.next(&resources(&[("a", 1), ("b", 2)])), None);
     }
 
-    /// A replica that has just started does not know that a route was removed a moment ago: its sessions keep their time to end.
+    /// A replica that has just started does not know that a route was removed a moment ago: its
+    /// sessions keep their time to end.
     #[test]
     fn what_envoy_had_before_is_removed_later_and_what_it_has_lost_since_at_once() {
         let mut stream = Stream::default();
         stream.hear(&subscribe(&[("a", "1"), ("b", "1"), ("c", "1")]));
         let first = stream.next(&resources(&[("a", 1), ("b", 1)])).unwrap();
-        assert_eq!((first.resources.len(), first.removed_resources.len()), (0, 0), "only the owed answer");
+        assert_eq!(
+            (first.resources.len(), first.removed_resources.len()),
+            (0, 0),
+            "only the owed answer"
+        );
         assert_eq!(stream.next(&resources(&[("a", 1)])).unwrap().removed_resources, ["b"]);
         stream.release();
         assert_eq!(stream.next(&resources(&[("a", 1)])).unwrap().removed_resources, ["c"]);
@@ -234,7 +253,8 @@ mod tests {
         let removal = stream.next(&resources(&[("b", 2)])).unwrap();
         assert_eq!(stream.hear(&answer(&removal.nonce, None)), Heard::Accepted);
 
-        // A refusal that arrives after the next response was sent counts as well, for what that one does not repeat.
+        // A refusal that arrives after the next response was sent counts as well, for what that one
+        // does not repeat.
         let third = stream.next(&resources(&[("b", 3), ("c", 3)])).unwrap();
         let fourth = stream.next(&resources(&[("b", 4), ("c", 3)])).unwrap();
         assert_eq!(stream.hear(&answer(&third.nonce, Some("no"))), Heard::Refused("no".to_owned()));
@@ -261,7 +281,10 @@ mod tests {
         let mut stream = Stream::default();
         stream.hear(&subscribe(&[]));
         let response = stream.next(&resources(&[("a", 1)])).unwrap();
-        assert_eq!(stream.hear(&answer(&response.nonce, Some("no"))), Heard::Refused("no".to_owned()));
+        assert_eq!(
+            stream.hear(&answer(&response.nonce, Some("no"))),
+            Heard::Refused("no".to_owned())
+        );
         assert_eq!(stream.next(&resources(&[("a", 1)])), None);
         let second = stream.next(&resources(&[("a", 2)])).unwrap();
         assert_eq!(stream.hear(&answer(&response.nonce, Some("late"))), Heard::Nothing);
@@ -269,7 +292,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in between, Envoy ends up with what the index says.
+        /// Whatever happens in between, Envoy ends up with the index's listeners.
         #[test]
         fn envoy_ends_up_with_the_resources(
             initial in prop::collection::hash_map("[a-e]", "[0-3]", 0..5),

@@ -1,7 +1,7 @@
-//! Envoy's configuration: what it is made of, and how it reaches Envoy.
+//! Envoy's configuration: its resources, and their delivery.
 //!
-//! Envoy asks for listeners only, by aggregated delta discovery: each listener has a version of its own, so that a listener
-//! that Envoy refuses, or a change of one, touches no other.
+//! Envoy asks for listeners only, by aggregated delta discovery: each listener has a version of its
+//! own, so that a listener that Envoy refuses, or a change of one, touches no other.
 
 pub mod delta;
 pub mod proto;

@@ -1,7 +1,8 @@
 //! Envoy's configuration messages, as far as a gateway's listeners need them.
 //!
-//! Written by hand: the whole of Envoy's API is 90,000 lines of generated code, and 30 messages of it are needed. Field numbers
-//! are Envoy's; the tests run a real Envoy and compare its configuration dump.
+//! Written by hand: the whole of Envoy's API is 90,000 lines of generated code, and 30 messages of
+//! it are needed. Field numbers are Envoy's; the tests run a real Envoy and compare its
+//! configuration dump.
 #![allow(missing_docs)] // Envoy's API reference explains the fields
 
 use std::collections::BTreeMap;
@@ -184,7 +185,9 @@ impl From<&serde_json::Value> for Value {
             Json::Bool(value) => Kind::Bool(*value),
             Json::Number(number) => Kind::Number(number.as_f64().unwrap_or(f64::NAN)),
             Json::String(text) => Kind::Text(text.clone()),
-            Json::Array(values) => Kind::List(ListValue { values: values.iter().map(Self::from).collect() }),
+            Json::Array(values) => {
+                Kind::List(ListValue { values: values.iter().map(Self::from).collect() })
+            }
             Json::Object(map) => Kind::Struct(map.into()),
         };
         Self { kind: Some(kind) }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use packrat_api::route::{Hidden, RouteConfig};
+use packrat_api::token::TokenPolicy;
+use packrat_wire::hexadecimal;
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -16,7 +19,7 @@ use super::proto::{
 use crate::annotations::ObjectKey;
 use crate::index::{GatewayView, Listener as Route};
 use crate::keys::GatewayKeys;
-use crate::resource::{EdgeGatewaySpec, TokenPolicy, parse_size};
+use crate::resource::EdgeGatewaySpec;
 
 /// The module, and the namespace of its metrics.
 const MODULE: &str = "packrat_envoy";
@@ -25,7 +28,7 @@ const METRICS_NAMESPACE: &str = "packrat";
 /// Name of the certificate of the listeners that give tokens out.
 pub const TOKEN_CERTIFICATE: &str = "token";
 
-/// What the resources of a gateway depend on beside its routes.
+/// Inputs of a gateway's resources beside its routes.
 #[derive(Debug, Clone)]
 pub struct GatewaySettings<'a> {
     /// The EdgeGateway.
@@ -38,7 +41,8 @@ pub struct GatewaySettings<'a> {
     pub listen_address: &'a str,
     /// Where Envoy finds the filter that gives tokens out.
     pub token_filter: &'a str,
-    /// The file that tells Envoy about the certificate of the listener that does so (secret discovery from a file).
+    /// The file that tells Envoy about the certificate of the listener that does so (secret
+    /// discovery from a file).
     pub token_certificate: &'a str,
 }
 
@@ -58,75 +62,39 @@ pub type Resources = BTreeMap<String, Versioned>;
 pub fn listeners(settings: &GatewaySettings<'_>, view: &GatewayView) -> Resources {
     let mut resources = Resources::new();
     for (&port, route) in view.listeners.iter().filter(|(_, route)| !route.endpoints.is_empty()) {
-        let configuration = filter_configuration(settings, route);
+        let config = route_config(settings, route);
         let mut add = |listener: Listener| {
             let resource = listener.to_any();
-            resources.insert(listener.name, Versioned { version: version(&resource.value), resource });
+            resources
+                .insert(listener.name, Versioned { version: version(&resource.value), resource });
         };
-        add(udp_listener(settings, port, &configuration));
-        if tokens_of(settings, route) != TokenPolicy::Off && settings.spec.tokens.tls.is_some() {
+        add(udp_listener(settings, port, &config));
+        if config.tokens != TokenPolicy::Off && settings.spec.tokens.tls.is_some() {
             add(token_listener(settings, port, route));
         }
     }
     resources
 }
 
-/// The same content has the same version, in every replica and after a restart: what Envoy has is not sent again.
+/// The same content has the same version, in every replica and after a restart: what Envoy has is
+/// not sent again.
 fn version(content: &[u8]) -> String {
-    Sha256::digest(content).iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal::encode(&Sha256::digest(content)[..12])
 }
 
-fn tokens_of(settings: &GatewaySettings<'_>, route: &Route) -> TokenPolicy {
-    route.overrides.tokens.unwrap_or(settings.spec.tokens.policy)
-}
-
-/// The configuration of a route in Packrat's filter.
-fn filter_configuration(settings: &GatewaySettings<'_>, route: &Route) -> Map<String, Value> {
-    let (spec, overrides) = (settings.spec, &route.overrides);
-    let count = |value: i32| u64::try_from(value).unwrap_or_default();
-    let small = |value: i32| u32::try_from(value).unwrap_or_default();
-    // The schema lets sizes in only; whoever has got around it has the default.
-    let per_session = parse_size(&spec.cache.bytes_per_session).unwrap_or(1 << 20);
-    let total = parse_size(&spec.cache.bytes_total).unwrap_or(256 << 20);
-    let per_session = overrides.cache_bytes_per_session.unwrap_or(per_session);
-    // Together they have to make sense, whichever of the two was overridden.
-    let total = overrides.cache_bytes_total.unwrap_or(total).max(per_session);
-    let percent = overrides.repair_budget_percent.unwrap_or(small(spec.repair.budget_percent));
-    let loss = overrides.residual_loss_per_million.unwrap_or(small(spec.last_mile.residual_loss_per_million));
-    let policy = match tokens_of(settings, route) {
-        TokenPolicy::Off => "off",
-        TokenPolicy::Optional => "optional",
-        TokenPolicy::Required => "required",
-    };
-    let mut configuration = json!({
-        "route": route.route(),
-        "gateway": settings.key.to_string(),
-        "namespace": route.service.namespace,
-        "endpoints": route.endpoints,
-        // Texts: numbers of a Struct are floating point.
-        "cache_bytes_per_session": per_session.to_string(),
-        "cache_bytes_total": total.to_string(),
-        "repair_budget": f64::from(percent) / 100.0,
-        "residual_loss_target": f64::from(loss) / 1e6,
-        "idle_timeout_seconds": overrides.idle_timeout_seconds.unwrap_or(count(spec.sessions.idle_timeout_seconds)),
-        "maximum_sessions": overrides.maximum_sessions.unwrap_or(count(spec.sessions.maximum)),
-        "sessions_per_source": overrides.sessions_per_source.unwrap_or(small(spec.sessions.per_source)),
-        "handshakes_per_second_per_source": overrides
-            .handshakes_per_second_per_source
-            .unwrap_or(small(spec.sessions.handshakes_per_second_per_source)),
-        "static_key": settings.keys.static_key_text(),
-        "tokens": policy,
-    });
-    if let Some(multicast) = overrides.multicast {
-        configuration["stream"] = json!({ "upstream": multicast.upstream, "group": multicast.group });
+/// The configuration of a route in Packrat's filter: the EdgeGateway's settings, and what the
+/// Service overrides.
+fn route_config(settings: &GatewaySettings<'_>, route: &Route) -> RouteConfig {
+    let mut config = RouteConfig::unchecked(route.route(), route.endpoints.iter().copied());
+    config.gateway = settings.key.to_string();
+    config.namespace = route.service.namespace.clone();
+    config.static_key = Some(Hidden::new(settings.keys.static_key_text()));
+    settings.spec.apply(&mut config);
+    route.overrides.apply(&mut config);
+    if config.tokens != TokenPolicy::Off {
+        config.token_keys = settings.keys.verifying().into_iter().map(Hidden::new).collect();
     }
-    if policy != "off" {
-        configuration["token_keys"] = settings.keys.verifying().into();
-    }
-    match configuration {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    }
+    config
 }
 
 fn address(settings: &GatewaySettings<'_>, protocol: i32, port: u16) -> Option<Address> {
@@ -140,7 +108,11 @@ fn address(settings: &GatewaySettings<'_>, protocol: i32, port: u16) -> Option<A
     })
 }
 
-fn udp_listener(settings: &GatewaySettings<'_>, port: u16, configuration: &Map<String, Value>) -> Listener {
+fn udp_listener(settings: &GatewaySettings<'_>, port: u16, config: &RouteConfig) -> Listener {
+    let config = match serde_json::to_value(config) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
     let filter = DynamicModuleUdpListenerFilter {
         dynamic_module_config: Some(DynamicModuleConfig {
             name: MODULE.to_owned(),
@@ -148,13 +120,15 @@ fn udp_listener(settings: &GatewaySettings<'_>, port: u16, configuration: &Map<S
             metrics_namespace: METRICS_NAMESPACE.to_owned(),
         }),
         filter_name: "packrat".to_owned(),
-        filter_config: Some(Struct::from(configuration).to_any()),
+        filter_config: Some(Struct::from(&config).to_any()),
     };
     Listener {
         name: format!("udp-{port}"),
         address: address(settings, PROTOCOL_UDP, port),
         udp_listener_config: Some(UdpListenerConfig {
-            downstream_socket_config: Some(UdpSocketConfig { prefer_gro: Some(BoolValue { value: true }) }),
+            downstream_socket_config: Some(UdpSocketConfig {
+                prefer_gro: Some(BoolValue { value: true }),
+            }),
         }),
         listener_filters: vec![ListenerFilter {
             name: "packrat".to_owned(),

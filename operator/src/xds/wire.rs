@@ -1,4 +1,5 @@
-//! The messages of the discovery protocol, as far as they are needed here (Envoy's `envoy.service.discovery.v3`).
+//! The messages of the discovery protocol, as far as they are needed here (Envoy's
+//! `envoy.service.discovery.v3`).
 //!
 //! Field numbers are Envoy's. Fields that are left out are skipped when they arrive.
 #![allow(missing_docs)] // Envoy's API reference explains the fields

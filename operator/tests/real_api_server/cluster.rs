@@ -35,10 +35,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster of `PACKRAT_TEST_KUBECONFIG`, with the definitions and rules applied. `None`, with a line that says so, when there
-    /// is none.
+    /// The cluster of `PACKRAT_TEST_KUBECONFIG`, with the definitions and rules applied. `None`,
+    /// with a line that says so, when there is none.
     pub(crate) fn find() -> Option<Self> {
-        let Some(kubeconfig) = std::env::var_os("PACKRAT_TEST_KUBECONFIG").map(PathBuf::from) else {
+        let Some(kubeconfig) = std::env::var_os("PACKRAT_TEST_KUBECONFIG").map(PathBuf::from)
+        else {
             println!(
                 "SKIPPED: no cluster: set PACKRAT_TEST_KUBECONFIG to the kubeconfig of one that the test may use alone"
             );
@@ -49,7 +50,8 @@ impl Cluster {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let client = runtime.block_on(async {
             let read = Kubeconfig::read_from(&kubeconfig).unwrap();
-            let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
+            let config =
+                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
             Client::try_from(config).unwrap()
         });
         let directory = tempfile::tempdir().unwrap();
@@ -69,8 +71,9 @@ impl Cluster {
 
     /// The rules that the operator is given: ClusterRole and Role with their bindings.
     pub(crate) fn rules() -> Vec<Value> {
-        let text =
-            include_str!("../rules.yaml").replace("{{namespace}}", HOME).replace("{{account}}", "operator");
+        let text = include_str!("../rules.yaml")
+            .replace("{{namespace}}", HOME)
+            .replace("{{account}}", "operator");
         serde_saphyr::from_multiple(&text).unwrap()
     }
 
@@ -114,7 +117,7 @@ impl Cluster {
         });
     }
 
-    /// Whether the operator's ServiceAccount may do that, in a namespace or, without one, in all.
+    /// True if the operator's ServiceAccount may do that, in a namespace or, without one, in all.
     pub(crate) fn operator_may(&self, verb: &str, resource: &str, namespace: &str) -> bool {
         let review: SubjectAccessReview = serde_json::from_value(json!({ "spec": {
             "user": format!("system:serviceaccount:{HOME}:operator"),
@@ -126,7 +129,7 @@ impl Cluster {
         answer.status.is_some_and(|status| status.allowed)
     }
 
-    /// Makes a namespace; what a former run has left behind is removed first.
+    /// Makes a namespace; remains of a former run are removed first.
     pub(crate) fn namespace(&self, name: &str, annotations: &Value) {
         self.remove_namespace(name);
         let api = Api::<Namespace>::all(self.client.clone());
@@ -174,7 +177,9 @@ impl Cluster {
             "ClusterRoleBinding" => ("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
             "Role" => ("rbac.authorization.k8s.io", "v1", "roles"),
             "RoleBinding" => ("rbac.authorization.k8s.io", "v1", "rolebindings"),
-            "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
+            "CustomResourceDefinition" => {
+                ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+            }
             "ValidatingAdmissionPolicy" => {
                 ("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
             }
@@ -197,7 +202,11 @@ impl Cluster {
 
     fn place(object: &Value) -> (String, String, String) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        (text(&object["kind"]), text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]))
+        (
+            text(&object["kind"]),
+            text(&object["metadata"]["namespace"]),
+            text(&object["metadata"]["name"]),
+        )
     }
 
     /// Applies an object as the test.
@@ -208,15 +217,20 @@ impl Cluster {
     pub(crate) fn try_apply(&self, object: Value) -> Result<DynamicObject, kube::Error> {
         let (kind, namespace, name) = Self::place(&object);
         let parameters = PatchParams::apply("packrat-test").force();
-        self.runtime.block_on(self.api(&kind, &namespace).patch(&name, &parameters, &Patch::Apply(object)))
+        self.runtime.block_on(self.api(&kind, &namespace).patch(
+            &name,
+            &parameters,
+            &Patch::Apply(object),
+        ))
     }
 
     /// Creates an object, as `kubectl create` does.
     pub(crate) fn create(&self, object: &Value) -> Result<Value, kube::Error> {
         let (kind, namespace, _) = Self::place(object);
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
-        let created =
-            self.runtime.block_on(self.api(&kind, &namespace).create(&PostParams::default(), &object))?;
+        let created = self
+            .runtime
+            .block_on(self.api(&kind, &namespace).create(&PostParams::default(), &object))?;
         Ok(serde_json::to_value(created).unwrap())
     }
 
@@ -226,7 +240,9 @@ impl Cluster {
     }
 
     pub(crate) fn delete(&self, kind: &str, namespace: &str, name: &str) {
-        self.runtime.block_on(self.api(kind, namespace).delete(name, &DeleteParams::background())).unwrap();
+        self.runtime
+            .block_on(self.api(kind, namespace).delete(name, &DeleteParams::background()))
+            .unwrap();
     }
 
     pub(crate) fn merge(&self, kind: &str, namespace: &str, name: &str, change: &Value) {
@@ -255,8 +271,8 @@ impl Cluster {
         Some((text("status"), text("reason"), text("message")))
     }
 
-    /// Starts a replica of the operator, with a token of its ServiceAccount. `through`: the way to the API server, instead of the
-    /// direct one.
+    /// Starts a replica of the operator, with a token of its ServiceAccount. `through`: the way to
+    /// the API server, instead of the direct one.
     pub(crate) fn operator(&self, replica: &str, through: Option<SocketAddr>) -> Operator {
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), HOME);
         let request = TokenRequest {
@@ -301,18 +317,20 @@ impl Cluster {
         Operator { process, log }
     }
 
-    /// An address of this machine that the API server can reach, as far as can be told: the one that this machine reaches it from.
+    /// An address of this machine that the API server can probably reach: the one from which this
+    /// machine reaches it.
     pub(crate) fn own_address(&self) -> SocketAddr {
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.connect(self.server()).unwrap();
         socket.local_addr().unwrap()
     }
 
-    /// Where the API server is.
+    /// The address of the API server.
     pub(crate) fn server(&self) -> SocketAddr {
         let admin: Value =
             serde_saphyr::from_str(&std::fs::read_to_string(&self.kubeconfig).unwrap()).unwrap();
-        let server: http::Uri = admin["clusters"][0]["cluster"]["server"].as_str().unwrap().parse().unwrap();
+        let server: http::Uri =
+            admin["clusters"][0]["cluster"]["server"].as_str().unwrap().parse().unwrap();
         let authority = format!("{}:{}", server.host().unwrap(), server.port_u16().unwrap_or(443));
         std::net::ToSocketAddrs::to_socket_addrs(&authority).unwrap().next().unwrap()
     }
@@ -333,7 +351,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// What it has written.
+    /// The log that it has written.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -361,14 +379,16 @@ impl Operator {
             .is_some_and(|line| line.contains("true"))
     }
 
-    /// Whether it was refused something that its rules would have to allow. In a namespace that ends everybody is refused.
+    /// True if it was refused something that its rules would have to allow. In a namespace that
+    /// ends everything is refused.
     pub(crate) fn lacks_rules(&self) -> bool {
         self.log().contains("forbidden: User")
     }
 
     /// Resident memory in KiB.
     pub(crate) fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }

@@ -1,4 +1,4 @@
-//! The schema: defaults, and what is said about nonsense.
+//! The schema: defaults, and the messages about invalid values.
 
 use packrat_operator::resource::EdgeGatewaySpec;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn the_api_server_fills_in_the_defaults_of_the_types() {
     cluster.remove_namespace(NAMESPACE);
 }
 
-/// Each kind of nonsense, and what the user reads.
+/// Each kind of invalid value, and the message that the user reads.
 #[test]
 fn nonsense_is_refused_with_what_to_write_instead() {
     let Some(cluster) = Cluster::find() else { return };
@@ -86,7 +86,10 @@ fn nonsense_is_refused_with_what_to_write_instead() {
             "spec.cache.bytesTotal must be at least spec.cache.bytesPerSession",
         ),
         (json!({ "repair": { "budgetPercent": 1001 } }), "should be less than or equal to 1000"),
-        (json!({ "lastMile": { "residualLossPerMillion": 0 } }), "should be greater than or equal to 1"),
+        (
+            json!({ "lastMile": { "residualLossPerMillion": 0 } }),
+            "should be greater than or equal to 1",
+        ),
         (json!({ "sessions": { "maximum": 0 } }), "should be greater than or equal to 1"),
         (
             json!({ "tokens": { "policy": "Required" } }),

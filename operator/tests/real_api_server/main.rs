@@ -1,6 +1,11 @@
-//! The operator with a real API server (a control plane is enough: no Pod has to run). Needs `PACKRAT_TEST_KUBECONFIG`: a cluster
-//! that the test may use alone.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail anywhere")]
+//! The operator with a real API server (a control plane is enough: no Pod has to run). Needs
+//! `PACKRAT_TEST_KUBECONFIG`: a cluster that the test may use alone.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may fail anywhere"
+)]
 
 mod cluster;
 mod definition;
@@ -15,7 +20,13 @@ use cluster::{Cluster, HOME};
 use serde_json::{Value, json};
 
 /// A Service that asks for assistance, and its EndpointSlice.
-fn service(namespace: &str, name: &str, port: u16, annotations: &Value, addresses: &[String]) -> [Value; 2] {
+fn service(
+    namespace: &str,
+    name: &str,
+    port: u16,
+    annotations: &Value,
+    addresses: &[String],
+) -> [Value; 2] {
     let endpoints: Vec<Value> = addresses
         .iter()
         .map(|address| json!({ "addresses": [address], "conditions": { "ready": true } }))

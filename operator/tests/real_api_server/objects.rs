@@ -1,12 +1,18 @@
-//! What an EdgeGateway is made of, what is said about it, and that it goes away again.
+//! The objects of an EdgeGateway, its conditions, and its removal.
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::{Cluster, HOME, gateway, service};
 
-const OBJECTS: [&str; 6] =
-    ["ServiceAccount", "ConfigMap", "Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy"];
+const OBJECTS: [&str; 6] = [
+    "ServiceAccount",
+    "ConfigMap",
+    "Service",
+    "Deployment",
+    "PodDisruptionBudget",
+    "NetworkPolicy",
+];
 
 #[test]
 fn an_edge_gateway_from_its_creation_to_its_end() {
@@ -14,8 +20,9 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     let namespace = "packrat-test-objects";
     cluster.namespace(namespace, &json!({}));
     let replicas = ["first", "second"].map(|name| (name, cluster.operator(name, None)));
-    cluster
-        .wait_until("a replica to be elected", || replicas.iter().any(|(_, replica)| replica.is_elected()));
+    cluster.wait_until("a replica to be elected", || {
+        replicas.iter().any(|(_, replica)| replica.is_elected())
+    });
     cluster.apply(gateway(namespace, "edge", &json!({ "exposure": { "type": "NodePort" } })));
     let wanted = json!({ "packrat.dev/assist": "enabled", "packrat.dev/gateway": "edge" });
     for object in service(namespace, "web", 443, &wanted, &["192.0.2.1".to_owned()]) {
@@ -39,9 +46,9 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     let pod = &cluster.get("Deployment", namespace, name).unwrap()["spec"]["template"]["spec"];
     assert_eq!(pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"], true);
 
-    // What is said, after a while: each of it may come before the rest of it.
+    // The conditions come after a while, in any order.
     let condition = |type_| cluster.condition("EdgeGateway", namespace, "edge", type_);
-    // The Service may be seen, and said, before its endpoints are.
+    // The Service may be seen, and reported, before its endpoints.
     let listeners = json!([
         { "port": 443, "service": format!("{namespace}/web"), "servicePort": 443, "endpoints": 1 },
     ]);
@@ -62,9 +69,12 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
         found["status"]["attachedRoutes"] == 1
             && found["status"]["observedGeneration"] == found["metadata"]["generation"]
     });
-    let service_condition = || cluster.condition("Service", namespace, "web", "packrat.dev/Assisted");
+    let service_condition =
+        || cluster.condition("Service", namespace, "web", "packrat.dev/Assisted");
     let route = format!("assisted by EdgeGateway {namespace}/edge on UDP port 443");
-    cluster.wait_until("the Service's condition", || service_condition() == told("True", "Assisted", &route));
+    cluster.wait_until("the Service's condition", || {
+        service_condition() == told("True", "Assisted", &route)
+    });
 
     // A mistake: an Event and a condition, and the others go on.
     let wrong = json!({ "packrat.dev/assist": "yes" });
@@ -77,8 +87,10 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
             == told("False", "InvalidAnnotation", message)
     });
     cluster.wait_until("the Event", || {
-        let events =
-            cluster.runtime.block_on(cluster.api("Event", namespace).list(&Default::default())).unwrap();
+        let events = cluster
+            .runtime
+            .block_on(cluster.api("Event", namespace).list(&Default::default()))
+            .unwrap();
         events.items.iter().any(|event| {
             event.data["note"] == message
                 && event.data["reason"] == "InvalidAnnotation"
@@ -104,7 +116,9 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     let former = cluster.get("Service", namespace, name).unwrap()["metadata"]["uid"].clone();
     cluster.delete("Service", namespace, name);
     cluster.wait_until("the Service to be back", || {
-        cluster.get("Service", namespace, name).is_some_and(|found| found["metadata"]["uid"] != former)
+        cluster
+            .get("Service", namespace, name)
+            .is_some_and(|found| found["metadata"]["uid"] != former)
     });
 
     // Another kind of workload replaces the former one.
@@ -115,22 +129,28 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     ));
     cluster.wait_until("the DaemonSet", || cluster.get("DaemonSet", namespace, name).is_some());
     for kind in ["Deployment", "Service", "NetworkPolicy"] {
-        cluster.wait_until("the former objects to be gone", || cluster.get(kind, namespace, name).is_none());
+        cluster.wait_until("the former objects to be gone", || {
+            cluster.get(kind, namespace, name).is_none()
+        });
     }
 
     // The elected replica dies, the other one goes on.
-    let holder = || cluster.get("Lease", HOME, "packrat-operator").unwrap()["spec"]["holderIdentity"].clone();
+    let holder = || {
+        cluster.get("Lease", HOME, "packrat-operator").unwrap()["spec"]["holderIdentity"].clone()
+    };
     let mut elected = String::new();
     cluster.wait_until("one of the replicas to be elected", || {
         elected = holder().as_str().unwrap_or_default().to_owned();
         replicas.iter().any(|(name, replica)| *name == elected && replica.is_elected())
     });
-    let (dies, stays): (Vec<_>, Vec<_>) = replicas.into_iter().partition(|(name, _)| *name == elected);
+    let (dies, stays): (Vec<_>, Vec<_>) =
+        replicas.into_iter().partition(|(name, _)| *name == elected);
     let refused = dies.iter().any(|(_, replica)| replica.lacks_rules());
     drop(dies);
     let (name_of_other, other) = &stays[0];
-    cluster
-        .wait_until("the other replica to be elected", || other.is_elected() && holder() == *name_of_other);
+    cluster.wait_until("the other replica to be elected", || {
+        other.is_elected() && holder() == *name_of_other
+    });
     cluster.delete("Service", namespace, "web");
     cluster.wait_until("the status of the other replica", || {
         condition("Ready").is_some()
@@ -138,26 +158,31 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
                 .is_null_or_empty()
     });
 
-    // What belongs to the EdgeGateway goes with it.
+    // The EdgeGateway's objects go with it.
     let keys = cluster.get("Secret", namespace, "packrat-gateway-edge-keys").unwrap();
     assert!(keys["data"]["state.json"].is_string());
     cluster.delete("EdgeGateway", namespace, "edge");
-    for (kind, name) in [("DaemonSet", name), ("ConfigMap", name), ("Secret", "packrat-gateway-edge-keys")] {
-        cluster.wait_until("garbage to be collected", || cluster.get(kind, namespace, name).is_none());
+    for (kind, name) in
+        [("DaemonSet", name), ("ConfigMap", name), ("Secret", "packrat-gateway-edge-keys")]
+    {
+        cluster
+            .wait_until("garbage to be collected", || cluster.get(kind, namespace, name).is_none());
     }
     // The operator was never refused anything.
     assert!(!refused && !other.lacks_rules(), "{}", other.log());
     cluster.remove_namespace(namespace);
 }
 
-/// The number of gateways would fall to 1, the default, for a moment, and with it the sessions of all others.
+/// The number of gateways would fall to 1, the default, for a moment, and with it the sessions of
+/// all others.
 #[test]
 fn an_autoscaler_takes_over_the_number_of_gateways_as_it_is() {
     let namespace = "packrat-test-autoscaling";
     let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
     let name = "packrat-gateway-edge";
-    let replicas =
-        || cluster.get("Deployment", namespace, name).map(|found| found["spec"]["replicas"].clone());
+    let replicas = || {
+        cluster.get("Deployment", namespace, name).map(|found| found["spec"]["replicas"].clone())
+    };
     cluster.apply(gateway(namespace, "edge", &json!({ "workload": { "replicas": 3 } })));
     cluster.wait_until("the gateways", || replicas() == Some(json!(3)));
     let autoscaling = json!({ "minimumReplicas": 2, "maximumReplicas": 5 });
@@ -177,7 +202,7 @@ fn an_autoscaler_takes_over_the_number_of_gateways_as_it_is() {
     cluster.remove_namespace(namespace);
 }
 
-/// Whoever brought back what is being collected would keep the EdgeGateway from ever going.
+/// An operator that recreated objects under collection would keep the EdgeGateway from ever going.
 #[test]
 fn an_edge_gateway_goes_after_its_objects_when_that_is_asked_for() {
     let namespace = "packrat-test-foreground";
@@ -188,14 +213,17 @@ fn an_edge_gateway_goes_after_its_objects_when_that_is_asked_for() {
     let api = cluster.api("EdgeGateway", namespace);
     cluster.runtime.block_on(api.delete("edge", &DeleteParams::foreground())).unwrap();
     cluster.wait_until("the end", || cluster.get("EdgeGateway", namespace, "edge").is_none());
-    // The garbage collector may hear of an object that has just been made after it has looked for what belongs to the EdgeGateway.
+    // The garbage collector may hear of a new object only after it has looked for the EdgeGateway's
+    // objects.
     for kind in ["Deployment", "ConfigMap", "NetworkPolicy"] {
-        cluster.wait_until("garbage to be collected", || cluster.get(kind, namespace, name).is_none());
+        cluster
+            .wait_until("garbage to be collected", || cluster.get(kind, namespace, name).is_none());
     }
     cluster.remove_namespace(namespace);
 }
 
-/// A namespace that ends takes nothing new: that is no failure, it is said once, and other namespaces go on.
+/// A namespace that ends takes nothing new: that is no failure, it is said once, and other
+/// namespaces go on.
 #[test]
 fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
     let (namespace, other) = ("packrat-test-ends", "packrat-test-goes-on");
@@ -207,7 +235,9 @@ fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
     // The EdgeGateway is not deleted before the test says so; everything else in the namespace is.
     let keep = Keep::edge_gateways_of(&cluster, namespace);
     cluster.remove_namespace(namespace);
-    cluster.wait_until("the objects to be gone", || cluster.get("Deployment", namespace, name).is_none());
+    cluster.wait_until("the objects to be gone", || {
+        cluster.get("Deployment", namespace, name).is_none()
+    });
     cluster.wait_until("what is said", || {
         cluster
             .condition("EdgeGateway", namespace, "edge", "Accepted")
@@ -218,7 +248,9 @@ fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
     cluster.wait_until("the other gateway", || cluster.get("NetworkPolicy", other, name).is_some());
     let log = operator.log();
     let about = |event: &str| {
-        log.lines().filter(|line| line.contains(event) && line.contains(&format!("{namespace}/edge"))).count()
+        log.lines()
+            .filter(|line| line.contains(event) && line.contains(&format!("{namespace}/edge")))
+            .count()
     };
     assert_eq!((about("namespace_ends"), about("apply_failed")), (1, 0), "{log}");
     assert!(!operator.lacks_rules(), "{log}");
@@ -251,18 +283,21 @@ fn an_object_that_is_refused_does_not_keep_back_the_others_of_its_gateway() {
     cluster.remove_namespace(namespace);
 }
 
-/// With the chart's `gateway.namespaces` the operator may touch Secrets, and everything else, in those namespaces only.
+/// With the chart's `gateway.namespaces` the operator may touch Secrets, and everything else, in
+/// those namespaces only.
 #[test]
 fn an_edge_gateway_where_the_operator_may_make_nothing_says_so() {
     let Some(cluster) = Cluster::find() else { return };
-    let (allowed, elsewhere) = ("packrat-test-allowed", "packrat-test-elsewhere");
-    for namespace in [allowed, elsewhere] {
+    let (allowed, forbidden) = ("packrat-test-allowed", "packrat-test-elsewhere");
+    for namespace in [allowed, forbidden] {
         cluster.namespace(namespace, &json!({}));
     }
-    // What it makes is taken out of the ClusterRole and put into a Role.
+    // Its rights to make objects are taken out of the ClusterRole and put into a Role.
     let makes = |rule: &Value| {
-        let has = |field: &str, value: &str| rule[field].as_array().unwrap().contains(&json!(value));
-        !has("resources", "events") && (has("verbs", "create") || has("resources", "edgegateways/finalizers"))
+        let has =
+            |field: &str, value: &str| rule[field].as_array().unwrap().contains(&json!(value));
+        !has("resources", "events")
+            && (has("verbs", "create") || has("resources", "edgegateways/finalizers"))
     };
     let mut all = Cluster::rules();
     let cluster_role = all.iter_mut().find(|document| document["kind"] == "ClusterRole").unwrap();
@@ -284,26 +319,28 @@ fn an_edge_gateway_where_the_operator_may_make_nothing_says_so() {
         }));
     }
     cluster.wait_until("the rules to be in force", || {
-        !cluster.operator_may("get", "secrets", elsewhere) && cluster.operator_may("get", "secrets", allowed)
+        !cluster.operator_may("get", "secrets", forbidden)
+            && cluster.operator_may("get", "secrets", allowed)
     });
     let operator = cluster.operator("only", None);
     cluster.wait_until("the election", || operator.is_elected());
-    for namespace in [allowed, elsewhere] {
+    for namespace in [allowed, forbidden] {
         cluster.apply(gateway(namespace, "edge", &json!({})));
     }
     let name = "packrat-gateway-edge";
-    cluster.wait_until("the gateways", || cluster.get("PodDisruptionBudget", allowed, name).is_some());
+    cluster
+        .wait_until("the gateways", || cluster.get("PodDisruptionBudget", allowed, name).is_some());
     let accepted = |namespace| cluster.condition("EdgeGateway", namespace, "edge", "Accepted");
     cluster.wait_until("what is said", || {
         accepted(allowed).is_some_and(|(status, ..)| status == "True")
-            && accepted(elsewhere).is_some_and(|(status, reason, message)| {
+            && accepted(forbidden).is_some_and(|(status, reason, message)| {
                 status == "False"
                     && reason == "ApplyFailed"
                     && message.contains("cannot get resource \"secrets\"")
             })
     });
-    assert!(cluster.get("Deployment", elsewhere, name).is_none());
-    for namespace in [allowed, elsewhere] {
+    assert!(cluster.get("Deployment", forbidden, name).is_none());
+    for namespace in [allowed, forbidden] {
         cluster.remove_namespace(namespace);
     }
     cluster.delete("RoleBinding", HOME, "makes");

@@ -1,4 +1,4 @@
-//! The API server goes away and comes back: what has happened meanwhile is seen.
+//! The API server goes away and comes back: the operator sees the changes of the time between.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -10,22 +10,26 @@ use super::{Cluster, gateway, service};
 /// A way to the API server that can be cut.
 struct Way {
     address: SocketAddr,
-    /// What goes through; `None` while it is cut.
+    /// The streams that go through; `None` while it is cut.
     streams: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
 
 impl Way {
     fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let way =
-            Self { address: listener.local_addr().unwrap(), streams: Arc::new(Mutex::new(Some(Vec::new()))) };
+        let way = Self {
+            address: listener.local_addr().unwrap(),
+            streams: Arc::new(Mutex::new(Some(Vec::new()))),
+        };
         let streams = Arc::clone(&way.streams);
         // Ends with the process.
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(server) = TcpStream::connect(server) else { continue };
                 match streams.lock().unwrap().as_mut() {
-                    Some(open) => open.extend([client.try_clone().unwrap(), server.try_clone().unwrap()]),
+                    Some(open) => {
+                        open.extend([client.try_clone().unwrap(), server.try_clone().unwrap()])
+                    }
                     None => continue,
                 }
                 for (mut from, mut to) in
@@ -84,7 +88,8 @@ fn what_happens_while_the_api_server_is_away_is_seen_afterwards() {
     cluster.wait_until("the lease to be lost", || !operator.is_elected());
     assert_eq!(routes(), [1001, 1002], "nobody has written anything");
     way.mend();
-    // The route that has gone is served until its sessions had time to end; the Service itself knows at once.
+    // The route that has gone is served until its sessions had time to end; the Service itself
+    // knows at once.
     cluster.wait_until("what came and what went", || {
         routes().contains(&1003)
             && cluster

@@ -1,4 +1,4 @@
-//! What the Pods may do, and secrets that have to be replaced in time.
+//! The Pods' rights, and secrets that have to be replaced in time.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -20,8 +20,7 @@ fn everything_that_is_not_on_the_host_network_runs_at_the_level_restricted() {
     let Some((cluster, _operator)) = Cluster::with_operator(namespace) else { return };
     let enforce = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
     cluster.merge("Namespace", "", namespace, &json!({ "metadata": { "labels": enforce } }));
-    let plain =
-        json!({ "spec": { "template": { "spec": { "containers": [{ "name": "a", "image": "a" }] } } } });
+    let plain = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "a", "image": "a" }] } } } });
     let mut number = 0;
     cluster.wait_until("the level to be in force", || {
         number += 1;
@@ -37,7 +36,7 @@ fn everything_that_is_not_on_the_host_network_runs_at_the_level_restricted() {
     let workload = cluster.get("Deployment", namespace, name).unwrap();
     cluster.create(&pod_of(&workload, namespace, "gateway")).unwrap();
 
-    // What the chart installs.
+    // The objects that the chart installs.
     let render = include_str!("../../../charts/renders/default.yaml");
     let documents = serde_saphyr::from_multiple::<Value>(render).unwrap();
     let operator = documents.iter().find(|document| document["kind"] == "Deployment").unwrap();
@@ -50,17 +49,24 @@ fn everything_that_is_not_on_the_host_network_runs_at_the_level_restricted() {
     cluster.create(&pod_of(&json!({ "spec": { "template": test } }), namespace, "test")).unwrap();
 
     // The host network is not for everybody: it takes a namespace that allows it.
-    let on_host = json!({ "exposure": { "type": "HostNetwork" }, "workload": { "kind": "DaemonSet" } });
+    let on_host =
+        json!({ "exposure": { "type": "HostNetwork" }, "workload": { "kind": "DaemonSet" } });
     cluster.apply(gateway(namespace, "host", &on_host));
     let name = "packrat-gateway-host";
-    cluster.wait_until("the gateways of the nodes", || cluster.get("DaemonSet", namespace, name).is_some());
+    cluster.wait_until("the gateways of the nodes", || {
+        cluster.get("DaemonSet", namespace, name).is_some()
+    });
     let workload = cluster.get("DaemonSet", namespace, name).unwrap();
     let error = cluster.create(&pod_of(&workload, namespace, "host")).unwrap_err().to_string();
-    assert!(error.contains("violates PodSecurity") && error.contains("hostNetwork=true"), "{error}");
+    assert!(
+        error.contains("violates PodSecurity") && error.contains("hostNetwork=true"),
+        "{error}"
+    );
     cluster.remove_namespace(namespace);
 }
 
-/// A replica that starts finds a certificate that is soon too old, and a key of tokens that has been used for long enough.
+/// A replica that starts finds a certificate that is soon too old, and a key of tokens that has
+/// been used for long enough.
 #[test]
 fn certificates_and_keys_of_tokens_are_replaced_when_it_is_time() {
     let namespace = "packrat-test-replaced";
@@ -98,7 +104,10 @@ fn certificates_and_keys_of_tokens_are_replaced_when_it_is_time() {
     cluster.wait_until("the next key", || state(keys)["tokens"]["next"].is_array());
     let now = state(keys);
     assert_eq!(now["static_key"], former_keys["static_key"], "clients have pinned it");
-    assert_eq!(now["tokens"]["current"], former_keys["tokens"]["current"], "announced, not yet used");
+    assert_eq!(
+        now["tokens"]["current"], former_keys["tokens"]["current"],
+        "announced, not yet used"
+    );
     assert!(entry(client, "ca.crt").contains("BEGIN CERTIFICATE"));
     cluster.remove_namespace(namespace);
 }

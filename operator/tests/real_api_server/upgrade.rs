@@ -1,4 +1,5 @@
-//! The definition of the chart's first version gives way to the present one, with the objects that are there.
+//! The definition of the chart's first version gives way to the present one, with the objects that
+//! are there.
 
 use packrat_operator::resource::{EdgeGateway, EdgeGatewaySpec};
 use serde_json::{Value, json};
@@ -26,7 +27,8 @@ fn edge_gateways_of_the_first_version_are_kept_and_work() {
     let Some(cluster) = Cluster::find() else { return };
     let namespace = "packrat-test-upgrade";
     cluster.namespace(namespace, &json!({}));
-    let former: Value = serde_saphyr::from_str(include_str!("../former/edgegateways.yaml")).unwrap();
+    let former: Value =
+        serde_saphyr::from_str(include_str!("../former/edgegateways.yaml")).unwrap();
     cluster.define(former);
     cluster.apply(gateway(namespace, "edge", &used()));
     let before = cluster.get("EdgeGateway", namespace, "edge").unwrap();
@@ -80,7 +82,12 @@ fn edge_gateways_of_the_first_version_are_kept_and_work() {
             .get("Service", namespace, "packrat-gateway-edge")
             .is_some_and(|found| found["spec"]["ports"][0]["nodePort"] == 30443)
     });
-    cluster.merge("EdgeGateway", namespace, "edge", &json!({ "spec": { "workload": { "replicas": 1 } } }));
+    cluster.merge(
+        "EdgeGateway",
+        namespace,
+        "edge",
+        &json!({ "spec": { "workload": { "replicas": 1 } } }),
+    );
     cluster.wait_until("the change", || {
         cluster
             .get("Deployment", namespace, "packrat-gateway-edge")

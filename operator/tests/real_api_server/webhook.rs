@@ -20,7 +20,8 @@ fn configuration(url: &str) -> Value {
     configuration
 }
 
-/// A Pod with a port that a sidecar could take over; `annotation`: what it says about one.
+/// A Pod with a port that a sidecar could take over; `annotation`: the value of
+/// `packrat.dev/inject`.
 fn pod(namespace: &str, name: &str, annotation: Option<&str>) -> Value {
     let annotations = annotation.map_or(json!({}), |value| json!({ "packrat.dev/inject": value }));
     json!({
@@ -51,11 +52,16 @@ fn the_api_server_gets_pods_with_sidecars_from_the_injector() {
     let mut number = 0;
     cluster.wait_until("a Pod with a sidecar", || {
         number += 1;
-        let created = cluster.create(&pod(namespace, &format!("game-{number}"), Some("sidecar"))).unwrap();
-        sidecars(&created) == 1 && created["metadata"]["labels"]["packrat.dev/sidecar"] == "injected"
+        let created =
+            cluster.create(&pod(namespace, &format!("game-{number}"), Some("sidecar"))).unwrap();
+        sidecars(&created) == 1
+            && created["metadata"]["labels"]["packrat.dev/sidecar"] == "injected"
     });
     assert_eq!(sidecars(&cluster.create(&pod(namespace, "plain", None)).unwrap()), 0);
-    assert_eq!(sidecars(&cluster.create(&pod(namespace, "disabled", Some("disabled"))).unwrap()), 0);
+    assert_eq!(
+        sidecars(&cluster.create(&pod(namespace, "disabled", Some("disabled"))).unwrap()),
+        0
+    );
     // A mistake does not keep the Pod from running.
     assert_eq!(sidecars(&cluster.create(&pod(namespace, "mistake", Some("yes"))).unwrap()), 0);
     // And neither does an operator that is away.
@@ -65,7 +71,8 @@ fn the_api_server_gets_pods_with_sidecars_from_the_injector() {
     cluster.remove_namespace(namespace);
 }
 
-/// An injector that hangs is waited for by those who want it, for a short time; nobody else even asks it.
+/// An injector that hangs delays the Pods that ask for a sidecar, for a short time; it is not
+/// called for others.
 #[test]
 fn an_injector_that_hangs_delays_only_pods_that_ask_for_a_sidecar() {
     let Some(cluster) = Cluster::find() else { return };
@@ -90,7 +97,8 @@ fn an_injector_that_hangs_delays_only_pods_that_ask_for_a_sidecar() {
     cluster.wait_until("the API server to ask", || {
         number += 1;
         // It runs, without.
-        let created = cluster.create(&pod(namespace, &format!("game-{number}"), Some("sidecar"))).unwrap();
+        let created =
+            cluster.create(&pod(namespace, &format!("game-{number}"), Some("sidecar"))).unwrap();
         assert_eq!(sidecars(&created), 0);
         asked.load(Ordering::SeqCst) > 0
     });
@@ -98,7 +106,11 @@ fn an_injector_that_hangs_delays_only_pods_that_ask_for_a_sidecar() {
     for name in ["plain-1", "plain-2", "plain-3"] {
         cluster.create(&pod(namespace, name, None)).unwrap();
     }
-    assert_eq!(asked.load(Ordering::SeqCst), before, "nobody has asked about Pods without the annotation");
+    assert_eq!(
+        asked.load(Ordering::SeqCst),
+        before,
+        "nobody has asked about Pods without the annotation"
+    );
     cluster.delete("MutatingWebhookConfiguration", "", "packrat-injector");
     cluster.remove_namespace(namespace);
 }

@@ -1,4 +1,5 @@
-//! Certificates are replaced while Envoy runs: its own, the operator's, and the authority behind both.
+//! Certificates are replaced while Envoy runs: its own, the operator's, and the authority behind
+//! both.
 
 use packrat_operator::certificates::{Authority, LEAF_DAYS};
 
@@ -34,20 +35,27 @@ fn another_authority_takes_over_without_a_restart_of_envoy() {
     let OneRoute { scene, envoy, server, port, client, source } = route;
     assert!(used.bundle().contains(&first.bundle()) && !alone.bundle().contains(&first.bundle()));
 
-    // Envoy is told what to trust, then it gets a certificate of the new authority; the operator has exchanged its own by then.
+    // Envoy learns the authorities to trust, then it gets a certificate of the new authority; the
+    // operator has exchanged its own by then.
     replace_certificates(
         &envoy,
         &first.issue_gateway(&scene.cluster.gateway, now).unwrap(),
         &announced.bundle(),
     );
     scene.replica.authority(&announced);
-    replace_certificates(&envoy, &used.issue_gateway(&scene.cluster.gateway, now).unwrap(), &used.bundle());
+    replace_certificates(
+        &envoy,
+        &used.issue_gateway(&scene.cluster.gateway, now).unwrap(),
+        &used.bundle(),
+    );
     scene.replica.authority(&used);
 
-    // Nobody trusts the first authority any more, and Envoy, the same process, connects to another replica.
+    // The first authority is no longer trusted, and Envoy, the same process, connects to another
+    // replica.
     let mut scene = scene;
     scene.cluster.authority = alone;
-    let scene = scene.restart(|| assert_eq!(exchange(&client, &server), source, "without an operator"));
+    let scene =
+        scene.restart(|| assert_eq!(exchange(&client, &server), source, "without an operator"));
     scene.replica.service("web", port, &[server.local_addr().unwrap()], &[]);
     scene.replica.complete();
     envoy.wait_until("Envoy to connect again", |_| scene.replica.connected() == 1);
@@ -61,10 +69,12 @@ fn a_certificate_that_has_run_out_is_refused_until_it_is_replaced() {
     let now = jiff::Timestamp::now().as_second();
     scene.replica.complete();
     let (key, authority) = (&scene.cluster.gateway, &scene.cluster.authority);
-    let envoy = scene.envoy_with(&authority.issue_gateway(key, now - (LEAF_DAYS + 1) * DAY).unwrap());
+    let envoy =
+        scene.envoy_with(&authority.issue_gateway(key, now - (LEAF_DAYS + 1) * DAY).unwrap());
     envoy.wait_until("Envoy to be turned away", |envoy| {
-        let failed =
-            envoy.get("/stats?filter=cluster.packrat-operator.upstream_cx_(connect_fail|destroy_remote)$");
+        let failed = envoy.get(
+            "/stats?filter=cluster.packrat-operator.upstream_cx_(connect_fail|destroy_remote)$",
+        );
         failed.lines().any(|line| !line.ends_with(": 0"))
     });
     assert_eq!(scene.replica.connected(), 0);

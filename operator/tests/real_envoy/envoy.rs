@@ -11,8 +11,8 @@ use packrat_operator::workload::{self, BOOTSTRAP_DIRECTORY, Platform};
 use packrat_real_envoy::{Envoy, free_port, module_directory};
 use serde_json::Value;
 
-/// Starts a gateway of `key`, with this certificate and trust in these authorities, that asks the operator at `operator`, and waits
-/// until it lives.
+/// Starts a gateway of `key`, with this certificate and trust in these authorities, that asks the
+/// operator at `operator`, and waits until it lives.
 pub(crate) fn start(
     program: &Path,
     key: &ObjectKey,
@@ -48,7 +48,8 @@ pub(crate) fn start(
     // Ports of this machine are not a Pod's.
     let mut page: Value = serde_json::from_str(&workload::node_page()).unwrap();
     for of in [&mut bootstrap, &mut page] {
-        of["static_resources"]["listeners"][0]["address"]["socket_address"]["port_value"] = 0.into();
+        of["static_resources"]["listeners"][0]["address"]["socket_address"]["port_value"] =
+            0.into();
     }
     let page = page.to_string().replace("$(POD_IP)", &operator.ip().to_string());
     let family = if operator.is_ipv4() { "V4_ONLY" } else { "V6_ONLY" };
@@ -67,7 +68,8 @@ pub(crate) fn start(
     envoy
 }
 
-/// Puts another certificate into the place of its own, as the kubelet does when a Secret changes, and waits until Envoy has read it.
+/// Puts another certificate into the place of its own, as the kubelet does when a Secret changes,
+/// and waits until Envoy has read it.
 pub(crate) fn replace_certificates(envoy: &Envoy, certificate: &Issued, authorities: &str) {
     let updates = |envoy: &Envoy| {
         let stats = envoy.get("/stats?filter=ssl_context_update_by_sds$");
@@ -77,15 +79,15 @@ pub(crate) fn replace_certificates(envoy: &Envoy, certificate: &Issued, authorit
     let former = fs::read_to_string(mounted.join("ca.crt")).unwrap();
     let before = updates(envoy).unwrap();
     write_certificates(&mounted, certificate, authorities);
-    // What has not changed is not counted.
+    // Envoy does not count secrets that have not changed.
     let expected = before + 1 + u64::from(former != authorities);
     envoy.wait_until("Envoy to read the certificates", |envoy| updates(envoy) >= Some(expected));
 }
 
 /// The listeners that Envoy has from the operator: name, version, configuration.
 pub(crate) fn listeners(envoy: &Envoy) -> Vec<(String, String, Value)> {
-    let dump: Value =
-        serde_json::from_str(&envoy.get("/config_dump?resource=dynamic_listeners")).unwrap_or_default();
+    let dump: Value = serde_json::from_str(&envoy.get("/config_dump?resource=dynamic_listeners"))
+        .unwrap_or_default();
     let mut listeners: Vec<_> = dump["configs"]
         .as_array()
         .into_iter()
@@ -103,8 +105,8 @@ pub(crate) fn listeners(envoy: &Envoy) -> Vec<(String, String, Value)> {
     listeners
 }
 
-/// Writes what is in a gateway's Secret into the folder where it is mounted: into a folder beside, to which a link is moved, so that
-/// all of it changes at once.
+/// Writes the files of a gateway's Secret as the kubelet mounts them: into a folder beside, to
+/// which a link is moved, so that all of them change at once.
 fn write_certificates(mounted: &Path, certificate: &Issued, authorities: &str) {
     let number = fs::read_dir(mounted).unwrap().count();
     let version = mounted.join(format!("version-{number}"));

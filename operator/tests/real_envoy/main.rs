@@ -1,5 +1,11 @@
-//! The discovery service with a real Envoy: what Envoy has is what the index says. Needs `PACKRAT_ENVOY` or `.packrat/venv/bin/envoy`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail anywhere")]
+//! The discovery service with a real Envoy: Envoy has the index's resources. Needs `PACKRAT_ENVOY`
+//! or `.packrat/venv/bin/envoy`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may fail anywhere"
+)]
 
 #[path = "../../../gateway-filter/dataplane/tests/client/mod.rs"]
 mod assisted;
@@ -15,15 +21,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use operator::Cluster;
+use packrat_api::token::TokenPolicy;
 use packrat_client::ClientConfig;
-use packrat_operator::resource::{TokenPolicy, TokenTls};
+use packrat_operator::resource::TokenTls;
 use packrat_real_envoy::{PATIENCE, free_port};
 use scene::{OneRoute, Scene, agree, exchange, has_ipv6, socket};
 use serde_json::{Value, json};
 
 #[test]
 fn envoy_forwards_with_assistance_what_the_index_says() {
-    let Some(route) = OneRoute::begin(&[("packrat.dev/config.idle-timeout-seconds", "77")]) else { return };
+    let Some(route) = OneRoute::begin(&[("packrat.dev/config.idle-timeout-seconds", "77")]) else {
+        return;
+    };
     let OneRoute { scene, envoy, server, port, .. } = &route;
     let server_address = server.local_addr().unwrap();
     let listeners = agree(envoy, &scene.replica, 1);
@@ -42,13 +51,14 @@ fn envoy_forwards_with_assistance_what_the_index_says() {
     assert_eq!(configuration["idle_timeout_seconds"], 77.0);
     assert_eq!(configuration["cache_bytes_total"], "268435456");
 
-    // With assistance: what the last mile loses is repaired.
+    // With assistance: datagrams that the last mile loses are repaired.
     repaired(&route, ([127, 0, 0, 1], *port).into());
     let status: Value = serde_json::from_str(&envoy.get("/packrat")).unwrap();
     assert_eq!(status["routes"][0]["public_key"], scene.cluster.keys.public_key_text());
 }
 
-/// A download of an assisted client, some of which the last mile loses, and which the gateway repairs.
+/// A download of an assisted client, some of which the last mile loses, and which the gateway
+/// repairs.
 fn repaired(route: &OneRoute, gateway: SocketAddr) {
     let (mut client, upstream) = assisted_client(&route.server, gateway, ClientConfig::default());
     client.establish();
@@ -59,7 +69,8 @@ fn repaired(route: &OneRoute, gateway: SocketAddr) {
     });
 }
 
-/// A client with Packrat's core, and the gateway as the server sees it. Its handshake has not begun.
+/// A client with Packrat's core, and the gateway as the server sees it. Its handshake has not
+/// begun.
 fn assisted_client(
     server: &UdpSocket,
     gateway: SocketAddr,
@@ -74,7 +85,7 @@ fn assisted_client(
     loop {
         assert!(start.elapsed() < PATIENCE, "nothing has reached the server");
         client.socket.send(hello.as_bytes()).unwrap();
-        // What other clients have sent may still be there, more than once.
+        // Datagrams of other clients may still be there, more than once.
         while let Ok((length, upstream)) = server.recv_from(&mut buffer) {
             if &buffer[..length] == hello.as_bytes() {
                 return (client, upstream);
@@ -83,7 +94,8 @@ fn assisted_client(
     }
 }
 
-/// IPv4 and IPv6 clients at one listener, and IPv6 everywhere else: server, operator, the page with metrics.
+/// IPv4 and IPv6 clients at one listener, and IPv6 everywhere else: server, operator, the page with
+/// metrics.
 #[test]
 fn everything_works_with_ipv6() {
     if !has_ipv6() {
@@ -97,8 +109,12 @@ fn everything_works_with_ipv6() {
     let listeners = agree(envoy, &scene.replica, 1);
     let address = &listeners[0]["address"]["socket_address"];
     assert_eq!((&address["address"], &address["ipv4_compat"]), (&json!("::"), &json!(true)));
-    let configuration = &listeners[0]["listener_filters"][0]["typed_config"]["filter_config"]["value"];
-    assert_eq!(configuration["endpoints"], json!([format!("[::1]:{}", server.local_addr().unwrap().port())]));
+    let configuration =
+        &listeners[0]["listener_filters"][0]["typed_config"]["filter_config"]["value"];
+    assert_eq!(
+        configuration["endpoints"],
+        json!([format!("[::1]:{}", server.local_addr().unwrap().port())])
+    );
 
     repaired(&route, (Ipv6Addr::LOCALHOST, *port).into());
     repaired(&route, (Ipv4Addr::LOCALHOST, *port).into());
@@ -119,10 +135,13 @@ fn everything_works_with_ipv6() {
 
 #[test]
 fn sessions_survive_every_change_and_a_restart_of_the_operator() {
-    let Some(OneRoute { scene, envoy, server, port, client, source }) = OneRoute::begin(&[]) else { return };
+    let Some(OneRoute { scene, envoy, server, port, client, source }) = OneRoute::begin(&[]) else {
+        return;
+    };
     let replica = &scene.replica;
     let (other, other_port) = (socket(), free_port());
-    let (server_address, other_address) = (server.local_addr().unwrap(), other.local_addr().unwrap());
+    let (server_address, other_address) =
+        (server.local_addr().unwrap(), other.local_addr().unwrap());
 
     // Another Service comes.
     replica.service("other", other_port, &[other_address], &[]);
@@ -134,18 +153,26 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
 
     // Its own listener changes.
     let before = replica.resources()[&format!("udp-{port}")].version.clone();
-    replica.service("web", port, &[server_address], &[("packrat.dev/config.repair-budget-percent", "50")]);
-    envoy.wait_until("a new version", |_| replica.resources()[&format!("udp-{port}")].version != before);
+    replica.service(
+        "web",
+        port,
+        &[server_address],
+        &[("packrat.dev/config.repair-budget-percent", "50")],
+    );
+    envoy.wait_until("a new version", |_| {
+        replica.resources()[&format!("udp-{port}")].version != before
+    });
     agree(&envoy, replica, 2);
     assert_eq!(exchange(&client, &server), source);
 
-    // A change of endpoints that leaves its own alone, and how long it takes.
+    // A change of endpoints that leaves its own alone, and the time that it takes.
     let far: Vec<SocketAddr> = vec![server_address];
     replica.service("other", other_port, &far, &[]);
     let start = Instant::now();
     envoy.wait_until("the new endpoint in Envoy", |envoy| {
         envoy::listeners(envoy).iter().any(|(name, _, listener)| {
-            *name == format!("udp-{other_port}") && listener.to_string().contains(&server_address.to_string())
+            *name == format!("udp-{other_port}")
+                && listener.to_string().contains(&server_address.to_string())
         })
     });
     println!("a change of endpoints has reached Envoy after {:?}", start.elapsed());
@@ -153,11 +180,17 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
 
     // The operator restarts, and does not know everything at first: nothing may be taken away.
     let versions = envoy.get("/stats?filter=listener_manager.listener_(added|modified|removed)");
-    let scene = scene.restart(|| assert_eq!(exchange(&client, &server), source, "without an operator"));
+    let scene =
+        scene.restart(|| assert_eq!(exchange(&client, &server), source, "without an operator"));
     let replica = &scene.replica;
     envoy.wait_until("Envoy to connect again", |_| replica.connected() == 1);
     assert_eq!(envoy::listeners(&envoy).len(), 2);
-    replica.service("web", port, &[server_address], &[("packrat.dev/config.repair-budget-percent", "50")]);
+    replica.service(
+        "web",
+        port,
+        &[server_address],
+        &[("packrat.dev/config.repair-budget-percent", "50")],
+    );
     replica.service("other", other_port, &far, &[]);
     replica.complete();
     envoy.wait_until("a snapshot", |_| replica.resources().len() == 2);
@@ -174,7 +207,8 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
     assert_eq!(exchange(&client, &server), source);
 }
 
-/// A replica that has just started has not seen the route that is draining; its sessions keep their time.
+/// A replica that has just started has not seen the route that is draining; its sessions keep their
+/// time.
 #[test]
 fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
     let Some(OneRoute { scene, envoy, server, port, .. }) = OneRoute::begin(&[]) else { return };
@@ -188,8 +222,14 @@ fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
     let scene = scene.restart(|| {});
     let replica = &scene.replica;
     replica.gateway(|model| model.spec.drain.seconds = 3600);
-    // What the restarted one does say at once shows that Envoy has heard of everything.
-    replica.service("web", port, &[server_address], &[("packrat.dev/config.idle-timeout-seconds", "77")]);
+    // The change that the restarted operator sends at once shows that Envoy has heard of
+    // everything.
+    replica.service(
+        "web",
+        port,
+        &[server_address],
+        &[("packrat.dev/config.idle-timeout-seconds", "77")],
+    );
     replica.complete();
     envoy.wait_until("the change", |envoy| {
         envoy::listeners(envoy).iter().any(|(_, _, listener)| listener.to_string().contains("77"))
@@ -201,7 +241,7 @@ fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
     agree(&envoy, replica, 1);
 }
 
-/// What can be read without access to the administration interface changes nothing.
+/// Requests on the metrics listeners cannot change anything.
 #[test]
 fn the_page_with_metrics_can_be_read_only() {
     for name in ["metrics", "metrics-node"] {
@@ -218,7 +258,8 @@ fn read_only(name: &str) {
     envoy.wait_until("Envoy to be ready", |envoy| envoy.get("/ready").contains("LIVE"));
     let mut metrics = None;
     envoy.wait_until("the listener", |envoy| {
-        let listeners: Value = serde_json::from_str(&envoy.get("/listeners?format=json")).unwrap_or_default();
+        let listeners: Value =
+            serde_json::from_str(&envoy.get("/listeners?format=json")).unwrap_or_default();
         let statuses = listeners["listener_statuses"].as_array().cloned().unwrap_or_default();
         let found = statuses.iter().find(|status| status["name"] == name);
         metrics = found.and_then(|status| {
@@ -238,7 +279,9 @@ fn read_only(name: &str) {
         stream.read_to_string(&mut answer).unwrap();
         answer.split(' ').nth(1).unwrap_or_default().to_owned()
     };
-    for path in ["/stats/prometheus", "/packrat", "/packrat/sessions?limit=5", "/packrat/events?after=0"] {
+    for path in
+        ["/stats/prometheus", "/packrat", "/packrat/sessions?limit=5", "/packrat/events?after=0"]
+    {
         assert_eq!(ask("GET", path), "200", "{path}");
         assert_eq!(ask("POST", path), "404", "{path}");
     }
@@ -250,7 +293,9 @@ fn read_only(name: &str) {
 
 #[test]
 fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
-    let Some(OneRoute { scene, envoy, server, port, client, .. }) = OneRoute::begin(&[]) else { return };
+    let Some(OneRoute { scene, envoy, server, port, client, .. }) = OneRoute::begin(&[]) else {
+        return;
+    };
     let (replica, taken) = (&scene.replica, free_port());
     let server_address = server.local_addr().unwrap();
 
@@ -269,17 +314,23 @@ fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
     });
     exchange(&client, &server);
 
-    // Envoy takes changes of something else: the token listener is refused as before, and that is still told.
+    // Envoy takes changes of something else: the token listener is refused as before, and the
+    // refusal is still reported.
     for far in ["192.0.2.7", "192.0.2.8"] {
         replica.service("second", taken, &[format!("{far}:443").parse().unwrap()], &[]);
         envoy.wait_until("the change of the other route", |envoy| {
             let told = replica.refusals();
-            assert!(told.first().is_some_and(|reason| reason.contains(&format!("token-{port}"))), "{told:?}");
-            envoy::listeners(envoy).iter().any(|(_, _, listener)| listener.to_string().contains(far))
+            assert!(
+                told.first().is_some_and(|reason| reason.contains(&format!("token-{port}"))),
+                "{told:?}"
+            );
+            envoy::listeners(envoy)
+                .iter()
+                .any(|(_, _, listener)| listener.to_string().contains(far))
         });
     }
 
-    // What is right again is taken, and the refusal is forgotten.
+    // A listener that is right again is taken, and the refusal is forgotten.
     replica.gateway(|_| {});
     envoy.wait_until("Envoy to be content", |_| replica.refusals().is_empty());
     agree(&envoy, replica, 2);
@@ -318,11 +369,14 @@ fn a_gateway_that_drains_forwards_until_its_sessions_have_ended() {
     let OneRoute { envoy, server, client, source, .. } = &route;
 
     let (admin, start) = (envoy.admin(), Instant::now());
-    let draining = std::thread::spawn(move || packrat_drain::drain(admin, PATIENCE));
+    let draining = std::thread::spawn(move || packrat_operator::drain::drain(admin, PATIENCE));
     envoy.wait_until("the drain to begin", |envoy| envoy.log().contains("\"event\":\"draining\""));
     assert_eq!(exchange(client, server), *source, "forwarding goes on");
     // The client falls silent, and the session ends.
-    assert_eq!(draining.join().unwrap().unwrap(), packrat_drain::End::NoSessions);
+    assert_eq!(draining.join().unwrap().unwrap(), packrat_operator::drain::End::NoSessions);
     println!("drained after {:?}", start.elapsed());
-    assert!(packrat_drain::drain(([127, 0, 0, 1], 9).into(), Duration::ZERO).is_err(), "nobody is there");
+    assert!(
+        packrat_operator::drain::drain(([127, 0, 0, 1], 9).into(), Duration::ZERO).is_err(),
+        "nobody is there"
+    );
 }

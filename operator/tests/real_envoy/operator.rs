@@ -11,12 +11,13 @@ use packrat_operator::shell::{Connections, Discovery, Identities, Snapshots, Sur
 use packrat_operator::xds::Resources;
 use tokio::runtime::Runtime;
 
-/// What outlives a restart: Secrets and objects of the cluster.
+/// The state that outlives a restart: Secrets and objects of the cluster.
 pub(crate) struct Cluster {
     pub(crate) authority: Authority,
     pub(crate) keys: GatewayKeys,
     pub(crate) gateway: ObjectKey,
-    /// Where the operator is found. It stays open while no replica runs, so that nobody else gets the port.
+    /// The operator's listener: it stays open while no replica runs, so that no other process gets
+    /// the port.
     listener: TcpListener,
     pub(crate) surroundings: Surroundings,
 }
@@ -54,13 +55,17 @@ pub(crate) struct Replica {
 
 impl Replica {
     pub(crate) fn start(cluster: &Cluster) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let snapshots = Snapshots::new("packrat-system", cluster.surroundings.clone(), 1);
         let connections = Arc::new(Connections::default());
         let now = jiff::Timestamp::now().as_second();
-        let identities =
-            Arc::new(Identities::new(cluster.authority.clone(), &["localhost".to_owned()], now).unwrap());
+        let identities = Arc::new(
+            Identities::new(cluster.authority.clone(), &["localhost".to_owned()], now).unwrap(),
+        );
         let kept = Arc::clone(&identities);
         let discovery = Discovery::new(Arc::clone(&snapshots), Arc::clone(&connections));
         let listener = cluster.listener.try_clone().unwrap();
@@ -79,9 +84,17 @@ impl Replica {
                 .await;
             });
         });
-        snapshots.update(|index| index.set_gateway(cluster.gateway.clone(), Some(GatewayModel::default())));
+        snapshots.update(|index| {
+            index.set_gateway(cluster.gateway.clone(), Some(GatewayModel::default()))
+        });
         snapshots.set_keys(&cluster.gateway, cluster.keys.clone());
-        Self { snapshots, connections, runtime: Some(runtime), identities, gateway: cluster.gateway.clone() }
+        Self {
+            snapshots,
+            connections,
+            runtime: Some(runtime),
+            identities,
+            gateway: cluster.gateway.clone(),
+        }
     }
 
     /// From now on everything has been seen.
@@ -89,7 +102,8 @@ impl Replica {
         self.snapshots.complete();
     }
 
-    /// A Service that asks for assistance on `port`, forwarded to `endpoints`. None: the Service is gone.
+    /// A Service that asks for assistance on `port`, forwarded to `endpoints`. None: the Service is
+    /// gone.
     pub(crate) fn service(
         &self,
         name: &str,
@@ -145,7 +159,7 @@ impl Replica {
         self.snapshots.set_keys(&self.gateway, keys.clone());
     }
 
-    /// What the index says that the gateways should have.
+    /// The gateways' resources by the index.
     pub(crate) fn resources(&self) -> Resources {
         let snapshot = self.snapshots.subscribe().borrow().clone();
         let gateways = snapshot.map(|snapshot| snapshot.gateways.clone()).unwrap_or_default();
@@ -153,7 +167,7 @@ impl Replica {
         resources.map(|resources| resources.as_ref().clone()).unwrap_or_default()
     }
 
-    /// Why connected gateways have refused their configuration.
+    /// The reasons for which connected gateways have refused their configuration.
     pub(crate) fn refusals(&self) -> Vec<String> {
         self.connections.list().into_values().flatten().filter_map(|(_, error)| error).collect()
     }

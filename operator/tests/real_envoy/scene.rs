@@ -1,4 +1,5 @@
-//! What the tests begin with: an operator, an Envoy that it configures, a server behind it, a client in front of it.
+//! The scene of the tests: an operator, an Envoy that it configures, a server behind it, a client
+//! in front of it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -41,7 +42,10 @@ impl Scene {
     /// Starts a gateway with a certificate of the EdgeGateway and the authority of `identity`.
     pub(crate) fn envoy_of(&self, identity: &Cluster) -> Envoy {
         let now = jiff::Timestamp::now().as_second();
-        self.start(&identity.authority.issue_gateway(&identity.gateway, now).unwrap(), &identity.authority)
+        self.start(
+            &identity.authority.issue_gateway(&identity.gateway, now).unwrap(),
+            &identity.authority,
+        )
     }
 
     /// Starts a gateway with this certificate.
@@ -51,7 +55,13 @@ impl Scene {
 
     fn start(&self, certificate: &Issued, authority: &Authority) -> Envoy {
         let bundle = authority.bundle();
-        envoy::start(&self.program, &self.cluster.gateway, certificate, &bundle, self.cluster.address())
+        envoy::start(
+            &self.program,
+            &self.cluster.gateway,
+            certificate,
+            &bundle,
+            self.cluster.address(),
+        )
     }
 
     /// The operator ends, and another one begins, which knows nothing yet.
@@ -77,7 +87,12 @@ pub(crate) struct OneRoute {
 impl OneRoute {
     /// With these annotations on the Service; `None` where there is no Envoy.
     pub(crate) fn begin(annotations: &[(&str, &str)]) -> Option<Self> {
-        Self::of(Scene::begin()?, annotations, Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into())
+        Self::of(
+            Scene::begin()?,
+            annotations,
+            Ipv4Addr::LOCALHOST.into(),
+            Ipv4Addr::LOCALHOST.into(),
+        )
     }
 
     /// The same, in this scene, with a server and a client of these addresses.
@@ -111,7 +126,7 @@ pub(crate) fn socket_at(address: IpAddr) -> UdpSocket {
     socket
 }
 
-/// Whether this machine has IPv6, with a line that says so if it has not.
+/// True if this machine has IPv6; prints a line if it has not.
 pub(crate) fn has_ipv6() -> bool {
     let has = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
     if !has {
@@ -120,7 +135,7 @@ pub(crate) fn has_ipv6() -> bool {
     has
 }
 
-/// Envoy has exactly what the index says, `count` listeners, and nobody refuses anything.
+/// Waits until Envoy has exactly the index's resources, `count` listeners, and refuses nothing.
 pub(crate) fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value> {
     let mut listeners = Vec::new();
     envoy.wait_until("Envoy to have what the index says", |envoy| {
@@ -131,24 +146,24 @@ pub(crate) fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value
             && replica.refusals().is_empty()
             && listeners.iter().all(|(name, version, listener)| {
                 wanted.get(name).is_some_and(|wanted| {
-                    wanted.version == *version || is_updated_in_place(listener, &wanted.resource.value)
+                    wanted.version == *version
+                        || is_updated_in_place(listener, &wanted.resource.value)
                 })
             })
     });
     listeners.into_iter().map(|(_, _, listener)| listener).collect()
 }
 
-/// A TCP listener of which only the filters change is updated in place, and Envoy goes on showing its former version: what its filter is
-/// told has to be what is wanted.
+/// A TCP listener of which only the filters change is updated in place, and Envoy goes on showing
+/// its former version: its filter must have the wanted configuration.
 fn is_updated_in_place(listener: &Value, wanted: &[u8]) -> bool {
-    let filter =
-        "/filter_chains/0/filters/0/typed_config/http_filters/0/typed_config/config/configuration/value";
+    let filter = "/filter_chains/0/filters/0/typed_config/http_filters/0/typed_config/config/configuration/value";
     let told = listener.pointer(filter).and_then(Value::as_str).unwrap_or_default().as_bytes();
     !told.is_empty() && wanted.windows(told.len()).any(|part| part == told)
 }
 
-/// One datagram to the server and one back; the gateway's address as the server sees it. Repeated, as a listener may just be coming
-/// or changing.
+/// One datagram to the server and one back; the gateway's address as the server sees it. Repeated,
+/// as a listener may just be coming or changing.
 pub(crate) fn exchange(client: &UdpSocket, server: &UdpSocket) -> SocketAddr {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let question = format!("question {}", NUMBER.fetch_add(1, Ordering::Relaxed));

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use packrat_api::token::TokenPolicy;
 use packrat_assist_token::from_text;
 use packrat_client::{ClientConfig, RefusalReason};
 use packrat_operator::keys::GatewayKeys;
-use packrat_operator::resource::{TokenPolicy, TokenTls};
+use packrat_operator::resource::TokenTls;
 use packrat_operator::workload::certificate_file;
 use packrat_operator::xds::TOKEN_CERTIFICATE;
 use serde_json::{Value, json};
@@ -23,21 +24,24 @@ use super::{assisted, assisted_client};
 const ROTATION: i64 = 3600;
 const LIFETIME: i64 = 300;
 
-/// The filter of `PACKRAT_TOKEN_WASM`, or the one that `make token` has built. `None`, with a line that says so, when there is none;
-/// with `CI=true` that is a failure.
+/// The filter of `PACKRAT_TOKEN_WASM`, or the one that `make token` has built. `None`, with a line
+/// that says so, when there is none; with `CI=true` that is a failure.
 fn find_filter() -> Option<PathBuf> {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(".packrat/packrat-token.wasm");
+    let built =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(".packrat/packrat-token.wasm");
     let filter = std::env::var_os("PACKRAT_TOKEN_WASM").map_or(built, PathBuf::from);
     if filter.exists() {
         return Some(filter);
     }
-    let hint = format!("nothing at {}: set PACKRAT_TOKEN_WASM or run `make token`", filter.display());
+    let hint =
+        format!("nothing at {}: set PACKRAT_TOKEN_WASM or run `make token`", filter.display());
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{hint}");
     println!("SKIPPED: {hint}");
     None
 }
 
-/// What the Secret of the EdgeGateway's `tokens.tls` is in a Pod: a certificate, its key, and the file that tells Envoy about them.
+/// The Secret of the EdgeGateway's `tokens.tls` as mounted in a Pod: a certificate, its key, and
+/// the file that tells Envoy about them.
 fn certificate() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -49,7 +53,7 @@ fn certificate() -> TempDir {
     directory
 }
 
-/// What a client is told at the gateway's port.
+/// The document that a client gets at the gateway's port.
 fn ask(route: &OneRoute, certificate: &Path) -> Value {
     let mut document = Value::Null;
     route.envoy.wait_until("a token", |_| {
@@ -66,10 +70,10 @@ fn ask(route: &OneRoute, certificate: &Path) -> Value {
     document
 }
 
-/// Whether a client that shows this token is assisted.
+/// True if a client that shows this token is assisted.
 fn is_assisted(route: &OneRoute, token: &[u8]) -> bool {
     let gateway = SocketAddr::from(([127, 0, 0, 1], route.port));
-    let config = ClientConfig { token: token.to_vec(), ..ClientConfig::default() };
+    let config = ClientConfig::default().with_token(packrat_client::Token::new(token).unwrap());
     let (mut client, upstream) = assisted_client(&route.server, gateway, config);
     let mut answer = None;
     client.turn_until("the session or the refusal", |client, received| {
@@ -139,7 +143,8 @@ fn tokens_are_given_out_taken_and_outlive_one_exchange_of_the_keys() {
     assert!(is_assisted(&route, &token));
     assert!(!is_assisted(&route, &[]), "without one nobody is");
 
-    // The next key is announced, then used. The old token is good all the time, and so is a new one.
+    // The next key is announced, then used. The old token is good all the time, and so is a new
+    // one.
     let mut now = jiff::Timestamp::now().as_second() + 2 * ROTATION;
     step(&route, &mut keys, &mut now, 0);
     assert!(is_assisted(&route, &token), "announced");

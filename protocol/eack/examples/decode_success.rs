@@ -1,17 +1,17 @@
-//! How often a prefix decodes the difference that it is meant for: a markdown table.
+//! Measures the share of differences that a prefix decodes: a markdown table.
 //!
 //! ```text
 //! cargo run --release -p packrat-eack --example decode_success [trials per row] [table]
 //! ```
 //!
-//! Differences of 1 to 128 identifiers, 90 % of them only here (missing at the client) and 10 % only there, on top of
-//! sets that are otherwise the same. With `table`, prints instead how many coded symbols each difference needs, which is
-//! where the table in `encoding.rs` comes from.
+//! Differences of 1 to 128 identifiers, 90 % of them only here (missing at the client) and 10 %
+//! only there, on top of sets that are otherwise the same. With `table`, prints instead how many
+//! coded symbols each difference needs, which is where the table in `encoding.rs` comes from.
 #![allow(clippy::expect_used)]
 
 use packrat_eack::{
-    Decoder, EncodedPrefix, Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchKey, SketchLimits,
-    encoding_for,
+    Decoder, EncodedPrefix, Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchKey,
+    SketchLimits, encoding_for,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -39,7 +39,11 @@ fn main() {
         match CODED.encoding_for(difference).filter(|encoding| encoding.decodable() >= difference) {
             Some(second) => {
                 let decoded = Pair::new(CODED).successes(difference, second, trials);
-                println!("{row} {second} | {} | {:.3} % |", second.encoded_len(), percent(decoded, trials));
+                println!(
+                    "{row} {second} | {} | {:.3} % |",
+                    second.encoded_len(),
+                    percent(decoded, trials)
+                );
             }
             None => println!("{row} | | |"),
         }
@@ -50,7 +54,8 @@ fn percent(part: usize, whole: usize) -> f64 {
     100.0 * part as f64 / whole as f64
 }
 
-/// Two sketches whose difference is drawn anew for every trial; a few identifiers in both are put in as well.
+/// Two sketches whose difference is drawn anew for every trial; a few identifiers in both are put
+/// in as well.
 struct Pair {
     random: ChaCha8Rng,
     limits: SketchLimits,
@@ -60,7 +65,12 @@ struct Pair {
 
 impl Pair {
     fn new(limits: SketchLimits) -> Self {
-        Self { random: ChaCha8Rng::seed_from_u64(1), limits, decoder: Decoder::new(), bytes: Vec::new() }
+        Self {
+            random: ChaCha8Rng::seed_from_u64(1),
+            limits,
+            decoder: Decoder::new(),
+            bytes: Vec::new(),
+        }
     }
 
     fn identifier(&mut self) -> Identifier {
@@ -116,14 +126,15 @@ impl Pair {
     }
 }
 
-/// The 99.93rd percentile of the shortest prefix that decodes: a margin over 99.9 % for the sampling error.
+/// The 99.93rd percentile of the shortest prefix that decodes: a margin over 99.9 % for the
+/// sampling error.
 fn coded_symbols_needed(trials: usize) {
     let mut pair = Pair::new(SketchLimits { coded_symbols: 191, power_sums: 0 });
     for difference in 1..=MAX_EXPECTED_DIFFERENCE {
         let mut needed: Vec<u8> = (0..trials)
             .map(|_| {
                 let (own, theirs, _) = pair.draw(difference);
-                // A longer prefix decodes whatever a shorter one does: bisect.
+                // A longer prefix decodes every difference that a shorter one does: bisect.
                 let (mut fails, mut decodes) = (3u8, 192u8);
                 while decodes - fails > 1 {
                     let count = fails + (decodes - fails) / 2;
@@ -138,8 +149,9 @@ fn coded_symbols_needed(trials: usize) {
             })
             .collect();
         needed.sort_unstable();
-        let at =
-            |per_hundred_thousand: usize| needed[(trials * per_hundred_thousand / 100_000).min(trials - 1)];
+        let at = |per_hundred_thousand: usize| {
+            needed[(trials * per_hundred_thousand / 100_000).min(trials - 1)]
+        };
         println!(
             "{difference}: median {}, 99 % {}, 99.9 % {}, table {}",
             at(50_000),

@@ -1,4 +1,5 @@
-//! Coded symbols of a rateless IBLT: cheap to insert into, cheap to decode, about one and a half per difference.
+//! Coded symbols of a rateless IBLT: cheap to insert into, cheap to decode, about one and a half
+//! per difference.
 //!
 //! A coded symbol is the sum, modulo 2^48, of one number per identifier in it:
 //!
@@ -9,10 +10,11 @@
 //! +----------+---------------+------------------------------+
 //! ```
 //!
-//! One addition updates all three. Subtracting two sketches symbol by symbol leaves the sum of the only-here
-//! identifiers minus the sum of the only-there identifiers. A symbol that equals plus or minus the number of a single
-//! identifier that the keyed mapping puts there is *pure*: the identifier is reported, taken out of all its other
-//! symbols, and new pure symbols appear (peeling). At the end every symbol must be zero, or nothing is reported.
+//! One addition updates all three. Subtracting two sketches symbol by symbol leaves the sum of the
+//! only-here identifiers minus the sum of the only-there identifiers. A symbol that equals plus or
+//! minus the number of a single identifier that the keyed mapping puts there is *pure*: the
+//! identifier is reported, taken out of all its other symbols, and new pure symbols appear
+//! (peeling). At the end every symbol must be zero, or nothing is reported.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,22 +27,24 @@ pub(crate) const SYMBOL_BYTES: usize = 6;
 
 /// A set of identifiers as coded symbols of a rateless IBLT.
 ///
-/// The first `n` symbols of a longer sketch are the sketch of length `n`. Insertions and removals commute, and a
-/// removal may come first. An identifier that was inserted twice counts twice.
+/// The first `n` symbols of a longer sketch are the sketch of length `n`. Insertions and removals
+/// commute, and a removal may come first. An identifier that was inserted twice counts twice.
 #[derive(Clone, Debug)]
 pub struct CodedSymbols {
-    /// Nothing for a capacity of zero: a session that does without costs no memory.
+    /// `None` for a capacity of zero, so that a session without coded symbols costs no memory.
     filled: Option<Box<Filled>>,
     capacity: u8,
-    /// Ranges of the mapping to fill. The last may reach beyond the capacity; those symbols are never read.
+    /// Ranges of the mapping to fill. The last may reach beyond the capacity; those symbols are
+    /// never read.
     ranges: u8,
 }
 
-/// The symbols, and the key of what is in them.
+/// The symbols, and the key of their mapping.
 #[derive(Clone, Debug)]
 struct Filled {
     key: SketchKey,
-    /// In the upper 48 bits, so that the arithmetic wraps by itself. Always 256, so that a byte is a valid index.
+    /// In the upper 48 bits, so that the arithmetic wraps by itself. Always 256, so that a byte is
+    /// a valid index.
     symbols: [u64; 256],
 }
 
@@ -48,7 +52,8 @@ impl CodedSymbols {
     /// The largest capacity: what fits a prefix of 1150 bytes.
     pub const MAX_CAPACITY: u8 = SYMBOLS as u8;
 
-    /// An empty sketch of `capacity` symbols, at most [`Self::MAX_CAPACITY`]. With zero, insertions cost nothing.
+    /// An empty sketch of `capacity` symbols, at most [`Self::MAX_CAPACITY`]. With zero, insertions
+    /// cost nothing.
     pub fn new(key: SketchKey, capacity: u8) -> Self {
         let capacity = capacity.min(Self::MAX_CAPACITY);
         let ranges = ranges_for(usize::from(capacity)) as u8;
@@ -70,7 +75,7 @@ impl CodedSymbols {
         }
     }
 
-    /// Takes an identifier out, whether or not it was added before.
+    /// Removes an identifier, whether or not it was added before.
     #[inline]
     pub fn remove(&mut self, identifier: Identifier) {
         if let Some(Filled { key, symbols }) = self.filled.as_deref_mut() {
@@ -79,7 +84,7 @@ impl CodedSymbols {
         }
     }
 
-    /// Back to the empty set.
+    /// Empties the set.
     pub fn clear(&mut self) {
         if let Some(filled) = &mut self.filled {
             filled.symbols.fill(0);
@@ -89,7 +94,10 @@ impl CodedSymbols {
     /// The first `count` symbols, at most the capacity, each in the lower 48 bits.
     pub fn prefix(&self, count: u8) -> impl Iterator<Item = u64> {
         let count = usize::from(count.min(self.capacity));
-        self.filled.iter().flat_map(move |filled| &filled.symbols[..count]).map(|symbol| symbol >> 16)
+        self.filled
+            .iter()
+            .flat_map(move |filled| &filled.symbols[..count])
+            .map(|symbol| symbol >> 16)
     }
 
     /// Appends the first `count` symbols to `out`.
@@ -99,14 +107,16 @@ impl CodedSymbols {
         }
     }
 
-    /// What is only here and only in the serialised prefix `theirs`, of as many symbols as its length says.
+    /// Decodes the identifiers that are only here and those only in the serialised prefix `theirs`,
+    /// whose length gives the number of symbols.
     pub(crate) fn decode(&self, theirs: &[u8], peeler: &mut Peeler) -> Result<(), DecodeError> {
         let Some(Filled { key, symbols }) = self.filled.as_deref() else {
             return Err(DecodeError::DifferenceTooLarge);
         };
         let (theirs, _) = theirs.as_chunks::<SYMBOL_BYTES>();
         let count = theirs.len().min(SYMBOLS);
-        // A mixture of identifiers passes for pure once in some thousands of decodes: then again, with a closer look.
+        // A mixture of identifiers passes for pure once in some thousands of decodes; the close
+        // look settles these.
         [Look::Quick, Look::Close]
             .into_iter()
             .map(|look| {
@@ -122,12 +132,13 @@ impl CodedSymbols {
     }
 }
 
-/// How closely a symbol that seems to be pure is looked at.
+/// Depth of the check of a symbol that seems to be pure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     /// Its check and the identifier's mapping.
     Quick,
-    /// Also the identifier's other symbols: when it really is in the difference, none of them is empty.
+    /// Also the identifier's other symbols: when it really is in the difference, none of them is
+    /// empty.
     Close,
 }
 
@@ -163,8 +174,8 @@ impl Peeler {
         for index in (0..count).rev() {
             self.look_at_later(index as u8);
         }
-        // An honest difference peels each identifier once, and each from a symbol of its own. Only a hostile prefix
-        // can go around in circles.
+        // An honest difference peels each identifier once, and each from a symbol of its own. Only
+        // a hostile prefix can go around in circles.
         let mut peeled = 0;
         while let Some(index) = self.pending.pop() {
             self.is_pending[usize::from(index)] = false;
@@ -196,7 +207,7 @@ impl Peeler {
         Ok(())
     }
 
-    /// Whether none of the identifier's symbols is empty.
+    /// True if none of the identifier's symbols is empty.
     fn is_everywhere(&self, mapping: Mapping, count: usize, ranges: usize) -> bool {
         let mut holds = true;
         mapping.for_each_symbol(ranges, |symbol| {
@@ -208,7 +219,8 @@ impl Peeler {
 
     #[inline(always)]
     fn look_at_later(&mut self, index: u8) {
-        // Cheap first look: the count of a pure symbol is one or minus one (modulo 16; the check's carry included).
+        // Cheap first look: the count of a pure symbol is one or minus one (modulo 16; the check's
+        // carry included).
         let symbol = self.symbols[usize::from(index)];
         let might_be_pure = symbol >> 60 == 1 || symbol.wrapping_neg() >> 60 == 1;
         if might_be_pure && !self.is_pending[usize::from(index)] {
@@ -218,7 +230,7 @@ impl Peeler {
     }
 }
 
-/// The identifier of a pure symbol, and whether it is only here.
+/// The identifier of a pure symbol, and true if it is only here.
 #[inline(always)]
 fn pure(key: &SketchKey, symbol: u64, index: u8) -> Option<(Identifier, bool, Mapping)> {
     let here = symbol >> 60 == 1;

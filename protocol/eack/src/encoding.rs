@@ -1,4 +1,4 @@
-//! What a sketch prefix looks like on the wire, and which one to send.
+//! The serialised form of a sketch prefix, and the choice of the prefix to send.
 
 use core::fmt;
 
@@ -6,16 +6,18 @@ use crate::coded_symbols::SYMBOL_BYTES;
 use crate::power_sums::{SIZE_BYTES, SUM_BYTES};
 use crate::{CodedSymbols, PowerSums, field};
 
-/// The longest serialised prefix in bytes; with the message around it it fits every path of the Internet.
+/// The longest serialised prefix in bytes. With the message around it, it fits every path of the
+/// Internet.
 pub const MAX_ENCODED_LENGTH: usize = 1150;
 
 /// The largest difference that [`encoding_for`] has a row for.
 pub const MAX_EXPECTED_DIFFERENCE: usize = 128;
 
-/// Which prefix of a sketch, in which form.
+/// The form and the length of a sketch prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// The set's size modulo 2^16 and the first `count` power sums: decodes up to `count - 1` differences, always.
+    /// The set's size modulo 2^16 and the first `count` power sums: decodes up to `count - 1`
+    /// differences, always.
     PowerSums {
         /// Number of sums.
         count: u8,
@@ -56,11 +58,13 @@ impl Encoding {
         }
     }
 
-    /// The reverse; `None` for an unknown form, or a count outside of what may be sent.
+    /// Reads [`Self::to_wire`]; `None` for an unknown form or a count out of range.
     pub const fn from_wire(bytes: [u8; 2]) -> Option<Self> {
         match bytes {
             [1, count] if count >= Self::MIN_POWER_SUMS => Some(Self::PowerSums { count }),
-            [2, count] if count >= Self::MIN_CODED_SYMBOLS && count <= CodedSymbols::MAX_CAPACITY => {
+            [2, count]
+                if count >= Self::MIN_CODED_SYMBOLS && count <= CodedSymbols::MAX_CAPACITY =>
+            {
                 Some(Self::CodedSymbols { count })
             }
             _ => None,
@@ -73,7 +77,8 @@ impl Encoding {
             Self::PowerSums { count } => (count as usize).saturating_sub(1),
             Self::CodedSymbols { count } => {
                 let mut difference = 0;
-                while difference < CODED_SYMBOLS_FOR.len() && CODED_SYMBOLS_FOR[difference] <= count {
+                while difference < CODED_SYMBOLS_FOR.len() && CODED_SYMBOLS_FOR[difference] <= count
+                {
                     difference += 1;
                 }
                 difference
@@ -91,13 +96,14 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// How much of each form a sketch can give: negotiated per session. Both ends need the same limits, or a client must
-/// not ask its own sketch for more than the gateway's.
+/// Coded symbols and power sums that a sketch can give, negotiated per session. Both ends need the
+/// same limits, or a client must not ask its own sketch for more than the gateway's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SketchLimits {
-    /// Coded symbols, at most [`CodedSymbols::MAX_CAPACITY`]; an insertion costs about the same whatever the number.
+    /// Coded symbols, at most [`CodedSymbols::MAX_CAPACITY`]. Their number hardly changes the cost
+    /// of an insertion.
     pub coded_symbols: u8,
-    /// Power sums; an insertion costs as much for each.
+    /// Power sums. Each adds the same cost to an insertion.
     pub power_sums: u8,
 }
 
@@ -112,11 +118,11 @@ impl SketchLimits {
     pub const LARGEST: Self =
         Self { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: PowerSums::MAX_CAPACITY };
 
-    /// Cheap insertion: power sums for up to 32 differences, coded symbols for up to 86. An insertion costs about a
-    /// third of what it costs with [`Self::LARGEST`].
+    /// Cheap insertion: power sums for up to 32 differences, coded symbols for up to 86. An
+    /// insertion costs about a third of what it costs with [`Self::LARGEST`].
     pub const DEFAULT: Self = Self { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: 33 };
 
-    /// The limits that hold at both of two ends.
+    /// The smaller of both limits, for each form.
     pub const fn within(self, other: Self) -> Self {
         Self {
             coded_symbols: if self.coded_symbols < other.coded_symbols {
@@ -124,11 +130,15 @@ impl SketchLimits {
             } else {
                 other.coded_symbols
             },
-            power_sums: if self.power_sums < other.power_sums { self.power_sums } else { other.power_sums },
+            power_sums: if self.power_sums < other.power_sums {
+                self.power_sums
+            } else {
+                other.power_sums
+            },
         }
     }
 
-    /// Whether a sketch of these limits can give this prefix.
+    /// True if a sketch of these limits can give this prefix.
     pub const fn allow(self, encoding: Encoding) -> bool {
         match encoding {
             Encoding::PowerSums { count } => count <= self.power_sums,
@@ -136,13 +146,15 @@ impl SketchLimits {
         }
     }
 
-    /// The shortest prefix within these limits that decodes `expected_difference` at least 999 times in 1000, or the
-    /// one that decodes most when none does. `None` when both limits are too small to send anything.
+    /// The shortest prefix within these limits that decodes `expected_difference` at least 999
+    /// times in 1000, or the one that decodes most when none does. `None` when both limits are
+    /// too small to send anything.
     pub fn encoding_for(self, expected_difference: usize) -> Option<Encoding> {
         let expected = expected_difference.max(1);
         let sums = (expected + 1).try_into().ok().map(|count| Encoding::PowerSums { count });
-        let symbols =
-            CODED_SYMBOLS_FOR.get(expected - 1).map(|count| Encoding::CodedSymbols { count: *count });
+        let symbols = CODED_SYMBOLS_FOR
+            .get(expected - 1)
+            .map(|count| Encoding::CodedSymbols { count: *count });
         [sums, symbols]
             .into_iter()
             .flatten()
@@ -151,8 +163,8 @@ impl SketchLimits {
             .or_else(|| self.largest())
     }
 
-    /// What to ask for after `encoding` failed to decode: a prefix that decodes at least twice the difference, or the
-    /// one that decodes most. `None` when there is nothing that decodes more.
+    /// The prefix to request after `encoding` failed to decode: one that decodes at least twice the
+    /// difference, or the one that decodes most. `None` when nothing decodes more.
     pub fn longer(self, encoding: Encoding) -> Option<Encoding> {
         let longer = self.encoding_for(2 * encoding.decodable().max(1))?;
         (longer.decodable() > encoding.decodable()).then_some(longer)
@@ -161,25 +173,27 @@ impl SketchLimits {
     /// The prefix that decodes the largest difference.
     fn largest(self) -> Option<Encoding> {
         let sums = Encoding::PowerSums { count: self.power_sums };
-        let symbols = Encoding::CodedSymbols { count: self.coded_symbols.min(CodedSymbols::MAX_CAPACITY) };
+        let symbols =
+            Encoding::CodedSymbols { count: self.coded_symbols.min(CodedSymbols::MAX_CAPACITY) };
         let sendable = |encoding: &Encoding| Encoding::from_wire(encoding.to_wire()).is_some();
         [symbols, sums].into_iter().filter(sendable).max_by_key(|encoding| encoding.decodable())
     }
 }
 
-/// The client's table: the shortest prefix that decodes at least 999 times in 1000 when the true symmetric difference
-/// is `expected_difference` (0 counts as 1). Never longer than [`MAX_ENCODED_LENGTH`]. Beyond
-/// [`MAX_EXPECTED_DIFFERENCE`]: the longest prefix at the latest.
+/// The client's table: the shortest prefix that decodes at least 999 times in 1000 when the true
+/// symmetric difference is `expected_difference` (0 counts as 1). Never longer than
+/// [`MAX_ENCODED_LENGTH`]. Beyond [`MAX_EXPECTED_DIFFERENCE`]: the longest prefix at the latest.
 ///
-/// It is power sums in every row: at 4 bytes per difference and 6 bytes of overhead they are shorter than coded symbols
-/// (6 bytes each, two to ten per difference) for every difference. What they cost is insertion time, per sum. A session
-/// that limits the power sums for that reason uses [`SketchLimits::encoding_for`].
+/// Every row is power sums: at 4 bytes per difference and 6 bytes of overhead they are shorter than
+/// coded symbols (6 bytes each, two to ten per difference) for every difference. Their cost is
+/// insertion time, per sum. A session that limits the power sums for that reason uses
+/// [`SketchLimits::encoding_for`].
 pub fn encoding_for(expected_difference: usize) -> Encoding {
     let count = expected_difference.clamp(1, usize::from(u8::MAX) - 1) + 1;
     Encoding::PowerSums { count: count as u8 }
 }
 
-/// What to ask for after a failed decode; `None` when `encoding` is the largest already.
+/// The prefix to request after a failed decode; `None` when `encoding` is the largest already.
 pub fn longer(encoding: Encoding) -> Option<Encoding> {
     SketchLimits::LARGEST.longer(encoding)
 }
@@ -206,7 +220,7 @@ impl<'a> EncodedPrefix<'a> {
     /// Checks the length, and that power sums are field elements.
     ///
     /// # Errors
-    /// [`PrefixError`] says what is wrong; the message that the prefix came in is to be dropped.
+    /// [`PrefixError`] names the fault. The caller drops the message that contained the prefix.
     pub fn new(encoding: Encoding, bytes: &'a [u8]) -> Result<Self, PrefixError> {
         let [form, count] = encoding.to_wire();
         if Encoding::from_wire([form, count]).is_none() {
@@ -228,7 +242,7 @@ impl<'a> EncodedPrefix<'a> {
         Ok(Self { encoding, bytes })
     }
 
-    /// What the bytes are.
+    /// The form and the length of the prefix.
     pub const fn encoding(&self) -> Encoding {
         self.encoding
     }
@@ -239,24 +253,24 @@ impl<'a> EncodedPrefix<'a> {
     }
 }
 
-/// Why bytes are not a sketch prefix.
+/// The reason why bytes are not a sketch prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrefixError {
-    /// The count is outside of what may be sent.
+    /// The count is out of range.
     Count {
-        /// What was announced.
+        /// The announced encoding.
         encoding: Encoding,
     },
     /// The length does not fit the encoding.
     Length {
-        /// What was announced.
+        /// The announced encoding.
         encoding: Encoding,
-        /// Bytes that came.
+        /// Bytes received.
         length: usize,
     },
     /// A power sum is not below the field's modulus.
     NotAFieldElement {
-        /// Which one, from zero.
+        /// Index of the sum, from zero.
         position: usize,
     },
 }

@@ -1,7 +1,8 @@
 //! Arithmetic in the prime field of `P = 2^32 - 5` elements, the largest prime below 2^32.
 //!
-//! `2^32 ≡ 5`, so reduction is a shift, a multiplication by five and an addition. Sums of products are accumulated in
-//! 128 bits and reduced once: that is what keeps a power sum at about one multiplication per identifier.
+//! `2^32 ≡ 5`, so reduction is a shift, a multiplication by five and an addition. Sums of products
+//! are accumulated in 128 bits and reduced once: that is what keeps a power sum at about one
+//! multiplication per identifier.
 
 /// The modulus, `2^32 - 5`.
 pub(crate) const MODULUS: u64 = 4_294_967_291;
@@ -112,9 +113,17 @@ mod tests {
 
     #[test]
     fn reduction_at_the_edges() {
-        for value in
-            [0, 1, MODULUS - 1, MODULUS, MODULUS + 1, 1 << 32, (1 << 32) + 24, u64::MAX - 1, u64::MAX]
-        {
+        for value in [
+            0,
+            1,
+            MODULUS - 1,
+            MODULUS,
+            MODULUS + 1,
+            1 << 32,
+            (1 << 32) + 24,
+            u64::MAX - 1,
+            u64::MAX,
+        ] {
             assert_eq!(u64::from(reduce(value)), value % MODULUS, "{value}");
             assert_eq!(u64::from(reduce_sum(value.into())), value % MODULUS, "{value}");
         }

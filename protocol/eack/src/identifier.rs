@@ -4,9 +4,9 @@ use crate::field::MODULUS;
 
 /// Four bytes that stand for one encrypted datagram.
 ///
-/// Always in `1..=P-1` with the prime `P = 2^32 - 5`, so that an identifier is a non-zero element of the field in
-/// which power sums are computed. Of the 2^32 possible four-byte values six are outside; [`Identifier::from_hash`]
-/// maps any bytes onto the domain.
+/// Always in `1..=P-1` with the prime `P = 2^32 - 5`, so that an identifier is a non-zero element
+/// of the field in which power sums are computed. Of the 2^32 possible four-byte values six are
+/// outside; [`Identifier::from_hash`] maps any bytes onto the domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identifier(u32);
 
@@ -16,7 +16,7 @@ impl Identifier {
         Self((((hash >> 32) * (MODULUS - 1)) >> 32) as u32 + 1)
     }
 
-    /// From the wire; `None` outside the domain.
+    /// Reads the number from the wire; `None` outside the domain.
     pub const fn new(value: u32) -> Option<Self> {
         if value != 0 && (value as u64) < MODULUS { Some(Self(value)) } else { None }
     }
@@ -26,7 +26,7 @@ impl Identifier {
         self.0
     }
 
-    /// From a field element; zero is not an identifier.
+    /// Converts a field element; `None` for zero, which is not an identifier.
     pub(crate) const fn from_field(value: u32) -> Option<Self> {
         Self::new(value)
     }

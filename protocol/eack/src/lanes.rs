@@ -1,15 +1,17 @@
 //! The power sums of sixteen identifiers at a time, with vectors.
 //!
-//! Neighbouring powers of an identifier are independent lanes: eight of them times `x^8` are the next eight. The factor stays the same all
-//! along, so that Shoup's multiplication (known from number theoretic transforms) reduces without a division: with
-//! `quotient = floor(factor * 2^w / P)`, for any `value` below `2^w`,
+//! Neighbouring powers of an identifier are independent lanes: eight of them times `x^8` are the
+//! next eight. The factor stays the same all along, so that Shoup's multiplication (known from
+//! number theoretic transforms) reduces without a division: with `quotient = floor(factor * 2^w /
+//! P)`, for any `value` below `2^w`,
 //!
 //! ```text
 //! value * factor - floor(value * quotient / 2^w) * P     is in 0..2 P
 //! ```
 //!
-//! AVX2 multiplies 32 by 32 bits (`w = 32`), so that each product is brought below `P`; AVX-512 with its multiplication of 52 bits
-//! need not. Which of them is used, or neither, is decided on the processor that runs this; all give the same sums.
+//! AVX2 multiplies 32 by 32 bits (`w = 32`), so that each product is brought below `P`; AVX-512
+//! with its multiplication of 52 bits need not. Which of them is used, or neither, is decided on
+//! the processor that runs this; all give the same sums.
 
 use fearless_simd::Level;
 
@@ -18,7 +20,7 @@ use crate::recurrence::add_recurrence;
 /// Identifiers that are inserted together.
 pub(crate) const BATCH: usize = 16;
 
-/// Which instructions this processor has.
+/// The vector instructions of this processor.
 pub(crate) fn level() -> Level {
     #[cfg(feature = "std")]
     return Level::new();
@@ -26,7 +28,8 @@ pub(crate) fn level() -> Level {
     Level::baseline()
 }
 
-/// Adds the power sums of the first `length` identifiers of a batch (the others are zero) to `sums`, of which there are at most 255.
+/// Adds the power sums of the first `length` identifiers of a batch (the others are zero) to
+/// `sums`, of which there are at most 255.
 pub(crate) fn add_batch(level: Level, batch: &[u32; BATCH], length: usize, sums: &mut [u32]) {
     #[cfg(target_arch = "x86_64")]
     if let Some(narrow) = level.as_avx2() {
@@ -58,7 +61,8 @@ mod vectors {
     const MASK_52: i64 = (1 << 52) - 1;
 
     kernel!(
-        /// The product of lanes below `2^32` and factors below `P`, in `0..P`, by Shoup's multiplication.
+        /// The product of lanes below `2^32` and factors below `P`, in `0..P`, by Shoup's
+        /// multiplication.
         #[inline(always)]
         fn multiply(
             _avx2: Avx2,
@@ -68,8 +72,10 @@ mod vectors {
             modulus: __m256i,
         ) -> __m256i {
             let whole = _mm256_srli_epi64::<32>(_mm256_mul_epu32(values, quotients));
-            let product =
-                _mm256_sub_epi64(_mm256_mul_epu32(values, factors), _mm256_mul_epu32(whole, modulus));
+            let product = _mm256_sub_epi64(
+                _mm256_mul_epu32(values, factors),
+                _mm256_mul_epu32(whole, modulus),
+            );
             let less = _mm256_sub_epi64(product, modulus);
             // The sign of `less` chooses.
             _mm256_castpd_si256(_mm256_blendv_pd(
@@ -81,7 +87,8 @@ mod vectors {
     );
 
     kernel!(
-        /// The modulus in every lane, as something that the compiler knows nothing about: it would make two multiplications of one.
+        /// The modulus in every lane, hidden from the compiler, which would otherwise split one
+        /// multiplication into two.
         #[inline(always)]
         fn modulus(_avx2: Avx2) -> __m256i {
             _mm256_set1_epi64x(black_box(MODULUS as i64))
@@ -89,7 +96,8 @@ mod vectors {
     );
 
     kernel!(
-        /// `floor(factor * 2^32 / P)`: as `2^32 = P + 5`, the factor and as many more as there are fifths of `P` in it.
+        /// `floor(factor * 2^32 / P)`: as `2^32 = P + 5`, the factor and as many more as there are
+        /// fifths of `P` in it.
         #[inline(always)]
         fn quotients(_avx2: Avx2, factors: __m256i) -> __m256i {
             let mut quotients = factors;
@@ -102,7 +110,7 @@ mod vectors {
     );
 
     kernel!(
-        /// Of four identifiers: for each its powers from the first to the fourth; and the fourth powers of all.
+        /// For each of four identifiers its first four powers, and the fourth powers of all.
         #[inline(always)]
         fn first_powers(
             avx2: Avx2,
@@ -116,7 +124,8 @@ mod vectors {
             let third = multiply(avx2, second, first, quotient, modulus);
             let fourth = multiply(avx2, third, first, quotient, modulus);
             // Transposed.
-            let (low, high) = (_mm256_unpacklo_epi64(first, second), _mm256_unpackhi_epi64(first, second));
+            let (low, high) =
+                (_mm256_unpacklo_epi64(first, second), _mm256_unpackhi_epi64(first, second));
             let (low_end, high_end) =
                 (_mm256_unpacklo_epi64(third, fourth), _mm256_unpackhi_epi64(third, fourth));
             let powers = [
@@ -166,7 +175,8 @@ mod vectors {
                 for total in totals.iter_mut().take(steps) {
                     let so_far: u64x4<Avx2> = (*total).simd_into(avx2);
                     let mut so_far: __m256i = so_far.into();
-                    for ((power, factor), quotient) in powers.iter_mut().zip(factors).zip(quotients) {
+                    for ((power, factor), quotient) in powers.iter_mut().zip(factors).zip(quotients)
+                    {
                         so_far = _mm256_add_epi64(so_far, *power);
                         *power = multiply(avx2, *power, factor, quotient, modulus);
                     }
@@ -196,18 +206,26 @@ mod vectors {
                 let (lower, fourth) = first_powers(narrow, *group, modulus);
                 let fourth_quotient = quotients(narrow, fourth);
                 let eighth = multiply(narrow, fourth, fourth, fourth_quotient, modulus);
-                let (by_four, by_four_quotient) = (spread(narrow, fourth), spread(narrow, fourth_quotient));
+                let (by_four, by_four_quotient) =
+                    (spread(narrow, fourth), spread(narrow, fourth_quotient));
                 let by_eight = spread(narrow, eighth);
                 let mut powers = [zero; GROUP];
                 let mut factors = [zero; GROUP];
                 let mut quotients = [zero; GROUP];
                 for index in 0..GROUP {
-                    let upper =
-                        multiply(narrow, lower[index], by_four[index], by_four_quotient[index], modulus);
-                    powers[index] = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(lower[index]), upper);
+                    let upper = multiply(
+                        narrow,
+                        lower[index],
+                        by_four[index],
+                        by_four_quotient[index],
+                        modulus,
+                    );
+                    powers[index] =
+                        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(lower[index]), upper);
                     factors[index] = _mm512_broadcast_i64x4(by_eight[index]);
                     // floor(factor 2^52 / P), at most one less: the product stays below 3 P.
-                    let five = _mm512_add_epi64(factors[index], _mm512_slli_epi64::<2>(factors[index]));
+                    let five =
+                        _mm512_add_epi64(factors[index], _mm512_slli_epi64::<2>(factors[index]));
                     quotients[index] = _mm512_add_epi64(
                         _mm512_slli_epi64::<20>(factors[index]),
                         _mm512_srli_epi64::<12>(five),
@@ -216,11 +234,13 @@ mod vectors {
                 for total in totals.iter_mut().take(steps) {
                     let so_far: u64x8<Avx512> = (*total).simd_into(wide);
                     let mut so_far: __m512i = so_far.into();
-                    for ((power, factor), quotient) in powers.iter_mut().zip(factors).zip(quotients) {
+                    for ((power, factor), quotient) in powers.iter_mut().zip(factors).zip(quotients)
+                    {
                         so_far = _mm512_add_epi64(so_far, *power);
                         let whole = _mm512_madd52hi_epu64(zero, *power, quotient);
                         let product = _mm512_madd52lo_epu64(zero, *power, factor);
-                        *power = _mm512_and_si512(_mm512_madd52lo_epu64(product, whole, less), mask);
+                        *power =
+                            _mm512_and_si512(_mm512_madd52lo_epu64(product, whole, less), mask);
                     }
                     let so_far: u64x8<Avx512> = so_far.simd_into(wide);
                     *total = so_far.into();
@@ -238,7 +258,7 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    /// The plain way: a multiplication and a remainder per identifier and sum.
+    /// The reference: a multiplication and a remainder per identifier and sum.
     fn plain(identifiers: &[u32], sums: &mut [u32]) {
         for identifier in identifiers {
             let mut power = 1u64;
@@ -249,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Every way that this processor can go.
+    /// Every implementation that this processor supports.
     fn levels() -> Vec<Level> {
         let mut levels = alloc::vec![Level::new(), Level::baseline()];
         #[cfg(target_arch = "x86_64")]
@@ -259,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_batch_adds_what_one_by_one_adds(
+        fn a_batch_equals_single_insertions(
             identifiers in prop::collection::vec(
                 prop_oneof![0..MODULUS as u32, MODULUS as u32 - 3..MODULUS as u32, 0u32..3],
                 0..=BATCH,

@@ -1,5 +1,5 @@
-//! Set sketches over packet identifiers: small summaries of sets that grow forever, from which a small difference of
-//! two sets can be decoded, in both directions.
+//! Set sketches over packet identifiers: small summaries of sets that grow forever, from which a
+//! small difference of two sets can be decoded, in both directions.
 //!
 //! ```text
 //!   gateway                                              client
@@ -13,9 +13,9 @@
 //!                              only there: x    (forwarded before the epoch, or evicted: fold in)
 //! ```
 //!
-//! What both have cancels, however much it is. The length of the prefix depends on the size of the difference alone; the
-//! client knows about how many datagrams it misses and picks the prefix with [`encoding_for`], and after a failed decode
-//! the gateway asks for a [`longer`] one.
+//! What both have cancels, however much it is. The length of the prefix depends on the size of the
+//! difference alone; the client knows about how many datagrams it misses and picks the prefix with
+//! [`encoding_for`], and after a failed decode the gateway asks for a [`longer`] one.
 //!
 //! Two forms, kept side by side in a [`Sketch`]:
 //!
@@ -54,18 +54,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A decode never changes a sketch, and reports nothing unless it explains the whole prefix. Bytes from the network give
-//! errors at worst: every loop is bounded by the prefix's length (see the fuzz targets next to this crate). The dearest
-//! input is a difference of 128 identifiers that are no candidates: about a millisecond; more of those are refused.
+//! A decode never changes a sketch, and reports nothing unless it explains the whole prefix. Bytes
+//! from the network cause errors at worst: every loop is bounded by the prefix's length (see the
+//! fuzz targets next to this crate). The most expensive input is a difference of 128 identifiers
+//! that are no candidates: about a millisecond. Larger ones are refused.
 //!
 //! # Sources
 //!
-//! - eACKs: the Packrat paper, from Sidekick's quACK (Yuan et al., NSDI 2024), which uses power sums of a subset.
-//! - Rateless IBLT: Yang, Gilad, Alizadeh, "Practical Rateless Set Reconciliation", SIGCOMM 2024. The mapping here is
-//!   seeded by all of the identifier and a secret key, costs a fixed number of additions and has the paper's density.
-//! - Rational functions: Minsky, Trachtenberg, Zippel, "Set Reconciliation with Nearly Optimal Communication Complexity",
-//!   IEEE Transactions on Information Theory, 2003.
-//! - Splitting of polynomials: Cantor, Zassenhaus, "A New Algorithm for Factoring Polynomials over Finite Fields", 1981.
+//! The keys are those of docs/REFERENCES.md.
+//!
+//! - eACKs: Packrat26, section 5, from the quACK (Sidekick24, section 3), which uses power sums of
+//!   a subset.
+//! - Rateless IBLT: Yang24.
+//!   The mapping here is seeded by all of the identifier and a secret key, costs a fixed number of
+//!   additions and has the density of Yang24.
+//! - Rational functions: Minsky03.
+//! - Splitting of polynomials: Cantor81.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -84,8 +88,8 @@ mod sketch;
 
 pub use coded_symbols::CodedSymbols;
 pub use encoding::{
-    EncodedPrefix, Encoding, MAX_ENCODED_LENGTH, MAX_EXPECTED_DIFFERENCE, PrefixError, SketchLimits,
-    encoding_for, longer,
+    EncodedPrefix, Encoding, MAX_ENCODED_LENGTH, MAX_EXPECTED_DIFFERENCE, PrefixError,
+    SketchLimits, encoding_for, longer,
 };
 pub use identifier::Identifier;
 pub use mapping::SketchKey;

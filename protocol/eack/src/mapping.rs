@@ -1,8 +1,8 @@
-//! Which coded symbols an identifier is in, and the keyed check that goes with it.
+//! The mapping from identifiers to coded symbols, and the keyed check.
 //!
-//! In a rateless IBLT (Yang, Gilad, Alizadeh: "Practical Rateless Set Reconciliation", SIGCOMM 2024) symbol `i`
-//! contains an identifier with probability `1 / (1 + i/2)`. The paper walks from one symbol to the next with a square
-//! root and a division each. Here all memberships come from 14 bytes of one keyed hash:
+//! In a rateless IBLT (Yang24) symbol `i` contains an identifier with probability `1 / (1 + i/2)`.
+//! Yang24 walks from one symbol to the next with a square root and a division each. Here all
+//! memberships come from 14 bytes of one keyed hash:
 //!
 //! ```text
 //! symbol  0      1 2 3 4 5 6 7 8      9 ............ 190
@@ -10,9 +10,10 @@
 //!                independent          exactly one symbol of each range
 //! ```
 //!
-//! Every symbol keeps the paper's probability (to 1/256). Having exactly one symbol per range instead of an
-//! independent draw makes short prefixes decode a little more reliably (no identifier is in too few symbols), and an
-//! insertion is sixteen additions at most, without a branch that depends on the identifier.
+//! Every symbol keeps the probability of Yang24 (to 1/256). Having exactly one symbol per range
+//! instead of an independent draw makes short prefixes decode a little more reliably (no identifier
+//! is in too few symbols), and an insertion is sixteen additions at most, without a branch that
+//! depends on the identifier.
 
 /// Number of symbols that the mapping covers, and so the longest prefix.
 pub(crate) const SYMBOLS: usize = 191;
@@ -23,7 +24,8 @@ const INDEPENDENT: usize = 8;
 /// Number of ranges behind the independent symbols.
 pub(crate) const RANGES: usize = 6;
 
-/// `THRESHOLDS[i - 1]`: symbol `i` contains the identifier when its hash byte is below this, `256 / (1 + i/2)`.
+/// `THRESHOLDS[i - 1]`: symbol `i` contains the identifier when its hash byte is below this, `256 /
+/// (1 + i/2)`.
 const THRESHOLDS: [u8; INDEPENDENT] = {
     let mut table = [0u8; INDEPENDENT];
     let mut index = 0;
@@ -86,8 +88,8 @@ const fn weight(start: usize, end: usize) -> u64 {
 
 /// Per-session key of the rateless IBLT's mapping and check.
 ///
-/// Both ends derive the same one from their session. Whoever does not know it cannot craft identifiers that share
-/// their symbols, which would make every decode fail.
+/// Both ends derive the same one from their session. An attacker without it cannot craft
+/// identifiers that share their symbols, which would make every decode fail.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SketchKey {
     words: [u64; 6],
@@ -106,7 +108,8 @@ impl SketchKey {
         let mut state = secret[0];
         let mut index = 0;
         while index < 6 {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ secret[1].rotate_left(11 * index as u32);
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15)
+                ^ secret[1].rotate_left(11 * index as u32);
             let word = folded_multiply(state, 0xd6e8_feb8_6659_fd93);
             // Odd words are multipliers: never zero.
             words[index] = word | (index as u64 & 1);
@@ -143,12 +146,12 @@ const fn folded_multiply(left: u64, right: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// Where one identifier belongs.
+/// The memberships and the check value of one identifier.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapping {
     independent: u64,
     ranges: u64,
-    /// What is added to each symbol that contains the identifier.
+    /// The number to add to each symbol that contains the identifier.
     pub(crate) value: u64,
 }
 
@@ -162,7 +165,8 @@ pub(crate) const fn ranges_for(capacity: usize) -> usize {
 }
 
 impl Mapping {
-    /// Adds `value` to every symbol that contains the identifier, up to the end of range number `ranges`.
+    /// Adds `value` to every symbol that contains the identifier, up to the end of range number
+    /// `ranges`.
     #[inline(always)]
     pub(crate) fn add_to(self, symbols: &mut [u64; 256], ranges: usize, value: u64) {
         symbols[0] = symbols[0].wrapping_add(value);
@@ -177,7 +181,8 @@ impl Mapping {
         }
     }
 
-    /// Calls `visit` with the index of every symbol that contains the identifier, in ascending order.
+    /// Calls `visit` with the index of every symbol that contains the identifier, in ascending
+    /// order.
     #[inline(always)]
     pub(crate) fn for_each_symbol(self, ranges: usize, mut visit: impl FnMut(u8)) {
         visit(0);
@@ -191,7 +196,7 @@ impl Mapping {
         }
     }
 
-    /// Whether the symbol contains the identifier.
+    /// True if the symbol contains the identifier.
     #[inline(always)]
     pub(crate) fn contains(self, symbol: u8) -> bool {
         match usize::from(symbol) {
@@ -201,9 +206,9 @@ impl Mapping {
             }
             index => {
                 let range = RANGE_STARTS[1..].iter().take_while(|end| **end <= index).count();
-                RANGE_SYMBOLS
-                    .get(range)
-                    .is_some_and(|table| table[usize::from((self.ranges >> (8 * range)) as u8)] == symbol)
+                RANGE_SYMBOLS.get(range).is_some_and(|table| {
+                    table[usize::from((self.ranges >> (8 * range)) as u8)] == symbol
+                })
             }
         }
     }
@@ -218,11 +223,13 @@ mod tests {
     fn ranges_have_about_equal_weight_and_cover_every_symbol() {
         assert_eq!((RANGE_STARTS[0], RANGE_STARTS[RANGES]), (9, 191));
         for range in 0..RANGES {
-            let weight = weight(RANGE_STARTS[range], RANGE_STARTS[range + 1]) as f64 / (1u64 << 32) as f64;
+            let weight =
+                weight(RANGE_STARTS[range], RANGE_STARTS[range + 1]) as f64 / (1u64 << 32) as f64;
             assert!((0.8..1.15).contains(&weight), "{range}: {weight}");
             let mut symbols = RANGE_SYMBOLS[range].to_vec();
             symbols.dedup();
-            let expected: Vec<u8> = (RANGE_STARTS[range]..RANGE_STARTS[range + 1]).map(|s| s as u8).collect();
+            let expected: Vec<u8> =
+                (RANGE_STARTS[range]..RANGE_STARTS[range + 1]).map(|s| s as u8).collect();
             assert_eq!(symbols, expected);
         }
     }
@@ -240,7 +247,10 @@ mod tests {
             let measured = f64::from(*count) / f64::from(trials);
             // One 256th of a range, its weight's distance from one, and the sampling error.
             let tolerance = 0.12 * expected + 0.5 / 256.0 + 0.004;
-            assert!((measured - expected).abs() < tolerance, "{index}: {measured} and not {expected}");
+            assert!(
+                (measured - expected).abs() < tolerance,
+                "{index}: {measured} and not {expected}"
+            );
         }
     }
 

@@ -1,8 +1,9 @@
 //! Power sums: exactly four bytes per difference, and they never fail below their capacity.
 //!
-//! Sum number `k` of a set is the sum of the `k`-th powers of its identifiers in the field of `P = 2^32 - 5` elements
-//! (Sidekick's quACK counts and sums the same way; there only for a subset, here the difference may go both ways).
-//! Let `s_k` be the difference of two sketches' sums, `X` what is only here and `Y` what is only there. Then
+//! Sum number `k` of a set is the sum of the `k`-th powers of its identifiers in the field of `P =
+//! 2^32 - 5` elements (Sidekick's quACK counts and sums the same way; there only for a subset, here
+//! the difference may go both ways). Let `s_k` be the difference of two sketches' sums, `X` what is
+//! only here and `Y` what is only there. Then
 //!
 //! ```text
 //!                       s_k            product over X of (1 - x z)
@@ -10,11 +11,12 @@
 //!                        k             product over Y of (1 - y z)
 //! ```
 //!
-//! The left side is known up to `z^t`; the right side is a rational function whose degrees add up to the number of
-//! differences. The Euclidean algorithm finds it (a Padé approximant), its roots are the inverse identifiers: this is
-//! the minimal set reconciliation of Minsky, Trachtenberg and Zippel (2003) with Newton's identities in front.
-//! The sizes of both sets are known, so the degrees' difference is, too. One sum more than there are differences
-//! makes a difference that does not fit visible: it passes with a probability of 2^-32.
+//! The left side is known up to `z^t`; the right side is a rational function whose degrees add up
+//! to the number of differences. The Euclidean algorithm finds it (a Padé approximant), its roots
+//! are the inverse identifiers: this is the minimal set reconciliation of Minsky, Trachtenberg and
+//! Zippel (2003) with Newton's identities in front. The sizes of both sets are known, so the
+//! degrees' difference is, too. One sum more than there are differences makes a difference that
+//! does not fit visible: it passes with a probability of 2^-32.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -34,19 +36,20 @@ pub(crate) const SUM_BYTES: usize = 4;
 
 /// A set of identifiers as power sums.
 ///
-/// The first `n` sums of a longer sketch are the sketch of length `n`. Insertions and removals commute, and a removal
-/// may come first. An identifier that was inserted twice counts twice.
+/// The first `n` sums of a longer sketch are the sketch of length `n`. Insertions and removals
+/// commute, and a removal may come first. An identifier that was inserted twice counts twice.
 ///
-/// Insertion costs as much per sum in the capacity. It is done in batches of sixteen, with the vector instructions that the processor
-/// has. A sketch with fewer identifiers than that has no sums yet, only the identifiers: it takes a hundred bytes.
+/// Insertion costs as much per sum in the capacity. It is done in batches of sixteen, with the
+/// vector instructions that the processor has. A sketch with fewer identifiers than that has no
+/// sums yet, only the identifiers: it takes a hundred bytes.
 #[derive(Clone, Debug)]
 pub struct PowerSums {
-    /// Empty until something is in them.
+    /// Empty until the first batch is added.
     sums: Vec<u32>,
     capacity: u8,
     level: Level,
     size: u16,
-    /// Inserted, but not yet in the sums; zeros behind `pending_length`.
+    /// Inserted, but not yet in the sums. Zeros follow after `pending_length`.
     pending: [u32; BATCH],
     pending_length: usize,
 }
@@ -95,7 +98,7 @@ impl PowerSums {
         }
     }
 
-    /// Takes an identifier out, whether or not it was added before.
+    /// Removes an identifier, whether or not it was added before.
     pub fn remove(&mut self, identifier: Identifier) {
         self.size = self.size.wrapping_sub(1);
         self.allocate();
@@ -106,8 +109,8 @@ impl PowerSums {
         }
     }
 
-    /// Adds a whole set, of which the size and as many sums as there are here are given in the serialised form; false, and nothing is added, when
-    /// that is not so.
+    /// Adds a whole set from its serialised form: its size, and as many sums as this sketch has.
+    /// Returns false, and adds nothing, for any other length or values out of range.
     pub fn add(&mut self, set: &[u8]) -> bool {
         let Some((size, sums)) = set.split_first_chunk::<SIZE_BYTES>() else { return false };
         let (sums, rest) = sums.as_chunks::<SUM_BYTES>();
@@ -123,7 +126,7 @@ impl PowerSums {
         true
     }
 
-    /// Back to the empty set.
+    /// Empties the set.
     pub fn clear(&mut self) {
         self.sums.fill(0);
         self.size = 0;
@@ -164,7 +167,8 @@ impl PowerSums {
         }
     }
 
-    /// What is only here and only in the serialised prefix `theirs`, of as many sums as its length says.
+    /// Decodes the identifiers that are only here and those only in the serialised prefix `theirs`,
+    /// whose length gives the number of sums.
     pub(crate) fn decode(
         &self,
         theirs: &[u8],
@@ -211,7 +215,8 @@ impl Solver {
         }
     }
 
-    /// `self.sums` are the signed sums; `surplus` is how many more identifiers are here than there.
+    /// Solves for the signed sums in `self.sums`; `surplus` is the number of identifiers here minus
+    /// that there.
     fn solve(
         &mut self,
         surplus: isize,
@@ -224,8 +229,8 @@ impl Solver {
             // One sum is the redundancy.
             return Err(DecodeError::DifferenceTooLarge);
         }
-        // With the larger side as the numerator the Euclidean algorithm has as many rounds as the smaller side has
-        // identifiers: usually none.
+        // With the larger side as the numerator the Euclidean algorithm has as many rounds as the
+        // smaller side has identifiers: usually none.
         let swap = surplus < 0;
         if swap {
             for sum in &mut self.sums {
@@ -241,8 +246,9 @@ impl Solver {
         self.roots.find(&mut self.polynomial, core::iter::empty(), &mut self.only_there)
     }
 
-    /// The rational function of the sums: numerator in `remainders[0]`, denominator in `cofactors[0]`, whose degrees
-    /// differ by `surplus`. Coefficients in ascending order, leading coefficients not zero.
+    /// The rational function of the sums: numerator in `remainders[0]`, denominator in
+    /// `cofactors[0]`, whose degrees differ by `surplus`. Coefficients in ascending order,
+    /// leading coefficients not zero.
     fn rational_function(&mut self, surplus: usize) -> Result<(), DecodeError> {
         let count = self.sums.len();
         let [numerator, previous] = &mut self.remainders;
@@ -267,8 +273,8 @@ impl Solver {
                 trim(denominator);
             }
         }
-        // The two constant coefficients are equal and not zero for an honest difference; and the degrees must leave
-        // one sum of redundancy.
+        // The two constant coefficients are equal and not zero for an honest difference; and the
+        // degrees must leave one sum of redundancy.
         let honest = numerator.first().is_some_and(|constant| *constant != 0)
             && denominator.first().is_some_and(|constant| *constant != 0)
             && numerator.len() == denominator.len() + surplus
@@ -276,13 +282,15 @@ impl Solver {
         if honest { Ok(()) } else { Err(DecodeError::DifferenceTooLarge) }
     }
 
-    /// Of the numerator (0) or the denominator (1): the monic polynomial whose roots are the identifiers.
+    /// Turns the numerator (0) or the denominator (1) into the monic polynomial whose roots are the
+    /// identifiers.
     fn reverse_into_polynomial(&mut self, which: usize) {
         let source = if which == 0 { &self.remainders[0] } else { &self.cofactors[0] };
         self.polynomial.clear();
         let Some(constant) = source.first() else { return };
         let scale = if *constant == 1 { 1 } else { field::invert(*constant) };
-        self.polynomial.extend(source.iter().rev().map(|coefficient| field::multiply(*coefficient, scale)));
+        self.polynomial
+            .extend(source.iter().rev().map(|coefficient| field::multiply(*coefficient, scale)));
     }
 }
 
@@ -299,9 +307,14 @@ fn exponential(sums: &[u32], out: &mut Vec<u32>) {
     }
 }
 
-/// One step of the extended Euclidean algorithm: takes `divisor` out of `dividend` as often as possible, and does the
-/// same to the cofactors.
-fn reduce_by(dividend: &mut Vec<u32>, cofactor: &mut Vec<u32>, divisor: &[u32], divisor_cofactor: &[u32]) {
+/// One step of the extended Euclidean algorithm: takes `divisor` out of `dividend` as often as
+/// possible, and does the same to the cofactors.
+fn reduce_by(
+    dividend: &mut Vec<u32>,
+    cofactor: &mut Vec<u32>,
+    divisor: &[u32],
+    divisor_cofactor: &[u32],
+) {
     let Some((leading, _)) = divisor.split_last() else { return };
     let inverse = field::invert(*leading);
     let largest_shift = dividend.len().saturating_sub(divisor.len());

@@ -3,9 +3,10 @@
 use crate::field::{self, reduce_sum};
 use crate::lanes::BATCH;
 
-/// Adds the power sums of the first `length` identifiers of a batch (the others are zero) to `sums`: the way of processors without
-/// vectors. The sums of a batch follow a linear recurrence (Newton's identities), which costs one multiplication per identifier and sum,
-/// and one reduction per sum for all sixteen.
+/// Adds the power sums of the first `length` identifiers of a batch (the others are zero) to
+/// `sums`, on processors without vectors. The sums of a batch follow a linear recurrence (Newton's
+/// identities), which costs one multiplication per identifier and sum, and one reduction per sum
+/// for all sixteen.
 pub(crate) fn add_recurrence(batch: &[u32; BATCH], length: usize, sums: &mut [u32]) {
     // The coefficients of the product of (1 - x z), from z^0 to z^16.
     let mut coefficients = [0u32; BATCH + 1];
@@ -23,7 +24,8 @@ pub(crate) fn add_recurrence(batch: &[u32; BATCH], length: usize, sums: &mut [u3
     for (weight, coefficient) in weights.iter_mut().zip(coefficients[1..].iter().rev()) {
         *weight = *coefficient;
     }
-    // Newton: p_k = - (c_1 p_(k-1) + ... + c_16 p_(k-16)) - k c_k, with p_k = 0 for k < 1 and c_k = 0 for k > 16.
+    // Newton: p_k = - (c_1 p_(k-1) + ... + c_16 p_(k-16)) - k c_k, with p_k = 0 for k < 1 and c_k =
+    // 0 for k > 16.
     let mut powers = [0u32; BATCH + 256];
     let (first, rest) = sums.split_at_mut(BATCH.min(sums.len()));
     for (index, sum) in first.iter_mut().enumerate() {
@@ -38,7 +40,9 @@ pub(crate) fn add_recurrence(batch: &[u32; BATCH], length: usize, sums: &mut [u3
         *sum = field::add(*sum, power);
     }
     for (index, sum) in (BATCH..).zip(rest) {
-        let Some(window) = powers.get(index..).and_then(|rest| rest.first_chunk::<BATCH>()) else { return };
+        let Some(window) = powers.get(index..).and_then(|rest| rest.first_chunk::<BATCH>()) else {
+            return;
+        };
         let mut total = 0u128;
         for (weight, power) in weights.iter().zip(window) {
             total += u128::from(u64::from(*weight) * u64::from(*power));

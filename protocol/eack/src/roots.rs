@@ -1,10 +1,10 @@
 //! The roots of a polynomial all of whose roots are distinct identifiers.
 //!
-//! Three ways, the cheapest first: evaluate at the identifiers that may be roots and divide by each that is one;
-//! closed forms for what is left of degree one and two; and for unknown identifiers equal-degree splitting
-//! (Cantor and Zassenhaus 1981): `(x + s)^((P-1)/2)` is 1 at about half of the roots and -1 at the others, so its
-//! greatest common divisor with the polynomial splits it. The shifts `s` are counted up instead of drawn, so the
-//! result never depends on randomness.
+//! Three ways, the cheapest first: evaluate at the identifiers that may be roots and divide by each
+//! that is one; closed forms for what is left of degree one and two; and for unknown identifiers
+//! equal-degree splitting (Cantor81): `(x + s)^((P-1)/2)` is 1 at about half of
+//! the roots and -1 at the others, so its greatest common divisor with the polynomial splits it.
+//! The shifts `s` are counted up instead of drawn, so the result never depends on randomness.
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,8 @@ const LANES: usize = 8;
 /// Shifts to try until a polynomial splits. Each fails with a probability of at most one half.
 const ATTEMPTS: u32 = 64;
 
-/// The most roots that are split off without a candidate: bounds what a hostile prefix costs to about two milliseconds.
+/// The most roots that are split off without a candidate. It limits the cost of a hostile prefix to
+/// about two milliseconds.
 const MAX_UNKNOWN: usize = 128;
 
 /// Finds roots. Holds the working memory, to be used again.
@@ -45,8 +46,8 @@ impl RootFinder {
         }
     }
 
-    /// Appends the roots of the monic `polynomial` (coefficients in ascending order; used up) to `roots`. Fails when
-    /// it has other roots than distinct identifiers.
+    /// Appends the roots of the monic `polynomial` to `roots`. Coefficients are in ascending order,
+    /// and are consumed. Fails when a root is not an identifier, or occurs twice.
     pub(crate) fn find(
         &mut self,
         polynomial: &mut Vec<u32>,
@@ -62,8 +63,12 @@ impl RootFinder {
         self.split(polynomial, roots)
     }
 
-    /// Roots without candidates.
-    fn split(&mut self, polynomial: &[u32], roots: &mut Vec<Identifier>) -> Result<(), DecodeError> {
+    /// Finds roots without candidates.
+    fn split(
+        &mut self,
+        polynomial: &[u32],
+        roots: &mut Vec<Identifier>,
+    ) -> Result<(), DecodeError> {
         self.factors.clear();
         self.lengths.clear();
         self.factors.extend_from_slice(polynomial);
@@ -151,8 +156,8 @@ impl RootFinder {
         self.power.extend(self.wide.iter().map(|total| reduce_sum(*total)));
     }
 
-    /// Whether `(x + shift)^P = x + shift` modulo the factor: exactly when it is a product of distinct linear factors.
-    /// `power` is `(x + shift)^((P-1)/2)` and stays what it is.
+    /// True if `(x + shift)^P = x + shift` modulo the factor: exactly when the factor is a product
+    /// of distinct linear factors. `power` is `(x + shift)^((P-1)/2)` and does not change.
     fn has_only_distinct_roots(&mut self, shift: u32) -> bool {
         self.divisor.clear();
         self.divisor.extend_from_slice(&self.power);
@@ -163,7 +168,7 @@ impl RootFinder {
         holds
     }
 
-    /// `divisor = gcd(factor, power - 1)`, monic; `power` is used up.
+    /// `divisor = gcd(factor, power - 1)`, monic; consumes `power`.
     fn greatest_common_divisor(&mut self) {
         self.divisor.clear();
         self.divisor.extend_from_slice(&self.factor);
@@ -189,7 +194,9 @@ impl RootFinder {
             let quotient = field::negate(self.factor[index]);
             let lower = &mut self.factor[index - degree..index];
             for (value, coefficient) in lower.iter_mut().zip(&self.divisor) {
-                *value = field::reduce(u64::from(quotient) * u64::from(*coefficient) + u64::from(*value));
+                *value = field::reduce(
+                    u64::from(quotient) * u64::from(*coefficient) + u64::from(*value),
+                );
             }
         }
         self.factors.extend_from_slice(&self.divisor);
@@ -220,11 +227,13 @@ fn divide_by_candidates(
         let mut values = [0u32; LANES];
         for coefficient in polynomial.iter().rev() {
             for (value, lane) in values.iter_mut().zip(&lanes) {
-                *value = field::reduce(u64::from(*value) * u64::from(*lane) + u64::from(*coefficient));
+                *value =
+                    field::reduce(u64::from(*value) * u64::from(*lane) + u64::from(*coefficient));
             }
         }
         for (value, lane) in values.iter().zip(&lanes).take(filled) {
-            // The values are of the polynomial before it was divided by a candidate of an earlier lane.
+            // The values are of the polynomial before it was divided by a candidate of an earlier
+            // lane.
             if *value == 0
                 && let Some(identifier) = Identifier::from_field(*lane)
                 && divide_by_root(polynomial, *lane)
@@ -249,7 +258,7 @@ fn divide_by_root(polynomial: &mut Vec<u32>, root: u32) -> bool {
         *coefficient = carry;
         carry = value;
     }
-    // What was shifted up: the leading place is now zero.
+    // The shift left zero in the leading place.
     polynomial.pop();
     true
 }
@@ -289,14 +298,16 @@ fn remainder_by_monic(dividend: &mut Vec<u32>, divisor: &[u32]) {
         if quotient != 0 {
             let shift = dividend.len() + 1 - divisor.len();
             for (value, coefficient) in dividend[shift..].iter_mut().zip(divisor) {
-                *value = field::reduce(u64::from(quotient) * u64::from(*coefficient) + u64::from(*value));
+                *value = field::reduce(
+                    u64::from(quotient) * u64::from(*coefficient) + u64::from(*value),
+                );
             }
         }
     }
     trim(dividend);
 }
 
-/// Takes zero coefficients off the end.
+/// Removes trailing zero coefficients.
 pub(crate) fn trim(polynomial: &mut Vec<u32>) {
     while polynomial.last() == Some(&0) {
         polynomial.pop();
@@ -314,7 +325,8 @@ mod tests {
             polynomial.insert(0, 0);
             for index in 0..polynomial.len() - 1 {
                 let upper = polynomial[index + 1];
-                polynomial[index] = field::subtract(polynomial[index], field::multiply(upper, *root));
+                polynomial[index] =
+                    field::subtract(polynomial[index], field::multiply(upper, *root));
             }
         }
         polynomial

@@ -1,15 +1,17 @@
-//! Both forms of sketch together: what the gateway and the client keep per session.
+//! Both forms of sketch together, as the gateway and the client keep them per session.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use crate::coded_symbols::Peeler;
 use crate::power_sums::Solver;
-use crate::{CodedSymbols, EncodedPrefix, Encoding, Identifier, PowerSums, SketchKey, SketchLimits};
+use crate::{
+    CodedSymbols, EncodedPrefix, Encoding, Identifier, PowerSums, SketchKey, SketchLimits,
+};
 
 /// A set of identifiers as coded symbols and as power sums.
 ///
-/// Nothing is allocated after [`Sketch::new`], but for the output of [`Sketch::write_prefix`].
+/// Allocates nothing after [`Sketch::new`], except for the output of [`Sketch::write_prefix`].
 #[derive(Clone, Debug)]
 pub struct Sketch {
     coded_symbols: CodedSymbols,
@@ -25,31 +27,36 @@ impl Sketch {
         }
     }
 
-    /// What this sketch can give.
+    /// The prefixes that this sketch can give.
     pub fn limits(&self) -> SketchLimits {
-        SketchLimits { coded_symbols: self.coded_symbols.capacity(), power_sums: self.power_sums.capacity() }
+        SketchLimits {
+            coded_symbols: self.coded_symbols.capacity(),
+            power_sums: self.power_sums.capacity(),
+        }
     }
 
-    /// Adds an identifier. One that is added twice counts twice: whoever records datagrams leaves out duplicates.
+    /// Adds an identifier. One that is added twice counts twice, so the caller must leave out
+    /// duplicates.
     #[inline]
     pub fn insert(&mut self, identifier: Identifier) {
         self.coded_symbols.insert(identifier);
         self.power_sums.insert(identifier);
     }
 
-    /// Takes an identifier out, whether or not it was added before.
+    /// Removes an identifier, whether or not it was added before.
     pub fn remove(&mut self, identifier: Identifier) {
         self.coded_symbols.remove(identifier);
         self.power_sums.remove(identifier);
     }
 
-    /// Adds a whole set, given as the longest prefix of power sums; false, and nothing is added, when it is something else, or when this sketch
-    /// gives coded symbols as well, which would then be of another set.
+    /// Adds a whole set, given as the longest prefix of power sums. Returns false, and adds
+    /// nothing, for anything else, and for a sketch with coded symbols, which would then be of
+    /// another set.
     pub fn add_power_sums(&mut self, set: &[u8]) -> bool {
         self.coded_symbols.capacity() == 0 && self.power_sums.add(set)
     }
 
-    /// Back to the empty set (a new epoch).
+    /// Empties the set, for a new epoch.
     pub fn clear(&mut self) {
         self.coded_symbols.clear();
         self.power_sums.clear();
@@ -73,12 +80,11 @@ impl Sketch {
         Ok(())
     }
 
-    /// What is only in this sketch and only in the other end's.
+    /// Decodes the identifiers that are only in this sketch and those only in the other end's.
     ///
-    /// `candidates` are identifiers of this sketch that may be only here, each once: the datagrams forwarded and not
-    /// yet known to have arrived. They make the decode of power sums quicker, and are
-    /// only needed for more than 128 differences.
-    /// The sketch itself is not changed: what a decode means is the caller's decision.
+    /// `candidates` are identifiers of this sketch that may be only here, each once: the datagrams
+    /// forwarded and not yet known to have arrived. They make the decode of power sums quicker, and
+    /// are only needed for more than 128 differences. The sketch itself does not change.
     ///
     /// # Errors
     /// [`DecodeError`]; nothing is reported then.
@@ -104,7 +110,8 @@ impl Sketch {
         only_here.sort_unstable();
         only_there.sort_unstable();
         // Only a multiset or a hostile prefix can report the same identifier twice.
-        if !is_ascending(only_here) || !is_ascending(only_there) || intersect(only_here, only_there) {
+        if !is_ascending(only_here) || !is_ascending(only_there) || intersect(only_here, only_there)
+        {
             return Err(DecodeError::DifferenceTooLarge);
         }
         Ok(Difference { only_here, only_there })
@@ -116,12 +123,12 @@ impl Sketch {
     }
 }
 
-/// Whether every identifier is greater than the one before.
+/// True if each identifier is greater than the one before.
 fn is_ascending(identifiers: &[Identifier]) -> bool {
     identifiers.is_sorted_by(|left, right| left < right)
 }
 
-/// Whether two sorted lists have an identifier in common.
+/// True if two sorted lists have an identifier in common.
 fn intersect(left: &[Identifier], right: &[Identifier]) -> bool {
     let (mut left, mut right) = (left, right);
     while let ([first, left_rest @ ..], [second, right_rest @ ..]) = (left, right) {
@@ -134,7 +141,8 @@ fn intersect(left: &[Identifier], right: &[Identifier]) -> bool {
     false
 }
 
-/// The working memory of [`Sketch::decode`], about 20 KB: one per thread is enough for any number of sketches.
+/// The working memory of [`Sketch::decode`], about 20 KB: one per thread is enough for any number
+/// of sketches.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     peeler: Peeler,
@@ -157,7 +165,8 @@ impl Default for Decoder {
 /// The difference of two sets, each side in ascending order and without duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference<'a> {
-    /// In the sketch that decoded, but not in the prefix: at the gateway, what the client is missing.
+    /// In the sketch that decoded, but not in the prefix: at the gateway, the datagrams that the
+    /// client is missing.
     pub only_here: &'a [Identifier],
     /// In the prefix, but not in the sketch that decoded.
     pub only_there: &'a [Identifier],
@@ -169,7 +178,7 @@ impl Difference<'_> {
         self.only_here.len() + self.only_there.len()
     }
 
-    /// Whether both sets are the same.
+    /// True if both sets are the same.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -178,9 +187,9 @@ impl Difference<'_> {
 /// A prefix is longer than the sketch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BeyondLimits {
-    /// What was asked for.
+    /// The requested prefix.
     pub encoding: Encoding,
-    /// What the sketch has.
+    /// The limits of the sketch.
     pub limits: SketchLimits,
 }
 
@@ -196,12 +205,13 @@ impl fmt::Display for BeyondLimits {
 
 impl core::error::Error for BeyondLimits {}
 
-/// Why a difference could not be decoded. Neither sketch has changed.
+/// The reason why a difference could not be decoded. Neither sketch has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The prefix is longer than the own sketch: the other end does not keep to the negotiated limits.
+    /// The prefix is longer than the own sketch: the other end exceeds the negotiated limits.
     BeyondLimits(BeyondLimits),
-    /// More differences than the prefix can tell apart (or a prefix that no set has): ask for a longer one.
+    /// More differences than the prefix can tell apart, or a prefix that no set has. A longer
+    /// prefix may decode.
     DifferenceTooLarge,
 }
 
@@ -215,9 +225,9 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BeyondLimits(error) => error.fmt(formatter),
-            Self::DifferenceTooLarge => {
-                formatter.write_str("the sets differ by more than the prefix can tell; ask for a longer one")
-            }
+            Self::DifferenceTooLarge => formatter.write_str(
+                "the sets differ by more than the prefix can tell; ask for a longer one",
+            ),
         }
     }
 }

@@ -1,18 +1,16 @@
 //! The fuzz targets' corpora through the same entry functions, so that every test run covers them.
 #![allow(clippy::expect_used)]
 
-#[path = "../../fuzz/entry/corpus.rs"]
-mod corpus;
-mod entry;
+use packrat_fuzz_entry::corpus;
 
 #[test]
 fn coded_symbols() {
     let expected = ["empty", "all_ones", "count_wraps", "goes_in_circles"];
-    corpus::run("coded_symbols", &expected, entry::coded_symbols);
+    corpus::run("coded_symbols", &expected, packrat_fuzz_entry::coded_symbols);
 }
 
 #[test]
 fn power_sums() {
     let expected = ["empty", "all_ones", "not_a_field_element", "repeated_identifier"];
-    corpus::run("power_sums", &expected, entry::power_sums);
+    corpus::run("power_sums", &expected, packrat_fuzz_entry::power_sums);
 }

@@ -1,5 +1,5 @@
-//! Identifiers that somebody has chosen with care, so that a sketch under a key he knows can't be decoded: under any other key they are as good
-//! as any.
+//! Identifiers chosen by an attacker so that a sketch under a known key cannot be decoded. Under
+//! any other key they are as good as random ones.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::HashMap;
@@ -8,7 +8,8 @@ use packrat_eack::{Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchK
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Pairs of identifiers that are in the same symbols of a prefix of so many: neither of a pair can ever be told from the other.
+/// Number of symbols in a prefix in which both identifiers of a crafted pair are in the same
+/// symbols, so that neither can be told from the other.
 const SYMBOLS: u8 = 44;
 const PAIRS: usize = 6;
 
@@ -20,7 +21,9 @@ fn prefix(key: &SketchKey, identifiers: &[Identifier]) -> Vec<u8> {
     let mut sketch = Sketch::new(key.clone(), limits());
     identifiers.iter().for_each(|identifier| sketch.insert(*identifier));
     let mut bytes = Vec::new();
-    sketch.write_prefix(Encoding::CodedSymbols { count: SYMBOLS }, &mut bytes).expect("within the limits");
+    sketch
+        .write_prefix(Encoding::CodedSymbols { count: SYMBOLS }, &mut bytes)
+        .expect("within the limits");
     bytes
 }
 
@@ -28,19 +31,19 @@ fn decodes(key: &SketchKey, missing: &[Identifier]) -> bool {
     let mut own = Sketch::new(key.clone(), limits());
     missing.iter().for_each(|identifier| own.insert(*identifier));
     let theirs = prefix(key, &[]);
-    let theirs =
-        EncodedPrefix::new(Encoding::CodedSymbols { count: SYMBOLS }, &theirs).expect("just written");
+    let theirs = EncodedPrefix::new(Encoding::CodedSymbols { count: SYMBOLS }, &theirs)
+        .expect("just written");
     let mut decoder = Decoder::new();
     let found = own.decode(theirs, missing.iter().copied(), &mut decoder);
     found.is_ok_and(|found| found.len() == missing.len())
 }
 
-/// Which symbols of the prefix an identifier is in.
+/// The symbols of the prefix that contain the identifier.
 fn symbols(key: &SketchKey, identifier: Identifier) -> Vec<bool> {
     prefix(key, &[identifier]).chunks(6).map(|symbol| symbol != [0; 6]).collect()
 }
 
-/// By trying: what whoever knows the key can do.
+/// Crafts pairs by trial, as an attacker with the key can.
 fn craft(key: &SketchKey, random: &mut ChaCha8Rng) -> Vec<Identifier> {
     let mut known: HashMap<Vec<bool>, Identifier> = HashMap::new();
     let mut crafted = Vec::new();
@@ -60,7 +63,8 @@ fn crafted_identifiers_break_only_the_sketch_whose_key_is_known() {
     let key = SketchKey::new(random.random());
     let crafted = craft(&key, &mut random);
     assert!(!decodes(&key, &crafted), "crafting does not work");
-    let others: Vec<_> = (0..crafted.len()).map(|_| Identifier::from_hash(random.random())).collect();
+    let others: Vec<_> =
+        (0..crafted.len()).map(|_| Identifier::from_hash(random.random())).collect();
     let keys = 3000;
     let (mut failed, mut failed_others) = (0, 0);
     for _ in 0..keys {
@@ -78,7 +82,8 @@ fn crafted_identifiers_break_only_the_sketch_whose_key_is_known() {
 
 #[test]
 fn power_sums_decode_whatever_the_identifiers_are() {
-    // They have no key: there is nothing to craft, as no choice of identifiers is harder than another.
+    // They have no key: there is nothing to craft, as no choice of identifiers is harder than
+    // another.
     let limits = SketchLimits { coded_symbols: 0, power_sums: 33 };
     let key = SketchKey::new([1, 2]);
     let encoding = Encoding::PowerSums { count: 33 };
@@ -95,7 +100,9 @@ fn power_sums_decode_whatever_the_identifiers_are() {
         let mut own = Sketch::new(key.clone(), limits);
         missing.iter().for_each(|identifier| own.insert(*identifier));
         let mut bytes = Vec::new();
-        Sketch::new(key.clone(), limits).write_prefix(encoding, &mut bytes).expect("within the limits");
+        Sketch::new(key.clone(), limits)
+            .write_prefix(encoding, &mut bytes)
+            .expect("within the limits");
         let theirs = EncodedPrefix::new(encoding, &bytes).expect("just written");
         let mut decoder = Decoder::new();
         let found = own.decode(theirs, missing.iter().copied(), &mut decoder).expect("it decodes");

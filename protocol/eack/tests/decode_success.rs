@@ -1,14 +1,20 @@
-//! Every row of the client's table decodes the difference that it is for, at least 999 times in 1000.
+//! Every row of the client's table decodes the difference that it is for, at least 999 times in
+//! 1000.
 #![allow(clippy::expect_used)]
 
 use packrat_eack::{
-    Decoder, EncodedPrefix, Encoding, Identifier, MAX_ENCODED_LENGTH, MAX_EXPECTED_DIFFERENCE, Sketch,
-    SketchKey, SketchLimits, encoding_for, longer,
+    Decoder, EncodedPrefix, Encoding, Identifier, MAX_ENCODED_LENGTH, MAX_EXPECTED_DIFFERENCE,
+    Sketch, SketchKey, SketchLimits, encoding_for, longer,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-fn failures(random: &mut ChaCha8Rng, encoding: Encoding, difference: usize, trials: usize) -> usize {
+fn failures(
+    random: &mut ChaCha8Rng,
+    encoding: Encoding,
+    difference: usize,
+    trials: usize,
+) -> usize {
     let limits = match encoding {
         Encoding::PowerSums { count } => SketchLimits { coded_symbols: 0, power_sums: count },
         Encoding::CodedSymbols { count } => SketchLimits { coded_symbols: count, power_sums: 0 },
@@ -64,7 +70,8 @@ fn every_row_of_coded_symbols_decodes_and_fits() {
             continue;
         }
         let in_row = failures(&mut random, encoding, difference, TRIALS);
-        // 3 of 3000 would be 99.9 %; a row that reaches it has more than 9 with a probability of 0.1 %.
+        // 3 of 3000 would be 99.9 %; a row that reaches it has more than 9 with a probability of
+        // 0.1 %.
         assert!(in_row <= 9, "{difference}: {encoding} failed {in_row} times of {TRIALS}");
         rows += 1;
         failed += in_row;
@@ -75,9 +82,11 @@ fn every_row_of_coded_symbols_decodes_and_fits() {
 
 #[test]
 fn asking_for_longer_ends_at_the_largest() {
-    for limits in
-        [SketchLimits::LARGEST, SketchLimits::DEFAULT, SketchLimits { coded_symbols: 40, power_sums: 9 }]
-    {
+    for limits in [
+        SketchLimits::LARGEST,
+        SketchLimits::DEFAULT,
+        SketchLimits { coded_symbols: 40, power_sums: 9 },
+    ] {
         for difference in [0, 1, 7, 32, 33, 90, 1000] {
             let mut encoding = limits.encoding_for(difference).expect("there are sums");
             let mut steps = 0;

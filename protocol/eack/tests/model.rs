@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use packrat_eack::{
-    DecodeError, Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits, encoding_for,
+    DecodeError, Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits,
+    encoding_for,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -194,7 +195,8 @@ fn the_size_may_wrap() {
     let mut decoder = Decoder::new();
     let mut missing = Vec::new();
     for value in 1..140_000u32 {
-        let identifier = Identifier::from_hash(u64::from(value).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let identifier =
+            Identifier::from_hash(u64::from(value).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         own.insert(identifier);
         if value % 23_456 == 0 {
             missing.push(identifier);

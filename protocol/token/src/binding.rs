@@ -20,7 +20,8 @@ pub struct BindingError {
 }
 
 impl Binding {
-    /// The network of the first `prefix` bits of `address`. An IPv4 address in IPv6 clothes (`::ffff:192.0.2.1`) counts as IPv4.
+    /// The network of the first `prefix` bits of `address`. An IPv4-mapped IPv6 address
+    /// (`::ffff:192.0.2.1`) counts as IPv4.
     ///
     /// # Errors
     /// `prefix` is above 32 (IPv4) or 128 (IPv6).
@@ -33,7 +34,7 @@ impl Binding {
         Ok(Self { network: masked(address, prefix), prefix })
     }
 
-    /// Whether `address` is in the network.
+    /// True if `address` is in the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_ipv4() == self.network.is_ipv4() && masked(address, self.prefix) == self.network
@@ -77,11 +78,16 @@ mod tests {
     fn networks_contain_their_addresses_and_no_others() {
         let network = Binding::new(address("192.0.2.77"), 24).unwrap();
         assert_eq!(network.network(), address("192.0.2.0"));
-        assert!(network.contains(address("192.0.2.1")) && network.contains(address("::ffff:192.0.2.1")));
-        assert!(!network.contains(address("192.0.3.1")) && !network.contains(address("2001:db8::1")));
+        assert!(
+            network.contains(address("192.0.2.1")) && network.contains(address("::ffff:192.0.2.1"))
+        );
+        assert!(
+            !network.contains(address("192.0.3.1")) && !network.contains(address("2001:db8::1"))
+        );
         let network = Binding::new(address("2001:db8:0:7::1"), 64).unwrap();
         assert!(
-            network.contains(address("2001:db8:0:7:ffff::")) && !network.contains(address("2001:db8::1"))
+            network.contains(address("2001:db8:0:7:ffff::"))
+                && !network.contains(address("2001:db8::1"))
         );
     }
 

@@ -1,4 +1,4 @@
-//! What a token says, and whether it may be believed.
+//! The claims of a token, and their verification.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -26,7 +26,7 @@ const IPV6: u8 = 6;
 pub struct RouteHash([u8; 8]);
 
 impl RouteHash {
-    /// Of a route's name, as issuer and verifier are configured with it.
+    /// Hashes a route's name, as issuer and verifier are configured with it.
     pub fn of(name: &str) -> Self {
         let digest = Sha256::new_with_prefix(b"packrat route ").chain_update(name).finalize();
         let mut hash = [0; 8];
@@ -35,20 +35,20 @@ impl RouteHash {
     }
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claims {
     /// The last second at which it is accepted, since 1970 (UTC).
     pub expires: u64,
-    /// The route that it is good for.
+    /// The route whose sessions the token permits.
     pub route: RouteHash,
-    /// The network that it is good for; `None`: from everywhere.
+    /// The network whose clients may use the token; `None` permits any.
     pub binding: Option<Binding>,
     /// Drawn at random for each token.
     pub nonce: u64,
 }
 
-/// Why a token is refused.
+/// The reason why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -60,7 +60,7 @@ pub enum TokenError {
         "the token was made with key {0}, which is not in force (any more); ask the token endpoint for a new one"
     )]
     UnknownKey(u32),
-    /// The authentication code is wrong: changed on its way, or made by somebody else.
+    /// The authentication code is wrong: the token was changed in transit, or forged.
     #[error(
         "the token's authentication code is wrong; issuer and gateway must be configured with the same key"
     )]
@@ -68,7 +68,7 @@ pub enum TokenError {
     /// Too old.
     #[error("the token has expired {seconds} s ago; ask the token endpoint for a new one")]
     Expired {
-        /// How long ago, in seconds.
+        /// Seconds since the expiry.
         seconds: u64,
     },
     /// For another route.
@@ -101,7 +101,7 @@ impl Claims {
         bytes
     }
 
-    /// The claims and the identifier of the key. Exactly one text says the same thing.
+    /// Reads the claims and the identifier of the key. Each set of claims has exactly one encoding.
     fn decode(bytes: &[u8]) -> Option<(Self, u32)> {
         let (version, rest) = take::<1>(bytes)?;
         let (key, rest) = take(rest)?;
@@ -133,7 +133,7 @@ impl Claims {
     }
 }
 
-/// A binding as it was encoded: without host bits.
+/// Reads an encoded binding; `None` when host bits are set.
 fn bound(network: IpAddr, prefix: u8) -> Option<Binding> {
     Binding::new(network, prefix).ok().filter(|binding| binding.network() == network)
 }
@@ -143,10 +143,11 @@ fn take<const LENGTH: usize>(bytes: &[u8]) -> Option<([u8; LENGTH], &[u8])> {
     Some((*head, rest))
 }
 
-/// The claims of a token that may be believed, for a client at `peer` that asks for help on `route`. `unix_now`: seconds since 1970.
+/// The verified claims of a token, for a client at `peer` that asks for assistance on `route`.
+/// `unix_now`: seconds since 1970.
 ///
 /// # Errors
-/// Says why it is refused. Nothing of it is looked at before its authentication code was found to be right.
+/// The reason of the refusal. No claim is read before the authentication code is verified.
 pub fn verify(
     token: &[u8],
     keys: &Keys,

@@ -28,7 +28,9 @@ impl fmt::Debug for Key {
 
 /// A text that is no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a token key is written as its identifier (0 to 4294967295), a colon and 64 hexadecimal digits")]
+#[error(
+    "a token key is written as its identifier (0 to 4294967295), a colon and 64 hexadecimal digits"
+)]
 pub struct KeyError;
 
 impl Key {
@@ -49,7 +51,8 @@ impl Key {
         }
         for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
             *byte = pair.iter().try_fold(0, |value, digit| {
-                let digit = char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+                let digit =
+                    char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
                 digit.map(|digit| value << 4 | digit).ok_or(KeyError)
             })?;
         }
@@ -69,13 +72,14 @@ impl Key {
         token
     }
 
-    /// Whether `tag` belongs to `claims`; takes the same time wherever they differ.
+    /// True if `tag` authenticates `claims`. The comparison takes constant time.
     pub(crate) fn made(&self, claims: &[u8], tag: &[u8; TAG_LENGTH]) -> bool {
         self.authenticate(claims).verify_truncated_left(tag).is_ok()
     }
 
     fn authenticate(&self, claims: &[u8]) -> Hmac<Sha256> {
-        // The block of SHA-256 has 64 bytes; a shorter key is filled up with zeros (RFC 2104, section 2).
+        // The block of SHA-256 has 64 bytes; a shorter key is filled up with zeros (RFC 2104,
+        // section 2).
         let mut block = [0; 64];
         block[..32].copy_from_slice(&self.secret);
         let mut code = Hmac::<Sha256>::new(&block.into());
@@ -114,7 +118,8 @@ mod tests {
             Key::from_text(&format!("4294967295:{}", "FF".repeat(32))),
             Ok(Key::new(u32::MAX, [255; 32]))
         );
-        for wrong in ["", "7", ":", "7:0f", &digits, &format!("x:{digits}"), &format!("4294967296:{digits}")]
+        for wrong in
+            ["", "7", ":", "7:0f", &digits, &format!("x:{digits}"), &format!("4294967296:{digits}")]
         {
             assert_eq!(Key::from_text(wrong), Err(KeyError), "{wrong}");
         }

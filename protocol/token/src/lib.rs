@@ -1,7 +1,8 @@
 //! Assist tokens: the permission to be assisted, issued over TLS and verified offline.
 //!
-//! The issuer (the token endpoint on the gateway's HTTPS listener) and the verifier (the gateway's UDP filter) share secrets and
-//! nothing else. A token is a short text of claims with a truncated HMAC-SHA256 (RFC 2104, RFC 6234) behind it:
+//! The issuer (the token endpoint on the gateway's HTTPS listener) and the verifier (the gateway's
+//! UDP filter) share secrets and nothing else. A token is a short text of claims with a truncated
+//! HMAC-SHA256 (RFC 2104, RFC 6234) behind it:
 //!
 //! ```text
 //!  bytes   what
@@ -16,14 +17,17 @@
 //!     16   the first 16 bytes of HMAC-SHA256(key, "packrat assist token" and all of the above)
 //! ```
 //!
-//! So a token has 46 to 63 bytes: it fits the padded Init of the handshake, which must not grow. In JSON and in URLs it is base64url
-//! without padding (RFC 4648, section 5).
+//! So a token has 46 to 63 bytes: it fits the padded Init of the handshake, which must not grow. In
+//! JSON and in URLs it is base64url without padding (RFC 4648, section 5).
 //!
-//! What a token is not: an identity. It travels in the clear in the first handshake message, so that whoever reads the path can use it,
-//! too, until it expires; a [`Binding`] to the client's network narrows that down. It gives nobody access to anything but the
-//! gateway's help.
+//! A token is not an identity. It travels in the clear in the first handshake message, so an
+//! attacker who reads the path can use it, too, until it expires; a [`Binding`] to the client's
+//! network limits that. It permits nothing but the gateway's assistance.
 //!
-//! Keys rotate: the verifier knows two at a time ([`Keys`]), so that tokens of the previous one are good until they expire.
+//! Keys rotate: the verifier knows two at a time ([`Keys`]), so that tokens of the previous one are
+//! good until they expire.
+//!
+//! Issuer and gateway limit rates with the same [`token_bucket`], whose tokens are another thing.
 //!
 //! ```
 //! use packrat_assist_token::{Claims, Key, Keys, RouteHash, verify};
@@ -44,11 +48,12 @@ mod binding;
 mod claims;
 mod key;
 mod text;
+pub mod token_bucket;
 
 pub use binding::{Binding, BindingError};
 pub use claims::{Claims, MAXIMUM_LENGTH, RouteHash, TokenError, verify};
 pub use key::{Key, KeyError, Keys};
 pub use text::{from_text, to_text};
 
-/// Where a gateway's HTTPS listener issues tokens (a well-known URI, RFC 8615).
+/// Path at which a gateway's HTTPS listener issues tokens (a well-known URI, RFC 8615).
 pub const WELL_KNOWN_PATH: &str = "/.well-known/packrat";

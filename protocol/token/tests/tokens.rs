@@ -1,4 +1,4 @@
-//! What a verifier must accept and what it must not.
+//! The tokens that a verifier accepts and those that it refuses.
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
 use std::net::IpAddr;
@@ -48,7 +48,8 @@ fn every_kind_of_token_is_accepted_and_fits_an_init() {
     const { assert!(MAXIMUM_LENGTH < 64) };
 }
 
-/// The layout is a promise between versions of issuer and verifier. The authentication code was computed with Python's hmac module.
+/// The layout is a promise between versions of issuer and verifier. The authentication code was
+/// computed with Python's hmac module.
 #[test]
 fn the_layout_does_not_change_unnoticed() {
     let token = Key::new(7, [9; 32]).issue(&Claims { route: web(), ..bound("192.0.2.0", 24) });
@@ -71,7 +72,10 @@ fn the_layout_does_not_change_unnoticed() {
 fn a_token_lives_until_its_last_second() {
     let token = keys().current.issue(&claims());
     assert!(verify(&token, &keys(), NOW + 300, client(), web()).is_ok());
-    assert_eq!(verify(&token, &keys(), NOW + 301, client(), web()), Err(TokenError::Expired { seconds: 1 }));
+    assert_eq!(
+        verify(&token, &keys(), NOW + 301, client(), web()),
+        Err(TokenError::Expired { seconds: 1 })
+    );
     assert_eq!(
         verify(&token, &keys(), u64::MAX, client(), web()),
         Err(TokenError::Expired { seconds: u64::MAX - NOW - 300 })
@@ -98,7 +102,10 @@ fn keys_rotate() {
 #[test]
 fn other_routes_and_other_networks() {
     let token = keys().current.issue(&claims());
-    assert_eq!(verify(&token, &keys(), NOW, client(), RouteHash::of("Web")), Err(TokenError::OtherRoute));
+    assert_eq!(
+        verify(&token, &keys(), NOW, client(), RouteHash::of("Web")),
+        Err(TokenError::OtherRoute)
+    );
     let token = keys().current.issue(&bound("192.0.2.0", 24));
     for (peer, good) in [
         ("192.0.2.200", true),
@@ -141,8 +148,12 @@ fn texts() {
     let text = to_text(&token);
     assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
     assert_eq!(from_text(&text), Ok(token));
-    for wrong in [format!("{text}="), format!("{text}\n"), text.replacen(&text[..1], "+", 1), "A".repeat(100)]
-    {
+    for wrong in [
+        format!("{text}="),
+        format!("{text}\n"),
+        text.replacen(&text[..1], "+", 1),
+        "A".repeat(100),
+    ] {
         assert_eq!(from_text(&wrong), Err(TokenError::Malformed), "{wrong}");
     }
 }
@@ -151,7 +162,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
         prop_assert!(check(&bytes).is_err());
-        // What looks like a token of a known key gets as far as its authentication code.
+        // A token that names a known key gets as far as its authentication code.
         let mut likely = bytes;
         likely.resize(46, 0);
         likely[..5].copy_from_slice(&[1, 0, 0, 0, 2]);
@@ -167,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_issued_is_what_is_verified(
+    fn issued_claims_are_the_verified_claims(
         key: u32, secret: [u8; 32], lifetime in 0..1_000_000u64, name in ".{0,40}", nonce: u64,
         address: Option<(u128, bool, u8)>
     ) {

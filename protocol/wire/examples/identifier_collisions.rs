@@ -1,13 +1,14 @@
-//! How often identifiers collide in captures of real traffic.
+//! Counts the collisions of identifiers in captures of real traffic.
 //!
 //! ```text
 //! packrat demo --keep /tmp/kept
 //! cargo run -p packrat-wire --example identifier_collisions /tmp/kept/packrat/datagrams.capture
 //! ```
 //!
-//! A capture is a sequence of datagrams, each behind its length in four bytes, big end first. Of `n` distinct datagrams, `n² / 2³³` pairs
-//! are expected to share 32 bits by chance. The paper takes four bytes at offset 21 of the UDP payload (section 3): datagrams
-//! that are shorter have no identifier there.
+//! A capture is a sequence of datagrams, each behind its length in four bytes, big end first. Of
+//! `n` distinct datagrams, `n² / 2³³` pairs are expected to share 32 bits by chance. Packrat26
+//! takes four bytes at offset 21 of the UDP payload (section 3): datagrams that are shorter have no
+//! identifier there.
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
@@ -15,7 +16,7 @@ use std::error::Error;
 use packrat_wire::codec::Reader;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 
-/// Where the paper's identifiers are taken from.
+/// Offset of the identifiers of Packrat26, section 5.2.1.
 const PAPER_OFFSET: usize = 21;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -33,9 +34,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         let bytes = std::fs::read(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
         let datagrams =
             distinct_datagrams(&bytes).map_err(|error| format!("{path} is no capture: {error}"))?;
-        let key = IdentifierKey::new([0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0]);
-        let trailer = |datagram: &[u8]| Some(key.identify(IdentifierScheme::Trailer, datagram).get());
-        let payload = |datagram: &[u8]| Some(key.identify(IdentifierScheme::Payload, datagram).get());
+        let key = IdentifierKey::new([
+            0x243f_6a88_85a3_08d3,
+            0x1319_8a2e_0370_7344,
+            0xa409_3822_299f_31d0,
+        ]);
+        let trailer =
+            |datagram: &[u8]| Some(key.identify(IdentifierScheme::Trailer, datagram).get());
+        let payload =
+            |datagram: &[u8]| Some(key.identify(IdentifierScheme::Payload, datagram).get());
         let paper = |datagram: &[u8]| {
             let bytes = datagram.get(PAPER_OFFSET..)?.first_chunk::<4>()?;
             Some(u32::from_be_bytes(*bytes))
@@ -57,7 +64,12 @@ fn distinct_datagrams(capture: &[u8]) -> Result<HashSet<&[u8]>, Box<dyn Error>> 
     Ok(datagrams)
 }
 
-fn report(path: &str, name: &str, datagrams: &HashSet<&[u8]>, identify: impl Fn(&[u8]) -> Option<u32>) {
+fn report(
+    path: &str,
+    name: &str,
+    datagrams: &HashSet<&[u8]>,
+    identify: impl Fn(&[u8]) -> Option<u32>,
+) {
     let mut count: HashMap<u32, u64> = HashMap::new();
     let mut without = 0u64;
     for datagram in datagrams {

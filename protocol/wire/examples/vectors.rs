@@ -1,4 +1,5 @@
-//! Writes the golden vectors to protocol/vectors/. Only a change of the protocol changes them: the test `vectors` compares.
+//! Writes the golden vectors to protocol/vectors/. Only a change of the protocol changes them: the
+//! test `vectors` compares.
 //!
 //! `cargo run -p packrat-wire --example vectors`
 #![allow(clippy::expect_used)]

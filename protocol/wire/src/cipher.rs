@@ -1,11 +1,13 @@
 //! Noise's cipher with a bare key: 32 bytes for a direction, set up for each message anew.
 //!
-//! ChaCha20-Poly1305 (RFC 8439) with the message's counter as nonce (Noise specification, section 12.3), without associated data. Not by
-//! the Noise library, as most of what an eACK costs its gateway is this.
+//! ChaCha20-Poly1305 (RFC 8439) with the message's counter as nonce (Noise specification, section
+//! 12.3), without associated data. It does not use the Noise library, because this cipher is most
+//! of the cost of an eACK at the gateway.
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ring::error::Unspecified;
 
+use crate::SessionId;
 use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH};
 use crate::seal::{MAXIMUM_PLAINTEXT, OpenError, SealError};
@@ -41,7 +43,7 @@ impl Key {
     /// Appends the datagram for `plaintext` to `out`.
     pub(crate) fn seal(
         &self,
-        session: u32,
+        session: SessionId,
         counter: u32,
         plaintext: &[u8],
         out: &mut Vec<u8>,
@@ -53,8 +55,9 @@ impl Key {
         Control::Sealed { session, counter, ciphertext: plaintext }.encode(out);
         let text = out.len() - plaintext.len();
         let sealed = out.get_mut(text..).unwrap_or_default();
-        let seal =
-            |cipher: LessSafeKey| cipher.seal_in_place_separate_tag(nonce(counter), Aad::empty(), sealed);
+        let seal = |cipher: LessSafeKey| {
+            cipher.seal_in_place_separate_tag(nonce(counter), Aad::empty(), sealed)
+        };
         match self.cipher().and_then(seal) {
             Ok(tag) => {
                 out.extend_from_slice(tag.as_ref());
@@ -67,7 +70,8 @@ impl Key {
         }
     }
 
-    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter, if `is_new` says so of it.
+    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter, if
+    /// `is_new` says so of it.
     pub(crate) fn open(
         &self,
         datagram: &[u8],
@@ -102,11 +106,16 @@ mod tests {
     use proptest::prelude::*;
     use snow::StatelessTransportState;
 
-    /// Both ends of a finished Noise handshake, as the library keeps them, and its keys: of what the initiator seals, and of what it opens.
+    /// Both ends of a finished Noise handshake, as the library keeps them, and its keys: with which
+    /// the initiator seals, and with which it opens.
     fn finished() -> (StatelessTransportState, StatelessTransportState, Key, Key) {
         let mut one = builder([1; 32]).unwrap().build_initiator().unwrap();
-        let mut other =
-            builder([2; 32]).unwrap().local_private_key(&[3; 32]).unwrap().build_responder().unwrap();
+        let mut other = builder([2; 32])
+            .unwrap()
+            .local_private_key(&[3; 32])
+            .unwrap()
+            .build_responder()
+            .unwrap();
         let (mut message, mut payload) = ([0; 200], [0; 200]);
         let length = one.write_message(&[], &mut message).unwrap();
         other.read_message(&message[..length], &mut payload).unwrap();
@@ -117,6 +126,8 @@ mod tests {
         (one, other.into_stateless_transport_mode().unwrap(), Key::new(seals), Key::new(opens))
     }
 
+    const SESSION: SessionId = SessionId::new(7);
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// The Noise library is the oracle.
@@ -126,9 +137,9 @@ mod tests {
             let mut expected = vec![0; text.len() + TAG_LENGTH];
             one.write_message(counter.into(), &text, &mut expected).unwrap();
             let mut sealed = b"before".to_vec();
-            seals.seal(7, counter, &text, &mut sealed).unwrap();
+            seals.seal(SESSION, counter, &text, &mut sealed).unwrap();
             let datagram = &sealed[6..];
-            let Ok(Control::Sealed { session: 7, counter: told, ciphertext }) = Control::decode(datagram) else {
+            let Ok(Control::Sealed { session: SESSION, counter: told, ciphertext }) = Control::decode(datagram) else {
                 panic!("not sealed")
             };
             prop_assert_eq!((told, ciphertext), (counter, expected.as_slice()));
@@ -136,7 +147,7 @@ mod tests {
             let mut ciphertext = vec![0; text.len() + TAG_LENGTH];
             other.write_message(counter.into(), &text, &mut ciphertext).unwrap();
             let mut datagram = Vec::new();
-            Control::Sealed { session: 7, counter, ciphertext: &ciphertext }.encode(&mut datagram);
+            Control::Sealed { session: SESSION, counter, ciphertext: &ciphertext }.encode(&mut datagram);
             let mut plaintext = b"something else".to_vec();
             prop_assert_eq!(opens.open(&datagram, &mut plaintext, |_| true), Ok(counter));
             prop_assert_eq!(&plaintext, &text);

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why bytes are not a message.
+/// The reason for which bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {

@@ -7,10 +7,12 @@
 //!  +--------+--------+--------+--------+--------+----
 //! ```
 //!
-//! The first byte lies in 4..=15, the range that RFC 7983 section 7 and RFC 9443 section 2 leave to nobody: STUN, ZRTP,
-//! DTLS, TURN channels, (S)RTP and QUIC with its fixed bit set never start like this. A QUIC sender that greases the fixed bit
-//! (RFC 9287) may, which is what the three magic bytes are for.
+//! The first byte lies in 4..=15, the range that RFC 7983 section 7 and RFC 9443 section 2 leave
+//! unassigned: STUN, ZRTP, DTLS, TURN channels, (S)RTP and QUIC with its fixed bit set never start
+//! like this. A QUIC sender that greases the fixed bit (RFC 9287) may; the three magic bytes tell
+//! its packets apart.
 
+use crate::SessionId;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::cookie::COOKIE_LENGTH;
 
@@ -34,13 +36,14 @@ const INIT_ACK: u8 = 4;
 const REFUSAL: u8 = 5;
 const SEALED: u8 = 8;
 
-/// Whether a datagram is Packrat's own (to be consumed) and not the base connection's (to be forwarded).
+/// True if a datagram is Packrat's own (to be consumed) and not the base connection's (to be
+/// forwarded).
 #[inline]
 pub fn is_control(datagram: &[u8]) -> bool {
     datagram.len() > 4 && datagram[0] == FIRST_BYTE && datagram[1..4] == MAGIC
 }
 
-/// Why a gateway refuses to assist; a registry.
+/// A gateway's reason for refusing to assist; a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RefusalReason {
@@ -52,8 +55,9 @@ pub enum RefusalReason {
     Full = 3,
     /// The cookie is too old or was made for another address: start again with a Discover.
     Cookie = 4,
-    /// The gateway has no such session (any more). The nonce is the session and the counter of the sealed datagram. Not authenticated, so
-    /// the client only asks again before it believes it (as with RFC 9000 section 10.3's stateless reset, without its token).
+    /// The gateway has no such session (any more). The nonce is the session and the counter of the
+    /// sealed datagram. Not authenticated, so the client only asks again before it believes it
+    /// (as with RFC 9000 section 10.3's stateless reset, without its token).
     Session = 5,
     /// The Init brings no token that this gateway accepts, and it asks for one.
     Token = 6,
@@ -107,8 +111,9 @@ pub enum Control<'a> {
         nonce: u64,
         /// Versions that the client speaks, best first.
         versions: &'a [u8],
-        /// Noise message 1 of [`VERSION`], when the client brings it along: a gateway that is not busy answers with an InitAck and saves a
-        /// round trip, every other does as without. Empty: none.
+        /// Noise message 1 of [`VERSION`], when the client brings it along: a gateway that is not
+        /// busy answers with an InitAck and saves a round trip, every other does as
+        /// without. Empty: none.
         noise: &'a [u8],
     },
     /// Gateway: yes. Nothing was kept; the cookie lets the client prove its address.
@@ -130,21 +135,21 @@ pub enum Control<'a> {
         cookie_time: u32,
         /// The Offer's.
         cookie: [u8; COOKIE_LENGTH],
-        /// Noise message 1, its payload are the client's [`crate::handshake::Wishes`].
+        /// Noise message 1, its payload are the client's [`crate::handshake::ClientParams`].
         noise: &'a [u8],
     },
     /// Gateway: second Noise message; assistance has begun.
     InitAck {
         /// The Init's.
         nonce: u64,
-        /// Noise message 2, its payload are the [`crate::handshake::Terms`].
+        /// Noise message 2, its payload are the [`crate::handshake::GatewayParams`].
         noise: &'a [u8],
     },
     /// Gateway: no.
     Refusal {
         /// That of the message refused.
         nonce: u64,
-        /// Why.
+        /// The reason.
         reason: RefusalReason,
         /// Versions that the gateway speaks.
         versions: &'a [u8],
@@ -152,7 +157,7 @@ pub enum Control<'a> {
     /// Either side, after the handshake: see [`crate::seal`].
     Sealed {
         /// The session, as named in the InitAck.
-        session: u32,
+        session: SessionId,
         /// Message counter of this direction, also the AEAD nonce.
         counter: u32,
         /// Ciphertext and tag.
@@ -164,14 +169,16 @@ impl<'a> Control<'a> {
     /// Parses a UDP payload.
     ///
     /// # Errors
-    /// Says what is wrong with it. A [`DecodeError::Version`] on a Discover-like datagram may be answered with a refusal.
+    /// The payload is no valid control datagram. A [`DecodeError::Version`] on a Discover-like
+    /// datagram may be answered with a refusal.
     pub fn decode(datagram: &'a [u8]) -> Result<Self, DecodeError> {
         if !is_control(datagram) {
             return Err(DecodeError::NotControl);
         }
         let (version, kind) = (datagram[4] >> 4, datagram[4] & 0x0f);
         let mut reader = Reader::new(&datagram[5..]);
-        // Discover and Refusal keep their layout in every version: they are what versions are negotiated with.
+        // Discover and Refusal keep their layout in every version: they are what versions are
+        // negotiated with.
         if version != VERSION && kind != DISCOVER && kind != REFUSAL {
             return Err(DecodeError::Version(version));
         }
@@ -183,7 +190,8 @@ impl<'a> Control<'a> {
                 let nonce = reader.u64()?;
                 let count = reader.u8()?;
                 let versions = reader.bytes(usize::from(count))?;
-                // Only so long a question may have so long an answer. What is behind the versions of another version is padding here.
+                // An answer must not be longer than its question. In a Discover of another version
+                // the bytes behind the versions are padding here.
                 let may_bring_noise = version == VERSION && datagram.len() >= INIT_LENGTH;
                 let noise = match reader.u16() {
                     Ok(length) if may_bring_noise => reader.bytes(usize::from(length))?,
@@ -207,7 +215,12 @@ impl<'a> Control<'a> {
                 }
                 let (nonce, cookie_time, cookie) = (reader.u64()?, reader.u32()?, reader.array()?);
                 let length = reader.u16()?;
-                Ok(Self::Init { nonce, cookie_time, cookie, noise: reader.bytes(usize::from(length))? })
+                Ok(Self::Init {
+                    nonce,
+                    cookie_time,
+                    cookie,
+                    noise: reader.bytes(usize::from(length))?,
+                })
             }
             INIT_ACK => Ok(Self::InitAck { nonce: reader.u64()?, noise: reader.rest() }),
             REFUSAL => {
@@ -220,9 +233,11 @@ impl<'a> Control<'a> {
                 reader.finish()?;
                 Ok(message)
             }
-            SEALED => {
-                Ok(Self::Sealed { session: reader.u32()?, counter: reader.u32()?, ciphertext: reader.rest() })
-            }
+            SEALED => Ok(Self::Sealed {
+                session: SessionId::new(reader.u32()?),
+                counter: reader.u32()?,
+                ciphertext: reader.rest(),
+            }),
             other => Err(DecodeError::MessageType(other)),
         }
     }
@@ -274,7 +289,7 @@ impl<'a> Control<'a> {
             }
             Self::Sealed { session, counter, ciphertext } => {
                 header(SEALED);
-                out.put_u32(session);
+                out.put_u32(session.get());
                 out.put_u32(counter);
                 out.extend_from_slice(ciphertext);
             }
@@ -283,8 +298,8 @@ impl<'a> Control<'a> {
 }
 
 /// The nonce of a refusal of a sealed datagram.
-pub fn session_nonce(session: u32, counter: u32) -> u64 {
-    u64::from(session) << 32 | u64::from(counter)
+pub fn session_nonce(session: SessionId, counter: u32) -> u64 {
+    u64::from(session.get()) << 32 | u64::from(counter)
 }
 
 /// The length, then the message.
@@ -388,7 +403,7 @@ mod tests {
                 Control::Init { nonce, cookie_time: time, cookie, noise: &noise },
                 Control::InitAck { nonce, noise: &noise },
                 Control::Refusal { nonce, reason: RefusalReason::Full, versions: &versions },
-                Control::Sealed { session, counter, ciphertext: &noise },
+                Control::Sealed { session: SessionId::new(session), counter, ciphertext: &noise },
             ] {
                 let mut bytes = Vec::new();
                 control.encode(&mut bytes);

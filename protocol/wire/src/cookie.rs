@@ -1,12 +1,12 @@
 //! The stateless proof that a client can receive at the address it sends from.
 //!
-//! As in RFC 9000 section 8.1 (Retry) and WireGuard's cookie: the gateway keeps one secret and no state; the cookie is a keyed
-//! hash of the client's address, its nonce and the gateway's time.
+//! As in RFC 9000 section 8.1 (Retry) and WireGuard's cookie: the gateway keeps one secret and no
+//! state; the cookie is a keyed hash of the client's address, its nonce and the gateway's time.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-use packrat_estimate::Timestamp;
+use crate::estimate::Timestamp;
 use sha2::{Digest, Sha256};
 
 /// Bytes of a cookie.
@@ -31,12 +31,18 @@ impl CookieKey {
     }
 
     /// The time and the cookie to put into an Offer.
-    pub fn make(&self, client: SocketAddr, nonce: u64, now: Timestamp) -> (u32, [u8; COOKIE_LENGTH]) {
+    pub fn make(
+        &self,
+        client: SocketAddr,
+        nonce: u64,
+        now: Timestamp,
+    ) -> (u32, [u8; COOKIE_LENGTH]) {
         let time = coarse(now);
         (time, self.tag(client, nonce, time))
     }
 
-    /// Whether an Init's cookie was made by this gateway for this address and nonce, within [`COOKIE_LIFETIME`].
+    /// True if this gateway made an Init's cookie for this address and nonce, within
+    /// [`COOKIE_LIFETIME`].
     pub fn check(
         &self,
         client: SocketAddr,
@@ -49,7 +55,8 @@ impl CookieKey {
         let age = coarse(now).wrapping_sub(time);
         let expected = self.tag(client, nonce, time);
         // No early exit: the comparison takes the same time wherever the first difference is.
-        let difference = expected.iter().zip(cookie).fold(0u8, |difference, (a, b)| difference | (a ^ b));
+        let difference =
+            expected.iter().zip(cookie).fold(0u8, |difference, (a, b)| difference | (a ^ b));
         u128::from(age) <= COOKIE_LIFETIME.as_millis() && difference == 0
     }
 
@@ -63,7 +70,8 @@ impl CookieKey {
         hash.update(client.port().to_be_bytes());
         hash.update(nonce.to_be_bytes());
         hash.update(time.to_be_bytes());
-        // The secret leads and every field has a fixed length; half of the digest is revealed, so there is nothing to extend.
+        // The secret leads and every field has a fixed length; half of the digest is revealed, so
+        // there is nothing to extend.
         let digest = hash.finalize();
         let mut tag = [0; COOKIE_LENGTH];
         tag.copy_from_slice(&digest[..COOKIE_LENGTH]);

@@ -1,28 +1,31 @@
-//! What may follow the fields of wishes and terms: records of type, length and value, so that additions do not depend on each other.
+//! Extensions behind the fields of client params and gateway params: records of type, length and
+//! value, so that additions do not depend on each other.
 //!
-//! A receiver skips the records that it does not know, and whatever is not a record.
+//! A receiver skips the records that it does not know, and bytes that are no record.
 
 use core::time::Duration;
 
 use crate::codec::{Reader, Write};
 
-/// The record of [`Live`] in the wishes.
+/// The record of [`Live`] in the params.
 const LIVE: u8 = 1;
-/// The record of a stream's secret in the terms.
+/// The record of a stream's secret in the gateway params.
 const STREAM: u8 = 2;
 
 const FLAG_SELECTIVE: u8 = 1;
 const FLAG_SUBSCRIBE: u8 = 2;
 
-/// What a receiver of a live stream asks for beside the other wishes.
+/// The params of a live stream's receiver, beside the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Live {
-    /// eACKs come only when a datagram is missing (the paper's selective eACKs, section 5.2): what was not spoken of for long is
-    /// most likely there.
+    /// eACKs come only when a datagram is missing (selective eACKs: Packrat26, section 5.2.3): a
+    /// datagram that no eACK has reported missing for long has most likely arrived.
     pub selective: bool,
-    /// Subscribe to the stream that this address stands for: the gateway sends this client a copy of each of its datagrams.
+    /// Subscribe to the stream that this address stands for: the gateway sends this client a copy
+    /// of each of its datagrams.
     pub subscribe: bool,
-    /// A datagram that would arrive later than this after it should have is of no use; zero: no such limit.
+    /// A datagram that would arrive later than this after it should have is of no use; zero: no
+    /// such limit.
     pub window: Duration,
     /// A datagram that is late by no more than this is as good as one in time; zero: unknown.
     pub tolerance: Duration,
@@ -33,15 +36,18 @@ impl Live {
         let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         out.put_u8(LIVE);
         out.put_u8(9);
-        out.put_u8(u8::from(self.selective) * FLAG_SELECTIVE + u8::from(self.subscribe) * FLAG_SUBSCRIBE);
+        out.put_u8(
+            u8::from(self.selective) * FLAG_SELECTIVE + u8::from(self.subscribe) * FLAG_SUBSCRIBE,
+        );
         out.put_u32(micros(self.window));
         out.put_u32(micros(self.tolerance));
     }
 
-    /// Looks for the record in what follows the fields of the wishes.
+    /// Looks for the record in the bytes behind the fields of the params.
     pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(find(bytes, LIVE)?);
-        let (flags, window, tolerance) = (reader.u8().ok()?, reader.u32().ok()?, reader.u32().ok()?);
+        let (flags, window, tolerance) =
+            (reader.u8().ok()?, reader.u32().ok()?, reader.u32().ok()?);
         Some(Self {
             selective: flags & FLAG_SELECTIVE != 0,
             subscribe: flags & FLAG_SUBSCRIBE != 0,
@@ -57,7 +63,7 @@ pub(crate) fn put_stream(secret: &[u8; 32], out: &mut Vec<u8>) {
     out.extend_from_slice(secret);
 }
 
-/// Looks for a stream's secret in what follows the fields of the terms.
+/// Looks for a stream's secret in the bytes behind the fields of the gateway params.
 pub(crate) fn find_stream(bytes: &[u8]) -> Option<[u8; 32]> {
     Reader::new(find(bytes, STREAM)?).array().ok()
 }

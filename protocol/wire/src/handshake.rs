@@ -1,9 +1,10 @@
 //! The sealed handshake: Noise NX over X25519, ChaCha20-Poly1305 and BLAKE2s (crate `snow`).
 //!
-//! The client is anonymous, the gateway shows its static key, which the client compares with a pinned one or trusts on first use.
-//! The first message's payload (the client's wishes) travels in the clear but is bound into the transcript: whoever changes it makes
-//! the second message fail. The second message's payload (the terms, with the secret that keys the sketch and the identifiers) is
-//! encrypted.
+//! The client is anonymous, the gateway shows its static key, which the client compares with a
+//! pinned one or trusts on first use. The first message's payload (the client's params) travels in
+//! the clear but is bound into the transcript: if an attacker changes it, the second message fails.
+//! The second message's payload (the gateway params, with the secret that keys the sketch and the
+//! identifiers) is encrypted.
 
 use core::time::Duration;
 
@@ -17,6 +18,7 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState};
 use thiserror::Error;
 
+use crate::SessionId;
 use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
 pub use crate::extension::Live;
@@ -30,7 +32,7 @@ const PATTERN: &str = "Noise_NX_25519_ChaChaPoly_BLAKE2s";
 /// Largest Noise message of the handshake.
 const MAXIMUM_NOISE: usize = 512;
 
-/// Why a handshake message was refused.
+/// The reason for refusing a handshake message.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -48,27 +50,29 @@ pub enum HandshakeError {
 /// Longest token that an Init carries.
 pub const MAXIMUM_TOKEN: usize = 200;
 
-/// What the client asks for.
+/// The parameters that the client states in the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wishes {
-    /// How datagrams get their identifiers.
+pub struct ClientParams {
+    /// The scheme that gives datagrams their identifiers.
     pub scheme: IdentifierScheme,
     /// The longest prefixes that the client can send.
     pub limits: SketchLimits,
-    /// The longest the client will wait for a repair: the gateway sends none that would come later.
+    /// The longest the client will wait for a repair: the gateway sends none that would come
+    /// later.
     pub maximum_hold: Duration,
-    /// The permission that the gateway's token endpoint has issued; empty: none. At most [`MAXIMUM_TOKEN`] bytes; opaque here.
+    /// The permission that the gateway's token endpoint has issued; empty: none. At most
+    /// [`MAXIMUM_TOKEN`] bytes; opaque here.
     pub token: Vec<u8>,
-    /// What the receiver of a live stream asks for; `None`: this is no live stream.
+    /// The params of a live stream's receiver; `None`: this is no live stream.
     pub live: Option<Live>,
 }
 
-/// What the gateway grants.
+/// The parameters that the gateway states in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
-    /// Name of the session in sealed datagrams.
-    pub session: u32,
-    /// How datagrams get their identifiers.
+pub struct GatewayParams {
+    /// Names the session in sealed datagrams.
+    pub session: SessionId,
+    /// The scheme that gives datagrams their identifiers.
     pub scheme: IdentifierScheme,
     /// The longest prefixes that the client may send.
     pub limits: SketchLimits,
@@ -76,11 +80,12 @@ pub struct Terms {
     pub cache_bytes: u32,
     /// Keys the sketch and the identifiers.
     pub secret: [u8; 32],
-    /// The client is subscribed to a stream: the secret, the same for all who are, that keys its sketches and identifiers instead.
+    /// The client is subscribed to a stream: the secret, the same for all who are, that keys its
+    /// sketches and identifiers instead.
     pub stream: Option<[u8; 32]>,
 }
 
-impl Wishes {
+impl ClientParams {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(8 + self.token.len());
         out.put_u8(self.scheme as u8);
@@ -98,7 +103,7 @@ impl Wishes {
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let wishes = Self {
+        let client_params = Self {
             scheme: IdentifierScheme::from_byte(reader.u8()?)?,
             limits: limits(&mut reader)?,
             maximum_hold: Duration::from_micros(u64::from(reader.u32()?)),
@@ -111,14 +116,14 @@ impl Wishes {
             },
             live: Live::find(reader.rest()),
         };
-        Ok(wishes)
+        Ok(client_params)
     }
 }
 
-impl Terms {
+impl GatewayParams {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        out.put_u32(self.session);
+        out.put_u32(self.session.get());
         out.put_u8(self.scheme as u8);
         out.put_u8(self.limits.coded_symbols);
         out.put_u8(self.limits.power_sums);
@@ -133,7 +138,7 @@ impl Terms {
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         Ok(Self {
-            session: reader.u32()?,
+            session: SessionId::new(reader.u32()?),
             scheme: IdentifierScheme::from_byte(reader.u8()?)?,
             limits: limits(&mut reader)?,
             cache_bytes: reader.u32()?,
@@ -144,7 +149,8 @@ impl Terms {
 
     /// The key of the sketches' hash: the session's, or the stream's.
     pub fn sketch_key(&self) -> SketchKey {
-        let [first, second, ..] = derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/1 sketch");
+        let [first, second, ..] =
+            derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/1 sketch");
         SketchKey::new([first, second])
     }
 
@@ -153,13 +159,6 @@ impl Terms {
         let [first, second, third, _] =
             derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/1 identifier");
         IdentifierKey::new([first, second, third])
-    }
-
-    /// The `number`th unpredictable value of a path challenge.
-    pub fn path_challenge(&self, number: u64) -> u64 {
-        let [first, ..] =
-            derive(&self.secret, &[b"packrat/1 path".as_slice(), &number.to_be_bytes()].concat());
-        first
     }
 }
 
@@ -172,12 +171,13 @@ fn derive(secret: &[u8; 32], label: &[u8]) -> [u64; 4] {
     words
 }
 
-/// The client's half. Keeps its seed instead of Noise's state: a forged answer can then not leave anything half changed.
+/// The client's half. Keeps its seed instead of Noise's state: a forged answer can then not leave
+/// anything half changed.
 #[derive(Clone)]
 pub struct Initiator {
     seed: [u8; 32],
     nonce: u64,
-    wishes: Wishes,
+    client_params: ClientParams,
     pinned: Option<[u8; 32]>,
 }
 
@@ -190,25 +190,31 @@ impl core::fmt::Debug for Initiator {
 /// A finished handshake.
 #[derive(Debug)]
 pub struct Established {
-    /// What was granted.
-    pub terms: Terms,
-    /// Seals what this side sends.
+    /// The params that the gateway has stated.
+    pub gateway_params: GatewayParams,
+    /// Seals this side's messages.
     pub sealer: Sealer,
-    /// Opens what the other side sends.
+    /// Opens the other side's messages.
     pub opener: Opener,
     /// The gateway's static public key, as shown.
     pub gateway_key: [u8; 32],
 }
 
 impl Initiator {
-    /// `seed`: 32 fresh random bytes. `nonce`: the Discover's. `pinned`: the gateway's static key, when known.
-    pub fn new(seed: [u8; 32], nonce: u64, wishes: Wishes, pinned: Option<[u8; 32]>) -> Self {
-        Self { seed, nonce, wishes, pinned }
+    /// `seed`: 32 fresh random bytes. `nonce`: the Discover's. `pinned`: the gateway's static key,
+    /// when known.
+    pub fn new(
+        seed: [u8; 32],
+        nonce: u64,
+        client_params: ClientParams,
+        pinned: Option<[u8; 32]>,
+    ) -> Self {
+        Self { seed, nonce, client_params, pinned }
     }
 
-    /// Whether [`Self::message`] shows a token, in the clear.
+    /// True if [`Self::message`] shows a token, in the clear.
     pub fn has_token(&self) -> bool {
-        !self.wishes.token.is_empty()
+        !self.client_params.token.is_empty()
     }
 
     /// The Noise message to put into the Init, the same each time.
@@ -222,16 +228,17 @@ impl Initiator {
     fn start(&self) -> Result<(HandshakeState, Vec<u8>), HandshakeError> {
         let mut noise = builder(self.seed)?.prologue(&prologue(self.nonce))?.build_initiator()?;
         let mut message = vec![0; MAXIMUM_NOISE];
-        let length = noise.write_message(&self.wishes.encode(), &mut message)?;
+        let length = noise.write_message(&self.client_params.encode(), &mut message)?;
         message.truncate(length);
         Ok((noise, message))
     }
 
-    /// Takes the Noise message of an InitAck. After an error the handshake goes on: the datagram may have been forged, and the real
-    /// one may still come.
+    /// Takes the Noise message of an InitAck. After an error the handshake goes on: the datagram
+    /// may have been forged, and the real one may still come.
     ///
     /// # Errors
-    /// The message is not the answer to this handshake, or comes from another gateway than the pinned one.
+    /// The message is not the answer to this handshake, or comes from another gateway than the
+    /// pinned one.
     pub fn finish(&self, answer: &[u8]) -> Result<Established, HandshakeError> {
         let (mut noise, _) = self.start()?;
         let mut payload = [0; MAXIMUM_NOISE];
@@ -241,46 +248,64 @@ impl Initiator {
             .and_then(|key| <[u8; 32]>::try_from(key).ok())
             .filter(|key| self.pinned.is_none_or(|pinned| pinned == *key))
             .ok_or(HandshakeError::WrongGateway)?;
-        let terms = Terms::decode(&payload[..length])?;
-        Established::new(terms, noise, gateway_key)
+        let gateway_params = GatewayParams::decode(&payload[..length])?;
+        Established::new(gateway_params, noise, gateway_key)
     }
 }
 
 impl Established {
-    fn new(terms: Terms, mut noise: HandshakeState, gateway_key: [u8; 32]) -> Result<Self, HandshakeError> {
+    fn new(
+        gateway_params: GatewayParams,
+        mut noise: HandshakeState,
+        gateway_key: [u8; 32],
+    ) -> Result<Self, HandshakeError> {
         if !noise.is_handshake_finished() {
             return Err(snow::Error::State(snow::error::StateProblem::HandshakeNotFinished).into());
         }
         // Bare keys, and no state of the library's: there are many sessions.
         let (from_client, from_gateway) = noise.dangerously_get_raw_split();
         let (from_client, from_gateway) = (Key::new(from_client), Key::new(from_gateway));
-        let (seals, opens) =
-            if noise.is_initiator() { (from_client, from_gateway) } else { (from_gateway, from_client) };
-        Ok(Self { terms, sealer: Sealer::new(terms.session, seals), opener: Opener::new(opens), gateway_key })
+        let (seals, opens) = if noise.is_initiator() {
+            (from_client, from_gateway)
+        } else {
+            (from_gateway, from_client)
+        };
+        Ok(Self {
+            gateway_params,
+            sealer: Sealer::new(gateway_params.session, seals),
+            opener: Opener::new(opens),
+            gateway_key,
+        })
     }
 
-    /// The gateway's end of the channel in little memory, instead of [`Self::sealer`] and [`Self::opener`], which end here: no counter may be
-    /// used by both.
+    /// The gateway's end of the channel in little memory, instead of [`Self::sealer`] and
+    /// [`Self::opener`], which end here: no counter may be used by both.
     pub fn into_small_channel(self) -> SmallChannel {
-        SmallChannel::new(self.terms.session, self.opener.into_key(), self.sealer.into_key())
+        SmallChannel::new(
+            self.gateway_params.session,
+            self.opener.into_key(),
+            self.sealer.into_key(),
+        )
     }
 }
 
-/// The wishes in a client's first Noise message, before any work is done for it: in this pattern the message is the client's ephemeral
-/// key and the payload in the clear. Nobody vouches for them yet; [`respond`] binds them into the transcript.
+/// The params in a client's first Noise message, before any work is done for it: in this pattern
+/// the message is the client's ephemeral key and the payload in the clear. They are not
+/// authenticated yet; [`respond`] binds them into the transcript.
 ///
 /// # Errors
 /// The message is too short, or its payload makes no sense.
-pub fn wishes_in(message: &[u8]) -> Result<Wishes, DecodeError> {
+pub fn client_params_in(message: &[u8]) -> Result<ClientParams, DecodeError> {
     let mut reader = Reader::new(message);
     let _ephemeral_key: [u8; 32] = reader.array()?;
-    Wishes::decode(reader.rest())
+    ClientParams::decode(reader.rest())
 }
 
 /// The gateway's half: reads a client's first message and answers it.
 ///
-/// `seed`: 32 fresh random bytes; `static_key`: the gateway's private key. `grant` turns the client's wishes into terms.
-/// Returns the Noise message for the InitAck beside the finished handshake.
+/// `seed`: 32 fresh random bytes; `static_key`: the gateway's private key. `grant` turns the
+/// client's params into gateway params. Returns the Noise message for the InitAck beside the finished
+/// handshake.
 ///
 /// # Errors
 /// The message is not a first message of this protocol.
@@ -289,22 +314,23 @@ pub fn respond(
     static_key: &[u8; 32],
     nonce: u64,
     message: &[u8],
-    grant: impl FnOnce(&Wishes, &mut dyn FnMut(&mut [u8])) -> Terms,
-) -> Result<(Established, Wishes, Vec<u8>), HandshakeError> {
+    grant: impl FnOnce(&ClientParams, &mut dyn FnMut(&mut [u8])) -> GatewayParams,
+) -> Result<(Established, ClientParams, Vec<u8>), HandshakeError> {
     let prologue = prologue(nonce);
-    let mut noise = builder(seed)?.prologue(&prologue)?.local_private_key(static_key)?.build_responder()?;
+    let mut noise =
+        builder(seed)?.prologue(&prologue)?.local_private_key(static_key)?.build_responder()?;
     let mut payload = [0; MAXIMUM_NOISE];
     let length = noise.read_message(message, &mut payload)?;
-    let wishes = Wishes::decode(&payload[..length])?;
+    let client_params = ClientParams::decode(&payload[..length])?;
     // A stream of its own for the secret, so that it shares nothing with the ephemeral key.
     let mut random = ChaCha20Rng::from_seed(seed);
     random.set_stream(1);
-    let terms = grant(&wishes, &mut |bytes| random.fill_bytes(bytes));
+    let gateway_params = grant(&client_params, &mut |bytes| random.fill_bytes(bytes));
     let mut answer = vec![0; MAXIMUM_NOISE];
-    let length = noise.write_message(&terms.encode(), &mut answer)?;
+    let length = noise.write_message(&gateway_params.encode(), &mut answer)?;
     answer.truncate(length);
-    let established = Established::new(terms, noise, public_key(static_key)?)?;
-    Ok((established, wishes, answer))
+    let established = Established::new(gateway_params, noise, public_key(static_key)?)?;
+    Ok((established, client_params, answer))
 }
 
 /// The public key that belongs to a private one.
@@ -368,8 +394,8 @@ impl Random for SeededRandom {
 mod tests {
     use super::*;
 
-    fn wishes() -> Wishes {
-        Wishes {
+    fn client_params() -> ClientParams {
+        ClientParams {
             scheme: IdentifierScheme::Trailer,
             limits: SketchLimits { coded_symbols: 160, power_sums: 12 },
             maximum_hold: Duration::from_millis(120),
@@ -378,13 +404,13 @@ mod tests {
         }
     }
 
-    fn grant(wishes: &Wishes, random: &mut dyn FnMut(&mut [u8])) -> Terms {
+    fn grant(client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])) -> GatewayParams {
         let mut secret = [0; 32];
         random(&mut secret);
-        Terms {
-            session: 7,
-            scheme: wishes.scheme,
-            limits: wishes.limits,
+        GatewayParams {
+            session: SessionId::new(7),
+            scheme: client_params.scheme,
+            limits: client_params.limits,
             cache_bytes: 1 << 20,
             secret,
             stream: None,
@@ -393,21 +419,21 @@ mod tests {
 
     #[test]
     fn wishes_can_be_read_before_the_answer_is_worked_out() {
-        let message = Initiator::new([1; 32], 99, wishes(), None).message().unwrap();
-        assert_eq!(wishes_in(&message).unwrap(), wishes());
+        let message = Initiator::new([1; 32], 99, client_params(), None).message().unwrap();
+        assert_eq!(client_params_in(&message).unwrap(), client_params());
         for length in 0..message.len() {
-            assert!(wishes_in(&message[..length]).is_err(), "{length}");
+            assert!(client_params_in(&message[..length]).is_err(), "{length}");
         }
     }
 
     #[test]
     fn both_ends_agree_and_the_client_learns_the_gateways_key() {
-        let initiator = Initiator::new([1; 32], 99, wishes(), None);
+        let initiator = Initiator::new([1; 32], 99, client_params(), None);
         let (mut gateway, seen, answer) =
             respond([2; 32], &[5; 32], 99, &initiator.message().unwrap(), grant).unwrap();
         let mut client = initiator.finish(&answer).unwrap();
-        assert_eq!(seen, wishes());
-        assert_eq!(client.terms, gateway.terms);
+        assert_eq!(seen, client_params());
+        assert_eq!(client.gateway_params, gateway.gateway_params);
         assert_eq!(client.gateway_key, public_key(&[5; 32]).unwrap());
         let mut datagram = Vec::new();
         client.sealer.seal(b"hello", &mut datagram).unwrap();
@@ -424,31 +450,32 @@ mod tests {
     fn subscribers_of_a_stream_share_its_keys_and_nothing_else() {
         let live = Live { selective: true, subscribe: true, ..Live::default() };
         let [one, other] = [1, 2].map(|seed| {
-            let wishes = Wishes { live: Some(live), ..wishes() };
-            let initiator = Initiator::new([seed; 32], 99, wishes, None);
+            let client_params = ClientParams { live: Some(live), ..client_params() };
+            let initiator = Initiator::new([seed; 32], 99, client_params, None);
             let message = initiator.message().unwrap();
-            let (_, seen, answer) = respond([seed + 10; 32], &[5; 32], 99, &message, |wishes, random| {
-                Terms { stream: Some([8; 32]), ..grant(wishes, random) }
-            })
-            .unwrap();
+            let (_, seen, answer) =
+                respond([seed + 10; 32], &[5; 32], 99, &message, |client_params, random| {
+                    GatewayParams { stream: Some([8; 32]), ..grant(client_params, random) }
+                })
+                .unwrap();
             assert_eq!(seen.live, Some(live));
-            initiator.finish(&answer).unwrap().terms
+            initiator.finish(&answer).unwrap().gateway_params
         });
         let datagram = [9; 60];
-        let identify = |terms: &Terms| terms.identifier_key().identify(IdentifierScheme::Trailer, &datagram);
+        let identify = |gateway_params: &GatewayParams| {
+            gateway_params.identifier_key().identify(IdentifierScheme::Trailer, &datagram)
+        };
         assert_eq!(identify(&one), identify(&other));
-        assert_ne!(one.path_challenge(0), other.path_challenge(0));
-        assert_ne!(identify(&one), identify(&Terms { stream: None, ..one }));
+        assert_ne!(identify(&one), identify(&GatewayParams { stream: None, ..one }));
     }
 
     #[test]
     fn questions_are_longer_than_answers() {
-        let wishes = Wishes { live: Some(Live::default()), ..wishes() };
-        let grant = |wishes: &Wishes, random: &mut dyn FnMut(&mut [u8])| Terms {
-            stream: Some([3; 32]),
-            ..grant(wishes, random)
+        let client_params = ClientParams { live: Some(Live::default()), ..client_params() };
+        let grant = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
+            GatewayParams { stream: Some([3; 32]), ..grant(client_params, random) }
         };
-        let initiator = Initiator::new([1; 32], 99, wishes, None);
+        let initiator = Initiator::new([1; 32], 99, client_params, None);
         let noise = initiator.message().unwrap();
         let (mut init, mut init_ack) = (Vec::new(), Vec::new());
         crate::control::Control::Init { nonce: 99, cookie_time: 0, cookie: [0; 16], noise: &noise }
@@ -461,7 +488,7 @@ mod tests {
     #[test]
     fn another_gateway_than_the_pinned_one_is_refused() {
         let pinned = public_key(&[6; 32]).unwrap();
-        let initiator = Initiator::new([1; 32], 99, wishes(), Some(pinned));
+        let initiator = Initiator::new([1; 32], 99, client_params(), Some(pinned));
         let message = initiator.message().unwrap();
         let (_, _, answer) = respond([2; 32], &[5; 32], 99, &message, grant).unwrap();
         assert!(matches!(initiator.finish(&answer), Err(HandshakeError::WrongGateway)));
@@ -471,7 +498,7 @@ mod tests {
 
     #[test]
     fn a_bent_byte_anywhere_is_noticed_and_harms_nothing() {
-        let initiator = Initiator::new([1; 32], 99, wishes(), None);
+        let initiator = Initiator::new([1; 32], 99, client_params(), None);
         let message = initiator.message().unwrap();
         let (_, _, answer) = respond([2; 32], &[5; 32], 99, &message, grant).unwrap();
         for position in (0..answer.len()).step_by(7) {
@@ -480,7 +507,7 @@ mod tests {
             assert!(initiator.finish(&bent).is_err(), "byte {position}");
         }
         assert!(initiator.finish(&answer).is_ok());
-        // The wishes travel in the clear: changing them must break the answer.
+        // The params travel in the clear: changing them must break the answer.
         let mut bent = message.clone();
         let last = bent.len() - 2;
         bent[last] ^= 1;

@@ -1,17 +1,18 @@
 //! Four bytes that stand for one datagram of the base connection.
 //!
-//! The paper takes four bytes at a fixed offset of the UDP payload (section 3), which are not random in QUIC's long headers, in
-//! coalesced packets and in small datagrams. Here the identifier comes from the *end* of the datagram, which every AEAD
-//! transport fills with an authentication tag: QUIC (RFC 9001 section 5.3), SRTP (RFC 7714), DTLS 1.3, WireGuard. Transports
-//! without a tag use a hash of the whole payload. Either is mixed with a key of the session, so that nobody outside can
-//! make two datagrams collide.
+//! Packrat26 (section 5.2.1) takes four bytes at a fixed offset of the UDP payload, which are not
+//! random in QUIC's long headers, in coalesced packets and in small datagrams. Here the identifier
+//! comes from the *end* of the datagram, which every AEAD transport fills with an authentication
+//! tag: QUIC (RFC 9001 section 5.3), SRTP (RFC 7714), DTLS 1.3, WireGuard. Transports without a tag
+//! use a hash of the whole payload. Either is mixed with a key of the session, so that no outsider
+//! can make two datagrams collide.
 
 use packrat_eack::Identifier;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::codec::DecodeError;
 
-/// Where the entropy of a datagram is taken from; negotiated in the handshake.
+/// The source of a datagram's entropy; negotiated in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum IdentifierScheme {
@@ -36,7 +37,7 @@ impl IdentifierScheme {
     }
 }
 
-/// What is kept of a datagram before the session's key is known: 24 bytes.
+/// The part of a datagram that is kept before the session's key is known: 24 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Material {
     words: [u64; 2],
@@ -52,8 +53,9 @@ impl Material {
         {
             let tail = u128::from_le_bytes(*tail);
             let words = [tail as u64, (tail >> 64) as u64];
-            // A datagram that ends in zeros was padded outside its packets (RFC 9000 section 12.2 lets a receiver ignore such bytes):
-            // its end says nothing, so that it is hashed whole, at both ends alike.
+            // A datagram that ends in zeros was padded outside its packets (RFC 9000 section 12.2
+            // lets a receiver ignore such bytes): its end says nothing, so that it is
+            // hashed whole, at both ends alike.
             if words[1] != 0 {
                 return Self { words, length: datagram.len() as u64 };
             }
@@ -61,7 +63,8 @@ impl Material {
         Self::of_all(datagram)
     }
 
-    /// Of what does not end in a tag. Out of the way of what does.
+    /// Material of a datagram that does not end in a tag; kept out of the hot path of those that
+    /// do.
     #[cold]
     fn of_all(datagram: &[u8]) -> Self {
         let hash = xxh3_128(datagram);
@@ -96,11 +99,15 @@ impl IdentifierKey {
     pub fn identify_material(&self, material: &Material) -> Identifier {
         let [first, second, third] = self.0;
         let mixed = folded_multiply(material.words[0] ^ first, material.words[1] ^ second);
-        Identifier::from_hash(folded_multiply(mixed ^ third, material.length ^ 0x9e37_79b9_7f4a_7c15))
+        Identifier::from_hash(folded_multiply(
+            mixed ^ third,
+            material.length ^ 0x9e37_79b9_7f4a_7c15,
+        ))
     }
 }
 
-/// High and low half of the 128-bit product, xored: two of them mix every input bit into every output bit.
+/// High and low half of the 128-bit product, xored: two of them mix every input bit into every
+/// output bit.
 #[inline]
 fn folded_multiply(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -148,14 +155,16 @@ mod tests {
 
     #[test]
     fn collisions_are_as_rare_as_32_bits_allow() {
-        // 60,000 datagrams with sequential trailers, the worst case for a weak mix: 0.42 pairs are expected to collide
-        // (n^2 / 2^33); 6 or more would happen by chance once in 10^6 runs.
+        // 60,000 datagrams with sequential trailers, the worst case for a weak mix: 0.42 pairs are
+        // expected to collide (n^2 / 2^33); 6 or more would happen by chance once in 10^6
+        // runs.
         let mut seen = HashSet::new();
         let mut collisions = 0;
         for number in 0..60_000u64 {
             let mut datagram = [1u8; 32];
             datagram[16..24].copy_from_slice(&number.to_le_bytes());
-            collisions += usize::from(!seen.insert(key().identify(IdentifierScheme::Trailer, &datagram)));
+            collisions +=
+                usize::from(!seen.insert(key().identify(IdentifierScheme::Trailer, &datagram)));
         }
         assert!(collisions < 6, "{collisions}");
     }

@@ -1,7 +1,8 @@
-//! packrat/1 on the wire: what client and gateway say to each other, in band, on the base connection's own 4-tuple.
+//! packrat/1 on the wire: the messages between client and gateway, in band, on the base
+//! connection's own 4-tuple.
 //!
-//! docs/PROTOCOL.md specifies it; this crate is its one implementation, shared by both ends and free of I/O, clocks and
-//! randomness.
+//! docs/PROTOCOL.md specifies it; this crate is its one implementation, shared by both ends and
+//! free of I/O, clocks and randomness.
 //!
 //! ```text
 //!   client                                   gateway
@@ -13,23 +14,32 @@
 //!     | <==================== Sealed: Report ==== |
 //! ```
 //!
-//! - [`control`]: how a control datagram is told apart from the base connection, and its outer layout
+//! - [`control`]: the outer layout of control datagrams
 //! - [`message`]: the messages inside sealed datagrams, a registry with room
 //! - [`cookie`]: the stateless proof of address
-//! - [`handshake`]: Noise NX; [`seal`]: everything after it; [`SmallChannel`]: the same in little memory
+//! - [`handshake`]: Noise NX; [`seal`]: everything after it; [`SmallChannel`]: the same in little
+//!   memory
+//! - [`estimate`]: time as an argument, and the one estimate of a path that every policy reads
 //! - [`identifier`]: four bytes that stand for a datagram
+//! - [`hexadecimal`]: keys as texts
 #![forbid(unsafe_code)]
 
 mod cipher;
 pub mod codec;
 pub mod control;
 pub mod cookie;
+mod epoch;
+pub mod estimate;
 mod extension;
 pub mod handshake;
+pub mod hexadecimal;
 pub mod identifier;
 pub mod message;
 pub mod seal;
+mod session_id;
 mod small_channel;
 
 pub use control::is_control;
+pub use epoch::Epoch;
+pub use session_id::SessionId;
 pub use small_channel::SmallChannel;

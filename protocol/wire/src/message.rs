@@ -1,12 +1,14 @@
 //! The messages inside sealed datagrams.
 //!
-//! Types are a registry: 1–31 client to gateway or both ways as said, unknown ones are ignored after authentication, so that later
-//! messages (uploads, coded repairs, loss reports) do not break this version.
+//! Types are a registry: 1–31 client to gateway or both ways as said, unknown ones are ignored
+//! after authentication, so that later messages (uploads, coded repairs, loss reports) do not break
+//! this version.
 
 use core::time::Duration;
 
 use packrat_eack::{Encoding, Identifier};
 
+use crate::Epoch;
 use crate::codec::{DecodeError, Reader, Write};
 
 const EACK: u8 = 1;
@@ -25,41 +27,45 @@ const FLAGS_EACK: u8 = FLAG_ECHO | FLAG_ANCHOR | FLAG_NEWEST;
 /// Unit of the ages on the wire: 16 µs in 16 bits reach 1.05 s.
 const AGE_UNIT_MICROS: u64 = 16;
 
-/// Encrypted acknowledgement: which datagrams the client has, as a sketch of their identifiers (paper section 3).
+/// Encrypted acknowledgement: the datagrams that the client has, as a sketch of their identifiers
+/// (Packrat26, section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eack<'a> {
     /// The epoch that the sketch belongs to.
-    pub epoch: u16,
-    /// Please answer with a [`Report`].
+    pub epoch: Epoch,
+    /// True if the gateway should answer with a [`Report`].
     pub echo: bool,
-    /// The newest datagram that the client has, in the sender's order as far as the transport tells.
+    /// The newest datagram that the client has, in the sender's order as far as the transport
+    /// tells.
     pub newest: Option<Identifier>,
-    /// How long ago it arrived; saturates at 1.05 s.
+    /// The time since its arrival; saturates at 1.05 s.
     pub newest_age: Duration,
     /// Holes that the client knows of; saturates at 255.
     pub holes: u8,
-    /// Where the client's set begins: after this datagram. Sent until the gateway has confirmed the epoch.
+    /// The datagram after which the client's set begins. Sent until the gateway has confirmed the
+    /// epoch.
     pub anchor: Option<Identifier>,
-    /// How `prefix` is encoded.
+    /// The encoding of `prefix`.
     pub encoding: Encoding,
     /// The sketch.
     pub prefix: &'a [u8],
 }
 
-/// What the gateway made of the client's eACKs. Sent when asked (echo), when an eACK could not be decoded, when a hole can't be
-/// repaired, and when a queue begins or ceases to stand on the last mile.
+/// The gateway's answer to the client's eACKs. Sent when asked (echo), when an eACK could not be
+/// decoded, when a hole can't be repaired, and when a queue begins or ceases to stand on the last
+/// mile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
     /// The epoch that the gateway is in.
-    pub epoch: u16,
+    pub epoch: Epoch,
     /// Counter of the newest eACK that was processed.
     pub echo: u32,
-    /// How long ago it was received; saturates at 1.05 s.
+    /// The time since its receipt; saturates at 1.05 s.
     pub echo_age: Duration,
     /// Datagrams that are missing by that eACK and still being repaired.
     pub missing: u16,
-    /// A datagram that the client has; nothing forwarded before it is being repaired any more. A hole below it is the sender's own, was
-    /// lost before the gateway, or is beyond repair.
+    /// A datagram that the client has; nothing forwarded before it is being repaired any more. A
+    /// hole below it is the sender's own, was lost before the gateway, or is beyond repair.
     pub settled: Option<Identifier>,
     /// The eACK could not be decoded: please send this longer prefix at once.
     pub wanted: Option<Encoding>,
@@ -67,7 +73,8 @@ pub struct Report {
     pub round_trip: Duration,
     /// Last-mile loss in 1/65536.
     pub loss: u16,
-    /// How long datagrams wait at least in the queue that stands on the last mile; zero: none stands. Saturates at 1.05 s.
+    /// The least time that datagrams wait in the queue that stands on the last mile; zero: none
+    /// stands. Saturates at 1.05 s.
     pub queueing: Duration,
     /// Totals of the session.
     pub totals: Totals,
@@ -90,12 +97,7 @@ pub struct Totals {
     pub cache_high_water: u32,
 }
 
-/// Whether `epoch` comes after `than`: epochs are compared on a circle of 2^16.
-pub fn is_newer_epoch(epoch: u16, than: u16) -> bool {
-    (1..=u16::MAX / 2).contains(&epoch.wrapping_sub(than))
-}
-
-/// Why an epoch ended; a registry.
+/// The reason for the end of an epoch; a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ResetReason {
@@ -127,7 +129,7 @@ impl ResetReason {
     }
 }
 
-/// Why a session ends; a registry.
+/// The reason for the end of a session; a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum GoodbyeReason {
@@ -158,29 +160,32 @@ pub enum Message<'a> {
     Eack(Eack<'a>),
     /// Gateway to client.
     Report(Report),
-    /// Either way: a new epoch begins with empty sets. Repeated until messages of the new epoch arrive.
+    /// Either way: a new epoch begins with empty sets. Repeated until messages of the new epoch
+    /// arrive.
     Reset {
         /// The epoch that begins.
-        epoch: u16,
-        /// Why the old one ended.
+        epoch: Epoch,
+        /// The reason for the end of the old one.
         reason: ResetReason,
     },
     /// Either way: everything about the session may be forgotten.
     Goodbye {
-        /// Why.
+        /// The reason.
         reason: GoodbyeReason,
     },
-    /// Gateway to a subscriber of a stream: a new epoch begins with this set added to the client's. It is what the client will never get, so that the
-    /// gateway need not keep it apart. Repeated until eACKs of the new epoch arrive.
+    /// Gateway to a subscriber of a stream: a new epoch begins with this set added to the client's.
+    /// It holds the datagrams that the client will never get, so that the gateway need not keep it
+    /// apart. Repeated until eACKs of the new epoch arrive.
     Baseline {
         /// The epoch that begins.
-        epoch: u16,
-        /// How `set` is encoded: power sums, as many as were agreed.
+        epoch: Epoch,
+        /// The encoding of `set`: power sums, as many as were agreed.
         encoding: Encoding,
         /// The set, as a prefix that is as long as the sketch.
         set: &'a [u8],
     },
-    /// Gateway to an address from which a message of the session came: are you there? (As RFC 9000 section 8.2.)
+    /// Gateway to an address from which a message of the session came: are you there? (As RFC 9000
+    /// section 8.2.)
     PathChallenge {
         /// Unpredictable.
         data: u64,
@@ -196,14 +201,15 @@ impl<'a> Message<'a> {
     /// Parses the plaintext of a sealed datagram.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The plaintext is no valid message.
     pub fn decode(plaintext: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(plaintext);
         match reader.u8()? {
             EACK => Eack::decode(reader).map(Self::Eack),
             REPORT => Report::decode(reader).map(Self::Report),
             RESET => {
-                let (epoch, reason) = (reader.u16()?, ResetReason::from_byte(reader.u8()?)?);
+                let (epoch, reason) =
+                    (Epoch::new(reader.u16()?), ResetReason::from_byte(reader.u8()?)?);
                 reader.finish()?;
                 Ok(Self::Reset { epoch, reason })
             }
@@ -213,7 +219,7 @@ impl<'a> Message<'a> {
                 Ok(Self::Goodbye { reason })
             }
             BASELINE => {
-                let epoch = reader.u16()?;
+                let epoch = Epoch::new(reader.u16()?);
                 let encoding = get_encoding(&mut reader)?.ok_or(DecodeError::Field("encoding"))?;
                 let set = reader.rest();
                 if set.len() != encoding.encoded_len() {
@@ -242,7 +248,7 @@ impl<'a> Message<'a> {
             Self::Report(report) => report.encode(out),
             Self::Reset { epoch, reason } => {
                 out.put_u8(RESET);
-                out.put_u16(*epoch);
+                out.put_u16(epoch.get());
                 out.put_u8(*reason as u8);
             }
             Self::Goodbye { reason } => {
@@ -251,7 +257,7 @@ impl<'a> Message<'a> {
             }
             Self::Baseline { epoch, encoding, set } => {
                 out.put_u8(BASELINE);
-                out.put_u16(*epoch);
+                out.put_u16(epoch.get());
                 put_encoding(out, Some(*encoding));
                 out.extend_from_slice(set);
             }
@@ -271,7 +277,7 @@ impl<'a> Eack<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         out.put_u8(EACK);
-        out.put_u16(self.epoch);
+        out.put_u16(self.epoch.get());
         out.put_u8(
             flag(self.echo, FLAG_ECHO)
                 | flag(self.anchor.is_some(), FLAG_ANCHOR)
@@ -290,7 +296,7 @@ impl<'a> Eack<'a> {
     }
 
     fn decode(mut reader: Reader<'a>) -> Result<Self, DecodeError> {
-        let epoch = reader.u16()?;
+        let epoch = Epoch::new(reader.u16()?);
         let flags = reader.u8()?;
         if flags & !FLAGS_EACK != 0 {
             return Err(DecodeError::Field("flags"));
@@ -309,14 +315,23 @@ impl<'a> Eack<'a> {
         if prefix.len() != encoding.encoded_len() {
             return Err(DecodeError::Field("prefix length"));
         }
-        Ok(Self { epoch, echo: flags & FLAG_ECHO != 0, newest, newest_age, holes, anchor, encoding, prefix })
+        Ok(Self {
+            epoch,
+            echo: flags & FLAG_ECHO != 0,
+            newest,
+            newest_age,
+            holes,
+            anchor,
+            encoding,
+            prefix,
+        })
     }
 }
 
 impl Report {
     fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(REPORT);
-        out.put_u16(self.epoch);
+        out.put_u16(self.epoch.get());
         out.put_u32(self.echo);
         out.put_u16(age_to_wire(self.echo_age));
         out.put_u16(self.missing);
@@ -340,7 +355,7 @@ impl Report {
 
     fn decode(mut reader: Reader<'_>) -> Result<Self, DecodeError> {
         let report = Self {
-            epoch: reader.u16()?,
+            epoch: Epoch::new(reader.u16()?),
             echo: reader.u32()?,
             echo_age: age_from_wire(reader.u16()?),
             missing: reader.u16()?,
@@ -420,6 +435,7 @@ mod tests {
         #[test]
         fn messages_round_trip(epoch: u16, echo: bool, count: u32, newest in proptest::option::of(1u32..1000), age in 0u16..,
                                holes: u8, anchor in proptest::option::of(1u32..1000), sums in 2u8..40, byte: u8) {
+            let epoch = Epoch::new(epoch);
             let encoding = Encoding::PowerSums { count: sums };
             let prefix = vec![byte; encoding.encoded_len()];
             let newest_age = if newest.is_some() { age_from_wire(age) } else { Duration::ZERO };
@@ -446,7 +462,7 @@ mod tests {
         let prefix = vec![1; encoding.encoded_len()];
         let mut bytes = Vec::new();
         Message::Eack(Eack {
-            epoch: 0,
+            epoch: Epoch::FIRST,
             echo: false,
             newest: Identifier::new(7),
             newest_age: Duration::from_millis(1),
@@ -462,6 +478,9 @@ mod tests {
     #[test]
     fn ages_saturate() {
         assert_eq!(age_to_wire(Duration::from_secs(60)), u16::MAX);
-        assert_eq!(age_from_wire(age_to_wire(Duration::from_micros(1600))), Duration::from_micros(1600));
+        assert_eq!(
+            age_from_wire(age_to_wire(Duration::from_micros(1600))),
+            Duration::from_micros(1600)
+        );
     }
 }

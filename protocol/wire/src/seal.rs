@@ -1,23 +1,25 @@
 //! Everything after the handshake: sealed, counted, never accepted twice.
 //!
-//! The AEAD nonce is the message counter in the datagram's header; each direction has its own key (Noise's split), and the key is the
-//! session's, so that a datagram can't be moved to another session or direction. Replays are recognised by a window of
-//! 1,024 counters, as in RFC 4303 section 3.4.3 and RFC 6479.
+//! The AEAD nonce is the message counter in the datagram's header; each direction has its own key
+//! (Noise's split), and the key is the session's, so that a datagram can't be moved to another
+//! session or direction. Replays are recognised by a window of 1,024 counters, as in RFC 4303
+//! section 3.4.3 and RFC 6479.
 
 use thiserror::Error;
 
+use crate::SessionId;
 use crate::cipher::{Key, TAG_LENGTH};
 use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH};
 
-/// What sealing adds to a plaintext.
+/// Bytes that sealing adds to a plaintext.
 pub const OVERHEAD: usize = SEALED_HEADER_LENGTH + TAG_LENGTH;
 /// Longest plaintext.
 pub const MAXIMUM_PLAINTEXT: usize = MAXIMUM_LENGTH - OVERHEAD;
 /// Counters that may arrive late.
 pub const REPLAY_WINDOW: u32 = 1024;
 
-/// Why a message could not be sealed.
+/// The reason for which a message could not be sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SealError {
@@ -29,7 +31,7 @@ pub enum SealError {
     Exhausted,
 }
 
-/// Why a sealed datagram was dropped; the label of a counter.
+/// The reason for dropping a sealed datagram; the label of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -46,7 +48,7 @@ pub enum OpenError {
 
 /// Seals messages of one direction.
 pub struct Sealer {
-    session: u32,
+    session: SessionId,
     next: u32,
     key: Key,
 }
@@ -58,7 +60,7 @@ impl core::fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    pub(crate) const fn new(session: u32, key: Key) -> Self {
+    pub(crate) const fn new(session: SessionId, key: Key) -> Self {
         Self { session, next: 0, key }
     }
 
@@ -78,8 +80,8 @@ impl Sealer {
         Ok(counter)
     }
 
-    /// The name of the session.
-    pub fn session(&self) -> u32 {
+    /// The session's id.
+    pub fn session(&self) -> SessionId {
         self.session
     }
 }
@@ -105,8 +107,8 @@ impl Opener {
         self.key
     }
 
-    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Costs one AEAD check at most; nothing but
-    /// `plaintext` changes on error.
+    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Costs one
+    /// AEAD check at most; nothing but `plaintext` changes on error.
     ///
     /// # Errors
     /// The datagram is to be dropped.
@@ -118,7 +120,7 @@ impl Opener {
 }
 
 /// The session that a sealed datagram names, without opening it.
-pub fn session_of(datagram: &[u8]) -> Option<u32> {
+pub fn session_of(datagram: &[u8]) -> Option<SessionId> {
     match Control::decode(datagram) {
         Ok(Control::Sealed { session, .. }) => Some(session),
         _ => None,
@@ -127,7 +129,7 @@ pub fn session_of(datagram: &[u8]) -> Option<u32> {
 
 const WORDS: usize = REPLAY_WINDOW as usize / 64 + 1;
 
-/// Which of the last counters were seen: RFC 6479's ring of words, of which one is always being refilled.
+/// The counters seen last: RFC 6479's ring of words, of which one is always being refilled.
 #[derive(Debug, Clone, Default)]
 struct ReplayWindow {
     /// Highest counter accepted, plus one; zero: none yet.

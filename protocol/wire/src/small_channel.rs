@@ -1,7 +1,9 @@
 //! A sealed channel in 84 bytes, for a gateway that has thousands of them for one stream.
 //!
-//! The same bytes on the wire as [`crate::seal`]. The window of counters that may arrive late is 64 instead of 1,024.
+//! The same bytes on the wire as [`crate::seal`]. The window of counters that may arrive late is 64
+//! instead of 1,024.
 
+use crate::SessionId;
 use crate::cipher::Key;
 use crate::seal::{OpenError, SealError};
 
@@ -13,7 +15,7 @@ pub struct SmallChannel {
     seen: u64,
     opens: Key,
     seals: Key,
-    session: u32,
+    session: SessionId,
     /// The next message's counter; `u32::MAX`: used up.
     next: u32,
     /// Highest counter accepted, plus one; zero: none yet.
@@ -27,12 +29,12 @@ impl core::fmt::Debug for SmallChannel {
 }
 
 impl SmallChannel {
-    pub(crate) const fn new(session: u32, opens: Key, seals: Key) -> Self {
+    pub(crate) const fn new(session: SessionId, opens: Key, seals: Key) -> Self {
         Self { seen: 0, opens, seals, session, next: 0, end: 0 }
     }
 
-    /// The name of the session.
-    pub const fn session(&self) -> u32 {
+    /// The session's id.
+    pub const fn session(&self) -> SessionId {
         self.session
     }
 
@@ -48,7 +50,8 @@ impl SmallChannel {
         Ok(counter)
     }
 
-    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Nothing but `plaintext` changes on error.
+    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Nothing
+    /// but `plaintext` changes on error.
     ///
     /// # Errors
     /// The datagram is to be dropped.
@@ -84,7 +87,7 @@ const _: () = assert!(size_of::<SmallChannel>() <= 88);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handshake::{Established, Initiator, Terms, Wishes, respond};
+    use crate::handshake::{ClientParams, Established, GatewayParams, Initiator, respond};
     use crate::identifier::IdentifierScheme;
     use crate::seal::MAXIMUM_PLAINTEXT;
     use packrat_eack::SketchLimits;
@@ -96,12 +99,20 @@ mod tests {
         let limits = SketchLimits { coded_symbols: 0, power_sums: 40 };
         let scheme = IdentifierScheme::Payload;
         let maximum_hold = core::time::Duration::from_millis(100);
-        let wishes = Wishes { scheme, limits, maximum_hold, live: None, token: Vec::new() };
-        let client = Initiator::new([1; 32], 9, wishes, None);
+        let client_params =
+            ClientParams { scheme, limits, maximum_hold, live: None, token: Vec::new() };
+        let client = Initiator::new([1; 32], 9, client_params, None);
         let message = client.message().unwrap();
-        let terms =
-            Terms { session: 77, scheme, limits, cache_bytes: 9, secret: [3; 32], stream: Some([4; 32]) };
-        let (gateway, _, answer) = respond([2; 32], &[5; 32], 9, &message, |_, _| terms).unwrap();
+        let gateway_params = GatewayParams {
+            session: SessionId::new(77),
+            scheme,
+            limits,
+            cache_bytes: 9,
+            secret: [3; 32],
+            stream: Some([4; 32]),
+        };
+        let (gateway, _, answer) =
+            respond([2; 32], &[5; 32], 9, &message, |_, _| gateway_params).unwrap();
         (client.finish(&answer).unwrap(), gateway.into_small_channel())
     }
 
@@ -121,7 +132,7 @@ mod tests {
             assert_eq!(gateway.seal(&text, &mut answer), Ok(number));
             assert_eq!(client.opener.open(&answer, &mut plaintext), Ok(number));
             assert_eq!(plaintext, text);
-            // What it seals itself, or what is bent, it does not take.
+            // It rejects messages that it sealed itself, and altered ones.
             assert!(gateway.open(&answer, &mut plaintext).is_err());
             let mut bent = Vec::new();
             client.sealer.seal(b"bent", &mut bent).unwrap();
@@ -139,7 +150,7 @@ mod tests {
         /// Against a model that remembers everything.
         #[test]
         fn nothing_is_accepted_twice_and_nothing_recent_is_refused(jumps in proptest::collection::vec(-800i64..3000, 1..300)) {
-            let (mut channel, mut seen, mut end) = (SmallChannel::new(1, Key::new([0; 32]), Key::new([0; 32])), HashSet::new(), 0i64);
+            let (mut channel, mut seen, mut end) = (SmallChannel::new(SessionId::new(1), Key::new([0; 32]), Key::new([0; 32])), HashSet::new(), 0i64);
             for jump in jumps {
                 let counter = (end + jump / 8 - 3).max(0);
                 let expected = end - counter <= i64::from(WINDOW) && !seen.contains(&counter);
@@ -155,8 +166,13 @@ mod tests {
 
     #[test]
     fn the_end_of_all_counters_is_not_passed() {
-        let mut channel = SmallChannel::new(1, Key::new([0; 32]), Key::new([0; 32]));
+        let mut channel =
+            SmallChannel::new(SessionId::new(1), Key::new([0; 32]), Key::new([0; 32]));
         channel.accept(u32::MAX - 1);
-        assert!(!channel.is_new(u32::MAX) && !channel.is_new(u32::MAX - 1) && channel.is_new(u32::MAX - 2));
+        assert!(
+            !channel.is_new(u32::MAX)
+                && !channel.is_new(u32::MAX - 1)
+                && channel.is_new(u32::MAX - 2)
+        );
     }
 }

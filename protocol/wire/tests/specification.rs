@@ -1,4 +1,5 @@
-//! The table of constants in docs/PROTOCOL.md against the code, so that the specification cannot fall behind.
+//! The table of constants in docs/PROTOCOL.md against the code, so that the specification cannot
+//! fall behind.
 #![allow(clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -12,7 +13,8 @@ fn read(path: &str) -> String {
 fn specified(value: &str) -> Vec<u64> {
     let one = |text: &str| {
         let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
-        let number: u64 = number.replace(',', "").parse().unwrap_or_else(|_| panic!("not a number: {text}"));
+        let number: u64 =
+            number.replace(',', "").parse().unwrap_or_else(|_| panic!("not a number: {text}"));
         number
             * match unit {
                 "s" => 1_000_000,
@@ -25,7 +27,8 @@ fn specified(value: &str) -> Vec<u64> {
 
 /// The same from the text of a constant, or of a field in `fn default`.
 fn coded(source: &str, name: &str) -> Vec<u64> {
-    let constant = source.split_once(&format!("const {name}: ")).and_then(|(_, rest)| rest.split_once(" ="));
+    let constant =
+        source.split_once(&format!("const {name}: ")).and_then(|(_, rest)| rest.split_once(" ="));
     let default = || source.split_once("fn default()")?.1.split_once(&format!(" {name}: "));
     let (end, text) = match constant {
         Some((_, text)) => (';', text),
@@ -34,7 +37,9 @@ fn coded(source: &str, name: &str) -> Vec<u64> {
     let text = text.split_once(end).expect("an end of the value").0.replace('_', "");
     let times: Vec<u64> = [("frommillis(", 1000), ("fromsecs(", 1_000_000)]
         .into_iter()
-        .flat_map(|(unit, factor)| text.split(unit).skip(1).map(move |rest| (rest.to_owned(), factor)))
+        .flat_map(|(unit, factor)| {
+            text.split(unit).skip(1).map(move |rest| (rest.to_owned(), factor))
+        })
         .map(|(rest, factor)| number(&rest) * factor)
         .collect();
     if times.is_empty() { vec![number(&text)] } else { times }
@@ -52,7 +57,8 @@ fn the_constants_are_those_of_the_code() {
     for row in page.lines() {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let [_, what, value, name, place, _] = cells.as_slice() else { continue };
-        let Some(path) = place.split_once("(../").and_then(|(_, rest)| rest.strip_suffix(')')) else {
+        let Some(path) = place.split_once("(../").and_then(|(_, rest)| rest.strip_suffix(')'))
+        else {
             continue;
         };
         let name = name.trim_matches('`');

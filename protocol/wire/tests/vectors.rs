@@ -10,7 +10,9 @@ use packrat_wire::handshake::{Initiator, public_key};
 use packrat_wire::message::Message;
 use packrat_wire::seal::OpenError;
 use serde_json::Value;
-use vectors_generator::{CLIENT_SEED, GATEWAY_SEED, NONCE, ephemeral, files, hex, session, wishes};
+use vectors_generator::{
+    CLIENT_SEED, GATEWAY_SEED, NONCE, client_params, ephemeral, files, hex, session,
+};
 
 fn committed(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors").join(name);
@@ -23,7 +25,10 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 
 fn bytes(value: &Value, field: &str) -> Vec<u8> {
     let text = text(value, field);
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex")).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex"))
+        .collect()
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -43,7 +48,10 @@ fn every_file_is_checked() {
     let checked: Vec<&str> = files().into_iter().map(|(name, _)| name).collect();
     for file in std::fs::read_dir(folder).expect("the folder is there") {
         let name = file.expect("readable").file_name().into_string().expect("plain names");
-        assert!(!name.ends_with(".json") || checked.contains(&name.as_str()), "{name} is checked by nobody");
+        assert!(
+            !name.ends_with(".json") || checked.contains(&name.as_str()),
+            "{name} is checked by nobody"
+        );
     }
 }
 
@@ -57,7 +65,11 @@ fn committed_control_datagrams_decode_to_their_fields() {
             Control::Discover { nonce: seen, versions, noise } => {
                 let brought = vector.get("noise").and_then(Value::as_str).unwrap_or_default();
                 assert_eq!(hex(noise), brought, "{name}");
-                assert_eq!((seen, Value::from(versions)), (nonce(), vector["versions"].clone()), "{name}");
+                assert_eq!(
+                    (seen, Value::from(versions)),
+                    (nonce(), vector["versions"].clone()),
+                    "{name}"
+                );
             }
             Control::Offer { nonce: seen, version, cookie_time, cookie } => {
                 assert_eq!((seen, hex(&cookie).as_str()), (nonce(), text(vector, "cookie")));
@@ -85,7 +97,7 @@ fn committed_control_datagrams_decode_to_their_fields() {
             }
             Control::Sealed { session, counter, ciphertext } => {
                 assert_eq!(
-                    [Value::from(session), counter.into()],
+                    [Value::from(session.get()), counter.into()],
                     ["session", "counter"].map(|at| vector[at].clone())
                 );
                 assert_eq!(hex(ciphertext), text(vector, "ciphertext"));
@@ -110,10 +122,11 @@ fn the_committed_handshake_opens_the_committed_datagrams() {
     let initiator = Initiator::new(
         CLIENT_SEED,
         NONCE,
-        wishes(),
+        client_params(),
         Some(bytes(&vector, "gateway_static_public_key").try_into().expect("32 bytes")),
     );
-    let mut client = initiator.finish(&bytes(&vector, "noise_message_2")).expect("the committed answer");
+    let mut client =
+        initiator.finish(&bytes(&vector, "noise_message_2")).expect("the committed answer");
     let (_, mut gateway, ..) = session();
     let mut plaintext = Vec::new();
     for message in list(&vector["messages"]) {
@@ -132,7 +145,8 @@ fn the_committed_handshake_opens_the_committed_datagrams() {
     }
 }
 
-/// The vectors name Noise's ephemeral private keys, so that other implementations can make the same messages.
+/// The vectors name Noise's ephemeral private keys, so that other implementations can make the same
+/// messages.
 #[test]
 fn the_ephemeral_keys_are_the_ones_that_were_used() {
     let vector = committed("handshake.json");

@@ -1,10 +1,12 @@
-//! How much of the machine is used, and what a datagram costs.
+//! The gateway's use of the machine, and the cost of a datagram.
 
 use packrat_figures::Unit;
 use serde_json::Value;
 
 use crate::dashboard::Dashboard;
-use crate::panel::{Thresholds, WINDOW, curves, figure_curves, figure_stat, quantiles, rate, selected};
+use crate::panel::{
+    Thresholds, WINDOW, curves, figure_curves, figure_stat, quantiles, rate, selected,
+};
 
 pub(crate) fn dashboard() -> Value {
     let by = "gateway";

@@ -10,15 +10,15 @@ pub(crate) struct Dashboard {
     pub(crate) uid: &'static str,
     pub(crate) title: &'static str,
     pub(crate) description: &'static str,
-    /// Whether one can choose routes.
+    /// True if it has a variable to select routes.
     pub(crate) by_route: bool,
-    /// Whether panels ask Loki.
+    /// True if its panels query Loki.
     pub(crate) has_logs: bool,
-    /// Title of a row, and what is in it.
+    /// Titles of the rows, and their panels.
     pub(crate) rows: Vec<(&'static str, Vec<Panel>)>,
 }
 
-/// Dashboards that link to each other have it.
+/// Dashboards with this tag link to each other.
 const TAG: &str = "packrat";
 
 impl Dashboard {
@@ -83,8 +83,13 @@ impl Dashboard {
                 "Namespace",
                 &format!("label_values({of_gateway}, namespace)"),
             ));
-            let of_namespace = format!("{every}{{gateway=~\"$gateway\", namespace=~\"$namespace\"}}");
-            variables.push(choice("route", "Route", &format!("label_values({of_namespace}, route)")));
+            let of_namespace =
+                format!("{every}{{gateway=~\"$gateway\", namespace=~\"$namespace\"}}");
+            variables.push(choice(
+                "route",
+                "Route",
+                &format!("label_values({of_namespace}, route)"),
+            ));
         }
         variables
     }

@@ -1,7 +1,8 @@
 //! Dashboards, rules and docs/METRICS.md, generated from the definitions of metrics and figures.
 //!
-//! `cargo run -p packrat-dashboards` writes [`files`] into the source tree; a test fails when they are not up to date. Queries can name
-//! only what is defined: another test takes every name out of every query and looks it up.
+//! `cargo run -p packrat-dashboards` writes [`files`] into the source tree; a test fails when they
+//! are not up to date. Queries can name only defined series: another test takes every name out of
+//! every query and looks it up.
 #![forbid(unsafe_code)]
 
 mod capacity;

@@ -34,7 +34,8 @@ pub(crate) fn page() -> String {
     );
     for histogram in HISTOGRAMS {
         let bounds: Vec<String> = histogram.bounds.iter().map(u64::to_string).collect();
-        let _ = writeln!(text, "| `{}` | {} | {} |", histogram.name, bounds.join(", "), histogram.help);
+        let _ =
+            writeln!(text, "| `{}` | {} | {} |", histogram.name, bounds.join(", "), histogram.help);
     }
     text.push_str("\n## Metrics of a gateway's process\n\nLabel: `gateway`.\n\n");
     table(&mut text, process::definitions());
@@ -48,7 +49,8 @@ pub(crate) fn page() -> String {
     text.push_str(LOGS);
     text.push_str("\n| event | level | when, and its keys |\n|---|---|---|\n");
     for event in Event::ALL {
-        let _ = writeln!(text, "| `{}` | {} | {} |", event.name(), event.level().name(), event.help());
+        let _ =
+            writeln!(text, "| `{}` | {} | {} |", event.name(), event.level().name(), event.help());
     }
     text
 }

@@ -37,7 +37,7 @@ pub(crate) fn dashboard() -> Value {
                         "First certificate to expire",
                         "Time until the first certificate of any gateway expires. No value: no gateway has one.",
                         Unit::Seconds,
-                        // Envoy says 4294967295 when it has none.
+                        // Envoy reports 4294967295 when it has none.
                         "min(envoy_server_days_until_first_cert_expiring < 100000) * 86400".to_owned(),
                         Thresholds::Above(604_800.0, 1_209_600.0),
                     )

@@ -1,11 +1,15 @@
-//! What the operator exports; a test holds it against the operator's source.
+//! The operator's metrics. A test compares them with the operator's source.
 
-/// Name behind `packrat_operator_`, and what it says; all are gauges without labels of their own.
+/// Names without the prefix `packrat_operator_`, and their meaning; all are gauges without labels
+/// of their own.
 pub const OPERATOR_METRICS: &[(&str, &str)] = &[
     ("elected", "Whether this replica writes: 0 or 1."),
     ("edge_gateways", "EdgeGateways."),
     ("routes", "Routes of all EdgeGateways."),
     ("service_problems", "What is wrong with annotated Services; their conditions say what."),
     ("connected_gateways", "Gateways that this replica serves."),
-    ("refusing_gateways", "Of those, gateways that have refused their newest configuration (xDS NACK)."),
+    (
+        "refusing_gateways",
+        "Of those, gateways that have refused their newest configuration (xDS NACK).",
+    ),
 ];

@@ -1,12 +1,12 @@
-//! What Packrat saves, and whether it is well.
+//! The overview: savings and health of all gateways.
 
 use packrat_figures::Unit;
 use serde_json::Value;
 
 use crate::dashboard::Dashboard;
 use crate::panel::{
-    SELECTED, Thresholds, WINDOW, curves, figure, figure_curves, figure_stat, rate, routes_table, selected,
-    stat,
+    SELECTED, Thresholds, WINDOW, curves, figure, figure_curves, figure_stat, rate, routes_table,
+    selected, stat,
 };
 
 pub(crate) fn dashboard() -> Value {

@@ -3,15 +3,15 @@
 use packrat_figures::{Figure, Selector, Unit};
 use serde_json::{Value, json};
 
-/// The series that the variables of a dashboard select.
+/// The series selected by a dashboard's variables.
 pub(crate) const SELECTED: Selector = Selector {
     of_routes: "gateway=~\"$gateway\", namespace=~\"$namespace\", route=~\"$route\"",
     of_processes: "gateway=~\"$gateway\"",
 };
-/// The window of rates: a few scrapes, as long as the zoom needs.
+/// The window of rates: a few scrapes, longer with a wider zoom.
 pub(crate) const WINDOW: &str = "$__rate_interval";
 
-/// From which value on a number is shown in another colour.
+/// The values at which a number changes its colour.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Thresholds {
     /// Neither good nor bad.
@@ -37,7 +37,7 @@ impl Thresholds {
     }
 }
 
-/// A panel without its place.
+/// A panel without its position.
 #[derive(Debug, Clone)]
 pub(crate) struct Panel {
     width: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Panel {
 /// A query of a panel and its legend.
 pub(crate) type Query = (String, &'static str);
 
-/// The query of a figure for what the variables select.
+/// The figure with this name, for queries of the selected series.
 pub(crate) fn figure(record: &str) -> Figure {
     // A name that does not exist shows up in the test of all queries, with an empty one.
     Figure::named(record).copied().unwrap_or(packrat_figures::FIGURES[0])
@@ -59,7 +59,7 @@ pub(crate) fn rate(series: &str, labels: &str) -> String {
     format!("sum by ({labels}) (rate({}[{WINDOW}]))", selected(series))
 }
 
-/// A series restricted to what the variables select.
+/// A series, restricted to the selection.
 pub(crate) fn selected(series: &str) -> String {
     let matchers = if series.starts_with("packrat_process_") || series.starts_with("packrat_log_") {
         SELECTED.of_processes
@@ -90,8 +90,14 @@ fn targets(queries: &[Query], instant: bool) -> Vec<Value> {
         .collect()
 }
 
-/// A large number with its curve behind it.
-pub(crate) fn stat(title: &str, help: &str, unit: Unit, query: String, thresholds: Thresholds) -> Panel {
+/// A large number in front of its curve.
+pub(crate) fn stat(
+    title: &str,
+    help: &str,
+    unit: Unit,
+    query: String,
+    thresholds: Thresholds,
+) -> Panel {
     let mut targets = targets(&[(query, "")], false);
     for target in &mut targets {
         target["format"] = "time_series".into();
@@ -180,10 +186,11 @@ pub(crate) fn figure_curves(record: &str, thresholds: Thresholds) -> Panel {
     curves(figure.title, figure.help, figure.unit, &[(query, legend)], thresholds)
 }
 
-/// A table with a row per route and a column per figure; a row leads to the dashboard of its route.
+/// A table with a row per route and a column per figure. A row links to its route's dashboard.
 pub(crate) fn routes_table(title: &str, help: &str, records: &[&str]) -> Panel {
     let figures: Vec<Figure> = records.iter().map(|record| figure(record)).collect();
-    let queries: Vec<Query> = figures.iter().map(|figure| (figure.expanded(WINDOW, SELECTED), "")).collect();
+    let queries: Vec<Query> =
+        figures.iter().map(|figure| (figure.expanded(WINDOW, SELECTED), "")).collect();
     let mut overrides = vec![json!({
         "matcher": { "id": "byName", "options": "route" },
         "properties": [{ "id": "links", "value": [{
@@ -224,7 +231,8 @@ pub(crate) fn routes_table(title: &str, help: &str, records: &[&str]) -> Panel {
     }
 }
 
-/// The buckets of a histogram, as rates over `window` or (`sparse`) as what was added within an hour, summed by `labels`.
+/// The buckets of a histogram, as rates over `window` or (`sparse`) as increases within an hour,
+/// summed by `labels`.
 fn buckets(histogram: &str, labels: &str, sparse: bool) -> String {
     let series = selected(&format!("{histogram}_bucket"));
     if sparse {
@@ -234,14 +242,14 @@ fn buckets(histogram: &str, labels: &str, sparse: bool) -> String {
     }
 }
 
-/// The value that `share` of a histogram's values do not exceed, in the unit that is `divisor` of the histogram's. `Sparse` ones are those
-/// that get values now and then only: their window is an hour.
+/// The quantile `share` of a histogram, in the histogram's unit divided by `divisor`. `sparse`
+/// histograms get values only now and then, so their window is an hour.
 pub(crate) fn quantile(share: f64, histogram: &str, divisor: f64, sparse: bool) -> String {
     let value = format!("histogram_quantile({share}, {})", buckets(histogram, "le", sparse));
     if divisor == 1.0 { value } else { format!("{value} / {divisor:e}") }
 }
 
-/// Half, most and nearly all of a histogram's values over time.
+/// Median and high quantiles of a histogram over time.
 pub(crate) fn quantiles(
     title: &str,
     help: &str,
@@ -255,7 +263,8 @@ pub(crate) fn quantiles(
     curves(title, help, unit, &queries, Thresholds::None)
 }
 
-/// How many values of a histogram were where, over time. `unit`: Grafana's name of the histogram's own unit.
+/// The distribution of a histogram's values over time. `unit`: Grafana's name of the histogram's
+/// own unit.
 pub(crate) fn heat_map(title: &str, help: &str, unit: &str, histogram: &str) -> Panel {
     let mut targets = targets(&[(buckets(histogram, "le", false), "{{le}}")], false);
     for target in &mut targets {
@@ -312,13 +321,13 @@ pub(crate) fn logs(title: &str, help: &str, query: &str) -> Panel {
 }
 
 impl Panel {
-    /// Another width, in 24ths of the page.
+    /// Sets the width, in 24ths of the page.
     pub(crate) const fn wide(mut self, width: u64) -> Self {
         self.width = width;
         self
     }
 
-    /// The panel at its place.
+    /// The panel's JSON, with its position.
     pub(crate) fn placed(&self, number: usize, x: u64, y: u64) -> Value {
         let mut body = self.body.clone();
         body["id"] = number.into();

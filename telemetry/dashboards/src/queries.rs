@@ -1,16 +1,16 @@
-//! Every query of every dashboard and rule, for tests that try them.
+//! Every query of every dashboard and rule, for tests that run them.
 
 use packrat_figures::FIGURES;
 use serde_json::Value;
 
-/// A query and where it stands.
+/// A query and its place.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// Dashboard and panel, or the rule.
     pub place: String,
     /// PromQL, or LogQL when [`Self::is_logs`].
     pub expression: String,
-    /// Whether it is for Loki.
+    /// True if it is for Loki.
     pub is_logs: bool,
 }
 
@@ -52,13 +52,17 @@ pub fn all() -> Vec<Query> {
 pub fn resolved(expression: &str, window: &str) -> String {
     ["$gateway", "$namespace", "$route"]
         .iter()
-        .fold(expression.replace("$__rate_interval", window), |text, variable| text.replace(variable, ".*"))
+        .fold(expression.replace("$__rate_interval", window), |text, variable| {
+            text.replace(variable, ".*")
+        })
 }
 
 /// The names of Packrat's series (metrics and recorded figures) in an expression.
 pub fn names(expression: &str) -> Vec<&str> {
     expression
-        .split(|character: char| !(character.is_ascii_alphanumeric() || character == '_' || character == ':'))
+        .split(|character: char| {
+            !(character.is_ascii_alphanumeric() || character == '_' || character == ':')
+        })
         .filter(|word| word.starts_with("packrat_") || word.starts_with("packrat:"))
         .collect()
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::dashboard::Dashboard;
 use crate::panel::{
-    Query, SELECTED, Thresholds, WINDOW, curves, figure, figure_curves, figure_stat, heat_map, logs,
-    quantile, quantiles, rate, selected,
+    Query, SELECTED, Thresholds, WINDOW, curves, figure, figure_curves, figure_stat, heat_map,
+    logs, quantile, quantiles, rate, selected,
 };
 
 pub(crate) fn dashboard() -> Value {
@@ -15,7 +15,9 @@ pub(crate) fn dashboard() -> Value {
     };
     let expanded = |record: &str| figure(record).expanded(WINDOW, SELECTED);
     let lines = |event: &str| {
-        format!("{{app=\"packrat\"}} | json | event=~\"{event}\" | route=~\"$route\" | gateway=~\"$gateway\"")
+        format!(
+            "{{app=\"packrat\"}} | json | event=~\"{event}\" | route=~\"$route\" | gateway=~\"$gateway\""
+        )
     };
     Dashboard {
         uid: "packrat-route",

@@ -1,4 +1,5 @@
-//! What is committed is what the definitions say, names only what exists, and follows the rules of a good dashboard.
+//! The committed files match the definitions, name only defined series, and follow the rules of a
+//! good dashboard.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -43,7 +44,7 @@ fn every_query_names_only_series_that_exist() {
 }
 
 #[test]
-fn the_operator_exports_what_is_asked_for() {
+fn the_operator_exports_the_listed_metrics() {
     let source = fs::read_to_string(root().join("operator/src/shell/health.rs")).unwrap();
     for (name, _) in OPERATOR_METRICS {
         assert!(
@@ -79,11 +80,11 @@ fn every_label_value_in_a_query_exists() {
     }
 }
 
-/// All metrics that people should see are on a dashboard; the others are named here, with the reason.
+/// All metrics for people are on a dashboard; the exceptions are listed here, with the reason.
 #[test]
 fn every_metric_is_shown_somewhere_or_for_a_reason_not() {
     let not_shown = [
-        // Shown by what is made of them.
+        // Shown through values derived from them.
         ("packrat_sessions_opened_total", "the number of sessions is shown"),
         ("packrat_sessions_closed_total", "the number of sessions is shown"),
         ("packrat_sessions_begun_total", "handshakes by result are shown"),
@@ -92,7 +93,9 @@ fn every_metric_is_shown_somewhere_or_for_a_reason_not() {
     ];
     let shown: BTreeSet<String> = all()
         .iter()
-        .flat_map(|query| names(&query.expression).into_iter().map(str::to_owned).collect::<Vec<_>>())
+        .flat_map(|query| {
+            names(&query.expression).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        })
         .collect();
     for (name, _) in not_shown {
         assert!(
@@ -103,11 +106,11 @@ fn every_metric_is_shown_somewhere_or_for_a_reason_not() {
     let missing: BTreeSet<&str> = definitions()
         .iter()
         .map(|definition| definition.name.as_ref())
-        // Of a histogram the buckets are shown.
+        // Of a histogram, the buckets are shown.
         .filter(|name| !name.ends_with("_sum") && !name.ends_with("_count"))
         .filter(|name| !shown.contains(*name) && !not_shown.iter().any(|(known, _)| known == name))
         .collect();
-    // What only matters to who looks for a cause is in docs/METRICS.md alone.
+    // Metrics that only help to find a cause are in docs/METRICS.md alone.
     assert!(missing.len() <= 24, "many metrics are on no dashboard: {missing:?}");
 }
 
@@ -117,7 +120,8 @@ fn every_alert_has_a_section_in_the_runbook_and_a_test() {
     let tests = fs::read_to_string(root().join("telemetry/dashboards/tests/alerts.yaml")).unwrap();
     for alert in rules::ALERTS {
         let section = runbook.split(&format!("\n## {}\n", alert.name)).nth(1);
-        let section = section.unwrap_or_else(|| panic!("docs/RUNBOOK.md has no section {}", alert.name));
+        let section =
+            section.unwrap_or_else(|| panic!("docs/RUNBOOK.md has no section {}", alert.name));
         let section = section.split("\n## ").next().unwrap();
         for part in ["**Users notice:**", "**Look:**", "**Do:**"] {
             assert!(section.contains(part), "{}: no {part}", alert.name);
@@ -128,7 +132,7 @@ fn every_alert_has_a_section_in_the_runbook_and_a_test() {
             alert.name
         );
     }
-    // And the other way round: no section without its alert, but those that `packrat check` leads to.
+    // Conversely, every section has its alert, except those that `packrat check` refers to.
     for section in runbook.split("\n## ").skip(1) {
         let name = section.lines().next().unwrap();
         assert!(
@@ -146,27 +150,34 @@ fn dashboards() -> Vec<(String, Value)> {
         .collect()
 }
 
-/// The rules that Grafana's linter of dashboards has, where they apply here (the series have no `job` of their own to choose by).
+/// The rules of Grafana's dashboard linter that apply here. The series have no `job` of their own
+/// to select by.
 #[test]
 fn dashboards_follow_the_rules_of_grafanas_linter() {
     assert_eq!(dashboards().len(), 4);
     let mut addresses = BTreeSet::new();
     for (path, dashboard) in dashboards() {
         let uid = dashboard["uid"].as_str().unwrap();
-        assert!(addresses.insert(uid.to_owned()) && path.ends_with(&format!("/{uid}.json")), "{path}");
+        assert!(
+            addresses.insert(uid.to_owned()) && path.ends_with(&format!("/{uid}.json")),
+            "{path}"
+        );
         assert_eq!(dashboard["editable"], false, "{path}");
         let variables = dashboard["templating"]["list"].as_array().unwrap();
         assert_eq!(variables[0]["type"], "datasource", "{path}");
         assert_eq!(variables[0]["label"], "Data source", "{path}");
         for variable in variables.iter().filter(|variable| variable["type"] == "query") {
-            // Choices follow the time range.
+            // The choices follow the time range.
             assert_eq!(variable["refresh"], 2, "{path}: {}", variable["name"]);
         }
         let mut ids = BTreeSet::new();
         let mut bottom = 0;
         for panel in dashboard["panels"].as_array().unwrap() {
             let title = panel["title"].as_str().unwrap();
-            assert!(!title.is_empty() && ids.insert(panel["id"].as_u64().unwrap()), "{path}: {title}");
+            assert!(
+                !title.is_empty() && ids.insert(panel["id"].as_u64().unwrap()),
+                "{path}: {title}"
+            );
             let place = &panel["gridPos"];
             let (x, y) = (place["x"].as_u64().unwrap(), place["y"].as_u64().unwrap());
             assert!(x + place["w"].as_u64().unwrap() <= 24, "{path}: {title}");

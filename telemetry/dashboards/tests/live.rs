@@ -1,5 +1,6 @@
-//! Every query of every dashboard, rule and alert against a real Prometheus that scrapes a real Envoy in the middle of a lossy download, and
-//! alerts that real faults make fire. `make test-telemetry` builds and installs what it needs.
+//! Every query of every dashboard, rule and alert against a real Prometheus that scrapes a real
+//! Envoy in the middle of a lossy download, and alerts fired by real faults. `make test-telemetry`
+//! builds and installs the programs.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod address;
@@ -19,9 +20,12 @@ use scene::{Demo, IdleEnvoy, built};
 use serde_json::Value;
 
 const NO_OPERATOR: &str = "no operator runs here; a test holds the names against its source";
-/// Queries that have no answer here, and why.
+/// Queries without an answer here, and the reason.
 const EMPTY_BY_DESIGN: [(&str, &str); 7] = [
-    ("packrat-operator.json: Connected to the operator", "this Envoy reads files, it has no operator"),
+    (
+        "packrat-operator.json: Connected to the operator",
+        "this Envoy reads files, it has no operator",
+    ),
     ("packrat-operator.json: Replica that writes", NO_OPERATOR),
     ("packrat-operator.json: Gateways connected", NO_OPERATOR),
     ("packrat-operator.json: Gateways that refuse", NO_OPERATOR),
@@ -29,7 +33,7 @@ const EMPTY_BY_DESIGN: [(&str, &str); 7] = [
     ("packrat-operator.json: What is configured", NO_OPERATOR),
     ("packrat-operator.json: First certificate to expire", "this Envoy has no certificate"),
 ];
-/// Rates are taken over this in the test.
+/// Window of the rates in the test.
 const WINDOW: &str = "10s";
 
 #[test]
@@ -57,32 +61,46 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
         "the end of a session",
         "increase(packrat_session_duration_seconds_count{route=\"idle\"}[1m]) > 0",
     );
-    prometheus.wait_for("repairs in the middle of a download", "sum(packrat_repairs_arrived_total) > 100");
-    prometheus.wait_for("enough scrapes", "packrat_datagrams_recorded_total{route=\"demo\"} offset 9s > 0");
+    prometheus.wait_for(
+        "repairs in the middle of a download",
+        "sum(packrat_repairs_arrived_total) > 100",
+    );
+    prometheus.wait_for(
+        "enough scrapes",
+        "packrat_datagrams_recorded_total{route=\"demo\"} offset 9s > 0",
+    );
 
     let mut empty = Vec::new();
     for query in all().iter().filter(|query| !query.is_logs && !query.place.starts_with("alert ")) {
         let expression = resolved(&query.expression, WINDOW).replace("[5m]", "[10s]");
         let answer = prometheus.query(&expression);
         let by_design = EMPTY_BY_DESIGN.iter().any(|(place, _)| *place == query.place);
-        // No number (0 / 0, a quantile of nothing) is no answer.
+        // A value that is not a number (0 / 0, a quantile of no values) is no answer.
         if answer.iter().all(|value| value.is_nan()) != by_design {
             empty.push(format!("{}: {expression}\n  {answer:?}", query.place));
         }
     }
-    assert!(empty.is_empty(), "without an answer, or with one where none is to be:\n{}", empty.join("\n"));
-    // Alerts are silent; what they look at is there.
+    assert!(
+        empty.is_empty(),
+        "without an answer, or with one where none is to be:\n{}",
+        empty.join("\n")
+    );
+    // Alerts are silent, but their series exist.
     for alert in ALERTS {
-        let words = alert.expression.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
-        let others =
-            words.filter(|word| *word == "up" || (word.starts_with("envoy_") && !word.contains("cert")));
-        let ours = names(alert.expression).into_iter().filter(|name| !name.starts_with("packrat_operator_"));
+        let words = alert
+            .expression
+            .split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        let others = words
+            .filter(|word| *word == "up" || (word.starts_with("envoy_") && !word.contains("cert")));
+        let ours = names(alert.expression)
+            .into_iter()
+            .filter(|name| !name.starts_with("packrat_operator_"));
         for name in ours.chain(others) {
             assert!(!prometheus.query(name).is_empty(), "{}: no data for {name}", alert.name);
         }
     }
     the_command_and_prometheus_agree(&prometheus);
-    a_plan_is_made_of_what_is_measured(&demo);
+    a_plan_uses_measurements(&demo);
 
     idle.refuse_a_configuration();
     prometheus.wait_for_alert("PackratConfigurationRefused");
@@ -90,8 +108,9 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
     prometheus.wait_for_alert("PackratGatewayDown");
 }
 
-/// `packrat plan` reads both segments of the demo's path from its Envoy: 4 ms and 4 % on the last mile, 60 ms behind the gateway.
-fn a_plan_is_made_of_what_is_measured(demo: &Demo) {
+/// `packrat plan` reads both segments of the demo's path from its Envoy: 4 ms and 4 % on the last
+/// mile, 60 ms behind the gateway.
+fn a_plan_uses_measurements(demo: &Demo) {
     let gateway = format!("http://{}", demo.admin());
     let output = Command::new(built().join("packrat"))
         .args(["plan", "--gateway", &gateway, "--route", "demo", "-o", "json"])
@@ -100,7 +119,10 @@ fn a_plan_is_made_of_what_is_measured(demo: &Demo) {
     assert!(output.status.success(), "{output:?}");
     let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
     let number = |key: &str| plan[key].as_f64().unwrap_or_else(|| panic!("no {key}: {plan:#}"));
-    assert_eq!((&plan["route"], &plan["sources"]["last_mile_loss"]), (&"demo".into(), &"measured".into()));
+    assert_eq!(
+        (&plan["route"], &plan["sources"]["last_mile_loss"]),
+        (&"demo".into(), &"measured".into())
+    );
     // A busy machine makes round trips longer, never shorter.
     assert!(number("last_mile_round_trip_seconds") >= 0.003, "{plan:#}");
     assert!(number("far_round_trip_seconds") >= 0.055, "{plan:#}");
@@ -108,7 +130,7 @@ fn a_plan_is_made_of_what_is_measured(demo: &Demo) {
     assert!(plan["pays"] == true && number("gain_times") > 2.0, "{plan:#}");
 }
 
-/// The figures computed from two readings are those that Prometheus computes.
+/// The figures computed from two readings equal those of Prometheus.
 fn the_command_and_prometheus_agree(prometheus: &Prometheus) {
     let (before, after) = prometheus.readings(Duration::from_secs(8), "demo");
     let figures = Figures::between(&before, &after, 8.0);

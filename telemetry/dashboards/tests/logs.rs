@@ -1,5 +1,6 @@
-//! Every LogQL query of every dashboard against a real Loki that has the log lines of a real Envoy, of the gateway without Envoy, and of the
-//! operator. `make test-loki` builds and installs what it needs.
+//! Every LogQL query of every dashboard against a real Loki with the log lines of a real Envoy, of
+//! the gateway without Envoy, and of the operator. `make test-loki` builds and installs the
+//! programs.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod address;
@@ -23,7 +24,7 @@ use loki::{Loki, find_loki};
 use place::PATIENCE;
 use scene::{Demo, IdleEnvoy, built};
 
-/// `packrat-gateway` in front of a server that is not there; ended when it is dropped.
+/// `packrat-gateway` in front of a server that does not exist; ends when it is dropped.
 struct Standalone {
     process: Child,
     folder: TempDir,
@@ -47,12 +48,14 @@ impl Standalone {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// The value of a field, once there is such a line.
+    /// The fields of the first line with this event; calls `meanwhile` while it waits.
     fn wait_for(&self, event: &str, mut meanwhile: impl FnMut()) -> Map<String, Value> {
         let begun = Instant::now();
         loop {
             let log = self.log();
-            let lines = log.lines().filter_map(|line| serde_json::from_str::<Map<String, Value>>(line).ok());
+            let lines = log
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Map<String, Value>>(line).ok());
             if let Some(line) = lines.into_iter().find(|line| line["event"] == event) {
                 return line;
             }
@@ -65,13 +68,13 @@ impl Standalone {
 
 impl Drop for Standalone {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// An assisted client that has lost its state asks for a Reset, and the gateway begins anew.
+/// An assisted client that has lost its state requests a Reset, and the gateway begins a new epoch.
 fn reset(idle: &IdleEnvoy) {
     let (mut client, _) = client::connect(idle.listener(), idle.server());
     let now = client.now();
@@ -84,7 +87,7 @@ fn reset(idle: &IdleEnvoy) {
     });
 }
 
-/// What the operator writes when it finds no API server.
+/// The operator's log when it finds no API server.
 fn operator() -> String {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
@@ -128,12 +131,15 @@ fn every_log_query_finds_lines() {
     reset(&idle);
     idle.refuse_a_configuration();
     let begun = Instant::now();
-    while !(idle.log().contains("configuration_refused") && demo.log().contains("assistance_begun")) {
+    while !(idle.log().contains("configuration_refused") && demo.log().contains("assistance_begun"))
+    {
         assert!(begun.elapsed() < PATIENCE, "{}\n{}", idle.log(), demo.log());
         sleep(Duration::from_millis(100));
     }
-    let pushed: usize =
-        [demo.log(), idle.log(), standalone.log()].iter().map(|lines| loki.push("packrat", lines)).sum();
+    let pushed: usize = [demo.log(), idle.log(), standalone.log()]
+        .iter()
+        .map(|lines| loki.push("packrat", lines))
+        .sum();
     assert!(pushed > 8, "{pushed} lines");
     assert!(loki.push("packrat-operator", &operator()) > 0);
 
@@ -143,15 +149,15 @@ fn every_log_query_finds_lines() {
         let lines = loki.wait_for(&resolved(&query.expression, "10m"));
         assert!(!lines.is_empty(), "{}: nothing for {}", query.place, query.expression);
     }
-    // As docs/METRICS.md says.
+    // As docs/METRICS.md describes.
     let resets = loki.wait_for("{app=\"packrat\"} | json | event=\"reset\"");
     let [line] = resets.as_slice() else { panic!("{resets:?}") };
     let line: Value = serde_json::from_str(line).unwrap();
     assert_eq!((&line["side"], &line["route"]), (&"client".into(), &"idle".into()), "{line}");
     assert!(line["reason"].is_string() && line["epoch"] == 1, "{line}");
-    // An event of another route is not found.
+    // The query leaves out events of another route.
     assert!(loki.query("{app=\"packrat\"} | json | event=\"reset\" | route=\"other\"").is_empty());
-    // Nobody's address is in any line.
+    // No line contains a client's address.
     let hashed = loki.wait_for("{app=\"packrat\"} | json | event=\"session_opened\"");
     for line in hashed {
         let line: Value = serde_json::from_str(&line).unwrap();

@@ -2,7 +2,8 @@
 
 use crate::response::SQUARE_ROOT_CONSTANT;
 
-/// Values of a route's series at one instant, by their selector (`packrat_eacks_total{result="decoded"}`); 0 for one that is not there.
+/// Values of a route's series at one instant, by their selector
+/// (`packrat_eacks_total{result="decoded"}`); 0 for a missing series.
 pub trait Reading {
     /// The value of a series.
     fn get(&self, series: &str) -> f64;
@@ -20,7 +21,7 @@ impl Reading for std::collections::BTreeMap<String, f64> {
     }
 }
 
-/// What happened on a route between two readings. Ratios are `None` where nothing was there to be compared with.
+/// Figures of a route between two readings. Ratios are `None` when the denominator is zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
     /// Client sessions, now.
@@ -29,31 +30,31 @@ pub struct Figures {
     pub assisted: f64,
     /// Payload of the base connections to clients, in bits per second.
     pub goodput_bits: f64,
-    /// Share of the datagrams to assisted clients that the last mile lost at first.
+    /// Share of the datagrams to assisted clients whose first copy the last mile lost.
     pub loss: Option<f64>,
-    /// Share of these losses that a repair has hidden from the sender.
+    /// Share of these losses that a repair hid from the sender.
     pub hidden: Option<f64>,
-    /// Retransmissions per second that senders did not have to make.
+    /// Retransmissions per second that repairs saved the senders.
     pub saved_retransmissions: f64,
-    /// How many times the goodput of an unassisted loss-based sender, at least.
+    /// Goodput as a multiple of an unassisted loss-based sender's, at least.
     pub goodput_gain: Option<f64>,
-    /// Repairs sent per datagram that was missing.
+    /// Repairs sent per missing datagram.
     pub cache_hits: Option<f64>,
-    /// Share of the missing datagrams that were given up because a repair would have come too late.
+    /// Share of the missing datagrams that were given up because a repair would have been too late.
     pub too_late: Option<f64>,
-    /// 100: no datagram to an assisted client had to be sent again by its sender.
+    /// 100: no sender had to retransmit a datagram to an assisted client.
     pub quality: Option<f64>,
     /// Bytes of repairs per byte forwarded.
     pub overhead: Option<f64>,
     /// Resets per second.
     pub resets: f64,
-    /// Share of the eACKs that could not be decoded.
+    /// Share of the eACKs that failed to decode.
     pub decode_failures: Option<f64>,
     /// Datagrams per second evicted from a full cache before their fate was known.
     pub evictions: f64,
-    /// Repairs per second that were put off because the budget was used up.
+    /// Repairs per second postponed because the budget was exhausted.
     pub budget_refusals: f64,
-    /// Bytes kept for repair, now.
+    /// Bytes cached for repairs, now.
     pub cache_bytes: f64,
     /// Share of the route's cache in use, now.
     pub cache_usage: Option<f64>,
@@ -64,8 +65,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The figures of a route over the `seconds` between two readings. A counter that went back (the gateway was restarted)
-    /// counts from zero.
+    /// The figures of a route over the `seconds` between two readings. A counter that decreased
+    /// (the gateway was restarted) counts from zero.
     pub fn between(before: &impl Reading, after: &impl Reading, seconds: f64) -> Self {
         let seconds = seconds.max(1e-9);
         let rate = |series: &str| {
@@ -86,13 +87,17 @@ impl Figures {
         let goodput_gain = match (loss.filter(|loss| *loss > 0.0), last_mile_round_trip) {
             (Some(loss), Some(last_mile)) if assisted > 0.0 => {
                 let round_trip = last_mile + far_round_trip.unwrap_or_default();
-                Some((recorded / assisted * round_trip * loss.sqrt() / SQUARE_ROOT_CONSTANT).max(1.0))
+                Some(
+                    (recorded / assisted * round_trip * loss.sqrt() / SQUARE_ROOT_CONSTANT)
+                        .max(1.0),
+                )
             }
             _ => None,
         };
         let resets = ["gateway", "client"].iter().flat_map(|side| {
-            ["decode_failed", "state_lost", "client_overflow"]
-                .map(|reason| format!("packrat_resets_total{{side=\"{side}\",reason=\"{reason}\"}}"))
+            ["decode_failed", "state_lost", "client_overflow"].map(|reason| {
+                format!("packrat_resets_total{{side=\"{side}\",reason=\"{reason}\"}}")
+            })
         });
         Self {
             sessions: after.get("packrat_sessions"),
@@ -106,7 +111,10 @@ impl Figures {
             too_late: ratio(late, missing).map(|late| late.min(1.0)),
             quality: ratio((missing - arrived).max(0.0), recorded)
                 .map(|revealed| 100.0 * (1.0 - revealed.min(1.0))),
-            overhead: ratio(rate("packrat_repair_bytes_total"), rate("packrat_to_client_bytes_total")),
+            overhead: ratio(
+                rate("packrat_repair_bytes_total"),
+                rate("packrat_to_client_bytes_total"),
+            ),
             resets: resets.map(|series| rate(&series)).sum(),
             decode_failures: ratio(
                 rate("packrat_eacks_total{result=\"failed\"}"),
@@ -115,7 +123,10 @@ impl Figures {
             evictions: rate("packrat_evictions_full_total"),
             budget_refusals: rate("packrat_budget_refusals_total"),
             cache_bytes: after.get("packrat_cache_bytes"),
-            cache_usage: ratio(after.get("packrat_cache_bytes"), after.get("packrat_cache_limit_bytes")),
+            cache_usage: ratio(
+                after.get("packrat_cache_bytes"),
+                after.get("packrat_cache_limit_bytes"),
+            ),
             last_mile_round_trip,
             far_round_trip,
         }
@@ -132,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_repairs_what_the_last_mile_loses() {
+    fn a_route_that_repairs_losses_of_the_last_mile() {
         let before = reading(&[("packrat_datagrams_recorded_total", 1000.0)]);
         let after = reading(&[
             ("packrat_datagrams_recorded_total", 21_000.0),

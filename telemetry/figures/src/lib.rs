@@ -1,8 +1,9 @@
-//! What people decide by: figures made of a gateway's counters.
+//! Figures for decisions, derived from a gateway's counters.
 //!
-//! Each figure exists twice, side by side: as a computation over two readings of a route's counters ([`Figures::between`], for the
-//! command and the gateway's own page) and as PromQL ([`FIGURES`], for recording rules, dashboards and docs/METRICS.md). A test
-//! of the dashboards evaluates both over the same counters.
+//! Each figure exists twice, side by side: as a computation over two readings of a route's counters
+//! ([`Figures::between`], for the command and the gateway's own page) and as PromQL ([`FIGURES`],
+//! for recording rules, dashboards and docs/METRICS.md). A test of the dashboards evaluates both
+//! over the same counters.
 #![forbid(unsafe_code)]
 
 mod figures;

@@ -1,13 +1,13 @@
 //! The same figures for Prometheus.
 
-/// What a number counts; chosen so that Grafana has a unit of the same meaning.
+/// The unit of a figure, chosen from those that Grafana has, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// 0 to 1.
     Ratio,
     /// 0 to 100, where 100 is best.
     Points,
-    /// How many times.
+    /// A factor.
     Times,
     /// Seconds.
     Seconds,
@@ -35,7 +35,7 @@ impl Unit {
         }
     }
 
-    /// The word in documentation.
+    /// The name in documentation.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ratio => "ratio, 0 to 1",
@@ -50,7 +50,7 @@ impl Unit {
     }
 }
 
-/// What a figure is about.
+/// The subject of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// One route of one gateway: labels `gateway`, `namespace`, `route`.
@@ -60,7 +60,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The labels that are left of a series.
+    /// The labels of the aggregated series.
     pub const fn labels(self) -> &'static str {
         match self {
             Self::Route => "gateway, namespace, route",
@@ -74,20 +74,21 @@ impl Scope {
 pub struct Figure {
     /// Name of the recording rule, by Prometheus' convention `level:metric:operations`.
     pub record: &'static str,
-    /// What a panel calls it.
+    /// The title in panels.
     pub title: &'static str,
-    /// What it says, and how much it can be trusted.
+    /// Its meaning, and its reliability.
     pub help: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// What it is about.
+    /// Its subject.
     pub scope: Scope,
-    /// The query; `RATE(x)` stands for the sum over the gateway's replicas of the rate of `x` over five minutes, `SUM(x)` and `MEAN(x)`
-    /// for the sum and the mean of gauges, each by the labels of the scope.
+    /// The query; `RATE(x)` stands for the sum over the gateway's replicas of the rate of `x` over
+    /// five minutes, `SUM(x)` and `MEAN(x)` for the sum and the mean of gauges, each by the
+    /// labels of the scope.
     expression: &'static str,
 }
 
-/// The series that a query is restricted to.
+/// The series selected by a query.
 #[derive(Debug, Clone, Copy)]
 pub struct Selector {
     /// Matchers for series with the labels `gateway`, `namespace` and `route`.
@@ -98,7 +99,8 @@ pub struct Selector {
 
 impl Selector {
     fn apply(self, series: &str) -> String {
-        let of_process = series.starts_with("packrat_process_") || series.starts_with("packrat_log_");
+        let of_process =
+            series.starts_with("packrat_process_") || series.starts_with("packrat_log_");
         let matchers = if of_process { self.of_processes } else { self.of_routes };
         match series.split_once('{') {
             _ if matchers.is_empty() => series.to_owned(),
@@ -114,12 +116,13 @@ impl Figure {
         self.render("5m", Selector { of_routes: "", of_processes: "" })
     }
 
-    /// The query by itself, without recording rules: over `window`, for the series of `selector`.
+    /// The query without recording rules: over `window`, for the series of `selector`.
     pub fn expanded(&self, window: &str, selector: Selector) -> String {
         let mut text = self.render(window, selector);
         for figure in FIGURES {
             if text.contains(figure.record) {
-                text = text.replace(figure.record, &format!("({})", figure.expanded(window, selector)));
+                text = text
+                    .replace(figure.record, &format!("({})", figure.expanded(window, selector)));
             }
         }
         text
@@ -148,7 +151,7 @@ impl Figure {
             text.push_str(&match name {
                 "RATE" => format!("sum by ({by}) (rate({series}[{window}]))"),
                 "SUM" => format!("sum by ({by}) ({series})"),
-                // Replicas without a measurement say 0; they have no say.
+                // Replicas without a measurement report 0, and do not count.
                 _ => format!("avg by ({by}) ({series} > 0)"),
             });
             rest = inside.get(close + 1..).unwrap_or_default();
@@ -157,7 +160,7 @@ impl Figure {
         text
     }
 
-    /// The figure of this record.
+    /// The figure with this record.
     pub fn named(record: &str) -> Option<&'static Self> {
         FIGURES.iter().find(|figure| figure.record == record)
     }
@@ -174,7 +177,7 @@ const fn figure(
     Figure { record, title, help, unit, scope, expression }
 }
 
-/// Every figure; the order is that of the recording rules, later ones use earlier ones.
+/// Every figure, in the order of the recording rules: later ones use earlier ones.
 pub const FIGURES: &[Figure] = &[
     figure(
         "packrat:goodput:bits_rate5m",
@@ -345,7 +348,10 @@ mod tests {
         for figure in FIGURES {
             let query = figure.promql();
             assert_eq!(query.matches('(').count(), query.matches(')').count(), "{query}");
-            assert!(!query.contains("RATE") && !query.contains("SUM") && !query.contains("MEAN"), "{query}");
+            assert!(
+                !query.contains("RATE") && !query.contains("SUM") && !query.contains("MEAN"),
+                "{query}"
+            );
             assert!(figure.help.ends_with('.'), "{figure:?}");
         }
     }

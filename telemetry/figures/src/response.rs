@@ -1,13 +1,15 @@
-//! How senders answer to loss: what a flow gets when every loss reaches its sender.
+//! The response of senders to loss: the rate of a flow when every loss reaches its sender.
 
-/// How a sender's congestion control answers to a lost datagram.
+/// A sender's congestion control, by its response to loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
     /// Halves its window: NewReno (RFC 9002).
     Reno,
-    /// RFC 9438; at the round trips and losses of last miles mostly in its Reno-friendly region.
+    /// Follows RFC 9438; at the round trips and losses of last miles mostly in its Reno-friendly
+    /// region.
     Cubic,
-    /// Ignores single losses and sends what the path has delivered; suffers from the loss itself only.
+    /// Ignores single losses and sends at the path's delivery rate, which only the lost datagrams
+    /// themselves reduce.
     Bbr,
 }
 
@@ -15,8 +17,9 @@ pub enum Sender {
 pub const SQUARE_ROOT_CONSTANT: f64 = 1.22;
 
 impl Sender {
-    /// Datagrams per second of a bulk flow with round trip `seconds` and loss `ratio` (0 to 1): Mathis et al. 1997 for Reno, RFC 9438
-    /// section 5.1 with its Reno-friendly region (section 4.3) for CUBIC. `None`: loss alone does not limit it.
+    /// Datagrams per second of a bulk flow with round trip `seconds` and loss `ratio` (0 to 1):
+    /// Mathis97 for Reno, RFC 9438 section 5.1 with its Reno-friendly region (section
+    /// 4.3) for CUBIC. `None`: loss alone does not limit it.
     pub fn datagrams_per_second(self, seconds: f64, ratio: f64) -> Option<f64> {
         if ratio <= 0.0 || seconds <= 0.0 {
             return None;
@@ -46,7 +49,7 @@ mod tests {
             assert!(near > sender.datagrams_per_second(0.02, 0.1).unwrap());
             assert!(near > sender.datagrams_per_second(0.6, 0.01).unwrap());
         }
-        // Where windows are large CUBIC is faster than Reno.
+        // With large windows, CUBIC is faster than Reno.
         let (reno, cubic) = (Sender::Reno, Sender::Cubic);
         assert!(cubic.datagrams_per_second(0.6, 1e-5) > reno.datagrams_per_second(0.6, 1e-5));
         assert_eq!(Sender::Bbr.datagrams_per_second(0.6, 0.1), None);

@@ -1,4 +1,4 @@
-//! Names and values, and who sends them.
+//! Attributes of messages: their names and values, and the sender's.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ pub(crate) fn text(key: &str, value: &str) -> KeyValue {
     attribute(key, Any::Text(value.to_owned()))
 }
 
-/// A field of a log line.
+/// The attribute for a field of a log line.
 pub(crate) fn field(key: &str, value: &Value) -> KeyValue {
     let any = match value {
         Value::Bool(value) => Any::Bool(*value),
@@ -26,7 +26,8 @@ pub(crate) fn field(key: &str, value: &Value) -> KeyValue {
     attribute(key, any)
 }
 
-/// The gateway. `instance`: what tells it from others, such as the name of its Pod.
+/// The resource that stands for the gateway. `instance` identifies it among others, such as the
+/// name of its Pod.
 pub(crate) fn resource(instance: &str) -> Option<Resource> {
     let attributes = vec![
         text("service.name", "packrat-gateway"),
@@ -37,5 +38,8 @@ pub(crate) fn resource(instance: &str) -> Option<Resource> {
 }
 
 pub(crate) fn scope() -> Option<InstrumentationScope> {
-    Some(InstrumentationScope { name: "packrat".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() })
+    Some(InstrumentationScope {
+        name: "packrat".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
 }

@@ -1,4 +1,4 @@
-//! The thread that sends.
+//! The thread that sends to the collector.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -14,35 +14,35 @@ use crate::headers::{self, HEADERS_VARIABLE};
 use crate::metrics::metrics;
 use crate::spans::{Sessions, request};
 
-/// The environment variable that names the collector, as OpenTelemetry's specification has it.
+/// The environment variable that names the collector, as OpenTelemetry's specification defines it.
 pub const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// Time between two looks at the log: the log remembers more lines than are written meanwhile.
+/// Interval of reading the log, which remembers more lines than are written meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time between two messages with metrics.
+/// Interval of sending metrics.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How long a collector may take.
+/// Longest time for a collector to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Lines of the log that are taken at a time.
+/// Lines of the log that are read at a time.
 const LINES: usize = 1024;
 
-/// Why nothing can be sent there.
+/// The reason why an exporter cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// The URL.
+    /// The URL is invalid.
     #[error(
         "{0:?} is no URL of a collector that can be used here; give http://HOST:4318 (without TLS: a collector beside the gateway adds it)"
     )]
     Url(String),
-    /// The headers; not shown, as they may be secret.
+    /// The headers are invalid; not shown, as they may be secret.
     #[error("{HEADERS_VARIABLE} has no headers as key=value,key=value with percent-encoded values")]
     Headers,
-    /// The thread.
+    /// The thread could not be started.
     #[error("no thread can be started: {0}")]
     Thread(#[from] std::io::Error),
 }
 
-/// Where an exporter finds the dataplane, which may be made later than the exporter.
+/// Finds the data plane, which may be made later than the exporter.
 type Find = dyn Fn() -> Option<&'static Dataplane> + Send;
 
 enum Source {
@@ -59,7 +59,7 @@ impl Source {
     }
 }
 
-/// Sends until it is dropped; what is left then is sent at last.
+/// Sends metrics and spans until it is dropped, and then the remaining ones.
 #[derive(Debug)]
 pub struct Exporter {
     stop: Arc<AtomicBool>,
@@ -67,16 +67,21 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts to send to the collector at `endpoint` (`http://HOST:PORT`, or with a path before that of OTLP), with the headers of [`HEADERS_VARIABLE`]. `instance` tells this
-    /// gateway from others.
+    /// Starts to send to the collector at `endpoint` (`http://HOST:PORT`, or with a path before
+    /// that of OTLP), with the headers of [`HEADERS_VARIABLE`]. `instance` tells this gateway from
+    /// others.
     ///
     /// # Errors
-    /// When the URL or a header is of no use, or no thread can be started.
-    pub fn start(endpoint: &str, instance: &str, dataplane: &Arc<Dataplane>) -> Result<Self, EndpointError> {
+    /// The URL or a header is invalid, or no thread can be started.
+    pub fn start(
+        endpoint: &str,
+        instance: &str,
+        dataplane: &Arc<Dataplane>,
+    ) -> Result<Self, EndpointError> {
         Self::send(endpoint, instance, Source::Owned(Arc::clone(dataplane)))
     }
 
-    /// The same for the dataplane that `find` returns, once it returns one.
+    /// Starts to send for the data plane that `find` returns, once it returns one.
     ///
     /// # Errors
     /// As for [`Self::start`].
@@ -90,7 +95,7 @@ impl Exporter {
 
     fn send(endpoint: &str, instance: &str, source: Source) -> Result<Self, EndpointError> {
         let base = endpoint.trim_end_matches('/');
-        // A path is a prefix of those that OTLP names.
+        // A path is a prefix of the paths that OTLP names.
         let host = base.strip_prefix("http://").and_then(|rest| rest.split('/').next());
         if host.is_none_or(str::is_empty) || base.contains(['?', '#', ' ']) {
             return Err(EndpointError::Url(endpoint.to_owned()));
@@ -124,7 +129,7 @@ impl Drop for Exporter {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic in it has been printed already; nothing depends on it.
+            // A panic of the thread has been printed already; nothing depends on it.
             let _ = thread.join();
         }
     }
@@ -143,11 +148,11 @@ struct Worker {
     agent: ureq::Agent,
     started: u64,
     sessions: Sessions,
-    /// The last line of the log that was looked at.
+    /// Number of the last line of the log that was read.
     seen: u64,
     random: RandomState,
     numbers: u64,
-    /// Whether the last message could not be sent.
+    /// True if the last message could not be sent.
     failing: bool,
 }
 
@@ -186,8 +191,8 @@ impl Worker {
 
     fn send_metrics(&mut self) {
         let Some(dataplane) = self.source.get() else { return };
-        let message =
-            metrics(&dataplane.routes(), &self.instance, self.started, nanoseconds()).encode_to_vec();
+        let message = metrics(&dataplane.routes(), &self.instance, self.started, nanoseconds())
+            .encode_to_vec();
         self.send("/v1/metrics", &message);
     }
 
@@ -199,7 +204,7 @@ impl Worker {
             .iter()
             .fold(request, |request, (name, value)| request.header(name, value))
             .send(message);
-        // Said once, not each time.
+        // Logged once, not for each message.
         match answer {
             Ok(_) => self.failing = false,
             Err(error) => {

@@ -1,12 +1,13 @@
-//! Headers for the collector, as OpenTelemetry's specification writes them in an environment variable.
+//! Headers for the collector, from an environment variable in the syntax of OpenTelemetry's
+//! specification.
 
 use percent_encoding::percent_decode_str;
 
-/// The environment variable with headers for the collector: `key=value,key=value`, values percent-encoded. A token of a vendor is such
-/// a header, so that it is never an argument.
+/// The environment variable with headers for the collector: `key=value,key=value`, values
+/// percent-encoded. A vendor's token is such a header, so that it is never an argument.
 pub const HEADERS_VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
-/// Reads them; `None` when one of them is none. What is wrong is not told, as it may be secret.
+/// Parses them; `None` when one of them is invalid. No error repeats a header, as it may be secret.
 pub(crate) fn parse(text: &str) -> Option<Vec<(String, String)>> {
     text.split(',')
         .map(str::trim)
@@ -15,7 +16,8 @@ pub(crate) fn parse(text: &str) -> Option<Vec<(String, String)>> {
             let (name, value) = pair.split_once('=')?;
             let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
             let name = name.trim();
-            let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+            let is_token =
+                |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
             let is_right = !name.is_empty()
                 && name.bytes().all(is_token)
                 && value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));

@@ -1,9 +1,11 @@
-//! Sends a gateway's metrics, and its sessions as spans, to an OpenTelemetry collector: OTLP over HTTP (protobuf), as
-//! <https://opentelemetry.io/docs/specs/otlp/> has it. Off unless `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector.
+//! Sends a gateway's metrics, and its sessions as spans, to an OpenTelemetry collector: OTLP over
+//! HTTP (protobuf), as <https://opentelemetry.io/docs/specs/otlp/> has it. Off unless `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector.
 //!
-//! [`metrics()`] and [`Sessions`] make the messages, without a socket and without a clock; [`Exporter`] is the thread that sends them. What
-//! cannot be sent is dropped: metrics are cumulative, so that the next message says the same and more; spans are lost. A
-//! span is made of the log line of a session's end, so the log's limit (50 lines of an event per second) is that of spans, too.
+//! [`metrics()`] and [`Sessions`] make the messages, without a socket and without a clock;
+//! [`Exporter`] is the thread that sends them. What cannot be sent is dropped: metrics are
+//! cumulative, so that the next message says the same and more; spans are lost. A span is made of
+//! the log line of a session's end, so the log's limit (50 lines of an event per second) is that of
+//! spans, too.
 #![forbid(unsafe_code)]
 
 mod attributes;

@@ -1,5 +1,6 @@
-//! The messages of OTLP that are sent (opentelemetry-proto 1.x: common, resource, metrics, trace, and their collector services), with the
-//! fields that are used. The rest of OpenTelemetry is not needed for them. Names are those of the definition.
+//! The OTLP messages that the exporter sends (opentelemetry-proto 1.x: common, resource, metrics,
+//! trace, and their collector services), with the fields that it uses. It needs nothing else of
+//! OpenTelemetry. Names are those of the definition.
 #![allow(missing_docs)]
 
 use prost::{Message, Oneof};
@@ -92,7 +93,8 @@ pub struct Gauge {
     pub data_points: Vec<NumberDataPoint>,
 }
 
-/// `aggregation_temporality` of a [`Sum`] or a [`Histogram`] that counts since `start_time_unix_nano`.
+/// `aggregation_temporality` of a [`Sum`] or a [`Histogram`] that counts since
+/// `start_time_unix_nano`.
 pub const CUMULATIVE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
@@ -123,7 +125,7 @@ pub struct HistogramDataPoint {
     pub count: u64,
     #[prost(double, optional, tag = "5")]
     pub sum: Option<f64>,
-    /// How many are between two bounds; one more than there are bounds.
+    /// The number of values between two neighbouring bounds; one more than there are bounds.
     #[prost(fixed64, repeated, tag = "6")]
     pub bucket_counts: Vec<u64>,
     #[prost(double, repeated, tag = "7")]
@@ -138,7 +140,7 @@ pub struct NumberDataPoint {
     pub start_time_unix_nano: u64,
     #[prost(fixed64, tag = "3")]
     pub time_unix_nano: u64,
-    /// One of `value`; an unset one of these would be left out though it is 0.
+    /// One of `value`. Optional, because a 0 would be left out otherwise.
     #[prost(sfixed64, optional, tag = "6")]
     pub as_int: Option<i64>,
     #[prost(message, repeated, tag = "7")]
@@ -167,7 +169,7 @@ pub struct ScopeSpans {
     pub spans: Vec<Span>,
 }
 
-/// `kind` of a [`Span`] that answers somebody else's requests.
+/// `kind` of a [`Span`] that answers a client's requests.
 pub const SERVER: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]

@@ -8,19 +8,25 @@ use packrat_dataplane::metrics::{Definition, HISTOGRAMS, Kind, definitions, proc
 
 use crate::attributes::{resource, scope, text};
 use crate::messages::{
-    CUMULATIVE, Data, ExportMetricsServiceRequest, Gauge, Histogram, HistogramDataPoint, KeyValue, Metric,
-    NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
+    CUMULATIVE, Data, ExportMetricsServiceRequest, Gauge, Histogram, HistogramDataPoint, KeyValue,
+    Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
 };
 
-/// When something began, and now; nanoseconds since 1970.
+/// The start of the counters and the present, in nanoseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     started: u64,
     now: u64,
 }
 
-/// The metrics of all routes and of the process. `started`: when their counters were zero, in nanoseconds since 1970, as `now`.
-pub fn metrics(routes: &[Arc<Route>], instance: &str, started: u64, now: u64) -> ExportMetricsServiceRequest {
+/// The metrics of all routes and of the process. `started`: the time at which their counters were
+/// zero, in nanoseconds since 1970, like `now`.
+pub fn metrics(
+    routes: &[Arc<Route>],
+    instance: &str,
+    started: u64,
+    now: u64,
+) -> ExportMetricsServiceRequest {
     let times = Times { started, now };
     let mut all = BTreeMap::new();
     for route in routes {
@@ -31,7 +37,8 @@ pub fn metrics(routes: &[Arc<Route>], instance: &str, started: u64, now: u64) ->
         ];
         collect(&mut all, definitions(), route.metrics().values(), &labels, times);
         let of_histograms = definitions().iter().zip(route.metrics().values());
-        let of_histograms = of_histograms.filter(|(definition, _)| definition.kind == Kind::Histogram);
+        let of_histograms =
+            of_histograms.filter(|(definition, _)| definition.kind == Kind::Histogram);
         distributions(&mut all, of_histograms.map(|(_, value)| value), &labels, times);
     }
     collect(&mut all, process::definitions(), process::values(), &[], times);
@@ -89,9 +96,10 @@ fn distributions(
     for histogram in HISTOGRAMS {
         let parts: Vec<u64> = values.by_ref().take(histogram.series.len()).collect();
         let [cumulative @ .., sum, count] = parts.as_slice() else { continue };
-        // Prometheus' buckets hold what is below, too; those of OpenTelemetry do not.
+        // Prometheus' buckets include the values below; those of OpenTelemetry do not.
         let below = std::iter::once(0).chain(cumulative.iter().copied());
-        let bucket_counts = cumulative.iter().zip(below).map(|(to, from)| to.saturating_sub(from)).collect();
+        let bucket_counts =
+            cumulative.iter().zip(below).map(|(to, from)| to.saturating_sub(from)).collect();
         let point = HistogramDataPoint {
             start_time_unix_nano: times.started,
             time_unix_nano: times.now,

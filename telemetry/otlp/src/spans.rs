@@ -1,4 +1,5 @@
-//! Sessions as spans: from the client's first datagram to the session's end, with what happened in between as the span's events.
+//! Sessions as spans: from the client's first datagram to the session's end. The session's log
+//! lines become the span's events.
 
 use std::collections::HashMap;
 
@@ -6,13 +7,15 @@ use packrat_dataplane::log::Line;
 use serde_json::{Map, Value};
 
 use crate::attributes::{field, resource, scope};
-use crate::messages::{Event, ExportTraceServiceRequest, KeyValue, ResourceSpans, SERVER, ScopeSpans, Span};
+use crate::messages::{
+    Event, ExportTraceServiceRequest, KeyValue, ResourceSpans, SERVER, ScopeSpans, Span,
+};
 
-/// Sessions whose events are remembered.
+/// Most sessions with remembered events.
 pub const MOST_SESSIONS: usize = 10_000;
-/// Events of a session that are remembered.
+/// Most remembered events of a session.
 pub const MOST_EVENTS: usize = 64;
-/// What every line has, and a span has in another place.
+/// Fields of every line that a span has in another place.
 const NOT_ATTRIBUTES: [&str; 5] = ["ts", "level", "event", "session", "suppressed"];
 
 /// Events of the sessions that have not ended yet.
@@ -22,7 +25,8 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Takes in log lines, and returns the spans of the sessions that have ended. `random`: a new number each time.
+    /// Takes in log lines, and returns the spans of the sessions that have ended. `random` returns
+    /// a new number each time.
     pub fn spans(&mut self, lines: &[Line], mut random: impl FnMut() -> u64) -> Vec<Span> {
         let mut spans = Vec::new();
         for Line { fields, .. } in lines {

@@ -12,7 +12,9 @@ fn line(fields: Value) -> Line {
 }
 
 fn event(name: &str, session: usize) -> Line {
-    line(json!({ "ts": "2026-01-01T00:00:01.000Z", "level": "info", "event": name, "session": session }))
+    line(
+        json!({ "ts": "2026-01-01T00:00:01.000Z", "level": "info", "event": name, "session": session }),
+    )
 }
 
 fn keys(span: &Span) -> Vec<&str> {
@@ -46,11 +48,17 @@ fn a_session_becomes_a_span_with_its_events() {
 #[test]
 fn what_is_remembered_of_sessions_that_have_not_ended_is_bounded() {
     let mut sessions = Sessions::default();
-    let opened: Vec<Line> = (0..MOST_SESSIONS + 10).map(|session| event("session_opened", session)).collect();
+    let opened: Vec<Line> =
+        (0..MOST_SESSIONS + 10).map(|session| event("session_opened", session)).collect();
     assert!(sessions.spans(&opened, || 1).is_empty());
     let (first, last) = (0, MOST_SESSIONS + 9);
     let mut lines = vec![event("reset", first); MOST_EVENTS + 10];
-    lines.extend([event("reset", last), event("session_closed", first), event("session_closed", last)]);
-    let events: Vec<usize> = sessions.spans(&lines, || 1).iter().map(|span| span.events.len()).collect();
+    lines.extend([
+        event("reset", last),
+        event("session_closed", first),
+        event("session_closed", last),
+    ]);
+    let events: Vec<usize> =
+        sessions.spans(&lines, || 1).iter().map(|span| span.events.len()).collect();
     assert_eq!(events, [MOST_EVENTS, 0]);
 }

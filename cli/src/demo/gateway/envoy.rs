@@ -10,7 +10,7 @@ use super::super::metrics::http_get;
 use super::super::process::Process;
 use super::{GatewaySetup, ROUTE, built};
 
-/// Where Envoy's admin interface serves metrics.
+/// The path at which Envoy's admin interface serves metrics.
 pub(super) const METRICS_PATH: &str = "/stats/prometheus?filter=packrat";
 /// The module's name; Envoy looks for `lib<name>.so`.
 const MODULE: &str = "packrat_envoy";
@@ -28,20 +28,22 @@ pub(super) async fn start(
     let configuration = setup.work.join("envoy.json");
     let text = format!("{:#}", bootstrap(setup.server, address, admin));
     fs::write(&configuration, text).map_err(|error| DemoError::write(&configuration, error))?;
-    let mut process = Process::start("Envoy", &program, &setup.work.join("envoy.log"), |command| {
-        command.arg("--config-path").arg(&configuration);
-        // One worker is plenty at 20 Mbit/s, and leaves the machine to the others.
-        command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]);
-        if let Some(folder) = module.parent() {
-            command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", folder);
-        }
-    })?;
+    let mut process =
+        Process::start("Envoy", &program, &setup.work.join("envoy.log"), |command| {
+            command.arg("--config-path").arg(&configuration);
+            // One worker is enough for 20 Mbit/s, and leaves the machine to the others.
+            command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]);
+            if let Some(folder) = module.parent() {
+                command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", folder);
+            }
+        })?;
     process.wait_until_ready(|| http_get(admin, "/ready").is_ok()).await?;
     Ok(process)
 }
 
 fn bootstrap(server: SocketAddr, address: SocketAddr, admin: SocketAddr) -> Value {
-    // The module must never be unloaded while it serves other listeners: its sessions are kept in statics.
+    // The module must never be unloaded while it serves other listeners, because its sessions are
+    // in statics.
     let module = json!({ "name": MODULE, "do_not_close": true, "metrics_namespace": "packrat" });
     let filter = json!({
         "name": "packrat",
@@ -58,7 +60,7 @@ fn bootstrap(server: SocketAddr, address: SocketAddr, admin: SocketAddr) -> Valu
     let listener = json!({
         "name": ROUTE,
         "address": socket_address(address, "UDP"),
-        // Without it Envoy drops every batch that the kernel has coalesced.
+        // Without it, Envoy drops every batch that the kernel has coalesced.
         "udp_listener_config": { "downstream_socket_config": { "prefer_gro": true } },
         "listener_filters": [filter],
     });
@@ -70,8 +72,9 @@ fn bootstrap(server: SocketAddr, address: SocketAddr, admin: SocketAddr) -> Valu
             "extension_name": "packrat",
         },
     });
-    // Metrics keep the names that the standalone gateway gives them.
-    let names = json!({ "envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix": true });
+    // Metrics have the same names as in the standalone gateway.
+    let names =
+        json!({ "envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix": true });
     json!({
         "admin": { "address": socket_address(admin, "TCP") },
         "layered_runtime": { "layers": [{ "name": "packrat", "static_layer": names }] },

@@ -14,14 +14,14 @@ use super::process::Process;
 /// Name of the route in the gateway's configuration.
 const ROUTE: &str = "demo";
 
-/// What a gateway needs.
+/// The parameters of a gateway.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GatewaySetup<'a> {
-    /// Where `make demo` installed Envoy.
+    /// The directory in which `make demo` installed Envoy.
     pub(crate) parts: &'a Path,
-    /// Where it forwards to: the near end of the far segment.
+    /// The server to which it forwards: the near end of the far segment.
     pub(crate) server: SocketAddr,
-    /// Where its configuration and its log go.
+    /// The directory for its configuration and its log.
     pub(crate) work: &'a Path,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct GatewaySetup<'a> {
 #[derive(Debug)]
 pub(crate) struct Gateway {
     process: Process,
-    /// Where it listens, over UDP.
+    /// The UDP address at which it listens.
     pub(crate) address: SocketAddr,
     metrics: SocketAddr,
     metrics_path: &'static str,
@@ -37,11 +37,16 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Starts a gateway of this kind and waits until it forwards.
-    pub(crate) async fn start(kind: GatewayKind, setup: GatewaySetup<'_>) -> Result<Self, DemoError> {
+    pub(crate) async fn start(
+        kind: GatewayKind,
+        setup: GatewaySetup<'_>,
+    ) -> Result<Self, DemoError> {
         let address = super::process::free_address()?;
         let metrics = super::process::free_address()?;
         let (process, metrics_path) = match kind {
-            GatewayKind::Envoy => (envoy::start(setup, address, metrics).await?, envoy::METRICS_PATH),
+            GatewayKind::Envoy => {
+                (envoy::start(setup, address, metrics).await?, envoy::METRICS_PATH)
+            }
             GatewayKind::Standalone => {
                 (standalone::start(setup, address, metrics).await?, standalone::METRICS_PATH)
             }
@@ -56,12 +61,12 @@ impl Gateway {
         Ok(Metrics::parse(&text))
     }
 
-    /// An error when the gateway has ended by itself.
+    /// Fails when the gateway has ended by itself.
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
         self.process.check()
     }
 
-    /// Resident memory of its process, where the system tells (Linux).
+    /// Resident memory of its process, if the system reports it (Linux).
     pub(crate) fn resident_bytes(&self) -> Option<i64> {
         self.process.resident_bytes()
     }
@@ -72,7 +77,7 @@ impl Gateway {
     }
 }
 
-/// `file` next to this command: what cargo builds together ends up together.
+/// `file` next to this command, where cargo puts all programs of a build.
 fn built(file: &'static str, package: &'static str) -> Result<PathBuf, DemoError> {
     let folder = std::env::current_exe()
         .ok()

@@ -10,7 +10,7 @@ use super::super::metrics::http_get;
 use super::super::process::Process;
 use super::{GatewaySetup, ROUTE, built};
 
-/// Where the gateway serves metrics.
+/// The path at which the gateway serves metrics.
 pub(super) const METRICS_PATH: &str = "/metrics";
 
 pub(super) async fn start(
@@ -20,14 +20,16 @@ pub(super) async fn start(
 ) -> Result<Process, DemoError> {
     let program = built("packrat-gateway", "packrat-gateway")?;
     let configuration = setup.work.join("gateway.json");
-    let route = json!({ "route": ROUTE, "gateway": "demo", "endpoints": [setup.server.to_string()] });
-    fs::write(&configuration, route.to_string()).map_err(|error| DemoError::write(&configuration, error))?;
+    let route =
+        json!({ "route": ROUTE, "gateway": "demo", "endpoints": [setup.server.to_string()] });
+    fs::write(&configuration, route.to_string())
+        .map_err(|error| DemoError::write(&configuration, error))?;
     let mut process =
         Process::start("packrat-gateway", &program, &setup.work.join("gateway.log"), |command| {
             command.arg("--config").arg(&configuration);
             command.arg("--listen").arg(address.to_string());
             command.arg("--metrics").arg(metrics.to_string());
-            // When the demo ends it, there is nobody left to drain.
+            // The clients have finished when the demo ends the gateway.
             command.args(["--drain-seconds", "0"]);
         })?;
     process.wait_until_ready(|| http_get(metrics, METRICS_PATH).is_ok()).await?;

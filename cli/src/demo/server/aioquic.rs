@@ -1,4 +1,4 @@
-//! aioquic: its own Reno, served by a few lines of Python around its public interface.
+//! aioquic with its own Reno, served by a few lines of Python around its public interface.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,21 +17,25 @@ pub(super) async fn start(
 ) -> Result<Process, DemoError> {
     let program = setup.parts.join("venv/bin/python");
     if !program.is_file() {
-        return Err(DemoError::PartMissing { what: "the Python environment with aioquic", path: program });
+        return Err(DemoError::PartMissing {
+            what: "the Python environment with aioquic",
+            path: program,
+        });
     }
     let script = setup.work.join("aioquic_server.py");
     fs::write(&script, SCRIPT).map_err(|error| DemoError::write(&script, error))?;
     let ready = setup.work.join("aioquic.ready");
-    let mut process = Process::start("aioquic", &program, &setup.work.join("aioquic.log"), |command| {
-        command.arg(&script);
-        command.arg("--host").arg(address.ip().to_string());
-        command.arg("--port").arg(address.port().to_string());
-        command.arg("--certificate").arg(&setup.certificate.chain);
-        command.arg("--key").arg(&setup.certificate.key);
-        command.arg("--files").arg(setup.files);
-        command.arg("--qlog").arg(qlogs.join("server.qlog"));
-        command.arg("--ready").arg(&ready);
-    })?;
+    let mut process =
+        Process::start("aioquic", &program, &setup.work.join("aioquic.log"), |command| {
+            command.arg(&script);
+            command.arg("--host").arg(address.ip().to_string());
+            command.arg("--port").arg(address.port().to_string());
+            command.arg("--certificate").arg(&setup.certificate.chain);
+            command.arg("--key").arg(&setup.certificate.key);
+            command.arg("--files").arg(setup.files);
+            command.arg("--qlog").arg(qlogs.join("server.qlog"));
+            command.arg("--ready").arg(&ready);
+        })?;
     process.wait_until_ready(|| ready.exists()).await?;
     Ok(process)
 }

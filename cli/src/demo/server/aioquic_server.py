@@ -49,7 +49,7 @@ class FileServer(QuicConnectionProtocol):
                 self._answer(http_event.stream_id, dict(http_event.headers))
 
     def _answer(self, stream, headers):
-        # Only plain names of files: nothing outside the folder can be asked for.
+        # Only plain names of files: no request reaches a file outside the directory.
         name = headers.get(b":path", b"/").decode("utf-8", "replace").lstrip("/")
         file = self.files / name
         if "/" in name or not file.is_file():

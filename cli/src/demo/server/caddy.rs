@@ -21,16 +21,19 @@ pub(super) async fn start(
     let configuration = setup.work.join("Caddyfile");
     fs::write(&configuration, caddyfile(setup, address))
         .map_err(|error| DemoError::write(&configuration, error))?;
-    let mut process = Process::start("Caddy", &program, &setup.work.join("caddy.log"), |command| {
-        command.args(["run", "--adapter", "caddyfile", "--config"]).arg(&configuration);
-        command.env("QLOGDIR", qlogs);
-        // Caddy keeps its state in the home folder; here it shall leave nothing behind.
-        command.env("XDG_DATA_HOME", setup.work.join("caddy-data"));
-        command.env("XDG_CONFIG_HOME", setup.work.join("caddy-config"));
-    })?;
+    let mut process =
+        Process::start("Caddy", &program, &setup.work.join("caddy.log"), |command| {
+            command.args(["run", "--adapter", "caddyfile", "--config"]).arg(&configuration);
+            command.env("QLOGDIR", qlogs);
+            // Caddy keeps its state in the home directory, and must not leave it there.
+            command.env("XDG_DATA_HOME", setup.work.join("caddy-data"));
+            command.env("XDG_CONFIG_HOME", setup.work.join("caddy-config"));
+        })?;
     // TCP and UDP are opened together.
     process
-        .wait_until_ready(|| TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok())
+        .wait_until_ready(|| {
+            TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
+        })
         .await?;
     Ok(process)
 }

@@ -11,16 +11,16 @@ use super::error::DemoError;
 use super::options::ServerKind;
 use super::process::Process;
 
-/// What a server needs.
+/// The parameters of a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerSetup<'a> {
-    /// Where `make demo` installed the servers.
+    /// The directory in which `make demo` installed the servers.
     pub(crate) parts: &'a Path,
-    /// What the server shows to clients.
+    /// The certificate that the server shows to clients.
     pub(crate) certificate: &'a Certificate,
-    /// The folder whose files are served.
+    /// The directory whose files are served.
     pub(crate) files: &'a Path,
-    /// Where configuration, log and qlog of this server go.
+    /// The directory for configuration, log and qlog of this server.
     pub(crate) work: &'a Path,
 }
 
@@ -28,9 +28,9 @@ pub(crate) struct ServerSetup<'a> {
 #[derive(Debug)]
 pub(crate) struct Server {
     process: Process,
-    /// Where it listens, over UDP.
+    /// The UDP address at which it listens.
     pub(crate) address: SocketAddr,
-    /// Where it writes its own account of what it sent and what it believed lost.
+    /// The directory of its qlogs, its own account of packets sent and declared lost.
     pub(crate) qlogs: PathBuf,
 }
 
@@ -47,7 +47,7 @@ impl Server {
         Ok(Self { process, address, qlogs })
     }
 
-    /// An error when the server has ended by itself.
+    /// Fails when the server has ended by itself.
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
         self.process.check()
     }

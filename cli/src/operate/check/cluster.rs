@@ -1,4 +1,4 @@
-//! What is checked of a cluster: before Packrat is installed, and afterwards.
+//! Checks of a cluster: before Packrat is installed, and afterwards.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
@@ -13,7 +13,7 @@ const OLDEST: (u32, u32) = (1, 30);
 /// The oldest Linux whose UDP takes and gives batches (UDP_SEGMENT, UDP_GRO).
 const OLDEST_LINUX: (u32, u32) = (5, 0);
 
-/// Whether Packrat can be installed.
+/// Checks that Packrat can be installed.
 pub(super) fn before_installation(target: &Target, report: &mut Report) {
     let Some(cluster) = connected(target, report) else { return };
     report.add(nodes(&cluster));
@@ -22,7 +22,7 @@ pub(super) fn before_installation(target: &Target, report: &mut Report) {
     report.add(operator::before_installation(&cluster));
 }
 
-/// How Packrat is doing.
+/// Checks an installed Packrat.
 pub(crate) fn of_cluster(target: &Target, address: Option<&str>, report: &mut Report) {
     let Some(cluster) = connected(target, report) else { return };
     report.add(rights::of_this_user(&cluster));
@@ -106,7 +106,8 @@ fn connected(target: &Target, report: &mut Report) -> Option<Cluster> {
             return None;
         }
     };
-    let version = match cluster.ask("asking for its version", cluster.client().apiserver_version()) {
+    let version = match cluster.ask("asking for its version", cluster.client().apiserver_version())
+    {
         Ok(version) => version,
         Err(error) => {
             report.add([failed(error.to_string())]);
@@ -137,7 +138,7 @@ fn version_of(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// What gateways need of the nodes.
+/// Requirements of gateways on the nodes.
 fn nodes(cluster: &Cluster) -> Vec<Check> {
     let group = "kubernetes";
     let nodes = match cluster.list(&cluster.api_of_cluster::<Node>(), "") {
@@ -158,7 +159,8 @@ fn nodes(cluster: &Cluster) -> Vec<Check> {
         .iter()
         .filter_map(|node| {
             let kernel = &node.status.as_ref()?.node_info.as_ref()?.kernel_version;
-            (version_of(kernel)? < OLDEST_LINUX).then(|| format!("{} has {kernel}", node.name_any()))
+            (version_of(kernel)? < OLDEST_LINUX)
+                .then(|| format!("{} has {kernel}", node.name_any()))
         })
         .collect();
     let (major, minor) = OLDEST_LINUX;
@@ -185,8 +187,14 @@ fn of_pods(cluster: &Cluster, pods: Vec<(Place, Pod)>, report: &mut Report) {
             Ok(asked) => asked,
             Err(error) => {
                 let hint = "can this user create pods/portforward, and do kubelet and gateway run?";
-                let check =
-                    Check::of("gateway", "can be asked", false, Verdict::Failed, error.to_string(), hint);
+                let check = Check::of(
+                    "gateway",
+                    "can be asked",
+                    false,
+                    Verdict::Failed,
+                    error.to_string(),
+                    hint,
+                );
                 report.add([check.about(&name)]);
                 continue;
             }
@@ -194,7 +202,11 @@ fn of_pods(cluster: &Cluster, pods: Vec<(Place, Pod)>, report: &mut Report) {
         report.add_all("gateway", &name, &name, gateway::of_gateway(&status));
         certificates.extend(envoy::certificates(&gateway).map(|check| check.about(&name)));
         for route in &status.routes {
-            routes.push((name.clone(), format!("{name} {}", route.route), gateway::of_route(route)));
+            routes.push((
+                name.clone(),
+                format!("{name} {}", route.route),
+                gateway::of_route(route),
+            ));
         }
         envoys.extend(envoy::version(&gateway).map(|version| (name, version)));
     }

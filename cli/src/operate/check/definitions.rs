@@ -9,8 +9,7 @@ use super::{Check, Verdict};
 use crate::operate::cluster::Cluster;
 
 const GROUP: &str = "definitions";
-const UPGRADE: &str =
-    "Helm does not upgrade definitions: kubectl apply --server-side --force-conflicts -f charts/packrat/crds";
+const UPGRADE: &str = "Helm does not upgrade definitions: kubectl apply --server-side --force-conflicts -f charts/packrat/crds";
 
 fn found(cluster: &Cluster) -> Result<Option<CustomResourceDefinition>, Check> {
     let api = cluster.api_of_cluster::<CustomResourceDefinition>();
@@ -38,8 +37,7 @@ pub(super) fn installed(cluster: &Cluster) -> Vec<Check> {
     };
     let name = format!("{} is there", EdgeGateway::crd_name());
     let Some(definition) = definition else {
-        let hint =
-            "install the chart: helm install packrat charts/packrat -n packrat-system --create-namespace";
+        let hint = "install the chart: helm install packrat charts/packrat -n packrat-system --create-namespace";
         return vec![Check::of(GROUP, name, false, Verdict::Failed, "no such definition", hint)];
     };
     let is_established = definition
@@ -85,18 +83,18 @@ fn missing(ours: &Value, theirs: &Value, path: &str) -> Option<String> {
                 None => Some(path).filter(|_| !is_empty(value)),
             }
         }),
-        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => ours
-            .iter()
-            .zip(theirs)
-            .enumerate()
-            .find_map(|(number, (value, other))| missing(value, other, &format!("{path}[{number}]"))),
+        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
+            ours.iter().zip(theirs).enumerate().find_map(|(number, (value, other))| {
+                missing(value, other, &format!("{path}[{number}]"))
+            })
+        }
         (Value::Number(ours), Value::Number(theirs)) if ours.as_f64() == theirs.as_f64() => None,
         _ if ours == theirs => None,
         _ => Some(path.to_owned()),
     }
 }
 
-/// What the API server leaves out.
+/// True for values that the API server leaves out.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

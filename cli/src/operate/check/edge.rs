@@ -13,7 +13,7 @@ use crate::operate::cluster::Cluster;
 
 /// Most ways into one EdgeGateway that are tried.
 const MOST_TARGETS: usize = 16;
-/// What the operator says about an EdgeGateway, and how bad it is when it is not so.
+/// Conditions of an EdgeGateway that the operator sets, and the verdict when one is not true.
 const CONDITIONS: [(&str, &str, Verdict); 4] = [
     ("Accepted", "is accepted", Verdict::Failed),
     ("ResolvedRoutes", "has all routes that chose it", Verdict::Warning),
@@ -30,8 +30,8 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
     let group = "gateways";
     let name = name_of(gateway);
     let status = gateway.status.clone().unwrap_or_default();
-    let is_current =
-        status.observed_generation.is_some() && status.observed_generation == gateway.metadata.generation;
+    let is_current = status.observed_generation.is_some()
+        && status.observed_generation == gateway.metadata.generation;
     let mut checks = vec![Check::of(
         group,
         format!("{name} was seen by the operator"),
@@ -43,7 +43,7 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
     for (type_, what, verdict) in CONDITIONS {
         let condition = status.conditions.iter().find(|condition| condition.type_ == type_);
         let holds = condition.is_some_and(|condition| condition.status == "True");
-        // A gateway that nobody has chosen is not broken.
+        // A gateway that no Service has chosen is not broken.
         let verdict = match condition {
             Some(condition) if condition.reason == "NoRoutes" => Verdict::Warning,
             _ => verdict,
@@ -69,7 +69,14 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
             listener.service.replace('/', " -l kubernetes.io/service-name=")
         );
         let what = format!("{name}: {} has endpoints", listener.service);
-        checks.push(Check::of("routes", what, false, Verdict::Failed, "no ready Pod is behind it", hint));
+        checks.push(Check::of(
+            "routes",
+            what,
+            false,
+            Verdict::Failed,
+            "no ready Pod is behind it",
+            hint,
+        ));
     }
     checks
 }
@@ -82,7 +89,11 @@ pub(super) fn not_ready(name: &str, pod: &Pod) -> Check {
     let status = pod.status.clone().unwrap_or_default();
     let waiting = status.container_statuses.iter().flatten().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        Some(format!("{}: {}", waiting.reason.as_deref()?, waiting.message.as_deref().unwrap_or_default()))
+        Some(format!(
+            "{}: {}",
+            waiting.reason.as_deref()?,
+            waiting.message.as_deref().unwrap_or_default()
+        ))
     });
     let condition = status
         .conditions
@@ -90,7 +101,8 @@ pub(super) fn not_ready(name: &str, pod: &Pod) -> Check {
         .flatten()
         .find(|condition| condition.status != "True" && condition.message.is_some())
         .and_then(|condition| condition.message.clone());
-    let detail = waiting.or(condition).or(status.phase).unwrap_or_else(|| "nothing is known".to_owned());
+    let detail =
+        waiting.or(condition).or(status.phase).unwrap_or_else(|| "nothing is known".to_owned());
     let hint = format!("kubectl describe pod -n {}", name.replace('/', " "));
     Check::of("gateway", format!("{name} is ready"), false, Verdict::Failed, detail, hint)
 }
@@ -108,12 +120,14 @@ pub(super) fn reachable(cluster: &Cluster, gateway: &EdgeGateway) -> Vec<Check> 
         let detail = "exposure ClusterIP is for clients inside the cluster".to_owned();
         return vec![Check::passed(group, format!("{name} is not asked"), Some(detail))];
     }
-    let service = if exposure == ExposureType::NodePort { service_of(cluster, gateway) } else { None };
+    let service =
+        if exposure == ExposureType::NodePort { service_of(cluster, gateway) } else { None };
     let mut targets = Vec::new();
     for address in &status.addresses {
         for listener in &status.listeners {
             let Some(port) = port_of(exposure, listener, service.as_ref()) else { continue };
-            let found = (address.as_str(), port).to_socket_addrs().ok().and_then(|mut found| found.next());
+            let found =
+                (address.as_str(), port).to_socket_addrs().ok().and_then(|mut found| found.next());
             targets.push((format!("{name} at {address}:{port} for {}", listener.service), found));
         }
     }
@@ -121,7 +135,8 @@ pub(super) fn reachable(cluster: &Cluster, gateway: &EdgeGateway) -> Vec<Check> 
     let ask = |(name, target): &(String, Option<SocketAddr>)| match target {
         Some(target) => of_listener(group, name, *target),
         None => {
-            let hint = "the load balancer's name is not in the DNS yet, or not in that of this machine";
+            let hint =
+                "the load balancer's name is not in the DNS yet, or not in that of this machine";
             Check::of(group, name, false, Verdict::Failed, "no such address", hint)
         }
     };
@@ -138,12 +153,17 @@ fn service_of(cluster: &Cluster, gateway: &EdgeGateway) -> Option<Service> {
 }
 
 /// The UDP port that clients use for a listener.
-fn port_of(exposure: ExposureType, listener: &ListenerStatus, service: Option<&Service>) -> Option<u16> {
+fn port_of(
+    exposure: ExposureType,
+    listener: &ListenerStatus,
+    service: Option<&Service>,
+) -> Option<u16> {
     if exposure != ExposureType::NodePort {
         return listener.port.try_into().ok();
     }
     let ports = service?.spec.as_ref()?.ports.as_ref()?;
-    let is_it = |protocol: Option<&str>, port: i32| protocol == Some("UDP") && port == listener.port;
+    let is_it =
+        |protocol: Option<&str>, port: i32| protocol == Some("UDP") && port == listener.port;
     let port = ports.iter().find(|port| is_it(port.protocol.as_deref(), port.port))?;
     port.node_port?.try_into().ok()
 }
@@ -180,7 +200,8 @@ mod tests {
             "listeners": [{ "port": 443, "service": "shop/web", "servicePort": 443, "endpoints": 0 }],
         }));
         let told = conditions(&ill);
-        let verdict = |part: &str| told.iter().find(|check| check.name.contains(part)).unwrap().verdict;
+        let verdict =
+            |part: &str| told.iter().find(|check| check.name.contains(part)).unwrap().verdict;
         assert_eq!(verdict("was seen"), Verdict::Failed);
         assert_eq!(verdict("is accepted"), Verdict::Passed);
         assert_eq!(verdict("is ready"), Verdict::Warning);

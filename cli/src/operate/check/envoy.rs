@@ -1,4 +1,5 @@
-//! What Envoy says about itself on its administration port. The standalone gateway has no such pages.
+//! Checks of Envoy by the pages of its administration port. The standalone gateway has no such
+//! pages.
 
 use serde_json::Value;
 
@@ -31,7 +32,14 @@ pub(super) fn versions(envoys: &[(String, String)]) -> Option<Check> {
         return Some(Check::passed("envoy", "all gateways run the same", Some(first.clone())));
     }
     let hint = "an update that is under way, or an EdgeGateway that names an image of its own";
-    Some(Check::of("envoy", "all gateways run the same", false, Verdict::Warning, all.join(", "), hint))
+    Some(Check::of(
+        "envoy",
+        "all gateways run the same",
+        false,
+        Verdict::Warning,
+        all.join(", "),
+        hint,
+    ))
 }
 
 /// No certificate that a gateway uses ends soon.
@@ -43,7 +51,8 @@ pub(super) fn certificates(gateway: &Gateway) -> Option<Check> {
     }
     let verdict = if days > 0 { Verdict::Warning } else { Verdict::Failed };
     let hint = "they are renewed long before that: look at the operator's log";
-    let check = Check::of("certificates", name, false, verdict, format!("one ends in {days} days"), hint);
+    let check =
+        Check::of("certificates", name, false, verdict, format!("one ends in {days} days"), hint);
     Some(check.see("packratcertificatenearexpiry"))
 }
 

@@ -1,4 +1,4 @@
-//! What is checked of one gateway.
+//! Checks of one gateway.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -13,11 +13,19 @@ pub(crate) fn all(gateway: &Gateway, address: Option<&str>) -> Vec<Check> {
         Ok(status) => status,
         Err(error) => {
             let hint = "is the process running, and is this the right port? In Envoy the bootstrap extension must be configured: README.md";
-            let check = Check::of("gateway", "can be asked", false, Verdict::Failed, error.to_string(), hint);
+            let check = Check::of(
+                "gateway",
+                "can be asked",
+                false,
+                Verdict::Failed,
+                error.to_string(),
+                hint,
+            );
             return vec![check];
         }
     };
-    let mut checks = vec![Check::passed("gateway", "can be asked", Some(gateway.url().to_string()))];
+    let mut checks =
+        vec![Check::passed("gateway", "can be asked", Some(gateway.url().to_string()))];
     checks.extend(of_gateway(&status));
     for route in &status.routes {
         checks.extend(of_route(route));
@@ -57,7 +65,10 @@ pub(super) fn of_gateway(status: &Status) -> Vec<Check> {
         Check::of(
             group,
             "logs everything",
-            status.process.get("packrat_log_lines_suppressed_total").is_none_or(|lines| *lines == 0.0),
+            status
+                .process
+                .get("packrat_log_lines_suppressed_total")
+                .is_none_or(|lines| *lines == 0.0),
             Verdict::Warning,
             "lines were kept back because too many came at once",
             "the metrics count them all",
@@ -65,23 +76,30 @@ pub(super) fn of_gateway(status: &Status) -> Vec<Check> {
     ]
 }
 
+/// Group of the checks of routes.
+const ROUTES: &str = "routes";
+
+/// Every check of one route.
 pub(super) fn of_route(route: &Route) -> Vec<Check> {
-    let group = "routes";
     let name = |what: &str| format!("{} {what}", route.route);
     let value = |series: &str| route.metrics.get(series).copied().unwrap_or_default();
+    [
+        of_configuration(route, name),
+        of_forwarding(name, value),
+        of_repairs(route.configuration.repair_budget, name, value),
+    ]
+    .concat()
+}
+
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+fn of_configuration(route: &Route, name: impl Fn(&str) -> String) -> Vec<Check> {
     let configuration = &route.configuration;
-    let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-    let missing = value("packrat_datagrams_missing_total");
-    let refused = share(value("packrat_budget_refusals_total"), missing);
-    let evicted = share(value("packrat_repairs_given_up_total{reason=\"evicted\"}"), missing);
-    let late = share(value("packrat_repairs_given_up_total{reason=\"late\"}"), missing);
-    let panics = value("packrat_assistance_panics_total");
-    let dropped = value("packrat_to_client_dropped_total") + value("packrat_to_server_dropped_total");
-    let forwarded = value("packrat_to_client_datagrams_total") + value("packrat_to_server_datagrams_total");
-    let errors = value("packrat_upstream_errors_total");
     vec![
         Check::of(
-            group,
+            ROUTES,
             name("has a listener"),
             !route.listeners.is_empty(),
             Verdict::Failed,
@@ -89,7 +107,7 @@ pub(super) fn of_route(route: &Route) -> Vec<Check> {
             "in Envoy the listener was removed, or its socket was not found: look for listener_unavailable in the log",
         ),
         Check::of(
-            group,
+            ROUTES,
             name("has endpoints"),
             !configuration.endpoints.is_empty(),
             Verdict::Failed,
@@ -97,7 +115,7 @@ pub(super) fn of_route(route: &Route) -> Vec<Check> {
             "name at least one endpoint",
         ),
         Check::of(
-            group,
+            ROUTES,
             name("assists clients"),
             configuration.assist,
             Verdict::Warning,
@@ -105,7 +123,7 @@ pub(super) fn of_route(route: &Route) -> Vec<Check> {
             "set assist: true, unless it is off on purpose",
         ),
         Check::of(
-            group,
+            ROUTES,
             name("may have as many sessions as configured"),
             configuration.maximum_sessions_in_force >= configuration.maximum_sessions,
             Verdict::Warning,
@@ -113,13 +131,26 @@ pub(super) fn of_route(route: &Route) -> Vec<Check> {
                 "{} instead of {}, because {}",
                 configuration.maximum_sessions_in_force,
                 configuration.maximum_sessions,
-                configuration.sessions_limited_by.as_deref().unwrap_or("the process cannot hold more")
+                configuration
+                    .sessions_limited_by
+                    .as_deref()
+                    .unwrap_or("the process cannot hold more")
             ),
             "more replicas, or what the detail names raised",
         )
         .see("packratsessionsnearlimit"),
+    ]
+}
+
+fn of_forwarding(name: impl Fn(&str) -> String, value: impl Fn(&str) -> f64) -> Vec<Check> {
+    let dropped =
+        value("packrat_to_client_dropped_total") + value("packrat_to_server_dropped_total");
+    let forwarded =
+        value("packrat_to_client_datagrams_total") + value("packrat_to_server_datagrams_total");
+    let errors = value("packrat_upstream_errors_total");
+    vec![
         Check::of(
-            group,
+            ROUTES,
             name("reaches its servers"),
             errors == 0.0 || share(errors, forwarded) < 0.001,
             Verdict::Warning,
@@ -127,15 +158,29 @@ pub(super) fn of_route(route: &Route) -> Vec<Check> {
             "look for upstream_error in the log: which endpoint, and why",
         ),
         Check::of(
-            group,
+            ROUTES,
             name("drops nothing"),
             share(dropped, forwarded) < 0.001,
             Verdict::Warning,
             format!("{dropped} of {forwarded} datagrams dropped"),
             "raise net.core.wmem_max, or look for downstream_error in the log",
         ),
+    ]
+}
+
+fn of_repairs(
+    budget: f64,
+    name: impl Fn(&str) -> String,
+    value: impl Fn(&str) -> f64,
+) -> Vec<Check> {
+    let missing = value("packrat_datagrams_missing_total");
+    let refused = share(value("packrat_budget_refusals_total"), missing);
+    let evicted = share(value("packrat_repairs_given_up_total{reason=\"evicted\"}"), missing);
+    let late = share(value("packrat_repairs_given_up_total{reason=\"late\"}"), missing);
+    let panics = value("packrat_assistance_panics_total");
+    vec![
         Check::of(
-            group,
+            ROUTES,
             name("has had no fault in assistance"),
             panics == 0.0,
             Verdict::Warning,
@@ -144,7 +189,7 @@ pub(super) fn of_route(route: &Route) -> Vec<Check> {
         )
         .see("packratassistancefault"),
         Check::of(
-            group,
+            ROUTES,
             name("repairs in time"),
             late < 0.1,
             Verdict::Warning,
@@ -153,7 +198,7 @@ pub(super) fn of_route(route: &Route) -> Vec<Check> {
         )
         .see("packrattoolate"),
         Check::of(
-            group,
+            ROUTES,
             name("keeps datagrams long enough"),
             evicted < 0.05,
             Verdict::Warning,
@@ -162,14 +207,14 @@ pub(super) fn of_route(route: &Route) -> Vec<Check> {
         )
         .see("packratcachethrash"),
         Check::of(
-            group,
+            ROUTES,
             name("stays within its repair budget"),
             refused < 0.1,
             Verdict::Warning,
             format!(
                 "{} of the losses had to wait; the budget is {}",
                 percent(refused),
-                percent(configuration.repair_budget)
+                percent(budget)
             ),
             "raise the budget, unless the loss is congestion",
         )
@@ -177,7 +222,7 @@ pub(super) fn of_route(route: &Route) -> Vec<Check> {
     ]
 }
 
-/// Where somebody who asks for it wants the gateway to be reached.
+/// Checks the gateway at the address that the user has given.
 pub(super) fn of_address(address: &str) -> Check {
     match address.to_socket_addrs().map(|mut found| found.next()) {
         Ok(Some(found)) => of_listener("from here", address, found),
@@ -196,7 +241,8 @@ fn of_path(gateway: &Gateway, status: &Status, address: Option<&str>) -> Vec<Che
     } else {
         for route in &status.routes {
             for listener in &route.listeners {
-                let reachable = SocketAddr::new(seen_from_here(listener.ip(), gateway), listener.port());
+                let reachable =
+                    SocketAddr::new(seen_from_here(listener.ip(), gateway), listener.port());
                 targets.push((format!("{} at {reachable}", route.route), reachable));
             }
         }
@@ -210,8 +256,10 @@ fn seen_from_here(ip: IpAddr, gateway: &Gateway) -> IpAddr {
         return ip;
     }
     let host = gateway.host().unwrap_or("127.0.0.1").trim_matches(['[', ']']);
-    let found =
-        host.parse().ok().or_else(|| (host, 0).to_socket_addrs().ok()?.next().map(|found| found.ip()));
+    let found = host
+        .parse()
+        .ok()
+        .or_else(|| (host, 0).to_socket_addrs().ok()?.next().map(|found| found.ip()));
     found.unwrap_or(IpAddr::from([127, 0, 0, 1]))
 }
 
@@ -227,7 +275,9 @@ pub(super) fn of_listener(group: &'static str, name: &str, target: SocketAddr) -
     let way = format!(
         "{answers} of {} Discovers answered, round trip {}",
         probed.sent,
-        probed.round_trip.map_or_else(|| "unknown".to_owned(), |time| milliseconds(time.as_secs_f64()))
+        probed
+            .round_trip
+            .map_or_else(|| "unknown".to_owned(), |time| milliseconds(time.as_secs_f64()))
     );
     if answers == 0 {
         let hint = "UDP to this port does not arrive: look at firewalls, security groups, NetworkPolicies, and the Service's protocol";
@@ -235,7 +285,14 @@ pub(super) fn of_listener(group: &'static str, name: &str, target: SocketAddr) -
     }
     if probed.offers == 0 {
         let hint = "assistance is switched off, or the gateway is draining or full";
-        return Check::of(group, name, false, Verdict::Warning, "the gateway refuses to assist", hint);
+        return Check::of(
+            group,
+            name,
+            false,
+            Verdict::Warning,
+            "the gateway refuses to assist",
+            hint,
+        );
     }
     if probed.loss() > 0.0 {
         let detail = format!("{way}: {} lost, both directions together", percent(probed.loss()));

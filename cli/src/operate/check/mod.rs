@@ -43,7 +43,7 @@ pub(crate) struct Options {
     output: Format,
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
@@ -58,9 +58,9 @@ pub(crate) struct Check {
     group: &'static str,
     name: String,
     verdict: Verdict,
-    /// What was seen, when it says more than the name.
+    /// Observation, when it says more than the name.
     detail: Option<String>,
-    /// What to do.
+    /// Advice for the user.
     hint: Option<String>,
     /// Where to read more.
     link: Option<String>,
@@ -107,7 +107,7 @@ impl Check {
     }
 }
 
-/// What has been checked so far; people see it at once.
+/// Checks made so far; each is printed at once.
 pub(crate) struct Report {
     checks: Vec<Check>,
     shown: Option<Format>,
@@ -189,7 +189,8 @@ fn text(check: &Check, group: Option<&str>, wide: bool) -> String {
         Verdict::Failed => painted("×", Paint::Bad),
     };
     text.push_str(&format!("  {mark} {}", check.name));
-    if let Some(detail) = check.detail.as_ref().filter(|_| wide || check.verdict != Verdict::Passed) {
+    if let Some(detail) = check.detail.as_ref().filter(|_| wide || check.verdict != Verdict::Passed)
+    {
         text.push_str(&format!(": {detail}"));
     }
     text.push('\n');
@@ -228,8 +229,14 @@ mod tests {
 
     #[test]
     fn a_failed_check_says_what_to_do_and_where_to_read_more() {
-        let failed =
-            Check::of("from here", "udp", false, Verdict::Failed, "nothing came back", "open the port");
+        let failed = Check::of(
+            "from here",
+            "udp",
+            false,
+            Verdict::Failed,
+            "nothing came back",
+            "open the port",
+        );
         assert_eq!(
             text(&failed, None, false),
             "from here\n  × udp: nothing came back\n      open the port\n      docs/RUNBOOK.md#check-from-here\n"

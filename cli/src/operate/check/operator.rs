@@ -30,7 +30,10 @@ impl Operator {
     pub(crate) fn find(cluster: &Cluster) -> Result<Vec<Self>, OperateError> {
         let api = Api::<Deployment>::all(cluster.client().clone());
         let is_ours = |deployment: &Deployment| {
-            deployment.labels().get("helm.sh/chart").is_some_and(|chart| chart.starts_with("packrat-"))
+            deployment
+                .labels()
+                .get("helm.sh/chart")
+                .is_some_and(|chart| chart.starts_with("packrat-"))
         };
         let found = cluster.list(&api, LABELS)?.into_iter().filter(is_ours);
         Ok(found
@@ -65,10 +68,16 @@ pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
         Err(error) => vec![unreadable(&error)],
         Ok(found) => {
             let names: Vec<String> = found.iter().map(Operator::name).collect();
-            let hint =
-                "one operator serves a whole cluster: use `helm upgrade` for the release that is there";
+            let hint = "one operator serves a whole cluster: use `helm upgrade` for the release that is there";
             let detail = format!("there is {}", names.join(", "));
-            vec![Check::of(GROUP, "is not there yet", names.is_empty(), Verdict::Warning, detail, hint)]
+            vec![Check::of(
+                GROUP,
+                "is not there yet",
+                names.is_empty(),
+                Verdict::Warning,
+                detail,
+                hint,
+            )]
         }
     }
 }
@@ -85,10 +94,16 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
         Err(error) => return (vec![unreadable(&error)], None),
     };
     let Some(operator) = found.first().cloned() else {
-        let hint =
-            "install the chart: helm install packrat charts/packrat -n packrat-system --create-namespace";
+        let hint = "install the chart: helm install packrat charts/packrat -n packrat-system --create-namespace";
         return (
-            vec![Check::of(GROUP, "is there", false, Verdict::Failed, "no Deployment of the chart", hint)],
+            vec![Check::of(
+                GROUP,
+                "is there",
+                false,
+                Verdict::Failed,
+                "no Deployment of the chart",
+                hint,
+            )],
             None,
         );
     };
@@ -97,7 +112,8 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
     let (chart, version) = (label("helm.sh/chart"), label("app.kubernetes.io/version"));
     let ours = env!("CARGO_PKG_VERSION");
     let wanted = operator.deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let ready = operator.deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+    let ready =
+        operator.deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
     let mut checks = vec![
         Check::passed(GROUP, "is there", Some(operator.name())),
         Check::of(
@@ -135,8 +151,10 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
 
 fn elected(cluster: &Cluster, operator: &Operator) -> Check {
     let name = operator.argument("lease").unwrap_or("packrat-operator").to_owned();
-    let lease = cluster
-        .ask("getting the operator's Lease", cluster.api_in::<Lease>(&operator.namespace).get_opt(&name));
+    let lease = cluster.ask(
+        "getting the operator's Lease",
+        cluster.api_in::<Lease>(&operator.namespace).get_opt(&name),
+    );
     let spec = match lease {
         Ok(lease) => lease.and_then(|lease| lease.spec).unwrap_or_default(),
         Err(error) => {
@@ -175,10 +193,18 @@ fn webhook(cluster: &Cluster, operator: &Operator) -> Option<Check> {
     let check = match cluster.ask("getting the webhook's configuration", api.get_opt(name)) {
         Err(error) => {
             let hint = "you need the right to get mutatingwebhookconfigurations";
-            Check::of(GROUP, "is trusted as a webhook", false, Verdict::Warning, error.to_string(), hint)
+            Check::of(
+                GROUP,
+                "is trusted as a webhook",
+                false,
+                Verdict::Warning,
+                error.to_string(),
+                hint,
+            )
         }
         Ok(configuration) => {
-            let webhooks = configuration.and_then(|configuration| configuration.webhooks).unwrap_or_default();
+            let webhooks =
+                configuration.and_then(|configuration| configuration.webhooks).unwrap_or_default();
             let is_trusted = webhooks.iter().all(|webhook| {
                 webhook.client_config.ca_bundle.as_ref().is_some_and(|bundle| !bundle.0.is_empty())
             });

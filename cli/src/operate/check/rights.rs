@@ -1,4 +1,4 @@
-//! Who may do what: asked of the API server, for this user and for the operator.
+//! Rights of this user and of the operator, as the API server states them.
 
 use std::collections::BTreeSet;
 
@@ -21,11 +21,14 @@ const GROUP: &str = "rights";
 /// A verb on a resource of a group; a subresource after a slash.
 type Right = (&'static str, &'static str, &'static str);
 
-/// What the commands need of who uses them.
-const OF_THIS_USER: [Right; 3] =
-    [("list", "packrat.dev", "edgegateways"), ("list", "", "pods"), ("create", "", "pods/portforward")];
+/// Rights that the commands need of their user.
+const OF_THIS_USER: [Right; 3] = [
+    ("list", "packrat.dev", "edgegateways"),
+    ("list", "", "pods"),
+    ("create", "", "pods/portforward"),
+];
 
-/// What `helm install` needs.
+/// Rights that `helm install` needs.
 const TO_INSTALL: [Right; 10] = [
     ("create", "", "namespaces"),
     ("create", "apiextensions.k8s.io", "customresourcedefinitions"),
@@ -39,7 +42,7 @@ const TO_INSTALL: [Right; 10] = [
     ("create", "networking.k8s.io", "networkpolicies"),
 ];
 
-/// What the operator cannot do without, everywhere; a test holds it against the chart's rules.
+/// Rights that the operator needs everywhere; a test holds it against the chart's rules.
 const EVERYWHERE: [Right; 7] = [
     ("watch", "", "services"),
     ("patch", "", "services/status"),
@@ -50,7 +53,8 @@ const EVERYWHERE: [Right; 7] = [
     ("patch", "packrat.dev", "edgegateways/status"),
 ];
 
-/// And where EdgeGateways may be: everywhere, or in the namespaces that the chart's `gateway.namespaces` names.
+/// And where EdgeGateways may be: everywhere, or in the namespaces that the chart's
+/// `gateway.namespaces` names.
 const FOR_GATEWAYS: [Right; 7] = [
     ("patch", "", "configmaps"),
     ("patch", "", "serviceaccounts"),
@@ -64,7 +68,8 @@ const FOR_GATEWAYS: [Right; 7] = [
 /// Of these, what it needs in its own namespace in any case, for its certificate authority.
 const FOR_ITSELF: [Right; 2] = [("get", "", "secrets"), ("patch", "", "secrets")];
 
-/// How the chart calls what binds the operator's rights in a namespace of `gateway.namespaces`.
+/// Suffix of the chart's name for the RoleBinding of the operator in a namespace of
+/// `gateway.namespaces`.
 const BINDING: &str = "-gateways";
 
 fn attributes((verb, group, resource): Right, namespace: Option<&str>) -> ResourceAttributes {
@@ -80,7 +85,7 @@ fn attributes((verb, group, resource): Right, namespace: Option<&str>) -> Resour
     }
 }
 
-/// What this user needs and may not do.
+/// Rights of `rights` that this user lacks.
 fn missing(cluster: &Cluster, rights: &[Right]) -> Result<Vec<String>, OperateError> {
     let api = Api::<SelfSubjectAccessReview>::all(cluster.client().clone());
     let mut missing = Vec::new();
@@ -92,8 +97,8 @@ fn missing(cluster: &Cluster, rights: &[Right]) -> Result<Vec<String>, OperateEr
             },
             ..SelfSubjectAccessReview::default()
         };
-        let answer =
-            cluster.ask("asking for this user's rights", api.create(&PostParams::default(), &review))?;
+        let answer = cluster
+            .ask("asking for this user's rights", api.create(&PostParams::default(), &review))?;
         if !answer.status.is_some_and(|status| status.allowed) {
             missing.push(told(*right));
         }
@@ -102,7 +107,11 @@ fn missing(cluster: &Cluster, rights: &[Right]) -> Result<Vec<String>, OperateEr
 }
 
 fn told((verb, group, resource): Right) -> String {
-    if group.is_empty() { format!("{verb} {resource}") } else { format!("{verb} {resource}.{group}") }
+    if group.is_empty() {
+        format!("{verb} {resource}")
+    } else {
+        format!("{verb} {resource}.{group}")
+    }
 }
 
 fn check(
@@ -118,7 +127,14 @@ fn check(
             return vec![Check::of(GROUP, name, false, Verdict::Warning, error.to_string(), hint)];
         }
     };
-    vec![Check::of(GROUP, name, missing.is_empty(), otherwise, format!("not: {}", missing.join(", ")), hint)]
+    vec![Check::of(
+        GROUP,
+        name,
+        missing.is_empty(),
+        otherwise,
+        format!("not: {}", missing.join(", ")),
+        hint,
+    )]
 }
 
 pub(super) fn of_this_user(cluster: &Cluster) -> Vec<Check> {
@@ -133,15 +149,23 @@ pub(super) fn to_install(cluster: &Cluster) -> Vec<Check> {
 
 pub(super) fn of_operator(cluster: &Cluster, operator: &Operator) -> Vec<Check> {
     let hint = "its roles or their bindings were changed or are missing, or an EdgeGateway is in a namespace that the chart's gateway.namespaces does not name: upgrade the Helm release";
-    check("the operator may do its work", missing_of_operator(cluster, operator), Verdict::Failed, hint)
-        .into_iter()
-        .map(|check| check.see("check-rights"))
-        .map(|check| Check { group: "operator", ..check })
-        .collect()
+    check(
+        "the operator may do its work",
+        missing_of_operator(cluster, operator),
+        Verdict::Failed,
+        hint,
+    )
+    .into_iter()
+    .map(|check| check.see("check-rights"))
+    .map(|check| Check { group: "operator", ..check })
+    .collect()
 }
 
-/// What the operator needs and may not do; with the namespace, where it does not need it everywhere.
-fn missing_of_operator(cluster: &Cluster, operator: &Operator) -> Result<Vec<String>, OperateError> {
+/// Rights that the operator lacks; with the namespace, where it does not need them everywhere.
+fn missing_of_operator(
+    cluster: &Cluster,
+    operator: &Operator,
+) -> Result<Vec<String>, OperateError> {
     let user = format!("system:serviceaccount:{}:{}", operator.namespace, operator.account);
     let mut missing = denied(cluster, &user, &EVERYWHERE, None)?;
     let for_gateways = denied(cluster, &user, &FOR_GATEWAYS, None)?;
@@ -180,8 +204,8 @@ fn denied(
             },
             ..SubjectAccessReview::default()
         };
-        let answer =
-            cluster.ask("asking for the operator's rights", api.create(&PostParams::default(), &review))?;
+        let answer = cluster
+            .ask("asking for the operator's rights", api.create(&PostParams::default(), &review))?;
         if !answer.status.is_some_and(|status| status.allowed) {
             let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
             missing.push(format!("{}{place}", told(*right)));
@@ -190,7 +214,8 @@ fn denied(
     Ok(missing)
 }
 
-/// The namespaces that EdgeGateways may be in, when the chart names some, and those that they are in. Empty when nothing limits them.
+/// The namespaces that EdgeGateways may be in, when the chart names some, and those that they are
+/// in. Empty when nothing limits them.
 fn limits(cluster: &Cluster, operator: &Operator) -> BTreeSet<String> {
     let bindings = Api::<RoleBinding>::all(cluster.client().clone());
     // Who may not look there goes by the EdgeGateways alone.
@@ -230,7 +255,9 @@ mod tests {
                 rule[key].as_array().unwrap().iter().any(|value| value == wanted)
             };
             let given = role["rules"].as_array().unwrap().iter().any(|rule| {
-                has(rule, "verbs", verb) && has(rule, "apiGroups", group) && has(rule, "resources", resource)
+                has(rule, "verbs", verb)
+                    && has(rule, "apiGroups", group)
+                    && has(rule, "resources", resource)
             });
             assert!(given, "{verb} {resource} in {group:?}: {role}");
         }
@@ -252,7 +279,8 @@ mod tests {
         for namespace in ["edge", "shop"] {
             let role = all.iter().find(|document| is(document, "Role", namespace)).unwrap();
             assert_given(role, &FOR_GATEWAYS);
-            let binding = all.iter().find(|document| is(document, "RoleBinding", namespace)).unwrap();
+            let binding =
+                all.iter().find(|document| is(document, "RoleBinding", namespace)).unwrap();
             assert!(binding["metadata"]["name"].as_str().unwrap().ends_with(BINDING), "{binding}");
         }
         let own = all.iter().find(|document| is(document, "Role", "packrat-system")).unwrap();

@@ -1,4 +1,5 @@
-//! A port of a Pod on this machine's loopback interface, by way of the API server, as `kubectl port-forward` does it.
+//! A port of a Pod on this machine's loopback interface, by way of the API server, as `kubectl
+//! port-forward` does it.
 
 use std::io;
 use std::net::SocketAddr;

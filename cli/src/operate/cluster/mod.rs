@@ -22,7 +22,7 @@ use super::error::OperateError;
 pub(crate) use forward::Forward;
 pub(crate) use pods::{Place, is_ready};
 
-/// How long the API server may take to be reached, and to answer.
+/// Time within which the API server must accept a connection, and answer.
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(20);
 
@@ -63,8 +63,12 @@ impl Debug for Cluster {
 }
 
 impl Cluster {
-    /// Reads the kubeconfig; nothing is asked yet. `everywhere`: all namespaces, unless one is named.
-    pub(crate) fn connect(options: &ClusterOptions, everywhere: bool) -> Result<Self, OperateError> {
+    /// Reads the kubeconfig; nothing is asked yet. `everywhere`: all namespaces, unless one is
+    /// named.
+    pub(crate) fn connect(
+        options: &ClusterOptions,
+        everywhere: bool,
+    ) -> Result<Self, OperateError> {
         // Taken already when this is not the first cluster of the process.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -73,12 +77,15 @@ impl Cluster {
             .build()
             .map_err(|error| OperateError::NoCluster(error.to_string()))?;
         let no_cluster = |error: &dyn std::error::Error| OperateError::NoCluster(told(error));
-        let chosen = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
+        let chosen =
+            KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
         let mut config = runtime.block_on(async {
             match &options.kubeconfig {
                 Some(path) => {
                     let read = Kubeconfig::read_from(path).map_err(|error| no_cluster(&error))?;
-                    Config::from_custom_kubeconfig(read, &chosen).await.map_err(|error| no_cluster(&error))
+                    Config::from_custom_kubeconfig(read, &chosen)
+                        .await
+                        .map_err(|error| no_cluster(&error))
                 }
                 None => match Config::from_kubeconfig(&chosen).await {
                     Ok(config) => Ok(config),
@@ -98,8 +105,9 @@ impl Cluster {
             (None, false) => Some(config.default_namespace.clone()),
         };
         let server = config.cluster_url.to_string();
-        let client =
-            runtime.block_on(async { Client::try_from(config) }).map_err(|error| no_cluster(&error))?;
+        let client = runtime
+            .block_on(async { Client::try_from(config) })
+            .map_err(|error| no_cluster(&error))?;
         Ok(Self { runtime, client, server, namespace })
     }
 
@@ -185,11 +193,16 @@ impl Cluster {
     }
 
     /// The way to a port of a Pod.
-    pub(crate) fn forward(&self, namespace: &str, pod: &str, port: u16) -> Result<Forward, OperateError> {
+    pub(crate) fn forward(
+        &self,
+        namespace: &str,
+        pod: &str,
+        port: u16,
+    ) -> Result<Forward, OperateError> {
         let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
-        self.runtime
-            .block_on(Forward::start(api, pod, port))
-            .map_err(|source| OperateError::NoListener { pod: format!("{namespace}/{pod}"), source })
+        self.runtime.block_on(Forward::start(api, pod, port)).map_err(|source| {
+            OperateError::NoListener { pod: format!("{namespace}/{pod}"), source }
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use packrat_inject::SIDECAR_LABEL;
+use packrat_operator::inject::SIDECAR_LABEL;
 use packrat_operator::workload::GATEWAY_LABEL;
 use serde::Serialize;
 
@@ -16,7 +16,8 @@ use crate::operate::error::OperateError;
 pub(crate) struct Place {
     /// Namespace of the EdgeGateway and of its Pods.
     pub(crate) namespace: String,
-    /// Name of the EdgeGateway; of a sidecar that of its metrics' label `gateway`, which is made of the Pod's name.
+    /// Name of the EdgeGateway; of a sidecar that of its metrics' label `gateway`, which is made
+    /// of the Pod's name.
     pub(crate) edge_gateway: String,
     /// Name of the Pod.
     pub(crate) pod: String,
@@ -28,7 +29,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Whether a Pod is ready and not about to end.
+/// True if a Pod is ready and not about to end.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none()
         && pod
@@ -38,7 +39,8 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
             .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// How a sidecar calls itself: when it was injected, the Pods of a workload had no name yet, but what it begins with.
+/// Name that a sidecar gives itself: when it was injected, the Pods of a workload had only a name
+/// prefix.
 fn sidecar_name(pod: &Pod) -> String {
     let name = pod.metadata.generate_name.clone().unwrap_or_else(|| pod.name_any());
     name.trim_end_matches('-').to_owned()
@@ -62,7 +64,8 @@ impl Cluster {
         Ok(found)
     }
 
-    /// The Pods of gateways in the namespace that is looked at, ready ones and others; then those with a gateway as a sidecar.
+    /// The Pods of gateways in the namespace that is looked at, ready ones and others; then those
+    /// with a gateway as a sidecar.
     pub(crate) fn gateway_pods(&self) -> Result<Vec<(Place, Pod)>, OperateError> {
         let pods = self.list(&self.api::<Pod>(), GATEWAY_LABEL)?;
         let mut found: Vec<_> = pods
@@ -103,9 +106,11 @@ mod tests {
                 injected["metadata"]["name"] = json!(null);
             }
             injected["metadata"]["annotations"] = json!({ "packrat.dev/inject": "sidecar" });
-            let sidecar =
-                packrat_inject::Sidecar { image: String::new(), listen_address: "0.0.0.0".to_owned() };
-            packrat_inject::inject_pod(&mut injected, &sidecar).unwrap();
+            let sidecar = packrat_operator::inject::Sidecar {
+                image: String::new(),
+                listen_address: "0.0.0.0".to_owned(),
+            };
+            packrat_operator::inject::inject_pod(&mut injected, &sidecar).unwrap();
             let configuration = injected["spec"]["initContainers"][0]["args"][1].as_str().unwrap();
             let expected = format!("\"gateway\":\"{}\"", sidecar_name(&pod));
             assert!(configuration.contains(&expected), "{expected}: {configuration}");

@@ -21,8 +21,8 @@ use super::finish;
 use super::gateway::Gateway;
 use super::target::{Target, forwarded};
 
-/// What is asked for beside the checks: the file in the bundle, and the path. Configuration dumps of Envoy are left out: they
-/// can contain keys.
+/// Pages that are fetched beside the checks: the file in the bundle, and the path. Configuration
+/// dumps of Envoy are left out: they can contain keys.
 const PARTS: [(&str, &str); 8] = [
     ("status.json", "/packrat"),
     ("sessions.json", "/packrat/sessions?limit=1000"),
@@ -58,7 +58,7 @@ fn diagnose(options: &Options) -> Result<ExitCode, OperateError> {
     let mut bundle = Bundle::default();
     match options.target.single() {
         Some(gateway) => {
-            // Not worth a file when nobody answers.
+            // Not worth a file without an answer.
             gateway.status()?;
             bundle.of_gateway("", &gateway);
             bundle.add("check.json", &json!(check::all(&gateway, probe)));
@@ -74,8 +74,10 @@ fn diagnose(options: &Options) -> Result<ExitCode, OperateError> {
         }
     }
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let file =
-        options.file.clone().unwrap_or_else(|| PathBuf::from(format!("packrat-diagnose-{seconds}.tar.gz")));
+    let file = options
+        .file
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("packrat-diagnose-{seconds}.tar.gz")));
     bundle.close();
     write(&file, &bundle.parts, seconds)
         .map_err(|source| OperateError::Write { path: file.clone(), source })?;
@@ -87,12 +89,12 @@ fn diagnose(options: &Options) -> Result<ExitCode, OperateError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What has been collected.
+/// Contents of a bundle.
 #[derive(Default)]
 struct Bundle {
     /// Name and content of every file.
     parts: Vec<(String, String)>,
-    /// What could not be had, and why.
+    /// Parts that could not be fetched, and why.
     missing: Vec<Value>,
     about: Map<String, Value>,
 }
@@ -102,7 +104,7 @@ impl Bundle {
         self.parts.push((name.to_owned(), format!("{value:#}\n")));
     }
 
-    /// What was asked for, or why it is missing.
+    /// Adds a part, or the reason why it is missing.
     fn take<E: std::fmt::Display>(&mut self, name: String, text: Result<String, E>) {
         match text {
             Ok(text) => self.parts.push((name, text)),
@@ -119,8 +121,9 @@ impl Bundle {
     }
 
     fn of_cluster(&mut self, cluster: &Cluster, target: &Target) -> Result<(), OperateError> {
-        // Not worth a file when nobody answers.
-        let version = cluster.ask("asking for its version", cluster.client().apiserver_version())?;
+        // Not worth a file without an answer.
+        let version =
+            cluster.ask("asking for its version", cluster.client().apiserver_version())?;
         self.about.insert("kubernetes".to_owned(), version.git_version.into());
         objects::collect(self, cluster);
         let pods = match cluster.gateway_pods() {
@@ -137,7 +140,9 @@ impl Bundle {
             let folder = format!("gateways/{place}/");
             match forwarded(cluster, place) {
                 Ok(gateway) => self.of_gateway(&folder, &gateway),
-                Err(error) => self.missing.push(json!({ "part": folder, "why": error.to_string() })),
+                Err(error) => {
+                    self.missing.push(json!({ "part": folder, "why": error.to_string() }))
+                }
             }
         }
         Ok(())

@@ -1,12 +1,13 @@
-//! The part of a bundle that comes from the API server: objects, events, logs. Secrets are not asked for, not even their names.
+//! The part of a bundle that comes from the API server: objects, events, logs. Secrets are not
+//! asked for, not even their names.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams};
 use kube::{Api, ResourceExt as _};
-use packrat_inject::{CONTAINER, SIDECAR_LABEL};
 use packrat_operator::annotations::PREFIX;
+use packrat_operator::inject::{CONTAINER, SIDECAR_LABEL};
 use packrat_operator::workload::GATEWAY_LABEL;
 use serde_json::{Value, json};
 
@@ -43,7 +44,10 @@ const KINDS: [Kind; 17] = [
     (["", "v1", "ConfigMap", "configmaps"], Which::OfGateways),
     (["networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"], Which::OfGateways),
     (["policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"], Which::OfGateways),
-    (["autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"], Which::OfGateways),
+    (
+        ["autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"],
+        Which::OfGateways,
+    ),
     (["", "v1", "Service", "services"], Which::Annotated),
     (["", "v1", "Namespace", "namespaces"], Which::Annotated),
     (["apps", "v1", "Deployment", "deployments"], Which::OfChart),
@@ -67,10 +71,14 @@ const OF_CHART: &str = "app.kubernetes.io/component=operator";
 
 /// Puts everything into `bundle`.
 pub(super) fn collect(bundle: &mut Bundle, cluster: &Cluster) {
-    let mut namespaces: BTreeSet<String> =
-        Operator::find(cluster).unwrap_or_default().into_iter().map(|operator| operator.namespace).collect();
-    namespaces
-        .extend(cluster.edge_gateways().unwrap_or_default().iter().filter_map(kube::ResourceExt::namespace));
+    let mut namespaces: BTreeSet<String> = Operator::find(cluster)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|operator| operator.namespace)
+        .collect();
+    namespaces.extend(
+        cluster.edge_gateways().unwrap_or_default().iter().filter_map(kube::ResourceExt::namespace),
+    );
     for ([group, version, kind, plural], which) in KINDS {
         let resource =
             ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
@@ -88,7 +96,9 @@ pub(super) fn collect(bundle: &mut Bundle, cluster: &Cluster) {
         let apis = if which == Which::OurNamespaces {
             namespaces
                 .iter()
-                .map(|namespace| Api::namespaced_with(cluster.client().clone(), namespace, &resource))
+                .map(|namespace| {
+                    Api::namespaced_with(cluster.client().clone(), namespace, &resource)
+                })
                 .collect()
         } else {
             vec![Api::<DynamicObject>::all_with(cluster.client().clone(), &resource)]
@@ -97,13 +107,16 @@ pub(super) fn collect(bundle: &mut Bundle, cluster: &Cluster) {
         for api in apis {
             match cluster.ask(&format!("listing {plural}"), api.list(&parameters)) {
                 Ok(found) => objects.extend(found.items),
-                Err(error) => bundle.missing.push(json!({ "part": name, "why": error.to_string() })),
+                Err(error) => {
+                    bundle.missing.push(json!({ "part": name, "why": error.to_string() }))
+                }
             }
         }
         if which == Which::Annotated {
             objects.retain(|object| object.annotations().keys().any(|key| key.starts_with(PREFIX)));
         }
-        let values = objects.iter().map(|object| redacted(serde_json::to_value(object).unwrap_or_default()));
+        let values =
+            objects.iter().map(|object| redacted(serde_json::to_value(object).unwrap_or_default()));
         bundle.add(&format!("cluster/{name}.json"), &Value::Array(values.collect()));
     }
     logs(bundle, cluster);
@@ -115,7 +128,9 @@ fn logs(bundle: &mut Bundle, cluster: &Cluster) {
         let pods = match cluster.list(&all, labels) {
             Ok(pods) => pods,
             Err(error) => {
-                bundle.missing.push(json!({ "part": format!("logs of {labels}"), "why": error.to_string() }));
+                bundle
+                    .missing
+                    .push(json!({ "part": format!("logs of {labels}"), "why": error.to_string() }));
                 continue;
             }
         };
@@ -124,7 +139,11 @@ fn logs(bundle: &mut Bundle, cluster: &Cluster) {
             let api = cluster.api_in::<Pod>(&namespace);
             // A sidecar is an init container that goes on; what runs beside it is not ours to read.
             let containers = pod.status.iter().flat_map(|status| {
-                let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+                let all = status
+                    .container_statuses
+                    .iter()
+                    .chain(&status.init_container_statuses)
+                    .flatten();
                 all.filter(|container| labels != SIDECAR_LABEL || container.name == CONTAINER)
             });
             for container in containers {

@@ -1,4 +1,5 @@
-//! What is taken out of objects before they go into a bundle.
+//! Removes values that may be secret, and fields for machines only, from objects before they go
+//! into a bundle.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,8 @@ const LEFT_OUT: &str = "(left out)";
 /// Repeats what is taken out elsewhere.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The object without values of environment variables, which people use for passwords, and without what only machines read.
+/// The object without values of environment variables, which people use for passwords, and without
+/// what only machines read.
 pub(super) fn redacted(mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");

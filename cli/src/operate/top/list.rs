@@ -1,15 +1,14 @@
-//! What is listed, in which order; keys change both. No terminal in here.
+//! The list of sessions and its order; keys change both. No terminal in here.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::time::Instant;
 
 use clap::ValueEnum;
+use packrat_api::status::SessionSnapshot;
 use ratatui::crossterm::event::KeyCode;
 
-use crate::operate::gateway::{Session, Sessions};
-
-/// What comes first.
+/// Order of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
     /// Bits per second to the client
@@ -40,10 +39,21 @@ impl Order {
     }
 }
 
+/// Sessions of one gateway or several.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    /// Number of sessions; fewer may be listed.
+    pub(crate) total: u64,
+    /// Sessions, each with the Pod of its gateway in a cluster.
+    pub(crate) sessions: Vec<(Option<String>, SessionSnapshot)>,
+}
+
 /// A session with what it did since the last look.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    pub(crate) session: Session,
+    /// The gateway's Pod, in a cluster.
+    pub(crate) pod: Option<String>,
+    pub(crate) session: SessionSnapshot,
     /// Bits per second to the client since the last look.
     pub(crate) rate: f64,
     /// Share of its datagrams that the last mile has lost.
@@ -57,7 +67,7 @@ pub(crate) struct Row {
 pub(crate) struct List {
     pub(crate) order: Order,
     pub(crate) filter: String,
-    /// Whether keys go to the filter.
+    /// True if keys go to the filter.
     pub(crate) typing: bool,
     /// Why there is nothing new.
     pub(crate) problem: Option<String>,
@@ -83,28 +93,31 @@ impl List {
     }
 
     /// Takes in what the gateway says now.
-    pub(crate) fn update(&mut self, sessions: Sessions, now: Instant) {
+    pub(crate) fn update(&mut self, seen: Seen, now: Instant) {
         let seconds = self.looked.map(|looked| now.saturating_duration_since(looked).as_secs_f64());
         // Each gateway has numbers of its own.
         let before: HashMap<(Option<String>, u64), u64> = std::mem::take(&mut self.rows)
             .into_iter()
-            .map(|row| ((row.session.pod, row.session.session), row.session.to_client_bytes))
+            .map(|row| ((row.pod, row.session.session), row.session.to_client_bytes))
             .collect();
         let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
-        self.total = sessions.total;
-        self.rows = sessions
+        self.total = seen.total;
+        self.rows = seen
             .sessions
             .into_iter()
-            .map(|session| {
+            .map(|(pod, session)| {
                 let bytes = before
-                    .get(&(session.pod.clone(), session.session))
+                    .get(&(pod.clone(), session.session))
                     .map(|before| session.to_client_bytes.saturating_sub(*before));
                 let rate = match (bytes, seconds) {
                     (Some(bytes), Some(seconds)) if seconds > 0.0 => bytes as f64 * 8.0 / seconds,
-                    _ if session.seconds > 0.0 => session.to_client_bytes as f64 * 8.0 / session.seconds,
+                    _ if session.seconds > 0.0 => {
+                        session.to_client_bytes as f64 * 8.0 / session.seconds
+                    }
                     _ => 0.0,
                 };
                 Row {
+                    pod,
                     rate,
                     loss: share(session.missing, session.recorded),
                     repaired: share(session.repairs_arrived, session.missing),
@@ -121,10 +134,11 @@ impl List {
         let filter = self.filter.to_lowercase();
         let passes = |row: &&Row| {
             let session = &row.session;
-            let optional = |text: &'_ Option<String>| text.as_deref().unwrap_or_default().to_lowercase();
-            [session.route.to_lowercase(), session.endpoint.to_lowercase()]
+            let optional =
+                |text: &'_ Option<String>| text.as_deref().unwrap_or_default().to_lowercase();
+            [session.route.to_lowercase(), session.endpoint.to_string()]
                 .into_iter()
-                .chain([optional(&session.client), optional(&session.pod)])
+                .chain([optional(&session.client), optional(&row.pod)])
                 .any(|text| text.contains(&filter))
         };
         let mut rows: Vec<&Row> = self.rows.iter().filter(passes).collect();
@@ -138,8 +152,8 @@ impl List {
         };
         rows.sort_by(|one, other| {
             let order = value(other).partial_cmp(&value(one)).unwrap_or(Ordering::Equal);
-            let (one, other) = (&one.session, &other.session);
-            order.then_with(|| (&one.pod, one.session).cmp(&(&other.pod, other.session)))
+            let (first, second) = (&one.session, &other.session);
+            order.then_with(|| (&one.pod, first.session).cmp(&(&other.pod, second.session)))
         });
         rows
     }
@@ -165,13 +179,17 @@ impl List {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('/') => self.typing = true,
-            KeyCode::Down | KeyCode::Char('j') => self.first = (self.first + 1).min(self.rows.len()),
+            KeyCode::Down | KeyCode::Char('j') => {
+                self.first = (self.first + 1).min(self.rows.len())
+            }
             KeyCode::Up | KeyCode::Char('k') => self.first = self.first.saturating_sub(1),
             KeyCode::PageDown => self.first = (self.first + 20).min(self.rows.len()),
             KeyCode::PageUp => self.first = self.first.saturating_sub(20),
             KeyCode::Home => self.first = 0,
             KeyCode::Char(letter) => {
-                if let Some(order) = Order::value_variants().iter().find(|order| order.key() == letter) {
+                if let Some(order) =
+                    Order::value_variants().iter().find(|order| order.key() == letter)
+                {
                     self.order = *order;
                     self.first = 0;
                 }
@@ -187,12 +205,12 @@ pub(super) mod tests {
     use super::*;
     use std::time::Duration;
 
-    pub(crate) fn sessions(bytes: [u64; 3]) -> Sessions {
-        let session = |number: u64, route: &str, missing: u64| Session {
+    pub(crate) fn sessions(bytes: [u64; 3]) -> Seen {
+        let session = |number: u64, route: &str, missing: u64| SessionSnapshot {
             session: number,
             route: route.to_owned(),
             client: Some(format!("client{number}")),
-            endpoint: "192.0.2.1:443".to_owned(),
+            endpoint: "192.0.2.1:443".parse().unwrap(),
             assistance: (number != 2).then_some(7),
             seconds: 10.0 * number as f64,
             to_client_bytes: bytes[number as usize - 1],
@@ -200,12 +218,17 @@ pub(super) mod tests {
             missing,
             repairs_arrived: missing,
             last_mile_round_trip_microseconds: 4000,
-            ..Session::default()
+            to_client_datagrams: 0,
+            to_server_datagrams: 0,
+            to_server_bytes: 0,
+            repairs: missing,
+            resets: 0,
+            cache_bytes: 0,
+            last_mile_loss_ppm: 0,
+            far_round_trip_microseconds: 0,
         };
-        Sessions {
-            total: 3,
-            sessions: vec![session(1, "web", 40), session(2, "web", 0), session(3, "media", 100)],
-        }
+        let all = [session(1, "web", 40), session(2, "web", 0), session(3, "media", 100)];
+        Seen { total: 3, sessions: all.map(|session| (None, session)).into() }
     }
 
     fn shown(list: &List) -> Vec<u64> {
@@ -228,10 +251,11 @@ pub(super) mod tests {
         let of = |pod: &str, bytes| {
             let mut all = sessions([bytes, 0, 0]);
             all.sessions.truncate(1);
-            all.sessions[0].pod = Some(pod.to_owned());
+            all.sessions[0].0 = Some(pod.to_owned());
             all.sessions
         };
-        let both = |one, other| Sessions { total: 2, sessions: [of("a", one), of("b", other)].concat() };
+        let both =
+            |one, other| Seen { total: 2, sessions: [of("a", one), of("b", other)].concat() };
         let now = Instant::now();
         let mut list = List::new(Order::Rate, String::new());
         list.update(both(1000, 5000), now);
@@ -239,7 +263,7 @@ pub(super) mod tests {
         let rates: Vec<f64> = list.rows().iter().map(|row| row.rate).collect();
         assert_eq!(rates, [8000.0, 4000.0]);
         list.filter = "b".to_owned();
-        assert_eq!(list.rows().iter().filter(|row| row.session.pod.as_deref() == Some("b")).count(), 1);
+        assert_eq!(list.rows().iter().filter(|row| row.pod.as_deref() == Some("b")).count(), 1);
     }
 
     #[test]

@@ -13,9 +13,8 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 
 use super::error::OperateError;
 use super::finish;
-use super::gateway::Sessions;
 use super::target::{Gateways, Target};
-use list::{List, Order};
+use list::{List, Order, Seen};
 
 /// Sessions that are asked for.
 const SESSIONS: usize = 1000;
@@ -96,22 +95,20 @@ fn watch(
 }
 
 /// The sessions of all gateways, and why one of them could not be asked. Fails when none can.
-fn sessions(gateways: &Gateways) -> Result<(Sessions, Option<OperateError>), OperateError> {
-    let mut all = Sessions { total: 0, sessions: Vec::new() };
+fn sessions(gateways: &Gateways) -> Result<(Seen, Option<OperateError>), OperateError> {
+    let mut all = Seen::default();
     let mut problem = None;
     let mut answers = 0;
     for answer in gateways.each(|gateway| {
-        let mut sessions = gateway.sessions(SESSIONS)?;
-        for session in &mut sessions.sessions {
-            session.pod = gateway.place().map(|place| place.pod.clone());
-        }
-        Ok(sessions)
+        let pod = gateway.place().map(|place| place.pod.clone());
+        Ok((pod, gateway.sessions(SESSIONS)?))
     }) {
         match answer {
-            Ok(sessions) => {
+            Ok((pod, sessions)) => {
                 answers += 1;
                 all.total += sessions.total;
-                all.sessions.extend(sessions.sessions);
+                let sessions = sessions.sessions.into_iter();
+                all.sessions.extend(sessions.map(|session| (pod.clone(), session)));
             }
             Err(error) => problem = Some(error),
         }

@@ -42,7 +42,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, list: &List, gateway: &str) {
         let style = if is_order { strong.add_modifier(Modifier::UNDERLINED) } else { strong };
         Cell::from(Line::styled(name.to_owned(), style))
     };
-    let in_cluster = rows.iter().any(|row| row.session.pod.is_some());
+    let in_cluster = rows.iter().any(|row| row.pod.is_some());
     let mut header = vec![
         marked("SESSION", None),
         marked("ROUTE", None),
@@ -62,17 +62,25 @@ pub(super) fn draw(frame: &mut Frame<'_>, list: &List, gateway: &str) {
         widths.push(Constraint::Min(20));
     }
     let body = rows.iter().skip(first).map(|row| line(row, &colour));
-    frame.render_widget(Table::new(body, widths).header(TableRow::new(header)).column_spacing(1), middle);
+    frame.render_widget(
+        Table::new(body, widths).header(TableRow::new(header)).column_spacing(1),
+        middle,
+    );
 
     let help = if list.typing {
         format!("/{}_   Enter keeps it, Esc clears it", list.filter)
     } else {
         let orders: Vec<String> = Order::value_variants()
             .iter()
-            .filter_map(|order| Some(format!("{} {}", order.key(), order.to_possible_value()?.get_name())))
+            .filter_map(|order| {
+                Some(format!("{} {}", order.key(), order.to_possible_value()?.get_name()))
+            })
             .collect();
-        let filter =
-            if list.filter.is_empty() { String::new() } else { format!(" (filter: {})", list.filter) };
+        let filter = if list.filter.is_empty() {
+            String::new()
+        } else {
+            format!(" (filter: {})", list.filter)
+        };
         format!("sort: {}   / filter{filter}   q quit", orders.join("  "))
     };
     frame.render_widget(Paragraph::new(Line::styled(help, colour(Color::DarkGray))), bottom);
@@ -100,7 +108,7 @@ fn line(row: &Row, colour: &impl Fn(Color) -> Style) -> TableRow<'static> {
         Cell::from(session.resets.to_string()),
         Cell::from(if session.assistance.is_some() { "yes" } else { "no" }),
     ];
-    cells.extend(session.pod.clone().map(Cell::from));
+    cells.extend(row.pod.clone().map(Cell::from));
     TableRow::new(cells)
 }
 
@@ -124,9 +132,13 @@ mod tests {
         let text: Vec<String> = (0..10)
             .map(|y| (0..132).map(|x| buffer[(x, y)].symbol().to_owned()).collect::<String>())
             .collect();
-        assert!(text[0].contains("3 sessions, 3 shown, 2 of them assisted, 20.0 Mbit/s"), "{text:#?}");
+        assert!(
+            text[0].contains("3 sessions, 3 shown, 2 of them assisted, 20.0 Mbit/s"),
+            "{text:#?}"
+        );
         assert!(text[2].starts_with("SESSION") && text[2].contains("ROUND TRIP"), "{text:#?}");
-        for part in ["1 ", "web", "client1", "10s", "20.0 Mbit/s", "4.0%", "100%", "4.0 ms", "yes"] {
+        for part in ["1 ", "web", "client1", "10s", "20.0 Mbit/s", "4.0%", "100%", "4.0 ms", "yes"]
+        {
             assert!(text[3].contains(part), "{part}: {text:#?}");
         }
         assert!(text[9].contains("/ filter"), "{text:#?}");

@@ -1,9 +1,10 @@
-//! Missing packet numbers, and what is asked about them with every packet, without a walk over all of them.
+//! Missing packet numbers, and what is asked about them with every packet, without a walk over all
+//! of them.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 
 /// Where a hole is on its way, see [`super`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,19 +26,21 @@ pub(super) struct Hole {
 }
 
 impl Hole {
-    /// How many numbers are missing, when `start` is the first one.
+    /// Number of missing packets, from `start`, the first one.
     pub(super) fn numbers(&self, start: u64) -> u64 {
         self.end - start + 1
     }
 }
 
-/// Holes by their first number. Everything is kept up to date in [`Self::insert`] and [`Self::take`] alone.
+/// Holes by their first number. Everything is kept up to date in [`Self::insert`] and
+/// [`Self::take`] alone.
 #[derive(Debug, Default)]
 pub(super) struct Holes {
     by_start: BTreeMap<u64, Hole>,
     /// First numbers of held holes.
     held_starts: BTreeSet<u64>,
-    /// Held holes in the order of opening, which is the order of expiry, as the time is the same for all.
+    /// Held holes in the order of opening, which is the order of expiry, as the time is the same
+    /// for all.
     held_by_opening: BTreeSet<(Timestamp, u64)>,
     /// The other holes in the order of opening.
     ended_by_opening: BTreeSet<(Timestamp, u64)>,
@@ -114,7 +117,8 @@ impl Holes {
         self.take(start).map(|hole| (start, hole))
     }
 
-    /// Takes out the holes, held ones excepted, for whose time of opening `is_over` holds; it holds for all earlier ones, too.
+    /// Takes out the holes, held ones excepted, for whose time of opening `is_over` holds; it holds
+    /// for all earlier ones, too.
     pub(super) fn forget_ended(&mut self, is_over: impl Fn(Timestamp) -> bool) {
         while let Some(&(opened, start)) = self.ended_by_opening.first()
             && is_over(opened)
@@ -141,14 +145,17 @@ impl Holes {
 
     /// Held holes all of whose numbers are below `below`.
     pub(super) fn held_below(&self, below: u64) -> Vec<(u64, Hole)> {
-        let holes =
-            self.held_starts.range(..below).filter_map(|start| Some((*start, *self.by_start.get(start)?)));
+        let holes = self
+            .held_starts
+            .range(..below)
+            .filter_map(|start| Some((*start, *self.by_start.get(start)?)));
         holes.filter(|(_, hole)| hole.end < below).collect()
     }
 
     /// Numbers in holes that are not settled and were opened less than `window` before `now`.
     pub(super) fn unsettled_within(&mut self, window: Duration, now: Timestamp) -> u64 {
-        // Timestamps count whole microseconds: the earliest one of the window is the one after its beginning, unless that lies between two.
+        // Timestamps count whole microseconds: the earliest one of the window is the one after its
+        // beginning, unless that lies between two.
         let window = u64::try_from(window.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
         let from = now.as_micros().checked_sub(window).map_or(0, |beginning| beginning + 1);
         let from = Timestamp::from_micros(from);

@@ -1,25 +1,31 @@
-//! When what has arrived is revealed at the soonest, so that a sender in slow start does not take the hold for a queue.
+//! When what has arrived is revealed at the soonest, so that a sender in slow start does not take
+//! the hold for a queue.
 //!
-//! A sender that measures growing round trips leaves slow start (HyStart, RFC 9406: when the shortest of a round's first eight samples is an
-//! eighth of the round trip, at most 16 ms, longer than in the round before). Where nearly every moment has an open hole, the hold makes
-//! the samples of one round longer than those of the one before by a whole round trip of the last mile: the sender stops growing long before
-//! it fills the path. So, from the first repair on, nothing is revealed sooner than a time after its arrival that rises towards the time
-//! that holes take, more slowly than the sender minds. After the first seconds it falls again.
+//! A sender that measures growing round trips leaves slow start (HyStart, RFC 9406: when the
+//! shortest of a round's first eight samples is an eighth of the round trip, at most 16 ms, longer
+//! than in the round before). Where nearly every moment has an open hole, the hold makes
+//! the samples of one round longer than those of the one before by a whole round trip of the last
+//! mile: the sender stops growing long before it fills the path. So, from the first repair on,
+//! nothing is revealed sooner than a time after its arrival that rises towards the time that holes
+//! take, more slowly than the sender minds. After the first seconds it falls again.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 
 /// For how long after the first repair senders may be in slow start.
 const SLOW_START: Duration = Duration::from_secs(4);
-/// The least share of packets that were repaired for the delay to be of any use: with fewer, most moments have no hole.
+/// The least share of packets that were repaired for the delay to be of any use: with fewer, most
+/// moments have no hole.
 const DENSE: u64 = 50;
-/// The delay rises to this share of the time that holes take: what waits for a hole may wait for less than all of that time.
+/// The delay rises to this share of the time that holes take: what waits for a hole may wait for
+/// less than all of that time.
 const SHARE: f64 = 0.6;
 /// The delay changes by at most this share of the time that passes...
 const STEEPEST: f64 = 0.1;
-/// ...and by less than what a sender minds in a round trip, of which this much is not the last mile's.
+/// ...and by less than what a sender minds in a round trip, of which this much is not the last
+/// mile's.
 const MINDED: Duration = Duration::from_millis(14);
 const OTHER_ROUND_TRIP: Duration = Duration::from_millis(100);
 
@@ -29,10 +35,10 @@ pub(super) struct Steady {
     /// Packets that were the newest when they arrived and that it is too early to reveal.
     waiting: VecDeque<(Timestamp, u64)>,
     delay: Duration,
-    /// Whether there is a delay, or will be.
+    /// True if there is a delay, or will be.
     delays: bool,
     changed: Option<Timestamp>,
-    /// How long holes take to be filled (smoothed), and since when.
+    /// Smoothed time until holes are filled, and when the first one was filled.
     typical: Option<(Duration, Timestamp)>,
     arrived: u64,
     filled: u64,
@@ -61,13 +67,15 @@ impl Steady {
         let passed = now.saturating_since(self.changed.replace(now).unwrap_or(now));
         let target = match self.typical {
             Some((typical, since))
-                if now.saturating_since(since) < SLOW_START && self.filled * DENSE >= self.arrived =>
+                if now.saturating_since(since) < SLOW_START
+                    && self.filled * DENSE >= self.arrived =>
             {
                 typical.mul_f64(SHARE)
             }
             _ => Duration::ZERO,
         };
-        let slope = (MINDED.as_secs_f64() / (OTHER_ROUND_TRIP + round_trip).as_secs_f64()).min(STEEPEST);
+        let slope =
+            (MINDED.as_secs_f64() / (OTHER_ROUND_TRIP + round_trip).as_secs_f64()).min(STEEPEST);
         let step = passed.mul_f64(slope);
         self.delay = if self.delay < target {
             (self.delay + step).min(target)
@@ -113,7 +121,8 @@ mod tests {
         Timestamp::from_millis(millis)
     }
 
-    /// A packet each millisecond, each `every`-th filling a hole after 60 ms; the longest time that any was kept, by second.
+    /// A packet each millisecond, each `every`-th filling a hole after 60 ms; the longest time that
+    /// any was kept, by second.
     fn longest(every: u64, seconds: u64) -> Vec<u64> {
         let mut steady = Steady::default();
         let mut longest = vec![0; seconds as usize];
@@ -140,7 +149,9 @@ mod tests {
         steady.pass(ROUND_TRIP, at(0));
         // Within a round trip of 160 ms by less than 16 ms.
         steady.pass(ROUND_TRIP, at(160));
-        assert!(steady.delay > Duration::from_millis(12) && steady.delay < Duration::from_millis(16));
+        assert!(
+            steady.delay > Duration::from_millis(12) && steady.delay < Duration::from_millis(16)
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A live stream from one program to another, as `srt-live-transmit` does it: a fixed latency, repairs within it, statistics each second.
+//! A live stream from one program to another, as `srt-live-transmit` does it: a fixed latency,
+//! repairs within it, statistics each second.
 //!
 //! ```text
 //! ffmpeg -re -i film.mp4 -f mpegts - | live send 127.0.0.1:6000
@@ -6,8 +7,9 @@
 //! live receive 127.0.0.1:5000 --secret HEX --latency 200 | ffplay -
 //! ```
 //!
-//! The sender knows nothing of the gateway, and the receiver finds it by itself; without one (`live receive 127.0.0.1:6000 …`, or with
-//! `--alone`) the sender is asked for what is lost. `--rate BITS` paces what does not come at its own pace, such as a file.
+//! The sender knows nothing of the gateway, and the receiver finds it by itself; without one (`live
+//! receive 127.0.0.1:6000 …`, or with `--alone`) the receiver asks the sender for lost packets.
+//! `--rate BITS` paces input that does not come at its own pace, such as a file.
 
 mod receive;
 mod send;
@@ -28,7 +30,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (mode, address) = (words.next(), words.next());
     let (Some(mode), Some(address)) = (mode, address) else { return Err(USAGE.into()) };
     let address: SocketAddr = address.parse()?;
-    let (mut secret, mut rate, mut latency, mut alone) = (None, None, Duration::from_millis(200), false);
+    let (mut secret, mut rate, mut latency, mut alone) =
+        (None, None, Duration::from_millis(200), false);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(USAGE);
         match word.as_str() {
@@ -55,7 +58,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ("receive", Some(secret)) => {
             let settings = receive::Settings { peer: address, secret, latency, assisted: !alone };
             let received =
-                receive::run(settings, &mut file(std::io::stdout())?, |line| eprintln!("{line}")).await?;
+                receive::run(settings, &mut file(std::io::stdout())?, |line| eprintln!("{line}"))
+                    .await?;
             eprintln!("{}", receive::line(&received.accumulated, &received));
         }
         _ => return Err(USAGE.into()),
@@ -63,7 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a standard stream is, whatever that is.
+/// A standard stream as a file.
 fn file(stream: impl AsFd) -> std::io::Result<File> {
     let stream = stream.as_fd().try_clone_to_owned()?;
     Ok(File::from_std(stream.into()))
@@ -76,16 +80,10 @@ fn fresh_secret() -> Result<[u8; 32], Box<dyn Error>> {
 }
 
 fn text_of(secret: &[u8; 32]) -> String {
-    secret.iter().map(|byte| format!("{byte:02x}")).collect()
+    packrat_wire::hexadecimal::encode(secret)
 }
 
 fn secret_of(text: &str) -> Result<[u8; 32], Box<dyn Error>> {
-    let mut secret = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return Err("a secret has 64 hexadecimal digits".into());
-    }
-    for (at, byte) in secret.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[at * 2..at * 2 + 2], 16)?;
-    }
-    Ok(secret)
+    packrat_wire::hexadecimal::decode_key(text.as_bytes())
+        .ok_or_else(|| "a secret has 64 hexadecimal digits".into())
 }

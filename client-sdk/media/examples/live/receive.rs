@@ -1,4 +1,4 @@
-//! The receiver: writes what it gets in order and at its time, and says each second how that went.
+//! The receiver: writes units in order and at their time, and prints statistics each second.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub(crate) struct Settings {
     pub(crate) secret: [u8; 32],
     /// From the sending to the writing, beyond the quickest packet's travel.
     pub(crate) latency: Duration,
-    /// Whether a gateway on the way is asked for repairs.
+    /// True if a gateway on the path is asked for repairs.
     pub(crate) assisted: bool,
 }
 
@@ -32,7 +32,8 @@ pub(crate) async fn run(
     let config = ReceiverConfig { latency: settings.latency, ..ReceiverConfig::default() };
     let assistance = settings.assisted.then(Assistance::default);
     let key = MediaKey::new(settings.secret);
-    let mut receiver = UdpReceiver::connect(settings.peer, SOURCE, config, key, assistance.as_ref()).await?;
+    let mut receiver =
+        UdpReceiver::connect(settings.peer, SOURCE, config, key, assistance.as_ref()).await?;
     let mut next = Instant::now() + EVERY;
     loop {
         match timeout_at(next, receiver.next()).await {

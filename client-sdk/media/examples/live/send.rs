@@ -1,4 +1,5 @@
-//! The sender: packets of what it reads, and again those that it is asked for. It knows nothing of Packrat.
+//! The sender: sends its input in packets, and again those that the receiver asks for. It knows
+//! nothing of Packrat.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 pub(crate) const SOURCE: u32 = 1;
 /// Seven packets of an MPEG transport stream: what SRT puts into a packet.
 const UNIT: usize = 7 * 188;
-/// Nobody waits longer than this for a receiver.
+/// The longest wait for a receiver.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// An empty unit ends the stream; so many are sent, as the last one may be lost unseen.
 const LAST_UNITS: u32 = 10;
@@ -27,26 +28,30 @@ pub(crate) struct Settings {
     pub(crate) rate: Option<u64>,
 }
 
-/// What was sent.
+/// The sender's totals.
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) packets: u64,
     pub(crate) retransmissions: u64,
 }
 
-/// Waits for a receiver, and sends it what there is to read. `ready` is told where receivers call.
+/// Waits for a receiver, and sends it the input. `ready` gets the address for receivers.
 pub(crate) async fn run(
     settings: Settings,
     mut input: impl AsyncRead + Unpin,
     ready: impl FnOnce(SocketAddr),
 ) -> io::Result<Sent> {
-    let core = Sender::new(SenderConfig { source: SOURCE, repeats: false }, MediaKey::new(settings.secret));
+    let core = Sender::new(
+        SenderConfig { source: SOURCE, repeats: false },
+        MediaKey::new(settings.secret),
+    );
     let mut sender = UdpSender::bind(settings.listen, core).await?;
     ready(sender.local_address()?);
     sender.serve(PATIENCE, true).await?;
     let (mut unit, mut filled, mut next) = (vec![0; UNIT], 0, Instant::now());
     loop {
-        let wait = Some(next.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero());
+        let wait =
+            Some(next.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero());
         tokio::select! {
             length = input.read(&mut unit[filled..]), if wait.is_none() => {
                 let length = length?;
@@ -70,5 +75,8 @@ pub(crate) async fn run(
         sender.send(&[]).await?;
     }
     sender.serve(AT_THE_END, false).await?;
-    Ok(Sent { packets: sender.sender().packets(), retransmissions: sender.sender().retransmissions() })
+    Ok(Sent {
+        packets: sender.sender().packets(),
+        retransmissions: sender.sender().retransmissions(),
+    })
 }

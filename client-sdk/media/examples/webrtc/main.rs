@@ -1,10 +1,12 @@
-//! Two unmodified WebRTC peers (str0m), a gateway between them, and a last mile that loses packets: without Packrat's client, and with it.
+//! Two unmodified WebRTC peers (str0m), a gateway between them, and a last mile that loses packets:
+//! without Packrat's client, and with it.
 //!
 //! ```text
 //! cargo run --release -p packrat-media --example webrtc -- [SECONDS [LOSS]]
 //! ```
 //!
-//! What an application adds to its own peer is in `peer.rs`: [`packrat_media::RtpAssist`] between the socket and the stack.
+//! `peer.rs` has an application's additions to its own peer: [`packrat_media::RtpAssist`] between
+//! the socket and the stack.
 
 mod peer;
 mod session;
@@ -33,7 +35,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         };
         let report = session::run(settings).await?;
         println!("\n{}", if assisted { "with Packrat's client" } else { "as it is" });
-        println!("  RTP packets        {} of {} arrived as they were sent", report.arrived, report.packets);
+        println!(
+            "  RTP packets        {} of {} arrived as they were sent",
+            report.arrived, report.packets
+        );
         println!("  lost on last mile  {} datagrams of all kinds", report.lost);
         println!("  asked for (NACK)   {}", report.asked);
         println!("  sent again (RTX)   {}", report.retransmissions);

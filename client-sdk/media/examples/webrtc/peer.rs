@@ -1,12 +1,13 @@
-//! A WebRTC peer on a socket: str0m, as it is, and between the two, where it is wanted, Packrat's client.
+//! A WebRTC peer on a socket: str0m, as it is, and between the two, where it is wanted, Packrat's
+//! client.
 
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use packrat_estimate::Timestamp;
 use packrat_media::RtpAssist;
+use packrat_wire::estimate::Timestamp;
 use str0m::media::MediaData;
 use str0m::net::{Protocol, Receive};
 use str0m::rtp::RawPacket;
@@ -14,7 +15,7 @@ use str0m::rtp::rtcp::Rtcp;
 use str0m::{Candidate, Event, Input, Output, Rtc};
 use tokio::net::UdpSocket;
 
-/// What a peer saw itself send and receive, before encryption and after decryption.
+/// A peer's RTP packets, seen before encryption and after decryption.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// RTP packets sent: stream (SSRC) and sequence number.
@@ -64,12 +65,12 @@ impl Peer {
         })
     }
 
-    /// What the client core takes for the time.
+    /// The client core's time.
     pub(crate) fn timestamp(&self) -> Timestamp {
         Timestamp::ZERO + self.origin.elapsed()
     }
 
-    /// When [`Self::advance`] wants to be called.
+    /// The time at which [`Self::advance`] must be called.
     pub(crate) fn due(&self) -> Instant {
         let assist = self.assist.as_ref().and_then(RtpAssist::next_timeout);
         let assist = assist.map(|at| self.origin + at.saturating_since(Timestamp::ZERO));
@@ -82,7 +83,8 @@ impl Peer {
         Ok((self.buffer[..length].to_vec(), from))
     }
 
-    /// A datagram goes to str0m; with assistance through Packrat's client, which takes its own, and keeps back what is above a hole.
+    /// Passes a datagram to str0m; with assistance through Packrat's client, which consumes control
+    /// datagrams and withholds packets above a hole.
     pub(crate) async fn receive(
         &mut self,
         datagram: Vec<u8>,
@@ -96,29 +98,39 @@ impl Peer {
         self.serve_assist(from).await
     }
 
-    /// What Packrat's client has for str0m, and for the gateway: on the socket that everything else is on.
+    /// Passes on the datagrams of Packrat's client: to str0m, and to the gateway on the one socket.
     async fn serve_assist(&mut self, remote: SocketAddr) -> Result<(), Box<dyn Error>> {
         let now = self.timestamp();
         while let Some(datagram) = self.assist.as_mut().and_then(RtpAssist::poll_deliver) {
             self.hand_over(&datagram, remote).await?;
         }
-        while let Some(datagram) = self.assist.as_mut().and_then(|assist| assist.poll_transmit(now)) {
+        while let Some(datagram) = self.assist.as_mut().and_then(|assist| assist.poll_transmit(now))
+        {
             self.socket.send_to(&datagram, remote).await?;
         }
         Ok(())
     }
 
-    async fn hand_over(&mut self, datagram: &[u8], source: SocketAddr) -> Result<(), Box<dyn Error>> {
+    async fn hand_over(
+        &mut self,
+        datagram: &[u8],
+        source: SocketAddr,
+    ) -> Result<(), Box<dyn Error>> {
         let (proto, destination) = (Protocol::Udp, self.local);
-        // What is neither STUN, DTLS, RTP nor RTCP is not for it.
+        // str0m takes STUN, DTLS, RTP and RTCP only.
         let Ok(contents) = datagram.try_into() else { return Ok(()) };
-        self.rtc
-            .handle_input(Input::Receive(Instant::now(), Receive { proto, source, destination, contents }))?;
+        self.rtc.handle_input(Input::Receive(
+            Instant::now(),
+            Receive { proto, source, destination, contents },
+        ))?;
         self.drain().await
     }
 
     /// Time has passed. `remote`: where the gateway is, if there may be one.
-    pub(crate) async fn advance(&mut self, remote: Option<SocketAddr>) -> Result<(), Box<dyn Error>> {
+    pub(crate) async fn advance(
+        &mut self,
+        remote: Option<SocketAddr>,
+    ) -> Result<(), Box<dyn Error>> {
         let now = self.timestamp();
         if let (Some(assist), Some(remote)) = (&mut self.assist, remote) {
             assist.handle_timeout(now);
@@ -131,7 +143,7 @@ impl Peer {
         Ok(())
     }
 
-    /// What str0m has to say after each change.
+    /// Handles str0m's output after each change.
     pub(crate) async fn drain(&mut self) -> Result<(), Box<dyn Error>> {
         loop {
             match self.rtc.poll_output()? {
@@ -163,7 +175,8 @@ impl Peer {
             }
             RawPacket::RtcpTx(Rtcp::Nack(nack)) => {
                 let entries = nack.reports.iter();
-                self.seen.asked += entries.map(|entry| 1 + u64::from(entry.blp.count_ones())).sum::<u64>();
+                self.seen.asked +=
+                    entries.map(|entry| 1 + u64::from(entry.blp.count_ones())).sum::<u64>();
             }
             _ => {}
         }

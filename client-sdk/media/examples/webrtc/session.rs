@@ -1,4 +1,5 @@
-//! A WebRTC session between two unmodified peers, through a gateway and over a last mile that loses packets.
+//! A WebRTC session between two unmodified peers, through a gateway and over a last mile that loses
+//! packets.
 //!
 //! ```text
 //!   sender (str0m) <-- far segment, delay --> gateway <-- last mile, delay and loss --> [Packrat's client] receiver (str0m)
@@ -10,10 +11,10 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use packrat_client::{AssistState, AssistStats};
-use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Dataplane, Options, RouteConfig};
-use packrat_lab::path::{LinkConfig, LossModel, PathConfig, UdpPath};
+use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 use packrat_media::rtp::transport_wide_extension;
 use packrat_media::{PacketNumbers, RtpAssist, RtpAssistConfig};
 use str0m::change::SdpAnswer;
@@ -26,15 +27,15 @@ const VIDEO_FRAME: Duration = Duration::from_micros(33_333);
 const AUDIO_FRAME: Duration = Duration::from_millis(20);
 const VIDEO_BYTES: usize = 14_000;
 const AUDIO_BYTES: usize = 160;
-/// What is under way when the last frame was sent arrives within.
+/// Time after the last frame in which packets under way arrive.
 const AFTERWARDS: Duration = Duration::from_millis(1500);
 /// Nothing takes longer than this to begin.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a session is like.
+/// Settings of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
-    /// Whether the receiver has Packrat's client. The gateway is there in any case.
+    /// True if the receiver has Packrat's client. The gateway is there in any case.
     pub(crate) assisted: bool,
     /// Share of datagrams that the last mile loses, in each direction.
     pub(crate) loss: f64,
@@ -42,11 +43,11 @@ pub(crate) struct Settings {
     pub(crate) far_delay: Duration,
     /// One way, between gateway and receiver.
     pub(crate) near_delay: Duration,
-    /// How long media is sent.
+    /// The time for which media is sent.
     pub(crate) duration: Duration,
 }
 
-/// What came of it.
+/// The result of a session.
 #[derive(Debug)]
 pub(crate) struct Report {
     /// RTP packets sent, without retransmissions, and how many of them arrived as themselves.
@@ -54,7 +55,8 @@ pub(crate) struct Report {
     pub(crate) arrived: usize,
     pub(crate) video: Frames,
     pub(crate) audio: Frames,
-    /// Packets that the receiver asked for again (NACK), and packets that the sender sent again (RTX).
+    /// Packets that the receiver asked for again (NACK), and packets that the sender sent again
+    /// (RTX).
     pub(crate) asked: u64,
     pub(crate) retransmissions: u64,
     /// Packets that waited for a repair below them.
@@ -84,8 +86,10 @@ impl Frames {
     }
 
     fn arrived(&mut self, origin: Instant, at: Instant, data: &[u8]) {
-        let number = data.get(1..5).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes);
-        let sent = data.get(5..13).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes);
+        let number =
+            data.get(1..5).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes);
+        let sent =
+            data.get(5..13).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes);
         if data != frame(number, sent, data.len()) {
             self.corrupt += 1;
             return;
@@ -95,19 +99,16 @@ impl Frames {
     }
 }
 
-/// The bytes of a frame. The first one says whether others are needed to decode it (RFC 6386 section 9.1), and is no business of ours.
+/// The bytes of a frame. The first one says whether others are needed to decode it (RFC 6386
+/// section 9.1), and is no business of ours.
 fn frame(number: u32, sent: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![u8::from(!number.is_multiple_of(30))];
     bytes.extend_from_slice(&number.to_be_bytes());
     bytes.extend_from_slice(&sent.to_be_bytes());
-    bytes.extend((bytes.len()..length).map(|at| (at as u32).wrapping_mul(31).wrapping_add(number) as u8));
+    bytes.extend(
+        (bytes.len()..length).map(|at| (at as u32).wrapping_mul(31).wrapping_add(number) as u8),
+    );
     bytes
-}
-
-struct Silent;
-
-impl LogSink for Silent {
-    fn write(&self, _level: Level, _fields: serde_json::Map<String, serde_json::Value>) {}
 }
 
 /// A media that the sender writes.
@@ -179,7 +180,10 @@ pub(crate) async fn run(settings: Settings) -> Result<Report, Box<dyn Error>> {
         let now = Instant::now();
         let ready = sender.is_connected
             && receiver.is_connected
-            && receiver.assist.as_ref().is_none_or(|a| a.assistance().state == AssistState::Established);
+            && receiver
+                .assist
+                .as_ref()
+                .is_none_or(|a| a.assistance().state == AssistState::Established);
         if ready && begun.is_none() {
             begun = Some(now);
             tracks.iter_mut().for_each(|track| track.next = now);
@@ -233,8 +237,9 @@ pub(crate) async fn run(settings: Settings) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// Offer and answer, which in the world travel over the application's signalling. The one thing that is different from a session without
-/// Packrat: the answer names the gateway's address, where else the media server's own would be.
+/// Offer and answer, which in the world travel over the application's signalling. The one thing
+/// that is different from a session without Packrat: the answer names the gateway's address, where
+/// else the media server's own would be.
 fn negotiate(
     sender: &mut Peer,
     receiver: &mut Peer,

@@ -10,15 +10,15 @@ const LEFT: f64 = 66.0;
 const RIGHT: f64 = 8.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 20.0;
-/// Readings further apart than this are not joined.
+/// The curve is interrupted between readings further apart than this.
 const GAP: f64 = 16.0;
 
 /// One curve.
 pub(super) struct Line {
     pub(super) name: &'static str,
-    /// Its colour in the style sheet, and whether the space below is filled.
+    /// Its class in the style sheet, with `fill` to fill the space below.
     pub(super) class: &'static str,
-    /// Seconds ago, value.
+    /// Age in seconds, and value.
     pub(super) points: Vec<(f64, Option<f64>)>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Line {
 pub(super) struct Chart {
     pub(super) title: &'static str,
     pub(super) format: fn(f64) -> String,
-    /// Whether the scale ends at a power of two.
+    /// True if the scale ends at a power of two.
     pub(super) binary: bool,
     pub(super) lines: Vec<Line>,
 }
@@ -39,10 +39,15 @@ impl Chart {
             .flat_map(|line| &line.points)
             .filter_map(|(_, value)| *value)
             .fold(0.0f64, f64::max);
-        let top = if self.binary { largest.max(1024.0).log2().ceil().exp2() } else { round_up(largest) };
-        let oldest =
-            self.lines.iter().flat_map(|line| &line.points).map(|(age, _)| *age).fold(0.0f64, f64::max);
-        // Whole minutes, so that the scale does not creep.
+        let top =
+            if self.binary { largest.max(1024.0).log2().ceil().exp2() } else { round_up(largest) };
+        let oldest = self
+            .lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .map(|(age, _)| *age)
+            .fold(0.0f64, f64::max);
+        // Whole minutes, so that the scale does not change at every reload.
         let span = ((oldest / 60.0).ceil() * 60.0).clamp(*SPAN.start(), *SPAN.end());
         let _ = write!(html, "<figure><figcaption>{}<span>", self.title);
         for line in &self.lines {
@@ -95,7 +100,7 @@ fn x_of(age: f64, span: f64) -> f64 {
 fn draw_line(html: &mut String, line: &Line, top: f64, span: f64) {
     let floor = HEIGHT - BOTTOM;
     let place = |age: f64, value: f64| (x_of(age, span), floor - value / top * (floor - TOP));
-    let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
+    let mut segments: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut last = None;
     for (age, value) in line.points.iter().filter(|(age, _)| *age <= span) {
         let Some(value) = value else {
@@ -104,15 +109,15 @@ fn draw_line(html: &mut String, line: &Line, top: f64, span: f64) {
         };
         let joined = last.is_some_and(|last: f64| last - age <= GAP);
         last = Some(*age);
-        match pieces.last_mut() {
-            Some(piece) if joined => piece.push(place(*age, *value)),
-            _ => pieces.push(vec![place(*age, *value)]),
+        match segments.last_mut() {
+            Some(segment) if joined => segment.push(place(*age, *value)),
+            _ => segments.push(vec![place(*age, *value)]),
         }
     }
-    for piece in &pieces {
-        let (Some(first), Some(end)) = (piece.first(), piece.last()) else { continue };
+    for segment in &segments {
+        let (Some(first), Some(end)) = (segment.first(), segment.last()) else { continue };
         let mut path = String::new();
-        for (index, (x, y)) in piece.iter().enumerate() {
+        for (index, (x, y)) in segment.iter().enumerate() {
             let _ = write!(path, "{}{x:.1} {y:.1}", if index == 0 { "M" } else { "L" });
         }
         if line.class.contains("fill") {
@@ -126,13 +131,17 @@ fn draw_line(html: &mut String, line: &Line, top: f64, span: f64) {
     }
 }
 
-/// The next of 1, 2, 5 times a power of ten, so that the scale has few digits and does not jump about.
+/// The next of 1, 2, 5 times a power of ten, so that the scale has few digits and changes rarely.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;
     }
     let power = 10f64.powf(value.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= value).unwrap_or(value)
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|step| step * power)
+        .find(|step| *step >= value)
+        .unwrap_or(value)
 }
 
 #[cfg(test)]
@@ -141,15 +150,21 @@ mod tests {
 
     #[test]
     fn scales_are_round_numbers() {
-        for (value, scale) in [(0.0, 1.0), (0.041, 0.05), (1.0, 1.0), (18.7e6, 20e6), (60.0, 100.0)] {
+        for (value, scale) in [(0.0, 1.0), (0.041, 0.05), (1.0, 1.0), (18.7e6, 20e6), (60.0, 100.0)]
+        {
             assert!((round_up(value) - scale).abs() < scale * 1e-9, "{value}");
         }
     }
 
     #[test]
     fn what_is_not_known_is_a_gap_and_not_a_zero() {
-        let points =
-            vec![(20.0, Some(1.0)), (15.0, Some(1.0)), (10.0, None), (5.0, Some(1.0)), (0.0, Some(1.0))];
+        let points = vec![
+            (20.0, Some(1.0)),
+            (15.0, Some(1.0)),
+            (10.0, None),
+            (5.0, Some(1.0)),
+            (0.0, Some(1.0)),
+        ];
         let mut html = String::new();
         let chart = Chart {
             title: "test",

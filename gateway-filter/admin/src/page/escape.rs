@@ -1,6 +1,6 @@
-//! Text inside of HTML.
+//! Text inside HTML.
 
-/// `text` with what HTML would take for markup written out.
+/// `text` with HTML's special characters escaped.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

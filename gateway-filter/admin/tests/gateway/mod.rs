@@ -1,4 +1,4 @@
-//! A gateway on the loopback with its admin port, for tests.
+//! A gateway on the loopback interface with its admin port, for tests.
 #![allow(dead_code)] // every test uses a part of it
 
 use std::io::{Read, Write};
@@ -7,18 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_admin::Server;
-use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, RouteConfig};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-
-struct Silent;
-
-impl LogSink for Silent {
-    fn write(&self, _level: Level, _fields: Map<String, Value>) {}
-}
 
 pub(crate) struct Gateway {
     pub(crate) dataplane: Arc<Dataplane>,
@@ -32,7 +26,8 @@ impl Gateway {
     pub(crate) fn start(route: &str) -> Self {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let config = RouteConfig::new(route, [server.local_addr().unwrap()]).unwrap();
-        let dataplane = Arc::new(Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap());
+        let dataplane =
+            Arc::new(Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap());
         let route = dataplane.configure(config).unwrap();
         let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
         let listen = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
@@ -41,7 +36,7 @@ impl Gateway {
         Self { dataplane, admin, listen, server, _attachment: attachment }
     }
 
-    /// A client asks and is answered.
+    /// Sends a client's request and receives its answer.
     pub(crate) fn ask(&self) {
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -57,7 +52,11 @@ impl Gateway {
     pub(crate) fn request(&self, method: &str, target: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.admin.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "{method} {target} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").unwrap();
+        write!(
+            stream,
+            "{method} {target} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -1,4 +1,4 @@
-//! How clients are named in logs and lists.
+//! Names of clients in logs and lists.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde_json::Value;
 
-/// What a log line says about the address of a client.
+/// The form of a client's address in log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Clients {
-    /// A keyed hash of the IP address (SipHash with a random key of this process): one client can be followed, and nobody can tell who
-    /// it is.
+    /// A keyed hash of the IP address (SipHash with a random key of this process): one client can
+    /// be followed, and no one can tell who it is.
     Hashed = 0,
     /// The address and the port.
     Shown = 1,
@@ -37,10 +37,9 @@ impl FromStr for Clients {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|clients| clients.name() == text)
-            .ok_or_else(|| format!("{text:?} is no way to show clients; use hashed, shown or hidden"))
+        Self::ALL.into_iter().find(|clients| clients.name() == text).ok_or_else(|| {
+            format!("{text:?} is no way to show clients; use hashed, shown or hidden")
+        })
     }
 }
 
@@ -64,7 +63,9 @@ impl ClientNames {
     pub(super) fn show(&self, client: SocketAddr) -> Value {
         match self.mode() {
             // The port is no part of it: a client that moves behind its NAT keeps its name.
-            Clients::Hashed => format!("{:016x}", self.hasher.hash_one(client.ip().to_canonical())).into(),
+            Clients::Hashed => {
+                format!("{:016x}", self.hasher.hash_one(client.ip().to_canonical())).into()
+            }
             Clients::Shown => client.to_string().into(),
             Clients::Hidden => Value::Null,
         }
@@ -78,8 +79,11 @@ mod tests {
     #[test]
     fn addresses_are_hashed_unless_somebody_asks_for_them() {
         let names = ClientNames::default();
-        let (one, moved, other): (SocketAddr, SocketAddr, SocketAddr) =
-            ("192.0.2.1:5".parse().unwrap(), "192.0.2.1:6".parse().unwrap(), "192.0.2.2:5".parse().unwrap());
+        let (one, moved, other): (SocketAddr, SocketAddr, SocketAddr) = (
+            "192.0.2.1:5".parse().unwrap(),
+            "192.0.2.1:6".parse().unwrap(),
+            "192.0.2.2:5".parse().unwrap(),
+        );
         let name = names.show(one);
         assert!(!name.to_string().contains("192"), "{name}");
         assert_eq!(names.show(moved), name);

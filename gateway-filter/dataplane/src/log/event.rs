@@ -1,10 +1,10 @@
-//! What can happen, with its level.
+//! Events, with their levels.
 
-use super::Level;
+use super::level::Level;
 
 macro_rules! events {
     ($($variant:ident $level:ident $name:literal $help:literal;)*) => {
-        /// What happened; the value of the key `event`.
+        /// An event; the value of the key `event`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Event {
             $(#[doc = concat!("`", $name, "`: ", $help)] $variant,)*
@@ -21,7 +21,7 @@ macro_rules! events {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// When its line is written, and with which keys beside those that all have.
+            /// The cause of its line, and the keys beside those that all lines have.
             pub const fn help(self) -> &'static str {
                 match self { $(Self::$variant => $help,)* }
             }
@@ -45,7 +45,7 @@ events! {
     StreamUnavailable Error "stream_unavailable" "A live stream cannot be received or sent to its group: `upstream`, `group`, `error`.";
     SessionOpened Info "session_opened" "A client is new: `endpoint`, `worker`.";
     SessionClosed Info "session_closed" "A client has gone: `reason`, `seconds`, and its totals `to_client_datagrams`, `to_client_bytes`, `to_server_datagrams`, `to_server_bytes`, `repairs`.";
-    SessionMoved Info "session_moved" "A session has another endpoint, because its own was removed: `from`, `to`.";
+    EndpointChanged Info "session_moved" "A session has another endpoint, because its own was removed: `from`, `to`.";
     ClientMoved Info "client_moved" "A client has proved to be at another address, and its session has followed: `from`.";
     ClientWaiting Debug "client_waiting" "Datagrams of an unknown address wait: they may belong to a client that has moved.";
     ClientWaitedInVain Debug "client_waited_in_vain" "They belonged to a new client: `datagrams`.";

@@ -1,8 +1,8 @@
 //! The last lines, for those who want to watch without reading the log.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ const KEPT: usize = 1024;
 pub struct Line {
     /// From 1, one more with each line.
     pub number: u64,
-    /// What was written.
+    /// The keys and values.
     #[serde(flatten)]
     pub fields: Map<String, Value>,
 }
@@ -30,7 +30,7 @@ struct Ring {
 
 impl Recent {
     pub(super) fn push(&self, fields: &Map<String, Value>) {
-        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.0.lock();
         ring.newest += 1;
         let number = ring.newest;
         if ring.lines.len() >= KEPT {
@@ -40,11 +40,11 @@ impl Recent {
     }
 
     pub(super) fn newest(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).newest
+        self.0.lock().newest
     }
 
     pub(super) fn after(&self, after: u64, limit: usize) -> Vec<Line> {
-        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.0.lock();
         ring.lines.iter().filter(|line| line.number > after).take(limit).cloned().collect()
     }
 }

@@ -4,7 +4,9 @@ use std::io::Write;
 
 use serde_json::{Map, Value};
 
-use super::{Level, LogSink};
+use super::level::Level;
+use super::sink::LogSink;
+use super::timestamp::timestamp;
 
 /// Writes every line at once, so that no line is lost or torn when several threads log.
 #[derive(Debug, Clone, Copy, Default)]
@@ -14,7 +16,7 @@ impl LogSink for StandardOutput {
     fn write(&self, _level: Level, fields: Map<String, Value>) {
         let mut line = Value::Object(fields).to_string();
         line.push('\n');
-        // Whoever reads standard output may have gone; forwarding goes on.
+        // The reader of standard output may have gone; forwarding goes on.
         let mut output = std::io::stdout().lock();
         let _ = output.write_all(line.as_bytes()).and_then(|()| output.flush());
     }
@@ -24,7 +26,7 @@ impl StandardOutput {
     /// Writes a line of a shell that has no dataplane (yet).
     pub fn line<const N: usize>(level: Level, event: &str, fields: [(&str, Value); N]) {
         let mut line = Map::new();
-        line.insert("ts".to_owned(), super::timestamp().into());
+        line.insert("ts".to_owned(), timestamp().into());
         line.insert("level".to_owned(), level.name().into());
         line.insert("event".to_owned(), event.into());
         line.extend(fields.into_iter().map(|(key, value)| (key.to_owned(), value)));

@@ -1,7 +1,8 @@
 //! Distributions: what is measured per eACK, repair, batch and session, counted in buckets.
 //!
-//! A histogram is a set of counters, as Prometheus' text has it: one per bucket with the label `le`, their sum and their number. Envoy's own
-//! histograms take one value per call, on its main thread alone; the counters here take values on every thread for two additions each, and
+//! A histogram is a set of counters, as Prometheus' text has it: one per bucket with the label
+//! `le`, their sum and their number. Envoy's own histograms take one value per call, on its main
+//! thread alone; the counters here take values on every thread for two additions each, and
 //! reach Envoy as counters of the same names.
 
 use std::borrow::Cow;
@@ -9,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use packrat_engine::Sample;
 
+use super::counter::load;
 use super::definition::{Definition, Kind};
-use super::values::load;
 
 /// Name, buckets and meaning of one histogram.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub struct Histogram {
 
 macro_rules! histograms {
     ($($variant:ident $name:literal [$($bound:literal)+] $help:literal;)*) => {
-        /// What is measured and read as a distribution.
+        /// A quantity that is read as a distribution.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Distribution {
             $(#[doc = concat!("`packrat_", $name, "`: ", $help)] $variant,)*
@@ -39,7 +40,8 @@ macro_rules! histograms {
             help: $help,
             bounds: &[$($bound),+],
             series: &[
-                // The bounds are written as Prometheus 3 writes them, so that the series of all shells are the same.
+                // The bounds are written as Prometheus 3 writes them, so that the series of all
+                // shells are the same.
                 $(part(concat!("packrat_", $name, "_bucket"), &[("le", concat!(stringify!($bound), ".0"))], $help),)+
                 part(concat!("packrat_", $name, "_bucket"), &[("le", "+Inf")], $help),
                 part(concat!("packrat_", $name, "_sum"), &[], $help),
@@ -54,7 +56,12 @@ const fn part(
     labels: &'static [(&'static str, &'static str)],
     help: &'static str,
 ) -> Definition {
-    Definition { name: Cow::Borrowed(name), labels, kind: Kind::Histogram, help: Cow::Borrowed(help) }
+    Definition {
+        name: Cow::Borrowed(name),
+        labels,
+        kind: Kind::Histogram,
+        help: Cow::Borrowed(help),
+    }
 }
 
 histograms! {
@@ -81,17 +88,17 @@ pub(super) struct Values(Vec<Value>);
 
 #[derive(Debug)]
 struct Value {
-    /// How many fell between two bounds, the last one above all of them.
+    /// Values between two bounds; the last one counts those above all of them.
     buckets: Vec<AtomicU64>,
     sum: AtomicU64,
 }
 
-/// What is in a histogram.
+/// The content of a histogram.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// That of the histogram.
     pub name: &'static str,
-    /// How many values.
+    /// The number of values.
     pub count: u64,
     /// All values together.
     pub sum: u64,
@@ -105,8 +112,9 @@ impl Summary {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// What `share` (0 to 1) of the values do not exceed, estimated as Prometheus' `histogram_quantile` does: as if values were spread
-    /// evenly in their bucket. Above the last bound it is the last bound; `None` when there are no values.
+    /// The value that `share` (0 to 1) of the values do not exceed, estimated as Prometheus'
+    /// `histogram_quantile` does: as if values were spread evenly in their bucket. Above the
+    /// last bound it is the last bound; `None` when there are no values.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let wanted = share * self.count as f64;
         let (mut below, mut from) = (0.0, 0.0);
@@ -124,7 +132,9 @@ impl Summary {
 impl Default for Values {
     fn default() -> Self {
         let value = |histogram: &Histogram| Value {
-            buckets: std::iter::repeat_with(AtomicU64::default).take(histogram.bounds.len() + 1).collect(),
+            buckets: std::iter::repeat_with(AtomicU64::default)
+                .take(histogram.bounds.len() + 1)
+                .collect(),
             sum: AtomicU64::default(),
         };
         Self(HISTOGRAMS.iter().map(value).collect())
@@ -134,7 +144,9 @@ impl Default for Values {
 impl Values {
     pub(super) fn record(&self, distribution: Distribution, measured: u64) {
         let place = distribution as usize;
-        let (Some(value), Some(histogram)) = (self.0.get(place), HISTOGRAMS.get(place)) else { return };
+        let (Some(value), Some(histogram)) = (self.0.get(place), HISTOGRAMS.get(place)) else {
+            return;
+        };
         let bucket = histogram.bounds.partition_point(|bound| *bound < measured);
         if let Some(bucket) = value.buckets.get(bucket) {
             bucket.fetch_add(1, Ordering::Relaxed);
@@ -142,15 +154,18 @@ impl Values {
         }
     }
 
-    /// What the engine has measured.
+    /// Records a measurement of the engine.
     pub(super) fn record_sample(&self, sample: Sample) {
-        let microseconds = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let microseconds =
+            |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         match sample {
             Sample::LastMileRoundTrip(time) => {
                 self.record(Distribution::LastMileRoundTrip, microseconds(time));
             }
             Sample::RepairSent(time) => self.record(Distribution::RepairSent, microseconds(time)),
-            Sample::RepairArrived(time) => self.record(Distribution::RepairArrived, microseconds(time)),
+            Sample::RepairArrived(time) => {
+                self.record(Distribution::RepairArrived, microseconds(time))
+            }
             Sample::EackSymbols(count) => self.record(Distribution::EackSymbols, count.into()),
             Sample::EackMissing(count) => self.record(Distribution::EackMissing, count),
             _ => {}
@@ -199,8 +214,9 @@ mod tests {
         for measured in [1, 2, 2, 33, 5000] {
             values.record(Distribution::Batch, measured);
         }
-        let bucket =
-            |bound: &str| value(&values, &format!("packrat_batch_datagrams_bucket{{le=\"{bound}\"}}"));
+        let bucket = |bound: &str| {
+            value(&values, &format!("packrat_batch_datagrams_bucket{{le=\"{bound}\"}}"))
+        };
         assert_eq!(["1.0", "2.0", "4.0", "32.0", "64.0"].map(bucket), [1, 3, 3, 3, 4]);
         assert_eq!(["1024.0", "+Inf"].map(bucket), [4, 5]);
         assert_eq!(value(&values, "packrat_batch_datagrams_sum"), 5038);
@@ -216,9 +232,13 @@ mod tests {
             values.record(Distribution::Batch, measured);
         }
         assert_eq!((summary().count, summary().mean()), (5, Some(2002.0)));
-        // Half of 5 is the middle between the second (the end of the bucket from 1 to 2) and the fourth (the end of that to 4).
+        // Half of 5 is the middle between the second (the end of the bucket from 1 to 2) and the
+        // fourth (the end of that to 4).
         assert_eq!(summary().quantile(0.5), Some(2.5));
-        assert_eq!([0.2, 0.8, 0.99].map(|share| summary().quantile(share).unwrap()), [1.5, 4.0, 1024.0]);
+        assert_eq!(
+            [0.2, 0.8, 0.99].map(|share| summary().quantile(share).unwrap()),
+            [1.5, 4.0, 1024.0]
+        );
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use packrat_engine::FlowGauges;
 
-use super::values::load;
+use super::catalog::LEVELS;
+use super::counter::load;
 
 /// The levels of one session, as far as they are part of the route's.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,7 +50,7 @@ pub(super) struct Levels {
     assist: AtomicU64,
 }
 
-/// What is configured for a route and shown beside its levels.
+/// Configured limits of a route, shown beside its levels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) sessions: u64,
@@ -59,8 +60,8 @@ pub(crate) struct Limits {
 }
 
 impl Levels {
-    /// In the order of [`super::definition::LEVELS`].
-    pub(super) fn values(&self) -> [u64; super::definition::LEVELS.len()] {
+    /// In the order of [`LEVELS`].
+    pub(super) fn values(&self) -> [u64; LEVELS.len()] {
         let mean = |sum: &AtomicU64, count: &AtomicU64| load(sum) / load(count).max(1);
         [
             load(&self.assisted),
@@ -85,7 +86,11 @@ impl Levels {
             (&self.cache_bytes, before.cache_bytes, now.cache_bytes),
             (&self.cache_entries, before.cache_entries, now.cache_entries),
             (&self.measured, before.measured, now.measured),
-            (&self.round_trip_microseconds, before.round_trip_microseconds, now.round_trip_microseconds),
+            (
+                &self.round_trip_microseconds,
+                before.round_trip_microseconds,
+                now.round_trip_microseconds,
+            ),
             (&self.loss_ppm, before.loss_ppm, now.loss_ppm),
         ] {
             if now != before {

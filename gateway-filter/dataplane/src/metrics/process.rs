@@ -1,4 +1,4 @@
-//! What is counted for the process as a whole, with the label `gateway` alone.
+//! Metrics of the process as a whole, with the label `gateway` alone.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -38,7 +38,7 @@ pub const fn definitions() -> &'static [Definition] {
     DEFINITIONS
 }
 
-/// When the values were asked for first; the dataplane does so when it starts.
+/// The time of the first reading; the data plane makes one when it starts.
 static STARTED: OnceLock<Instant> = OnceLock::new();
 
 /// Every value now.

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use packrat_engine::{FlowCounters, FlowGauges, Sample, StreamCounters, StreamGauges};
 
-use super::definition::{self, Metric};
+use super::catalog::{self, Metric};
+use super::counter::load;
 use super::histogram::{self, Distribution, Summary};
 use super::levels::{Levels, Limits, Reported};
 
@@ -34,17 +35,24 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// What the dataplane itself has counted.
+    /// A counter of the data plane itself.
     pub fn get(&self, metric: Metric) -> u64 {
         self.own.get(metric as usize).map_or(0, load)
     }
 
     /// Every value now, in the order of [`super::definitions`]. They are not a consistent snapshot.
     pub fn values(&self) -> impl Iterator<Item = u64> {
-        let engine = definition::engine().iter().map(|(index, _)| self.engine.get(*index).map_or(0, load));
+        let engine =
+            catalog::engine().iter().map(|(index, _)| self.engine.get(*index).map_or(0, load));
         let streams = self.streams.iter().chain(&self.stream_levels).map(load);
         let histograms = self.histograms.values();
-        self.own.iter().map(load).chain(engine).chain(self.levels.values()).chain(streams).chain(histograms)
+        self.own
+            .iter()
+            .map(load)
+            .chain(engine)
+            .chain(self.levels.values())
+            .chain(streams)
+            .chain(histograms)
     }
 
     pub(crate) fn add(&self, metric: Metric, amount: u64) {
@@ -123,17 +131,16 @@ impl Metrics {
     }
 }
 
-pub(super) fn load(value: &AtomicU64) -> u64 {
-    value.load(Ordering::Relaxed)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::definitions;
     use super::*;
+    use crate::metrics::catalog::definitions;
 
     fn value(metrics: &Metrics, series: &str) -> u64 {
-        let index = definitions().iter().position(|definition| definition.series() == series).expect(series);
+        let index = definitions()
+            .iter()
+            .position(|definition| definition.series() == series)
+            .expect(series);
         metrics.values().nth(index).unwrap()
     }
 
@@ -153,7 +160,12 @@ mod tests {
         assert_eq!(value(&metrics, "packrat_handshakes_total{result=\"malformed\"}"), 7);
         assert_eq!(value(&metrics, "packrat_repairs_total"), 10);
         assert_eq!(value(&metrics, "packrat_eacks_total{result=\"failed\"}"), 4);
-        metrics.set_limits(Limits { sessions: 9, cache_bytes: 8, repair_budget_ppm: 250_000, assist: true });
+        metrics.set_limits(Limits {
+            sessions: 9,
+            cache_bytes: 8,
+            repair_budget_ppm: 250_000,
+            assist: true,
+        });
         assert_eq!(value(&metrics, "packrat_sessions_limit"), 9);
         assert_eq!(value(&metrics, "packrat_cache_limit_bytes"), 8);
         assert_eq!(value(&metrics, "packrat_repair_budget_ppm"), 250_000);

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::Ecn;
+use super::ecn::Ecn;
 
-/// Bytes for the ancillary data of one message; enough for all kinds below at once, on IPv4 and IPv6.
+/// Bytes for the ancillary data of one message; enough for all kinds below at once, on IPv4 and
+/// IPv6.
 const CAPACITY: usize = 128;
 
 /// Room for the ancillary data of one message, aligned for `cmsghdr`.
@@ -26,7 +27,7 @@ impl ControlBuffer {
     }
 }
 
-/// What came with a received message.
+/// The ancillary data of a received message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Received {
     /// Size of the datagrams that the kernel put together, or `None` for a single one.
@@ -38,16 +39,19 @@ pub(super) struct Received {
 /// Reads the ancillary data of a message that the kernel has just filled in.
 ///
 /// # Safety
-/// `header` must have been filled by recvmsg or recvmmsg, and its control buffer must still be valid.
+/// `header` must have been filled by recvmsg or recvmmsg, and its control buffer must still be
+/// valid.
 pub(super) unsafe fn parse(header: &libc::msghdr) -> Received {
     let mut received = Received::default();
-    // SAFETY: the caller vouches for the header; CMSG_FIRSTHDR and CMSG_NXTHDR stay inside its control buffer.
+    // SAFETY: the caller vouches for the header; CMSG_FIRSTHDR and CMSG_NXTHDR stay inside its
+    // control buffer.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !message.is_null() {
-        // SAFETY: not null, so a complete cmsghdr lies inside the control buffer, which is aligned for it.
+        // SAFETY: not null, so a complete cmsghdr lies inside the control buffer, which is aligned
+        // for it.
         let (level, kind) = unsafe { ((*message).cmsg_level, (*message).cmsg_type) };
-        // SAFETY: the data of a message begins here; `read_unaligned` below reads the type that the kernel documents for
-        // this level and kind.
+        // SAFETY: the data of a message begins here; `read_unaligned` below reads the type that the
+        // kernel documents for this level and kind.
         let data = unsafe { libc::CMSG_DATA(message) };
         match (level, kind) {
             (libc::SOL_UDP, libc::UDP_GRO) => {
@@ -72,7 +76,8 @@ pub(super) unsafe fn parse(header: &libc::msghdr) -> Received {
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 // SAFETY: IPV6_PKTINFO carries an in6_pktinfo.
                 let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
-                received.local = Some(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)).to_canonical());
+                received.local =
+                    Some(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)).to_canonical());
             }
             _ => {}
         }
@@ -82,16 +87,17 @@ pub(super) unsafe fn parse(header: &libc::msghdr) -> Received {
     received
 }
 
-/// What goes with a message that is sent.
+/// The ancillary data of a message to be sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Outgoing {
     pub(super) segment_size: Option<u16>,
     pub(super) ecn: Ecn,
     /// Source address; needed on a socket that is bound to a wildcard address.
     pub(super) source: Option<IpAddr>,
-    /// Whether the packet leaves as IPv4 (also from a dual-stack socket), which decides where the mark goes.
+    /// True if the packet leaves as IPv4 (also from a dual-stack socket), which decides where the
+    /// mark goes.
     pub(super) leaves_as_v4: bool,
-    /// Whether the socket is an IPv6 one, which decides how the source is written.
+    /// True if the socket is an IPv6 one, which decides how the source is written.
     pub(super) v6_socket: bool,
 }
 
@@ -149,8 +155,8 @@ impl Writer<'_> {
             debug_assert!(false, "ancillary data exceeds its buffer");
             return;
         }
-        // SAFETY: `used + space` is inside the buffer; every earlier message took CMSG_SPACE bytes, so that this one is
-        // aligned for cmsghdr as the buffer is.
+        // SAFETY: `used + space` is inside the buffer; every earlier message took CMSG_SPACE bytes,
+        // so that this one is aligned for cmsghdr as the buffer is.
         unsafe {
             let message = self.buffer.bytes.as_mut_ptr().add(self.used).cast::<libc::cmsghdr>();
             (*message).cmsg_level = level;

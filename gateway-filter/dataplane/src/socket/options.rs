@@ -36,10 +36,13 @@ impl Family {
         }
     }
 
-    /// `address` in the form that a socket of this family takes: IPv4 addresses become mapped ones (RFC 4291, 2.5.5.2).
+    /// `address` in the form that a socket of this family takes: IPv4 addresses become mapped ones
+    /// (RFC 4291, 2.5.5.2).
     pub fn address(self, address: SocketAddr) -> SocketAddr {
         match (self, address) {
-            (Self::V6, SocketAddr::V4(v4)) => SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()),
+            (Self::V6, SocketAddr::V4(v4)) => {
+                SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())
+            }
             (_, other) => other,
         }
     }
@@ -60,27 +63,36 @@ fn set_option(
 ) -> io::Result<()> {
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: `value` lives for the whole call and `size` is its size.
-    let result =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size) };
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size)
+    };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sets the options that sending and receiving share. Each of them may be missing from a kernel without harm: then batches
-/// stay single datagrams, marks are not seen, or the network's own fragmentation applies.
+/// Sets the options that sending and receiving share. Each of them may be missing from a kernel
+/// without harm: then batches stay single datagrams, marks are not seen, or the network's own
+/// fragmentation applies.
 fn set_datagram_options(socket: BorrowedFd<'_>, family: Family) {
     let _ = set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
-    // PROBE sets don't-fragment and leaves path MTU discovery to the base connection: the kernel's own idea of the path
-    // MTU must not make datagrams fail which the transport is probing with.
+    // PROBE sets don't-fragment and leaves path MTU discovery to the base connection: the kernel's
+    // own idea of the path MTU must not make datagrams fail which the transport is probing
+    // with.
     let _ = set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
     let _ = set_option(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
     if family == Family::V6 {
-        let _ = set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
+        let _ = set_option(
+            socket,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_PROBE,
+        );
         let _ = set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
     }
 }
 
-/// Prepares a socket that clients send to, also one that somebody else opened: don't-fragment, send buffer, and (for a
-/// socket that is read here) receive buffer, GRO, ECN marks and destination addresses. Returns its family.
+/// Prepares a socket that clients send to, also one that the shell has opened: don't-fragment, send
+/// buffer, and (for a socket that is read here) receive buffer, GRO, ECN marks and destination
+/// addresses. Returns its family.
 ///
 /// # Errors
 /// When it is not a UDP socket.
@@ -92,7 +104,12 @@ pub fn listener_options(socket: BorrowedFd<'_>, reads_here: bool) -> io::Result<
     let family = match reference.domain()? {
         Domain::IPV4 => Family::V4,
         Domain::IPV6 => Family::V6,
-        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither an IPv4 nor an IPv6 socket")),
+        _ => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "neither an IPv4 nor an IPv6 socket",
+            ));
+        }
     };
     grow_buffer(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BUFFER_BYTES);
     if reads_here {
@@ -103,16 +120,22 @@ pub fn listener_options(socket: BorrowedFd<'_>, reads_here: bool) -> io::Result<
             Family::V6 => set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?,
         }
     } else {
-        let _ = set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
+        let _ =
+            set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
         if family == Family::V6 {
-            let _ =
-                set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
+            let _ = set_option(
+                socket,
+                libc::IPPROTO_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_PROBE,
+            );
         }
     }
     Ok(family)
 }
 
-/// Asks for a large buffer; the forced form needs CAP_NET_ADMIN, the other is limited by net.core.rmem_max or wmem_max.
+/// Asks for a large buffer; the forced form needs CAP_NET_ADMIN, the other is limited by
+/// net.core.rmem_max or wmem_max.
 fn grow_buffer(socket: BorrowedFd<'_>, forced: libc::c_int, limited: libc::c_int, bytes: usize) {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     if set_option(socket, libc::SOL_SOCKET, forced, bytes).is_err() {
@@ -120,14 +143,15 @@ fn grow_buffer(socket: BorrowedFd<'_>, forced: libc::c_int, limited: libc::c_int
     }
 }
 
-/// Opens a socket on `address` that shares its port with other sockets of this process (SO_REUSEPORT): the kernel spreads
-/// clients over them.
+/// Opens a socket on `address` that shares its port with other sockets of this process
+/// (SO_REUSEPORT): the kernel spreads clients over them.
 ///
 /// # Errors
 /// When the address cannot be bound.
 pub fn bind_reuse_port(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = Family::of(&address);
-    let socket = Socket::new(family.domain(), Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
+    let socket =
+        Socket::new(family.domain(), Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
     socket.set_reuse_port(true)?;
     if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
         socket.set_only_v6(false)?;
@@ -140,12 +164,17 @@ pub fn bind_reuse_port(address: SocketAddr) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// When the group cannot be joined.
-pub(crate) fn join_source(socket: BorrowedFd<'_>, group: SocketAddrV6, source: IpAddr) -> io::Result<()> {
+pub(crate) fn join_source(
+    socket: BorrowedFd<'_>,
+    group: SocketAddrV6,
+    source: IpAddr,
+) -> io::Result<()> {
     let storage = |address: SocketAddr| {
         let address = SockAddr::from(address);
         // SAFETY: any bytes are a valid `sockaddr_storage`, and zeroes are an unspecified address.
         let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-        // SAFETY: the address is readable for its length, which is no more than that of a `sockaddr_storage`; the two do not overlap.
+        // SAFETY: the address is readable for its length, which is no more than that of a
+        // `sockaddr_storage`; the two do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 address.as_ptr().cast::<u8>(),
@@ -174,19 +203,20 @@ pub(crate) fn join_source(socket: BorrowedFd<'_>, group: SocketAddrV6, source: I
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Opens a socket connected to `endpoint`, from the first of `source_ports` that is free, or else from any.
-/// Returns the socket and the receive buffer in bytes that the kernel granted.
+/// Opens a socket connected to `endpoint`, from the first of `source_ports` that is free, or else
+/// from any. Returns the socket and the receive buffer in bytes that the kernel granted.
 ///
 /// # Errors
 /// When no socket can be opened (descriptors, memory) or the endpoint has no route.
 pub fn open_connected(endpoint: SocketAddr, source_ports: &[u16]) -> io::Result<(OwnedFd, usize)> {
     let family = Family::of(&endpoint);
-    let socket = Socket::new(family.domain(), Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
+    let socket =
+        Socket::new(family.domain(), Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
     grow_buffer(socket.as_fd(), libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RECEIVE_BUFFER_BYTES);
     set_datagram_options(socket.as_fd(), family);
-    let bound = source_ports
-        .iter()
-        .any(|&port| socket.bind(&SockAddr::from(SocketAddr::new(family.unspecified(), port))).is_ok());
+    let bound = source_ports.iter().any(|&port| {
+        socket.bind(&SockAddr::from(SocketAddr::new(family.unspecified(), port))).is_ok()
+    });
     socket.connect(&SockAddr::from(endpoint))?;
     if bound {
         discard_received(&socket);
@@ -196,8 +226,8 @@ pub fn open_connected(endpoint: SocketAddr, source_ports: &[u16]) -> io::Result<
     Ok((OwnedFd::from(socket), granted))
 }
 
-/// Between bind and connect anybody could send to the socket. Nothing was sent to the endpoint yet, so whatever is queued
-/// now is not from it.
+/// Between bind and connect anybody could send to the socket. Nothing was sent to the endpoint yet,
+/// so whatever is queued now is not from it.
 fn discard_received(socket: &Socket) {
     let mut byte = [std::mem::MaybeUninit::uninit(); 1];
     for _ in 0..1024 {
@@ -212,7 +242,8 @@ pub fn local_address(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     SockRef::from(&socket).local_addr().ok()?.as_socket()
 }
 
-/// Raises the soft limit of open descriptors to the hard limit: every session needs one. Returns the limit.
+/// Raises the soft limit of open descriptors to the hard limit: every session needs one. Returns
+/// the limit.
 ///
 /// # Errors
 /// When the operating system refuses.
@@ -240,7 +271,13 @@ mod tests {
         let (mut value, mut size) = (0, size_of::<libc::c_int>() as libc::socklen_t);
         // SAFETY: `value` has the size that `size` says.
         let result = unsafe {
-            libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut size)
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                level,
+                name,
+                (&raw mut value).cast(),
+                &raw mut size,
+            )
         };
         assert_eq!(result, 0);
         value
@@ -272,7 +309,8 @@ mod tests {
         let endpoint = "127.0.0.1:9".parse().unwrap();
         let taken = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
         let taken_port = taken.local_addr().unwrap().port();
-        let free_port = std::net::UdpSocket::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+        let free_port =
+            std::net::UdpSocket::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
         let port = |socket: &OwnedFd| local_address(socket.as_fd()).unwrap().port();
         let (socket, _) = open_connected(endpoint, &[taken_port, free_port]).unwrap();
         assert_eq!(port(&socket), free_port);

@@ -6,13 +6,14 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use socket2::{SockAddr, SockAddrStorage};
 
-use super::Ecn;
 use super::control_message::{self, ControlBuffer};
+use super::ecn::Ecn;
+use super::send::GsoBatch;
 
 /// Bytes for one message: the largest UDP payload, and what GRO may put together.
 const MESSAGE_BYTES: usize = 65_536;
-/// From the buffer of one message to that of the next: an odd number of cache lines more, so that the beginnings of many small
-/// messages do not compete for the same lines of the cache.
+/// From the buffer of one message to that of the next: an odd number of cache lines more, so that
+/// the beginnings of many small messages do not compete for the same lines of the cache.
 const STRIDE: usize = MESSAGE_BYTES + 21 * 64;
 /// Most messages of one call.
 const LIMIT: usize = 32;
@@ -30,7 +31,8 @@ pub struct ReceiveBatch {
     call: Call,
 }
 
-/// What the system call is given. It is written for as many messages as are asked for, not cleared as a whole each time.
+/// The arguments of the system call, written for as many messages as are asked for, not cleared
+/// as a whole each time.
 struct Call {
     names: Vec<SockAddrStorage>,
     controls: Vec<ControlBuffer>,
@@ -38,13 +40,16 @@ struct Call {
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: the pointers in `vectors` and `headers` are written anew before each system call, and read by no one afterwards; they
-// point at memory that the batch owns.
+// SAFETY: the pointers in `vectors` and `headers` are written anew before each system call, and
+// read by no one afterwards; they point at memory that the batch owns.
 unsafe impl Send for Call {}
 
 impl std::fmt::Debug for ReceiveBatch {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("ReceiveBatch").field("messages", &self.messages).finish_non_exhaustive()
+        formatter
+            .debug_struct("ReceiveBatch")
+            .field("messages", &self.messages)
+            .finish_non_exhaustive()
     }
 }
 
@@ -58,7 +63,8 @@ struct MessageInfo {
     truncated: bool,
 }
 
-/// One received message: one datagram, or several of the same size (the last may be shorter) that the kernel put together.
+/// One received message: one datagram, or several of the same size (the last may be shorter) that
+/// the kernel put together.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
     /// The datagrams, one after the other.
@@ -69,16 +75,21 @@ pub struct Message<'a> {
     pub ecn: Ecn,
     /// The address that it was sent to, when the socket reports it.
     pub local: Option<IpAddr>,
-    /// Who sent it.
+    /// The sender.
     pub source: Option<SocketAddr>,
-    /// Whether the end is missing because it did not fit.
+    /// True if the end is missing because it did not fit.
     pub truncated: bool,
 }
 
 impl<'a> Message<'a> {
+    /// The datagrams as they may be sent on.
+    pub const fn batch(&self) -> GsoBatch<'a> {
+        GsoBatch { data: self.data, segment_size: self.segment_size, ecn: self.ecn }
+    }
+
     /// The datagrams with their boundaries.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        super::send::Piece { data: self.data, segment_size: self.segment_size, ecn: self.ecn }.datagrams()
+        self.batch().datagrams()
     }
 }
 
@@ -86,7 +97,8 @@ impl ReceiveBatch {
     /// Buffers for up to `capacity` messages of 64 KiB; one call takes at most 32.
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.min(LIMIT);
-        // SAFETY: iovec and mmsghdr are plain data for which all-zero bytes are valid (null pointers, lengths of zero).
+        // SAFETY: iovec and mmsghdr are plain data for which all-zero bytes are valid (null
+        // pointers, lengths of zero).
         let (vector, header) =
             unsafe { (std::mem::zeroed::<libc::iovec>(), std::mem::zeroed::<libc::mmsghdr>()) };
         Self {
@@ -104,10 +116,12 @@ impl ReceiveBatch {
         }
     }
 
-    /// Receives what is there, without waiting. Returns the number of messages; [`Self::was_filled`] says whether there may be more.
+    /// Receives what is there, without waiting. Returns the number of messages;
+    /// [`Self::was_filled`] says whether there may be more.
     ///
     /// # Errors
-    /// `WouldBlock` when there is nothing, else what the socket reports: a connected socket reports ICMP errors this way.
+    /// `WouldBlock` when there is nothing, else what the socket reports: a connected socket reports
+    /// ICMP errors this way.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.messages.clear();
         // Where many were, many are expected again.
@@ -129,7 +143,8 @@ impl ReceiveBatch {
             header.msg_controllen = ControlBuffer::CAPACITY as _;
             header.msg_flags = 0;
         }
-        // SAFETY: the first `asked` headers, of at most `capacity`, point at buffers of the given sizes, which outlive the call.
+        // SAFETY: the first `asked` headers, of at most `capacity`, point at buffers of the given
+        // sizes, which outlive the call.
         let result = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -141,12 +156,17 @@ impl ReceiveBatch {
         };
         let Ok(received) = usize::try_from(result) else { return Err(io::Error::last_os_error()) };
         for (header, name) in headers.iter().zip(names).take(received) {
-            // SAFETY: recvmmsg has filled this header; its control buffer is one of `controls`, still valid.
+            // SAFETY: recvmmsg has filled this header; its control buffer is one of `controls`,
+            // still valid.
             let control = unsafe { control_message::parse(&header.msg_hdr) };
             let length = (header.msg_len as usize).min(MESSAGE_BYTES);
-            // SAFETY: the kernel has written an address of `msg_namelen` bytes (0 for none) into this storage.
+            // SAFETY: the kernel has written an address of `msg_namelen` bytes (0 for none) into
+            // this storage.
             let source = unsafe {
-                SockAddr::new(std::mem::replace(name, SockAddrStorage::zeroed()), header.msg_hdr.msg_namelen)
+                SockAddr::new(
+                    std::mem::replace(name, SockAddrStorage::zeroed()),
+                    header.msg_hdr.msg_namelen,
+                )
             };
             self.messages.push(MessageInfo {
                 length,
@@ -161,12 +181,12 @@ impl ReceiveBatch {
         Ok(received)
     }
 
-    /// Whether the last call got as many messages as it asked for: there may be more.
+    /// True if the last call got as many messages as it asked for: there may be more.
     pub fn was_filled(&self) -> bool {
         self.received == self.asked
     }
 
-    /// What the last call received, in order.
+    /// The messages of the last call, in order.
     pub fn messages(&self) -> impl ExactSizeIterator<Item = Message<'_>> {
         self.messages.iter().zip(self.data.chunks_exact(STRIDE)).map(|(info, buffer)| Message {
             data: buffer.get(..info.length).unwrap_or_default(),

@@ -1,8 +1,10 @@
-//! Sockets that share an address (SO_REUSEPORT), and the program that tells the kernel which of them gets a datagram.
+//! Sockets that share an address (SO_REUSEPORT), and the program that tells the kernel which of
+//! them gets a datagram.
 //!
-//! The program is classic BPF (`socket(7)`, SO_ATTACH_REUSEPORT_CBPF), which needs no privilege: it returns the place of a socket among
-//! those of the address, in the order in which they were bound. A place that does not exist means that the kernel chooses by the
-//! hash of both addresses, as it does without a program.
+//! The program is classic BPF (`socket(7)`, SO_ATTACH_REUSEPORT_CBPF), which needs no privilege: it
+//! returns the place of a socket among those of the address, in the order in which they were bound.
+//! A place that does not exist means that the kernel chooses by the hash of both addresses, as it
+//! does without a program.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,17 +16,18 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 pub(crate) const MOST_READERS: usize = 64;
 /// No socket has this place.
 pub(crate) const NOWHERE: u32 = u32::MAX;
-/// Where programs find the network header (SKF_NET_OFF).
+/// Offset at which programs find the network header (SKF_NET_OFF).
 const NETWORK_HEADER: u32 = 0xfff0_0000;
 /// Fibonacci hashing.
 const MULTIPLIER: u32 = 0x9e37_79b1;
 
-/// Where datagrams go.
+/// The places that datagrams go to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Places {
     /// Datagrams of one byte from this source port go to this place.
     pub(crate) probe: Option<(u16, u32)>,
-    /// All others: to one of these, by the client's address and port. Without any the kernel chooses.
+    /// All others: to one of these, by the client's address and port. Without any the kernel
+    /// chooses.
     pub(crate) readers: Vec<u32>,
 }
 
@@ -100,7 +103,8 @@ pub(crate) fn put_in_force(socket: BorrowedFd<'_>, places: &Places) -> io::Resul
         len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the kernel copies the program, whose instructions live for the whole call, as long as `len` says.
+    // SAFETY: the kernel copies the program, whose instructions live for the whole call, as long as
+    // `len` says.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -113,7 +117,7 @@ pub(crate) fn put_in_force(socket: BorrowedFd<'_>, places: &Places) -> io::Resul
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Opens a socket on the address that somebody else's socket is bound to.
+/// Opens a socket on the address that the shell's socket is bound to.
 ///
 /// # Errors
 /// When that one does not share its address, or belongs to another user.
@@ -141,7 +145,9 @@ mod tests {
         client.send_to(&vec![7; bytes], to).unwrap();
         let begun = std::time::Instant::now();
         loop {
-            if let Some(place) = sockets.iter().position(|socket| socket.recv(&mut [0; 100]).is_ok()) {
+            if let Some(place) =
+                sockets.iter().position(|socket| socket.recv(&mut [0; 100]).is_ok())
+            {
                 return place;
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "nobody has received it");
@@ -151,13 +157,15 @@ mod tests {
     fn group(at: &str, members: usize) -> (Vec<UdpSocket>, SocketAddr) {
         let first = crate::socket::bind_reuse_port(at.parse().unwrap()).unwrap();
         let address = crate::socket::local_address(first.as_fd()).unwrap();
-        let beside: Vec<_> = (1..members).map(|_| bind_beside(address, first.as_fd()).unwrap()).collect();
+        let beside: Vec<_> =
+            (1..members).map(|_| bind_beside(address, first.as_fd()).unwrap()).collect();
         (std::iter::once(first).chain(beside).map(UdpSocket::from).collect(), address)
     }
 
     #[test]
     fn datagrams_go_where_the_program_says_and_clients_stay_where_they_are() {
-        for (at, from) in [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0"), ("[::]:0", "127.0.0.1:0")]
+        for (at, from) in
+            [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0"), ("[::]:0", "127.0.0.1:0")]
         {
             if UdpSocket::bind(from).is_err() || UdpSocket::bind(at).is_err() {
                 println!("SKIPPED: no IPv6 here");
@@ -169,7 +177,8 @@ mod tests {
             for readers in [vec![3], vec![3, 1, 4], vec![2, 99]] {
                 let prober = clients.first().unwrap();
                 let probe = Some((prober.local_addr().unwrap().port(), 2));
-                put_in_force(sockets[0].as_fd(), &Places { probe, readers: readers.clone() }).unwrap();
+                put_in_force(sockets[0].as_fd(), &Places { probe, readers: readers.clone() })
+                    .unwrap();
                 assert_eq!(receiver(&sockets, prober, 1, to), 2);
                 let mut seen = std::collections::HashSet::new();
                 for client in &clients {
@@ -179,7 +188,10 @@ mod tests {
                     seen.insert(places[0]);
                 }
                 // A place that does not exist is the kernel's choice.
-                assert!(readers.contains(&99) || seen.iter().all(|place| readers.contains(&(*place as u32))));
+                assert!(
+                    readers.contains(&99)
+                        || seen.iter().all(|place| readers.contains(&(*place as u32)))
+                );
                 assert!(seen.len() >= readers.len(), "{seen:?}");
             }
         }

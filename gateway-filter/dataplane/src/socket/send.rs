@@ -1,4 +1,5 @@
-//! Sending many datagrams with one system call, put together for segmentation offload (GSO) where they allow it.
+//! Sending many datagrams with one system call, put together for segmentation offload (GSO) where
+//! they allow it.
 
 mod fan_out;
 
@@ -11,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use socket2::SockAddr;
 
 use super::control_message::{self, ControlBuffer, Outgoing};
-use super::{Ecn, Family};
+use super::ecn::Ecn;
+use super::options::Family;
 
 /// Most segments of one GSO send (UDP_MAX_SEGMENTS of older kernels).
 const MAXIMUM_SEGMENTS: usize = 64;
@@ -19,12 +21,13 @@ const MAXIMUM_SEGMENTS: usize = 64;
 const MAXIMUM_BYTES: usize = 65_507;
 /// Most messages of one `sendmmsg` call.
 const MAXIMUM_MESSAGES: usize = 64;
-/// How long a full socket buffer may hold up an I/O thread before datagrams are dropped, as a full queue does.
+/// Longest time that a full socket buffer may hold up a thread before datagrams are dropped.
 const FULL_BUFFER_WAIT_MILLISECONDS: libc::c_int = 1;
 
-/// Datagrams of the same size (the last may be shorter), one after the other in memory.
+/// Datagrams of the same size (the last may be shorter), one after the other in memory: they can
+/// leave with one system call.
 #[derive(Debug, Clone, Copy)]
-pub struct Piece<'a> {
+pub struct GsoBatch<'a> {
     /// The datagrams.
     pub data: &'a [u8],
     /// Bytes of each datagram but the last.
@@ -33,16 +36,21 @@ pub struct Piece<'a> {
     pub ecn: Ecn,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> GsoBatch<'a> {
     /// One datagram.
     pub const fn single(data: &'a [u8], ecn: Ecn) -> Self {
         Self { data, segment_size: data.len(), ecn }
     }
 
-    /// The datagrams with their boundaries; an empty piece is one datagram without payload.
+    /// The datagrams with their boundaries; an empty batch is one datagram without payload.
     pub fn datagrams(self) -> impl Iterator<Item = &'a [u8]> {
         let empty = self.data.is_empty().then_some(self.data);
         empty.into_iter().chain(self.data.chunks(self.segment_size.max(1)))
+    }
+
+    /// The number of datagrams in all of `batches`.
+    pub fn count(batches: &[Self]) -> u64 {
+        batches.iter().map(|batch| batch.segments() as u64).sum()
     }
 
     fn segments(&self) -> usize {
@@ -54,7 +62,16 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Where datagrams go.
+/// The treatment of datagrams when the buffer of a socket is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Drop the datagrams, as a full queue does.
+    Drop,
+    /// Wait a millisecond for room, once per call; for threads that nothing else depends on.
+    Wait,
+}
+
+/// The way to a receiver.
 #[derive(Debug, Clone, Copy)]
 pub struct Destination {
     /// The receiver, or `None` on a connected socket.
@@ -63,10 +80,10 @@ pub struct Destination {
     pub source: Option<IpAddr>,
     /// The family of the socket.
     pub family: Family,
-    /// Whether the packets leave as IPv4.
+    /// True if the packets leave as IPv4.
     pub leaves_as_v4: bool,
-    /// Whether a full socket buffer may be waited for (a millisecond).
-    pub may_wait: bool,
+    /// The treatment of datagrams when the socket's buffer is full.
+    pub when_full: WhenFull,
 }
 
 impl Destination {
@@ -76,7 +93,8 @@ impl Destination {
     }
 }
 
-/// Whether a socket may use segmentation offload; switched off when the kernel or the device refuses.
+/// A socket's use of segmentation offload; switched off when the kernel or the device
+/// refuses.
 #[derive(Debug)]
 pub struct Offload(AtomicBool);
 
@@ -87,7 +105,7 @@ impl Default for Offload {
 }
 
 impl Offload {
-    /// Whether it is on.
+    /// True if it is on.
     pub fn is_enabled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -98,7 +116,7 @@ impl Offload {
     }
 }
 
-/// What became of the datagrams of one call.
+/// The fate of the datagrams of one call.
 #[derive(Debug, Default)]
 pub struct SendReport {
     /// Datagrams handed to the kernel.
@@ -111,16 +129,16 @@ pub struct SendReport {
     pub too_large: u64,
     /// ICMP errors of earlier datagrams that the socket reported.
     pub icmp_errors: u64,
-    /// Whether segmentation offload was refused and is off from now on.
+    /// True if segmentation offload was refused and is off from now on.
     pub offload_refused: bool,
     /// The last error that cost a datagram.
     pub error: Option<io::Error>,
 }
 
 impl SendReport {
-    fn sent(&mut self, piece: Piece<'_>) {
-        self.datagrams += piece.segments() as u64;
-        self.bytes += piece.data.len() as u64;
+    fn sent(&mut self, batch: GsoBatch<'_>) {
+        self.datagrams += batch.segments() as u64;
+        self.bytes += batch.data.len() as u64;
     }
 
     fn failed(&mut self, datagrams: usize, error: io::Error) {
@@ -136,12 +154,12 @@ impl SendReport {
 /// Memory for building `sendmmsg` calls; reused. Holds no data between calls.
 #[derive(Debug, Default)]
 pub struct Sender {
-    /// For every message of the call: the pieces in it.
+    /// For every message of the call: the batches in it.
     groups: Vec<Range<usize>>,
     call: Call,
 }
 
-/// What the system call is given, for as many messages as there are.
+/// The arguments of the system call, for as many messages as there are.
 #[derive(Default)]
 struct Call {
     vectors: Vec<libc::iovec>,
@@ -149,7 +167,8 @@ struct Call {
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: the pointers in `vectors` and `headers` are written anew before each system call, and read by no one afterwards.
+// SAFETY: the pointers in `vectors` and `headers` are written anew before each system call, and
+// read by no one afterwards.
 unsafe impl Send for Call {}
 
 impl std::fmt::Debug for Call {
@@ -159,38 +178,39 @@ impl std::fmt::Debug for Call {
 }
 
 impl Sender {
-    /// Sends pieces in order. Every datagram ends up in exactly one number of the report.
+    /// Sends batches in order. Every datagram ends up in exactly one number of the report.
     pub fn send(
         &mut self,
         socket: BorrowedFd<'_>,
         offload: &Offload,
         destination: &Destination,
-        pieces: &[Piece<'_>],
+        batches: &[GsoBatch<'_>],
     ) -> SendReport {
         let mut report = SendReport::default();
         if !offload.is_enabled() {
-            send_one_by_one(socket, destination, pieces, &mut self.call, &mut report);
+            send_one_by_one(socket, destination, batches, &mut self.call, &mut report);
             return report;
         }
         self.groups.clear();
-        group(pieces, &mut self.groups);
+        group(batches, &mut self.groups);
         let groups = std::mem::take(&mut self.groups);
         for groups in groups.chunks(MAXIMUM_MESSAGES) {
-            send_groups(socket, offload, destination, pieces, groups, &mut self.call, &mut report);
+            send_groups(socket, offload, destination, batches, groups, &mut self.call, &mut report);
         }
         self.groups = groups;
         report
     }
 }
 
-/// Puts neighbouring pieces together: all segments of a GSO send have the same size, only the last may be shorter.
-fn group(pieces: &[Piece<'_>], groups: &mut Vec<Range<usize>>) {
+/// Puts neighbouring batches together: all segments of a GSO send have the same size, only the last
+/// may be shorter.
+fn group(batches: &[GsoBatch<'_>], groups: &mut Vec<Range<usize>>) {
     let mut start = 0;
-    while let Some(first) = pieces.get(start) {
+    while let Some(first) = batches.get(start) {
         let (mut end, mut bytes, mut segments) = (start + 1, first.data.len(), first.segments());
         let mut open = first.ends_full();
         while open
-            && let Some(next) = pieces.get(end)
+            && let Some(next) = batches.get(end)
             && next.ecn == first.ecn
             && !next.data.is_empty()
             && (next.segment_size == first.segment_size
@@ -209,36 +229,42 @@ fn group(pieces: &[Piece<'_>], groups: &mut Vec<Range<usize>>) {
 }
 
 impl Call {
-    /// A header for each of these neighbouring groups. The headers point into the call itself, `pieces` and `name`: they are of use as long as none of
-    /// these changes.
+    /// A header for each of these neighbouring groups. The headers point into the call itself,
+    /// `batches` and `name`: they are of use as long as none of these changes.
     fn fill(
         &mut self,
         destination: &Destination,
         name: Option<&SockAddr>,
-        pieces: &[Piece<'_>],
+        batches: &[GsoBatch<'_>],
         groups: &[Range<usize>],
     ) -> &mut Self {
         let first = groups.first().map_or(0, |group| group.start);
         let last = groups.last().map_or(0, |group| group.end);
         let Self { vectors, controls, headers } = self;
         vectors.clear();
-        vectors.extend(pieces.get(first..last).unwrap_or_default().iter().map(|piece| libc::iovec {
-            iov_base: piece.data.as_ptr().cast_mut().cast(),
-            iov_len: piece.data.len(),
+        vectors.extend(batches.get(first..last).unwrap_or_default().iter().map(|batch| {
+            libc::iovec {
+                iov_base: batch.data.as_ptr().cast_mut().cast(),
+                iov_len: batch.data.len(),
+            }
         }));
         controls.resize(controls.len().max(groups.len()), ControlBuffer::new());
         headers.clear();
         for (range, control) in groups.iter().zip(controls) {
             // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
             let mut message = unsafe { std::mem::zeroed::<libc::mmsghdr>() };
-            if let Some(members) = pieces.get(range.clone())
+            if let Some(members) = batches.get(range.clone())
                 && let Some(lead) = members.first()
             {
                 let several = members.len() > 1 || lead.segments() > 1;
                 let used = control_message::write(
                     control,
                     &Outgoing {
-                        segment_size: if several { u16::try_from(lead.segment_size).ok() } else { None },
+                        segment_size: if several {
+                            u16::try_from(lead.segment_size).ok()
+                        } else {
+                            None
+                        },
                         ecn: lead.ecn,
                         source: destination.source,
                         leaves_as_v4: destination.leaves_as_v4,
@@ -246,7 +272,8 @@ impl Call {
                     },
                 );
                 let header = &mut message.msg_hdr;
-                // SAFETY: `range` lies between `first` and `last`, so the offset stays inside `vectors`.
+                // SAFETY: `range` lies between `first` and `last`, so the offset stays inside
+                // `vectors`.
                 header.msg_iov = unsafe { vectors.as_ptr().add(range.start - first) }.cast_mut();
                 header.msg_iovlen = members.len() as _;
                 if used > 0 {
@@ -272,17 +299,18 @@ fn send_groups(
     socket: BorrowedFd<'_>,
     offload: &Offload,
     destination: &Destination,
-    pieces: &[Piece<'_>],
+    batches: &[GsoBatch<'_>],
     groups: &[Range<usize>],
     call: &mut Call,
     report: &mut SendReport,
 ) {
     let address = destination.name();
-    let Call { headers, .. } = call.fill(destination, address.as_ref(), pieces, groups);
+    let Call { headers, .. } = call.fill(destination, address.as_ref(), batches, groups);
     let mut done = 0;
     let (mut waited, mut retried) = (false, false);
     while done < groups.len() {
-        // SAFETY: headers `done..groups.len()` were filled above; names, vectors, data and controls outlive the call.
+        // SAFETY: headers `done..groups.len()` were filled above; names, vectors, data and controls
+        // outlive the call.
         let result = unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
@@ -294,21 +322,26 @@ fn send_groups(
         if let Ok(sent) = usize::try_from(result)
             && sent > 0
         {
-            for piece in
-                groups.iter().skip(done).take(sent).flat_map(|range| pieces.get(range.clone())).flatten()
+            for batch in groups
+                .iter()
+                .skip(done)
+                .take(sent)
+                .flat_map(|range| batches.get(range.clone()))
+                .flatten()
             {
-                report.sent(*piece);
+                report.sent(*batch);
             }
             done += sent;
             retried = false;
             continue;
         }
         let error = io::Error::last_os_error();
-        let members = groups.get(done).and_then(|range| pieces.get(range.clone())).unwrap_or_default();
-        let datagrams: usize = members.iter().map(Piece::segments).sum();
+        let members =
+            groups.get(done).and_then(|range| batches.get(range.clone())).unwrap_or_default();
+        let datagrams: usize = members.iter().map(GsoBatch::segments).sum();
         match error.raw_os_error() {
             Some(libc::EINTR) => continue,
-            Some(libc::EAGAIN) if destination.may_wait && !waited => {
+            Some(libc::EAGAIN) if destination.when_full == WhenFull::Wait && !waited => {
                 waited = true;
                 wait_writable(socket);
                 continue;
@@ -319,7 +352,8 @@ fn send_groups(
                 retried = true;
                 continue;
             }
-            // Either this datagram is too large, or a router said so about an earlier one: the second try tells.
+            // Either this datagram is too large, or a router said so about an earlier one: the
+            // second try tells.
             Some(libc::EMSGSIZE) if datagrams == 1 && destination.address.is_none() && !retried => {
                 retried = true;
                 continue;
@@ -342,15 +376,15 @@ fn send_groups(
 fn send_one_by_one(
     socket: BorrowedFd<'_>,
     destination: &Destination,
-    pieces: &[Piece<'_>],
+    batches: &[GsoBatch<'_>],
     call: &mut Call,
     report: &mut SendReport,
 ) {
     // An offload that is "on" for groups of one datagram never asks for segmentation.
     let never_segments = Offload::default();
-    let singles: Vec<Piece<'_>> = pieces
+    let singles: Vec<GsoBatch<'_>> = batches
         .iter()
-        .flat_map(|piece| piece.datagrams().map(|datagram| Piece::single(datagram, piece.ecn)))
+        .flat_map(|batch| batch.datagrams().map(|datagram| GsoBatch::single(datagram, batch.ecn)))
         .collect();
     let groups: Vec<Range<usize>> = (0..singles.len()).map(|index| index..index + 1).collect();
     for groups in groups.chunks(MAXIMUM_MESSAGES) {
@@ -377,7 +411,8 @@ pub(crate) const fn is_icmp_error(code: i32) -> bool {
     )
 }
 
-/// Errors with which the kernel refuses a GSO send; EINVAL and EMSGSIZE also mean a segment above the MTU.
+/// Errors with which the kernel refuses a GSO send; EINVAL and EMSGSIZE also mean a segment above
+/// the MTU.
 const fn is_offload_refusal(code: i32) -> bool {
     matches!(code, libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP | libc::ENOPROTOOPT)
 }
@@ -388,16 +423,22 @@ pub fn send_connected(socket: BorrowedFd<'_>, datagram: &[u8]) -> SendReport {
     for attempt in 0..3 {
         // SAFETY: pointer and length are those of a slice that outlives the call.
         let result = unsafe {
-            libc::send(socket.as_raw_fd(), datagram.as_ptr().cast(), datagram.len(), libc::MSG_DONTWAIT)
+            libc::send(
+                socket.as_raw_fd(),
+                datagram.as_ptr().cast(),
+                datagram.len(),
+                libc::MSG_DONTWAIT,
+            )
         };
         if result >= 0 {
-            report.sent(Piece::single(datagram, Ecn::NOT_CAPABLE));
+            report.sent(GsoBatch::single(datagram, Ecn::NOT_CAPABLE));
             return report;
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) if attempt < 2 => {}
-            // Either this datagram is too large, or a router said so about an earlier one: the next try tells.
+            // Either this datagram is too large, or a router said so about an earlier one: the next
+            // try tells.
             Some(libc::EMSGSIZE) if attempt < 1 => {}
             Some(code) if is_icmp_error(code) && attempt < 2 => report.icmp_errors += 1,
             _ => {
@@ -420,30 +461,30 @@ mod tests {
             shapes in prop::collection::vec((0usize..40_000, 1usize..1500, 0u8..4, any::<bool>()), 0..60),
         ) {
             let bytes = vec![0; 40_000];
-            let pieces: Vec<Piece<'_>> = shapes
+            let batches: Vec<GsoBatch<'_>> = shapes
                 .iter()
                 .map(|&(length, segment_size, mark, single)| {
                     let ecn = Ecn::from_traffic_class(mark);
                     // What the kernel puts together has at most 64 segments.
                     let length = length.min(segment_size * MAXIMUM_SEGMENTS);
                     let data = if single { &bytes[..length.min(1500)] } else { &bytes[..length] };
-                    if single { Piece::single(data, ecn) } else { Piece { data, segment_size, ecn } }
+                    if single { GsoBatch::single(data, ecn) } else { GsoBatch { data, segment_size, ecn } }
                 })
                 .collect();
             let mut groups = Vec::new();
-            group(&pieces, &mut groups);
-            prop_assert!(groups.iter().flat_map(Clone::clone).eq(0..pieces.len()));
+            group(&batches, &mut groups);
+            prop_assert!(groups.iter().flat_map(Clone::clone).eq(0..batches.len()));
             for range in groups {
-                let members = &pieces[range];
+                let members = &batches[range];
                 let segment_size = members[0].segment_size.max(1);
-                let sent: Vec<usize> = members.iter().flat_map(|piece| piece.datagrams().map(<[u8]>::len)).collect();
+                let sent: Vec<usize> = members.iter().flat_map(|batch| batch.datagrams().map(<[u8]>::len)).collect();
                 let total: usize = sent.iter().sum();
                 // What the kernel makes of the group: cuts of the same size, the last one shorter.
                 let cut: Vec<usize> =
                     (0..total).step_by(segment_size).map(|at| segment_size.min(total - at)).collect();
                 prop_assert!(sent == cut || sent == [0]);
                 prop_assert!(total <= MAXIMUM_BYTES && sent.len() <= MAXIMUM_SEGMENTS);
-                prop_assert!(members.iter().all(|piece| piece.ecn == members[0].ecn));
+                prop_assert!(members.iter().all(|batch| batch.ecn == members[0].ecn));
             }
         }
     }

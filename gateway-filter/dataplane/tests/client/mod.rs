@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use packrat_client::{Assist, AssistState, ClientConfig, RefusalReason};
-use packrat_estimate::Timestamp;
+use packrat_wire::estimate::Timestamp;
 
 /// Longest time that a client waits for something that has to happen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -82,7 +82,11 @@ impl Client {
             if done(self, received) {
                 return;
             }
-            assert!(start.elapsed() < PATIENCE, "waited in vain for {what}: {:?}", self.assist.stats());
+            assert!(
+                start.elapsed() < PATIENCE,
+                "waited in vain for {what}: {:?}",
+                self.assist.stats()
+            );
         }
     }
 
@@ -115,13 +119,15 @@ impl Client {
         });
     }
 
-    /// Takes part in the handshake until the gateway has heard that the session is there, and said so.
+    /// Takes part in the handshake until the gateway has heard that the session is there, and said
+    /// so.
     pub(crate) fn establish(&mut self) {
         self.turn_until("the session", |client, received| {
             if let Some(datagram) = received {
                 client.assist.on_datagram(&datagram, client.now());
             }
-            client.assist.stats().state == AssistState::Established && client.assist.stats().reports > 0
+            client.assist.stats().state == AssistState::Established
+                && client.assist.stats().reports > 0
         });
     }
 }
@@ -146,8 +152,9 @@ pub(crate) fn connect_with(
     (client, upstream)
 }
 
-/// What of a server's datagrams has come through a last mile that loses some of them once. What the gateway shows the server as lost, as it
-/// does when a queue seems to stand (on a busy host there is one), the server sends again after a while.
+/// Those of a server's datagrams that have come through a last mile that loses some of them once.
+/// What the gateway shows the server as lost, as it does when a queue seems to stand (on a busy
+/// host there is one), the server sends again after a while.
 pub(crate) struct Arrivals {
     numbers: HashMap<Vec<u8>, usize>,
     counts: HashMap<usize, usize>,
@@ -199,13 +206,19 @@ impl Arrivals {
     }
 }
 
-/// How often the last mile loses this one.
+/// The number of times that the last mile loses this one.
 fn losses(number: usize) -> usize {
     usize::from(number % LOST_EVERY == 7)
 }
 
-/// The server sends datagrams; the last mile loses some of them once; the client waits until it has them all.
-pub(crate) fn transfer(client: &mut Client, server: &UdpSocket, upstream: SocketAddr, range: Range<usize>) {
+/// The server sends datagrams; the last mile loses some of them once; the client waits until it has
+/// them all.
+pub(crate) fn transfer(
+    client: &mut Client,
+    server: &UdpSocket,
+    upstream: SocketAddr,
+    range: Range<usize>,
+) {
     let mut arrivals = Arrivals::new(range.clone());
     let mut to_send = range;
     client.turn_until("all datagrams", |client, received| {

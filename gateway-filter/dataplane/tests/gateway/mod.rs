@@ -5,16 +5,10 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packrat_dataplane::log::{Level, LogSink};
+use packrat_dataplane::log::{LogSink, Silent};
 use packrat_dataplane::metrics::definitions;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
-
-struct Silent;
-
-impl LogSink for Silent {
-    fn write(&self, _level: Level, _fields: serde_json::Map<String, serde_json::Value>) {}
-}
 
 /// Longest time that a test waits for something that has to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +29,8 @@ impl Gateway {
     pub(crate) fn start_with_log(listen: &str, config: RouteConfig, log: Box<dyn LogSink>) -> Self {
         let dataplane = Dataplane::start(Options { workers: 2 }, log).unwrap();
         let route = dataplane.configure(config).unwrap();
-        let mut gateway = Self { dataplane, route, listen: listen.parse().unwrap(), attachments: Vec::new() };
+        let mut gateway =
+            Self { dataplane, route, listen: listen.parse().unwrap(), attachments: Vec::new() };
         gateway.listen_again();
         gateway
     }
@@ -44,13 +39,15 @@ impl Gateway {
         for worker in 0..2 {
             let socket = bind_reuse_port(self.listen).unwrap();
             self.listen = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
-            self.attachments.push(self.dataplane.listen(&self.route, self.listen, worker, socket).unwrap());
+            self.attachments
+                .push(self.dataplane.listen(&self.route, self.listen, worker, socket).unwrap());
         }
     }
 
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let name = format!("packrat_{name}");
-        let index = definitions().iter().position(|definition| definition.series() == name).expect(&name);
+        let index =
+            definitions().iter().position(|definition| definition.series() == name).expect(&name);
         self.route.metrics().values().nth(index).unwrap()
     }
 
@@ -94,5 +91,7 @@ pub(crate) fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
 
 /// Bytes that differ from datagram to datagram.
 pub(crate) fn payload(seed: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|index| (index.wrapping_mul(31) ^ seed.wrapping_mul(131) ^ (index >> 8)) as u8).collect()
+    (0..length)
+        .map(|index| (index.wrapping_mul(31) ^ seed.wrapping_mul(131) ^ (index >> 8)) as u8)
+        .collect()
 }

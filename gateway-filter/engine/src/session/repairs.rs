@@ -1,126 +1,373 @@
-//! What is missing: sent again while that is worth it, else given up.
+//! Repairs in flight: what is missing, when each of it was sent again, and what may still be spent.
+//!
+//! ```text
+//!                       eACK: only here           sent           a later eACK: not missing
+//!   (not in the map) -----------------> Found ----------> Sent ---------------------------> Arrived
+//!                                         |             ^  | |
+//!                                         |   again or  |  | |
+//!                                         |   a copy    +--+ |
+//!                                         +------------------+----> given up, forgotten
+//! ```
+//!
+//! When and how often is decided in [`crate::repair`].
 
-use packrat_estimate::Timestamp;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use super::Session;
-use crate::counters::FlowCounters;
-use crate::history::Fate;
-use crate::outbox::Outbox;
-use crate::repair::{Decision, copies, is_crowded, patience};
+use packrat_wire::estimate::Timestamp;
+
+use super::Turn;
+use crate::admission::SessionPermit;
+use crate::budget::FlowBudget;
+use crate::history::{Fate, History};
+use crate::lazy_box::{LazyBox, Timed};
+use crate::repair::Repair;
 use crate::sample::Sample;
+use crate::session_event::{RepairRefusedReason, SessionEvent};
 
-impl Session {
-    pub(super) fn give_up(&mut self, sequence: u64) {
-        self.missing.remove(&sequence);
-        self.totals.unrepairable += 1;
-        let Some(entry) = self.history.get_mut(sequence) else { return };
-        entry.fate = Fate::GivenUp;
-        if entry.in_sketch {
-            entry.in_sketch = false;
-            let identifier = entry.identifier;
-            self.fold_out(identifier);
+/// Missing datagrams of a session, and the budget of their repairs.
+pub(crate) struct Repairs {
+    missing: BTreeMap<u64, Repair>,
+    /// Transmissions are numbered in the order of sending.
+    transmissions: u64,
+    /// One of this number, or a later one, has arrived.
+    arrived: u64,
+    /// Spaced copies that are still to be sent, by time.
+    copies: LazyBox<Timed>,
+    budget: FlowBudget,
+    /// Bytes forwarded that the flow's budget has not heard of yet: it is asked seldom.
+    unearned: usize,
+    /// The same of the budgets that it shares.
+    unshared: u64,
+    /// Datagrams repaired, and given up.
+    repaired: u32,
+    unrepairable: u32,
+}
+
+/// Means of a transmission, beside the repairs.
+pub(crate) struct Means<'a> {
+    pub(crate) history: &'a mut History,
+    pub(crate) permit: &'a SessionPermit,
+    /// True for a live stream, which may take the last of the shared budget.
+    pub(crate) live: bool,
+}
+
+impl core::fmt::Debug for Repairs {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.missing.fmt(formatter)
+    }
+}
+
+impl Repairs {
+    /// `budget`: repairs as a share of the forwarded bytes.
+    pub(crate) fn new(budget: f64) -> Self {
+        Self {
+            missing: BTreeMap::new(),
+            transmissions: 0,
+            arrived: 0,
+            copies: LazyBox::new(),
+            budget: FlowBudget::new(budget),
+            unearned: 0,
+            unshared: 0,
+            repaired: 0,
+            unrepairable: 0,
         }
     }
 
-    /// Sends what is missing and worth sending.
-    pub(super) fn repair(
-        &mut self,
-        newest: Option<u64>,
-        now: Timestamp,
-        counters: &mut FlowCounters,
-        out: &mut Outbox,
-    ) {
-        if self.missing.is_empty() {
-            return;
+    /// A datagram was forwarded: its bytes earn repairs.
+    #[inline]
+    pub(crate) fn on_forward(&mut self, length: usize) {
+        self.unearned += length;
+        self.unshared += length as u64;
+    }
+
+    /// The flow's budget hears of what was forwarded.
+    pub(crate) fn earn(&mut self) {
+        self.budget.earn(core::mem::take(&mut self.unearned));
+    }
+
+    /// The source's and the gateway's budgets hear of what was forwarded.
+    pub(crate) fn share_earnings(&mut self, permit: &SessionPermit) {
+        permit.earn(core::mem::take(&mut self.unshared), self.budget.share());
+    }
+
+    /// This share of the datagrams is lost: the budget follows.
+    pub(crate) fn follow_loss(&mut self, loss: f64) {
+        self.earn();
+        self.budget.follow(loss);
+    }
+
+    /// Datagrams missing.
+    pub(crate) fn len(&self) -> usize {
+        self.missing.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
+        self.missing.keys().copied()
+    }
+
+    pub(crate) fn get(&self, sequence: u64) -> Option<&Repair> {
+        self.missing.get(&sequence)
+    }
+
+    /// Number of the newest transmission known to have arrived.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
+    /// Datagrams repaired, transmissions, and datagrams given up.
+    pub(crate) fn totals(&self) -> (u32, u32, u32) {
+        let transmissions = u32::try_from(self.transmissions).unwrap_or(u32::MAX);
+        (self.repaired, transmissions, self.unrepairable)
+    }
+
+    /// A datagram is missing. True if that is news.
+    pub(crate) fn find(&mut self, sequence: u64, now: Timestamp) -> bool {
+        match self.missing.entry(sequence) {
+            Entry::Vacant(place) => {
+                place.insert(Repair::new(now));
+                true
+            }
+            Entry::Occupied(_) => false,
         }
-        let target = self.share.gateway().config.residual_loss_target;
-        let congested = self.queue_stands(now);
-        let patience = patience(&self.path, self.live.is_some(), self.maximum_hold);
-        let mut sequences = core::mem::take(&mut self.scratch().sequences);
-        sequences.clear();
-        sequences.extend(self.missing.keys());
-        for &sequence in &sequences {
-            let Some(repair) = self.missing.get(&sequence) else { continue };
-            // Lost in a queue that stands, most likely: its sender must know, or it takes what belongs to others.
-            if congested && repair.is_new(now) {
-                counters.losses_shown += 1;
-                self.give_up(sequence);
-                continue;
-            }
-            if self.history.cached_length(sequence).is_none() {
-                counters.repairs_evicted += 1;
-                self.give_up(sequence);
-                continue;
-            }
-            let late = match (&self.live, self.history.get(sequence)) {
-                (Some(live), Some(entry)) => live.is_late(entry.forwarded_at, now),
-                _ => false,
-            };
-            let decision = repair.decide(newest, self.arrived_transmission, &self.path, patience, now);
-            match if late { Decision::GiveUp } else { decision } {
-                Decision::Wait => {}
-                Decision::GiveUp => {
-                    counters.repairs_late += 1;
-                    self.give_up(sequence);
-                }
-                Decision::Send => {
-                    let behind = self.history.next().saturating_sub(sequence);
-                    let forwarded = self.history.get(sequence).map_or(now, |entry| entry.forwarded_at);
-                    let crowded = is_crowded(behind, now.saturating_since(forwarded));
-                    let (copies, spacing) = copies(repair, &self.path, patience, target, crowded, now);
-                    if self.send_repair(sequence, now, counters, out) {
-                        for copy in 1..copies {
-                            self.copies.push_back((now + spacing * copy, sequence));
-                        }
+    }
+
+    /// Settles all that is not among `still_missing` (ascending): it has arrived.
+    pub(crate) fn settle(
+        &mut self,
+        still_missing: &[u64],
+        history: &mut History,
+        turn: &mut Turn<'_>,
+    ) {
+        let arrived = &mut self.arrived;
+        self.missing.retain(|sequence, repair| {
+            let keep = still_missing.binary_search(sequence).is_ok();
+            if !keep {
+                turn.counters.repairs_arrived += u64::from(repair.transmissions() > 0);
+                *arrived = (*arrived).max(repair.first_transmission());
+                if let Some(entry) = history.get_mut(*sequence) {
+                    entry.fate = Fate::Received;
+                    let age = turn.now.saturating_since(entry.forwarded_at);
+                    turn.tell(|| SessionEvent::MissingArrived {
+                        datagram: *sequence,
+                        transmissions: repair.transmissions(),
+                        age,
+                    });
+                    if repair.transmissions() > 0 {
+                        turn.out.sample(Sample::RepairArrived(age));
                     }
                 }
             }
+            keep
+        });
+    }
+
+    /// A datagram is not repaired any more. Returns how often it was.
+    pub(crate) fn give_up(&mut self, sequence: u64) -> u32 {
+        self.unrepairable += 1;
+        self.missing.remove(&sequence).map_or(0, |repair| repair.transmissions())
+    }
+
+    /// The history has forgotten a datagram.
+    pub(crate) fn forget(&mut self, sequence: u64) {
+        self.missing.remove(&sequence);
+    }
+
+    /// A new epoch begins: nothing is known to be missing.
+    pub(crate) fn clear(&mut self) {
+        self.missing.clear();
+        self.forget_copies();
+    }
+
+    pub(crate) fn forget_copies(&mut self) {
+        self.copies = LazyBox::new();
+    }
+
+    /// Sends a datagram again, if the budgets allow.
+    pub(crate) fn send(&mut self, sequence: u64, means: Means<'_>, turn: &mut Turn<'_>) -> bool {
+        let Means { history, permit, live } = means;
+        let Some((first, second)) = history.bytes(sequence) else {
+            refuse(sequence, RepairRefusedReason::BytesGone, turn);
+            return false;
+        };
+        let length = first.len() + second.len();
+        self.earn();
+        if !permit.take_repair(&mut self.budget, length, live) {
+            turn.counters.budget_refusals += 1;
+            refuse(sequence, RepairRefusedReason::BudgetEmpty, turn);
+            return false;
         }
-        self.scratch().sequences = sequences;
+        turn.out.send(|bytes| {
+            bytes.extend_from_slice(first);
+            bytes.extend_from_slice(second);
+        });
+        turn.counters.repair_bytes += length as u64;
+        self.transmissions += 1;
+        let next = history.next();
+        let now = turn.now;
+        let forwarded = history.get_mut(sequence).map(|entry| {
+            entry.resent = true;
+            entry.forwarded_at
+        });
+        if let Some(repair) = self.missing.get_mut(&sequence) {
+            if repair.transmissions() == 0 {
+                turn.counters.repairs += 1;
+                if let Some(forwarded) = forwarded {
+                    turn.out.sample(Sample::RepairSent(turn.now.saturating_since(forwarded)));
+                }
+                self.repaired += 1;
+            } else {
+                turn.counters.repair_copies += 1;
+            }
+            repair.sent(next, self.transmissions, turn.now);
+            turn.tell(|| SessionEvent::RepairSent {
+                datagram: sequence,
+                transmission: repair.transmissions(),
+                age: forwarded.map_or(Duration::ZERO, |at| now.saturating_since(at)),
+            });
+        }
+        true
+    }
+
+    /// Plans the copies of a repair beyond the first transmission. [`Self::sort_copies`] follows.
+    pub(crate) fn plan_copies(
+        &mut self,
+        sequence: u64,
+        copies: u32,
+        spacing: Duration,
+        now: Timestamp,
+    ) {
+        for copy in 1..copies {
+            self.copies.push_back((now + spacing * copy, sequence));
+        }
+    }
+
+    /// Puts the planned copies in order of time.
+    pub(crate) fn sort_copies(&mut self) {
         if !self.copies.is_empty() {
             self.copies.make_contiguous().sort_unstable();
         }
     }
 
-    /// Sends one datagram again, if the budget allows.
-    pub(super) fn send_repair(
-        &mut self,
-        sequence: u64,
-        now: Timestamp,
-        counters: &mut FlowCounters,
-        out: &mut Outbox,
-    ) -> bool {
-        let Some((first, second)) = self.history.bytes(sequence) else { return false };
-        let length = first.len() + second.len();
-        self.budget.earn(core::mem::take(&mut self.unearned));
-        if !self.share.take_repair(&mut self.budget, length, self.live.is_some()) {
-            counters.budget_refusals += 1;
-            return false;
-        }
-        out.send(|bytes| {
-            bytes.extend_from_slice(first);
-            bytes.extend_from_slice(second);
-        });
-        counters.repair_bytes += length as u64;
-        self.totals.repair_transmissions += 1;
-        let forwarded = self.history.get_mut(sequence).map(|entry| {
-            entry.resent = true;
-            entry.forwarded_at
-        });
-        self.transmissions += 1;
-        let next = self.history.next();
-        if let Some(repair) = self.missing.get_mut(&sequence) {
-            if repair.transmissions() == 0 {
-                counters.repairs += 1;
-                if let Some(forwarded) = forwarded {
-                    out.sample(Sample::RepairSent(now.saturating_since(forwarded)));
-                }
-                self.totals.repaired += 1;
-            } else {
-                counters.repair_copies += 1;
+    /// When the next copy is due.
+    pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
+        self.copies.front().map(|(at, _)| *at)
+    }
+
+    /// The next copy that is due and still of use.
+    pub(crate) fn take_due_copy(&mut self, now: Timestamp) -> Option<u64> {
+        while let Some(&(at, sequence)) = self.copies.front()
+            && at <= now
+        {
+            self.copies.pop_front();
+            if self.missing.contains_key(&sequence) && self.budget.is_ample() {
+                return Some(sequence);
             }
-            repair.sent(next, self.transmissions, now);
         }
-        true
+        None
+    }
+}
+
+/// Tells that a repair is not sent.
+fn refuse(datagram: u64, reason: RepairRefusedReason, turn: &mut Turn<'_>) {
+    turn.tell(|| SessionEvent::RepairRefused { datagram, reason });
+}
+
+#[cfg(test)]
+mod tests {
+    use packrat_eack::Identifier;
+
+    use super::*;
+    use crate::config::GatewayConfig;
+    use crate::counters::FlowCounters;
+    use crate::gateway::Gateway;
+    use crate::history::MAXIMUM_ENTRIES;
+    use crate::outbox::Outbox;
+
+    struct Bench {
+        repairs: Repairs,
+        history: History,
+        permit: SessionPermit,
+        counters: FlowCounters,
+        out: Outbox,
+    }
+
+    impl Bench {
+        /// Ten datagrams of 100 bytes, forwarded a millisecond after each other.
+        fn new() -> Self {
+            let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
+            let source = [192, 0, 2, 1].into();
+            let permit = SessionPermit::new(&gateway, source, Timestamp::ZERO).unwrap();
+            let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
+            for number in 1..=10u64 {
+                let identifier = Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                history.make_room(100, |_| true);
+                history.push(identifier, &[number as u8; 100], Timestamp::from_millis(number));
+            }
+            let repairs = Repairs::new(0.25);
+            Self { repairs, history, permit, counters: FlowCounters::default(), out: Outbox::new() }
+        }
+
+        fn send(&mut self, sequence: u64, now: Timestamp) -> bool {
+            let Self { repairs, history, permit, counters, out } = self;
+            let means = Means { history, permit, live: false };
+            repairs.send(sequence, means, &mut Turn::new(now, counters, out))
+        }
+
+        fn settle(&mut self, still_missing: &[u64], now: Timestamp) {
+            let Self { repairs, history, counters, out, .. } = self;
+            repairs.settle(still_missing, history, &mut Turn::new(now, counters, out));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_sent_and_arrives() {
+        let (mut bench, now) = (Bench::new(), Timestamp::from_millis(20));
+        assert!(bench.repairs.find(3, now) && !bench.repairs.find(3, now));
+        assert!(bench.send(3, now));
+        assert_eq!(bench.out.datagrams().collect::<Vec<_>>(), [[4; 100]]);
+        assert_eq!(bench.out.samples(), [Sample::RepairSent(Duration::from_millis(16))]);
+        bench.out.clear();
+        bench.settle(&[3], now);
+        assert_eq!((bench.repairs.len(), bench.repairs.arrived()), (1, 0));
+        bench.settle(&[], now + Duration::from_millis(5));
+        assert_eq!((bench.repairs.len(), bench.repairs.arrived()), (0, 1));
+        assert_eq!(bench.out.samples(), [Sample::RepairArrived(Duration::from_millis(21))]);
+        assert_eq!(bench.history.get(3).unwrap().fate, Fate::Received);
+        assert_eq!((bench.counters.repairs, bench.counters.repairs_arrived), (1, 1));
+        assert_eq!(bench.repairs.totals(), (1, 1, 0));
+    }
+
+    #[test]
+    fn copies_are_due_in_order_and_only_while_the_datagram_is_missing() {
+        let (mut bench, now) = (Bench::new(), Timestamp::from_millis(20));
+        let millis = Duration::from_millis;
+        for sequence in [3, 5] {
+            bench.repairs.find(sequence, now);
+        }
+        bench.repairs.plan_copies(5, 3, millis(4), now);
+        bench.repairs.plan_copies(3, 2, millis(6), now);
+        bench.repairs.sort_copies();
+        assert_eq!(bench.repairs.next_timeout(), Some(now + millis(4)));
+        assert_eq!(bench.repairs.take_due_copy(now), None);
+        assert_eq!(bench.repairs.take_due_copy(now + millis(4)), Some(5));
+        bench.settle(&[5], now + millis(5));
+        assert_eq!(bench.repairs.take_due_copy(now + millis(9)), Some(5), "3 has arrived");
+        assert_eq!(bench.repairs.next_timeout(), None);
+    }
+
+    #[test]
+    fn a_used_up_budget_sends_nothing() {
+        let (mut bench, now) = (Bench::new(), Timestamp::from_millis(20));
+        bench.repairs.find(3, now);
+        let sent = (0..1000).filter(|_| bench.send(3, now)).count();
+        assert!(sent < 1000 && bench.counters.budget_refusals == 1000 - sent as u64);
+        bench.repairs.give_up(3);
+        assert_eq!(bench.repairs.totals(), (1, sent as u32, 1));
     }
 }

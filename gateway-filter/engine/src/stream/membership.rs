@@ -1,64 +1,54 @@
-//! Who subscribes: coming, proving it, moving to another address, going, falling silent.
+//! Membership of a stream: subscribers come, prove their address, move to another one, go, fall
+//! silent.
 //!
-//! A subscriber is known by the name of its session, not by its address: a sealed message from another address than the one before has
-//! that address challenged, and the right answer from there moves the subscription, as with [`crate::Flow`]. Nothing else is sent to an
-//! address that has not echoed a cookie or answered a challenge.
+//! A subscriber is known by the id of its session, not by its address: a sealed message from
+//! another address than the one before has that address challenged, and the right answer from there
+//! moves the subscription, as with [`crate::Flow`]. Nothing else is sent to an address that has not
+//! echoed a cookie or answered a challenge.
 
-use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use packrat_estimate::Timestamp;
+use packrat_wire::SessionId;
 use packrat_wire::SmallChannel;
-use packrat_wire::control::Control;
-use packrat_wire::handshake::{Live, respond};
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::handshake::Live;
 use packrat_wire::is_control;
-use packrat_wire::message::{GoodbyeReason, Message, is_newer_epoch};
-use packrat_wire::seal::{OVERHEAD, session_of};
+use packrat_wire::message::{GoodbyeReason, Message};
+use packrat_wire::seal::session_of;
 
-use super::subscriber::{FAILED_EACK_COST, Subscriber};
-use super::{SWEEP_INTERVAL, Stream, StreamConfig, StreamOutbox, enter_epoch, terms};
+use super::subscriber::Subscriber;
+use super::{SWEEP_INTERVAL, Stream, StreamConfig, StreamOutbox, enter_epoch, gateway_params};
+use crate::eack_credit::SUBSCRIBER;
 use crate::gateway::{Begin, Gateway, HandshakeOutcome, Received, refuse};
+use crate::handshake::Handshake;
+use crate::path_validation::Step;
 
-/// A handshake must be used within.
-const FRESH_LIFETIME: Duration = Duration::from_secs(5);
-/// A challenge is no longer than this, and never longer than what it answers.
-const CHALLENGE_LENGTH: usize = OVERHEAD + 9;
-/// Challenges of the same address keep this distance, and are answered within the lifetime.
-const CHALLENGE_INTERVAL: Duration = Duration::from_millis(20);
-const CHALLENGE_LIFETIME: Duration = Duration::from_secs(3);
-/// Room for subscribers grows by this share of them, and by this many: with thousands, doubling would cost as much as they do.
+/// Room for subscribers grows by this share of them, and by this many: with thousands, doubling
+/// would cost as much as they do.
 const GROWTH_SHARE: usize = 8;
 const GROWTH: usize = 8;
 
-/// A handshake that was answered, until its subscription is used.
-pub(super) struct Fresh {
-    nonce: u64,
-    /// Repeated for a repeated Init.
-    init_ack: Vec<u8>,
-    session: u32,
-    since: Timestamp,
-    /// It is to take the place of another subscription at its address: whoever repeats an old Init must not end one that is in use.
+/// An answered handshake, until its subscription is used.
+pub(super) struct Pending {
+    handshake: Handshake,
+    session: SessionId,
+    /// It is to take the place of another subscription at its address: a repeated old Init must not
+    /// end one that is in use.
     replaces: Option<Box<Subscriber>>,
 }
 
-/// An address that was asked whether a subscriber is there.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Challenge {
-    address: SocketAddr,
-    data: u64,
-    at: Timestamp,
-}
-
 impl Stream {
-    /// Goes on with another configuration; subscribers stay. The size of the cache and the identifiers are those that [`Self::new`] was given.
+    /// Goes on with another configuration; subscribers stay. The size of the cache and the
+    /// identifiers are those that [`Self::new`] was given.
     pub fn reconfigure(&mut self, gateway: Arc<Gateway>, config: StreamConfig) {
         if !Arc::ptr_eq(&gateway, &self.gateway) {
-            let waiting = self.fresh.values_mut().filter_map(|fresh| fresh.replaces.as_deref_mut());
+            let waiting =
+                self.pending.values_mut().filter_map(|pending| pending.replaces.as_deref_mut());
             for subscriber in self.subscribers.iter_mut().chain(waiting) {
                 let source = subscriber.address.get().ip();
-                subscriber.source = gateway.adopt_seat(source);
-                self.gateway.leave_seat(source);
+                subscriber.source = gateway.admission.adopt_subscriber(source);
+                self.gateway.admission.release_subscriber(source);
             }
             self.gateway = gateway;
         }
@@ -66,14 +56,19 @@ impl Stream {
         self.config = StreamConfig { scheme, cache_bytes, ..config };
     }
 
-    /// Where everybody is who has a seat at the gateway.
+    /// Sources that the gateway charges for subscribers.
     fn sources(&self) -> Vec<std::net::IpAddr> {
-        let waiting = self.fresh.values().filter_map(|fresh| fresh.replaces.as_deref());
-        self.subscribers.iter().chain(waiting).map(|subscriber| subscriber.address.get().ip()).collect()
+        let waiting = self.pending.values().filter_map(|pending| pending.replaces.as_deref());
+        self.subscribers
+            .iter()
+            .chain(waiting)
+            .map(|subscriber| subscriber.address.get().ip())
+            .collect()
     }
 
-    /// A datagram from somebody who is, or wants to be, a subscriber. `seed`: 32 fresh random bytes, for a new subscription or a challenge.
-    /// Returns how a handshake ended, if it was part of one.
+    /// A datagram from a client that is, or wants to be, a subscriber. `seed`: 32 fresh random
+    /// bytes, for a new subscription or a challenge. Returns how a handshake ended, if it was
+    /// part of one.
     pub fn receive(
         &mut self,
         datagram: &[u8],
@@ -105,16 +100,16 @@ impl Stream {
         out: &mut StreamOutbox,
     ) -> HandshakeOutcome {
         let peer = begin.peer;
-        // A subscriber is sent the whole stream: nobody becomes one in the name of an address that has not echoed a cookie.
+        // A subscriber is sent the whole stream: its address must have echoed a cookie.
         if !begin.is_validated {
             return self.gateway.offer(begin.nonce, peer, now, out.for_one());
         }
-        if let Some(known) = self.fresh.get(&peer).filter(|fresh| fresh.nonce == begin.nonce) {
-            out.for_one().send(|bytes| bytes.extend_from_slice(&known.init_ack));
+        let pending = self.pending.get(&peer);
+        if pending.is_some_and(|known| known.handshake.repeat(begin.nonce, out.for_one())) {
             return HandshakeOutcome::Accepted;
         }
-        self.forget_fresh(peer);
-        let Some(source) = self.gateway.take_seat(peer.ip(), now) else {
+        self.forget_pending(peer);
+        let Some(source) = self.gateway.admission.admit_subscriber(peer.ip(), now) else {
             self.counters.subscriptions_refused += 1;
             return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out.for_one());
         };
@@ -123,22 +118,23 @@ impl Stream {
             self.counters.subscriptions_refused += 1;
             Some(HandshakeOutcome::RefusedFull)
         } else {
-            match self.respond(&begin, seed) {
+            match self.respond(&begin, seed, now) {
                 Err(outcome) => Some(outcome),
-                Ok((channel, live, init_ack)) => {
-                    out.for_one().send(|bytes| bytes.extend_from_slice(&init_ack));
+                Ok((channel, live, handshake)) => {
+                    handshake.send(out.for_one());
                     let next = self.history.next();
-                    let mut subscriber = Subscriber::new(peer, channel, source, live, next, self.bytes, now);
+                    let mut subscriber =
+                        Subscriber::new(peer, channel, source, live, next, self.bytes, now);
                     if self.gateway.config.repair_budget <= 0.0 {
                         subscriber.forgo_repairs();
                     }
-                    self.admit(subscriber, begin.nonce, init_ack, replaces, now);
+                    self.admit(subscriber, handshake, replaces);
                     None
                 }
             }
         };
         let Some(outcome) = refused else { return HandshakeOutcome::Accepted };
-        self.gateway.leave_seat(peer.ip());
+        self.gateway.admission.release_subscriber(peer.ip());
         if outcome == HandshakeOutcome::Malformed {
             return outcome;
         }
@@ -150,33 +146,24 @@ impl Stream {
         &self,
         begin: &Begin,
         seed: [u8; 32],
-    ) -> Result<(SmallChannel, Live, Vec<u8>), HandshakeOutcome> {
-        let (config, secret, places) = (&self.config, self.secret, &self.places);
-        let answered = respond(seed, &self.gateway.static_key, begin.nonce, &begin.noise, |_, random| {
-            let (mut session, mut own) = ([0; 4], [0; 32]);
-            random(&mut session);
-            while places.contains_key(&u32::from_be_bytes(session)) {
-                random(&mut session);
-            }
-            random(&mut own);
-            terms(u32::from_be_bytes(session), config.scheme, config.cache_bytes, own, secret)
-        });
-        let (established, wishes, noise) = answered.map_err(|_| HandshakeOutcome::Malformed)?;
+        now: Timestamp,
+    ) -> Result<(SmallChannel, Live, Handshake), HandshakeOutcome> {
+        let Self { config, secret, places, .. } = self;
+        let is_taken = |session| places.contains_key(&session);
+        let (handshake, established, client_params) =
+            Handshake::answer(&self.gateway, begin, seed, now, is_taken, |_, session, own| {
+                gateway_params(session, config.scheme, config.cache_bytes, own, *secret)
+            })
+            .ok_or(HandshakeOutcome::Malformed)?;
         // Else it wants something that is not here.
-        let live = wishes.live.filter(|live| live.subscribe).ok_or(HandshakeOutcome::RefusedDisabled)?;
-        let mut init_ack = Vec::new();
-        Control::InitAck { nonce: begin.nonce, noise: &noise }.encode(&mut init_ack);
-        Ok((established.into_small_channel(), live, init_ack))
+        let live = client_params
+            .live
+            .filter(|live| live.subscribe)
+            .ok_or(HandshakeOutcome::RefusedDisabled)?;
+        Ok((established.into_small_channel(), live, handshake))
     }
 
-    fn admit(
-        &mut self,
-        subscriber: Subscriber,
-        nonce: u64,
-        init_ack: Vec<u8>,
-        replaces: bool,
-        now: Timestamp,
-    ) {
+    fn admit(&mut self, subscriber: Subscriber, handshake: Handshake, replaces: bool) {
         let (peer, session) = (subscriber.address.get(), subscriber.channel.session());
         let replaces = if replaces {
             Some(Box::new(subscriber))
@@ -184,7 +171,7 @@ impl Stream {
             self.add(subscriber);
             None
         };
-        self.fresh.insert(peer, Fresh { nonce, init_ack, session, since: now, replaces });
+        self.pending.insert(peer, Pending { handshake, session, replaces });
     }
 
     fn add(&mut self, subscriber: Subscriber) {
@@ -205,18 +192,18 @@ impl Stream {
         self.version += 1;
         self.counters.subscriptions_ended += 1;
         self.places.remove(&session);
-        self.challenges.remove(&session);
+        self.path_validation.remove(&session);
         if let Some(moved) = self.subscribers.get(place) {
             self.places.insert(moved.channel.session(), u32::try_from(place).unwrap_or(u32::MAX));
         }
-        self.gateway.leave_seat(subscriber.address.get().ip());
+        self.gateway.admission.release_subscriber(subscriber.address.get().ip());
         subscriber
     }
 
-    /// A handshake of this address counts no longer.
-    fn forget_fresh(&mut self, address: SocketAddr) {
-        if let Some(Fresh { replaces: Some(subscriber), .. }) = self.fresh.remove(&address) {
-            self.gateway.leave_seat(subscriber.address.get().ip());
+    /// The pending handshake of this address counts no longer.
+    fn forget_pending(&mut self, address: SocketAddr) {
+        if let Some(Pending { replaces: Some(subscriber), .. }) = self.pending.remove(&address) {
+            self.gateway.admission.release_subscriber(subscriber.address.get().ip());
         }
     }
 
@@ -242,7 +229,7 @@ impl Stream {
                         stays = self.message(subscriber, counter, &plaintext, from, now, out);
                     }
                     Ok(_) => {
-                        self.message_from_elsewhere(
+                        self.message_on_new_path(
                             subscriber,
                             datagram.len(),
                             &plaintext,
@@ -256,13 +243,15 @@ impl Stream {
                 }
             }
             self.subscribers = subscribers;
-            if !self.fresh.is_empty() && self.fresh.get(&from).is_some_and(|fresh| fresh.session == named) {
-                self.fresh.remove(&from);
+            if !self.pending.is_empty()
+                && self.pending.get(&from).is_some_and(|pending| pending.session == named)
+            {
+                self.pending.remove(&from);
             }
             if !stays {
                 self.remove(place as usize);
             }
-        } else if self.fresh.get(&from).is_some_and(|fresh| fresh.session == named) {
+        } else if self.pending.get(&from).is_some_and(|pending| pending.session == named) {
             self.promote(datagram, from, &mut plaintext);
         } else {
             self.counters.stream_refused += 1;
@@ -274,8 +263,8 @@ impl Stream {
 
     /// A subscription that is to take another one's place is used for the first time.
     fn promote(&mut self, datagram: &[u8], from: SocketAddr, plaintext: &mut Vec<u8>) {
-        let Some(fresh) = self.fresh.get_mut(&from) else { return };
-        let opened = fresh
+        let Some(pending) = self.pending.get_mut(&from) else { return };
+        let opened = pending
             .replaces
             .as_mut()
             .is_some_and(|subscriber| subscriber.channel.open(datagram, plaintext).is_ok());
@@ -283,8 +272,10 @@ impl Stream {
             self.counters.stream_refused += 1;
             return;
         }
-        if let Some(Fresh { replaces: Some(subscriber), .. }) = self.fresh.remove(&from) {
-            while let Some(place) = self.subscribers.iter().position(|one| one.address.get() == from) {
+        if let Some(Pending { replaces: Some(subscriber), .. }) = self.pending.remove(&from) {
+            while let Some(place) =
+                self.subscribers.iter().position(|one| one.address.get() == from)
+            {
                 self.remove(place);
             }
             // The message itself comes again.
@@ -305,8 +296,7 @@ impl Stream {
         match Message::decode(plaintext) {
             Ok(Message::Eack(eack)) => {
                 self.counters.stream_eacks += 1;
-                if subscriber.may_speak(now) {
-                    subscriber.spend_eack(1.0);
+                if subscriber.admits_eack(now) {
                     self.on_eack(subscriber, counter, &eack, now, out);
                     out.address(from);
                     self.repair(subscriber, &eack, from, now, out);
@@ -314,23 +304,24 @@ impl Stream {
                     self.counters.stream_eacks_limited += 1;
                 }
             }
-            Ok(Message::Reset { epoch, .. }) if is_newer_epoch(epoch, subscriber.epoch) => {
+            Ok(Message::Reset { epoch, .. }) if epoch.is_newer_than(subscriber.epoch) => {
                 enter_epoch(subscriber, epoch);
-                subscriber.spend_eack(FAILED_EACK_COST);
+                SUBSCRIBER.charge_epoch(&mut subscriber.eacks);
             }
             Ok(Message::Goodbye { .. }) => return false,
             // It has come back before the address it was challenged at was accepted.
             Ok(Message::PathResponse { .. }) => {
-                self.challenges.remove(&subscriber.channel.session());
+                self.path_validation.remove(&subscriber.channel.session());
             }
             _ => self.counters.stream_refused += 1,
         }
         true
     }
 
-    /// An authentic message from another address than the subscriber's: that address is challenged, or it answers the challenge.
+    /// An authentic message from another address than the subscriber's: that address is challenged,
+    /// or it answers the challenge.
     #[allow(clippy::too_many_arguments)] // what came, from where, when
-    fn message_from_elsewhere(
+    fn message_on_new_path(
         &mut self,
         subscriber: &mut Subscriber,
         length: usize,
@@ -341,34 +332,39 @@ impl Stream {
         out: &mut StreamOutbox,
     ) {
         let session = subscriber.channel.session();
-        let known = self.challenges.get(&session).copied().filter(|challenge| challenge.address == from);
-        match (Message::decode(plaintext), known) {
-            (Ok(Message::PathResponse { data }), Some(challenge))
-                if data == challenge.data && now.saturating_since(challenge.at) <= CHALLENGE_LIFETIME =>
-            {
-                self.challenges.remove(&session);
+        let Ok(message) = Message::decode(plaintext) else {
+            self.counters.stream_refused += 1;
+            return;
+        };
+        match self
+            .path_validation
+            .entry(session)
+            .or_default()
+            .on_message(&message, length, from, seed, now)
+        {
+            Step::Validated => {
+                self.path_validation.remove(&session);
                 let old = subscriber.address.get().ip();
                 if old != from.ip() {
                     // Another source is charged from now on, if it has room.
-                    let Some(source) = self.gateway.take_seat(from.ip(), now) else {
+                    let Some(source) = self.gateway.admission.admit_subscriber(from.ip(), now)
+                    else {
                         self.counters.subscriptions_refused += 1;
                         return;
                     };
                     subscriber.source = source;
-                    self.gateway.leave_seat(old);
+                    self.gateway.admission.release_subscriber(old);
                 }
                 subscriber.move_to(from);
                 self.version += 1;
                 self.counters.subscriptions_moved += 1;
             }
-            (Ok(_), Some(challenge)) if now.saturating_since(challenge.at) < CHALLENGE_INTERVAL => {}
-            (Ok(_), _) if length >= CHALLENGE_LENGTH => {
-                let data = seed().first_chunk().map_or(0, |data| u64::from_be_bytes(*data));
-                self.challenges.insert(session, Challenge { address: from, data, at: now });
+            Step::Challenge(data) => {
                 self.counters.subscriptions_challenged += 1;
                 self.send(subscriber, &Message::PathChallenge { data }, out);
             }
-            _ => self.counters.stream_refused += 1,
+            Step::Wait => {}
+            Step::Ignore => self.counters.stream_refused += 1,
         }
     }
 
@@ -394,19 +390,19 @@ impl Stream {
             out.address(subscriber.address.get());
         }
         let stale: Vec<SocketAddr> = self
-            .fresh
+            .pending
             .iter()
-            .filter(|(_, fresh)| now.saturating_since(fresh.since) >= FRESH_LIFETIME)
+            .filter(|(_, pending)| pending.handshake.is_expired(now))
             .map(|(address, _)| *address)
             .collect();
         for address in stale {
-            self.forget_fresh(address);
+            self.forget_pending(address);
         }
-        self.challenges.retain(|_, challenge| now.saturating_since(challenge.at) <= CHALLENGE_LIFETIME);
+        self.path_validation.retain(|_, paths| !paths.forget_expired(now));
         let first = self.history.first();
         self.missed.retain(|sequence, _| *sequence >= first);
-        let anybody = !self.subscribers.is_empty() || !self.fresh.is_empty();
-        self.sweep_at = anybody.then_some(now + SWEEP_INTERVAL);
+        let in_use = !self.subscribers.is_empty() || !self.pending.is_empty();
+        self.sweep_at = in_use.then_some(now + SWEEP_INTERVAL);
     }
 
     /// The stream ends: every subscriber is told.
@@ -416,8 +412,8 @@ impl Stream {
             self.send(&mut subscriber, &Message::Goodbye { reason }, out);
             out.address(subscriber.address.get());
         }
-        for address in self.fresh.keys().copied().collect::<Vec<_>>() {
-            self.forget_fresh(address);
+        for address in self.pending.keys().copied().collect::<Vec<_>>() {
+            self.forget_pending(address);
         }
     }
 }
@@ -425,7 +421,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         for source in self.sources() {
-            self.gateway.leave_seat(source);
+            self.gateway.admission.release_subscriber(source);
         }
     }
 }

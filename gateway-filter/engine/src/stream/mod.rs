@@ -1,4 +1,4 @@
-//! One stream, many receivers (paper section 6.1): one cache and one sketch for all of them.
+//! One stream, many receivers (Packrat26, section 6.1): one cache and one sketch for all of them.
 //!
 //! ```text
 //!                      forward(): once per packet, whatever the number of subscribers
@@ -11,10 +11,12 @@
 //!   repairs: to the one who misses it, or once to all when several miss it within a round trip
 //! ```
 //!
-//! A subscriber's *base* holds the identifiers that the stream has and it has not, and will not have: everything from before it came, and what
-//! was given up. With what is under repair, an eACK only has to tell the difference to the one before. The base takes as much memory as everything
-//! else of a subscriber, so it is handed over: the subscriber is asked to count it as received (a Baseline), and from its first eACK that says so
-//! on nothing of it is kept. Nothing is kept per packet and subscriber but what is under repair ([`subscriber`]).
+//! A subscriber's *base* holds the identifiers that the stream has and it has not, and will not
+//! have: everything from before it came, and what was given up. With what is under repair, an eACK
+//! only has to tell the difference to the one before. The base takes as much memory as everything
+//! else of a subscriber, so it is handed over: the subscriber is asked to count it as received (a
+//! Baseline), and from its first eACK that says so on nothing of it is kept. Nothing is kept per
+//! packet and subscriber but what is under repair ([`subscriber`]).
 
 mod membership;
 mod outbox;
@@ -27,31 +29,36 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use packrat_eack::{Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
-use packrat_estimate::Timestamp;
-use packrat_wire::handshake::Terms;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::handshake::GatewayParams;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::is_control;
-use packrat_wire::message::{Eack, Message, Report, ResetReason, Totals, is_newer_epoch};
+use packrat_wire::message::{Eack, Message, Report, ResetReason, Totals};
+use packrat_wire::{Epoch, SessionId};
 
 use crate::counters::{StreamCounters, StreamGauges};
+use crate::eack_credit::SUBSCRIBER;
 use crate::gateway::Gateway;
 use crate::history::{History, Pushed, SELECTIVE_ENTRIES, SETTLED_ENTRIES};
-use membership::{Challenge, Fresh};
+use crate::path_validation::PathValidation;
+use crate::reconciliation::{
+    AfterFailure, EpochOf, after_failure, decode_assuming, epoch_of, epoch_start, is_stale,
+};
+use crate::repair::Decision;
+use membership::Pending;
 pub use outbox::{StreamOutbox, Target};
-use subscriber::{FAILED_EACK_COST, MAXIMUM_OUTSTANDING, Outstanding, Step, Subscriber};
+use subscriber::{MAXIMUM_OUTSTANDING, Outstanding, Subscriber};
 use sums::{SUMS, Sums};
 
 /// The sums of the stream are remembered at every so many packets.
 const CHECKPOINT: u64 = 32;
-/// How often subscribers are looked for that are silent.
+/// Interval of looking for subscribers that are silent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Failed decodes of the longest prefix until a Reset.
-const FAILURES_BEFORE_RESET: u8 = 2;
 
-/// What a stream is like.
+/// Limits and policies of one stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamConfig {
-    /// How its packets get their identifiers.
+    /// Scheme by which its packets get their identifiers.
     pub scheme: IdentifierScheme,
     /// Bytes of packets that are kept for repair, for all subscribers together.
     pub cache_bytes: usize,
@@ -59,7 +66,8 @@ pub struct StreamConfig {
     pub maximum_subscribers: usize,
     /// A subscriber that is silent for this long is forgotten.
     pub silence: Duration,
-    /// When so many subscribers miss the same packet within a round trip, its repair goes to the group. `None`: there is no group.
+    /// When so many subscribers miss the same packet within a round trip, its repair goes to the
+    /// group. `None`: there is no group.
     pub group_repairs_from: Option<u32>,
 }
 
@@ -83,7 +91,7 @@ struct Missed {
     to_group: Option<Timestamp>,
 }
 
-/// What an eACK says beyond the one before.
+/// Difference between an eACK and the one before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Changes {
     missing: Vec<Identifier>,
@@ -102,14 +110,14 @@ pub struct Stream {
     checkpoints: VecDeque<(u64, Sums)>,
     decoder: Decoder,
     subscribers: Vec<Subscriber>,
-    /// Where each is, by the name of its session.
-    places: HashMap<u32, u32>,
-    /// Grows whenever somebody comes, goes or moves.
+    /// Where each is, by the id of its session.
+    places: HashMap<SessionId, u32>,
+    /// Grows whenever a subscriber comes, goes or moves.
     version: u64,
     /// Handshakes whose subscriptions have not been used yet, by address.
-    fresh: HashMap<SocketAddr, Fresh>,
-    /// Addresses that were asked whether a subscriber is there now, by the name of its session.
-    challenges: HashMap<u32, Challenge>,
+    pending: HashMap<SocketAddr, Pending>,
+    /// Challenges of new addresses of subscribers, by the id of the session.
+    path_validation: HashMap<SessionId, PathValidation>,
     missed: HashMap<u64, Missed>,
     bytes: u64,
     sweep_at: Option<Timestamp>,
@@ -129,9 +137,9 @@ impl core::fmt::Debug for Stream {
 impl Stream {
     /// `secret`: 32 fresh random bytes, which every subscriber is told.
     pub fn new(gateway: Arc<Gateway>, config: StreamConfig, secret: [u8; 32]) -> Self {
-        let terms = terms(0, config.scheme, 0, [0; 32], secret);
+        let gateway_params = gateway_params(SessionId::new(0), config.scheme, 0, [0; 32], secret);
         Self {
-            key: terms.identifier_key(),
+            key: gateway_params.identifier_key(),
             head: Sketch::new(SketchKey::new([0, 0]), limits()),
             history: History::new(config.cache_bytes, SELECTIVE_ENTRIES),
             checkpoints: VecDeque::new(),
@@ -139,8 +147,8 @@ impl Stream {
             subscribers: Vec::new(),
             places: HashMap::new(),
             version: 0,
-            fresh: HashMap::new(),
-            challenges: HashMap::new(),
+            pending: HashMap::new(),
+            path_validation: HashMap::new(),
             missed: HashMap::new(),
             bytes: 0,
             sweep_at: None,
@@ -154,7 +162,7 @@ impl Stream {
         }
     }
 
-    /// Who gets a copy of every packet.
+    /// Addresses that get a copy of every packet.
     pub fn subscribers(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.subscribers.iter().map(|subscriber| subscriber.address.get())
     }
@@ -184,7 +192,9 @@ impl Stream {
                 self.bytes += datagram.len() as u64;
                 self.counters.stream_packets += 1;
                 let copies = self.subscribers.len().max(1) as u64;
-                self.gateway.budget.earn(datagram.len() as u64 * copies, self.gateway.config.repair_budget);
+                self.gateway
+                    .budget
+                    .earn(datagram.len() as u64 * copies, self.gateway.config.repair_budget);
             }
         }
         self.history.trim(SETTLED_ENTRIES, |_, _| {});
@@ -204,13 +214,17 @@ impl Stream {
         // One that has reset its set says where it begins.
         if subscriber.is_offered(eack.epoch) && eack.anchor.is_none() {
             subscriber.take_offer();
-        } else if is_newer_epoch(eack.epoch, subscriber.epoch) {
-            enter_epoch(subscriber, eack.epoch);
-        } else if eack.epoch != subscriber.epoch || subscriber.reset_pending {
-            self.send_reset(subscriber, out);
-            return;
+        } else {
+            match epoch_of(eack.epoch, subscriber.epoch, subscriber.reset_pending) {
+                EpochOf::Current => {}
+                EpochOf::Newer => enter_epoch(subscriber, eack.epoch),
+                EpochOf::Other => {
+                    self.send_reset(subscriber, out);
+                    return;
+                }
+            }
         }
-        if subscriber.anchored && counter <= subscriber.newest_eack {
+        if is_stale(counter, subscriber.anchored.then_some(subscriber.newest_eack)) {
             return;
         }
         if !subscriber.anchored {
@@ -220,13 +234,19 @@ impl Stream {
         if let Some(entry) = newest.and_then(|newest| self.history.get(newest))
             && newest.is_some_and(|newest| newest >= subscriber.horizon)
         {
-            subscriber.measure(now.saturating_since(entry.forwarded_at).saturating_sub(eack.newest_age));
+            let sample = now.saturating_since(entry.forwarded_at).saturating_sub(eack.newest_age);
+            subscriber.round_trip.on_sample(sample);
         }
         self.advance(subscriber, newest, now);
         let mut decoded = self.reconcile(subscriber, eack, now);
-        // Something behind the horizon has arrived: it was overtaken, or its sender's order is another one.
+        // Something behind the horizon has arrived: it was overtaken, or its sender's order is
+        // another one.
         let beyond = decoded.as_ref().and_then(|changes| {
-            changes.arrived.iter().filter_map(|identifier| self.history.sequence_of(*identifier)).max()
+            changes
+                .arrived
+                .iter()
+                .filter_map(|identifier| self.history.sequence_of(*identifier))
+                .max()
         });
         if let Some(beyond) = beyond.filter(|beyond| *beyond >= subscriber.horizon) {
             subscriber.horizon = beyond + 1;
@@ -246,7 +266,8 @@ impl Stream {
         }
     }
 
-    /// Moves the horizon to the newest packet that the subscriber names, and to what its eACK must know by its age.
+    /// Moves the horizon to the newest packet that the subscriber names, and to what its eACK must
+    /// know by its age.
     fn advance(&self, subscriber: &mut Subscriber, newest: Option<u64>, now: Timestamp) {
         if let Some(newest) = newest {
             subscriber.horizon = subscriber.horizon.max(newest + 1);
@@ -264,14 +285,7 @@ impl Stream {
 
     /// Where the subscriber's set of this epoch begins, and its base with it.
     fn anchor(&mut self, subscriber: &mut Subscriber, eack: &Eack<'_>) {
-        let known = |identifier: Option<Identifier>| {
-            identifier.and_then(|identifier| self.history.sequence_of(identifier))
-        };
-        let start = match known(eack.anchor) {
-            Some(anchor) => anchor + 1,
-            None if subscriber.epoch == 0 => subscriber.horizon.max(self.history.first()),
-            None => known(eack.newest).unwrap_or(self.history.next()),
-        };
+        let start = epoch_start(eack, subscriber.epoch, subscriber.horizon, &self.history);
         subscriber.horizon = start;
         subscriber.set_base(self.sums_before(start));
         subscriber.set_outstanding(Vec::new());
@@ -290,36 +304,41 @@ impl Stream {
         sums
     }
 
-    /// What has changed by an eACK; `None` when that can't be decoded. Changes nothing.
+    /// Decodes what has changed since the last eACK; `None` when that fails. Changes nothing.
     ///
-    /// The prefix is as long as the holes that the subscriber knows need; what has arrived since its last eACK counts as well, so that a guess
-    /// is made: a repair that had the time to arrive has arrived.
-    fn reconcile(&mut self, subscriber: &Subscriber, eack: &Eack<'_>, now: Timestamp) -> Option<Changes> {
+    /// The prefix is as long as the holes that the subscriber knows need; what has arrived since
+    /// its last eACK counts as well. So the first assumption is that of what is under repair
+    /// only that is missing which had no time to arrive; then nothing of it, then all.
+    fn reconcile(
+        &mut self,
+        subscriber: &Subscriber,
+        eack: &Eack<'_>,
+        now: Timestamp,
+    ) -> Option<Changes> {
         let age = subscriber.known_age().unwrap_or_default();
-        let identifiers = |is_assumed: &dyn Fn(&Outstanding) -> bool| -> Vec<Identifier> {
-            let assumed = subscriber.outstanding().iter().filter(|one| is_assumed(one));
-            assumed.map(|one| one.identifier).collect()
-        };
         let had_time = |one: &Outstanding| one.transmissions() > 0 && one.sent_since(now) >= age;
-        let guesses = [identifiers(&had_time), identifiers(&|_| true), Vec::new()];
-        for (index, assumed) in guesses.iter().enumerate() {
-            if guesses[..index].contains(assumed) {
-                continue;
-            }
-            if let Some((only_here, only_there)) = self.decode(subscriber, eack, assumed) {
-                let missing = only_here.iter().filter(|identifier| !assumed.contains(identifier));
-                let arrived =
-                    assumed.iter().filter(|identifier| only_here.binary_search(identifier).is_err());
-                return Some(Changes {
-                    missing: missing.copied().collect(),
-                    arrived: arrived.chain(&only_there).copied().collect(),
-                });
-            }
-        }
-        None
+        let outstanding = subscriber.outstanding();
+        let identifiers = |is_missing: &dyn Fn(&Outstanding) -> bool| -> Vec<Identifier> {
+            let missing = outstanding.iter().filter(|one| is_missing(one));
+            missing.map(|one| one.identifier).collect()
+        };
+        let (without_time, all) = (identifiers(&|one| !had_time(one)), identifiers(&|_| true));
+        decode_assuming(&[&without_time[..], &[], &all[..]], |_, assumed| {
+            let (only_here, only_there) = self.decode(subscriber, eack, assumed)?;
+            let mut others = all.clone();
+            others.retain(|identifier| !assumed.contains(identifier));
+            let missing = only_here.iter().filter(|identifier| !others.contains(identifier));
+            let arrived =
+                others.iter().filter(|identifier| only_here.binary_search(identifier).is_err());
+            Some(Changes {
+                missing: missing.copied().collect(),
+                arrived: arrived.chain(&only_there).copied().collect(),
+            })
+        })
     }
 
-    /// What is only here and only there by an eACK, beside what the base explains, when `assumed` has arrived.
+    /// Decodes what is only here and only there by an eACK, beside what the base explains, with
+    /// `assumed` in neither.
     fn decode(
         &mut self,
         subscriber: &Subscriber,
@@ -330,9 +349,9 @@ impl Stream {
         // What is under way is in the head: it is added to the subscriber's sums.
         let mut shift = Sums::of(&self.head)?;
         shift.subtract(&self.sums_before(subscriber.horizon));
-        shift.add(&subscriber.lacks());
+        shift.add(&subscriber.base());
         for identifier in assumed {
-            shift.remove(*identifier);
+            shift.insert(*identifier);
         }
         let theirs = shift.shift(count, eack.prefix)?;
         let theirs = EncodedPrefix::new(eack.encoding, &theirs).ok()?;
@@ -377,18 +396,20 @@ impl Stream {
         subscriber.set_outstanding(outstanding);
     }
 
-    /// Asks the subscriber to count as received what it will never get: then nothing has to be kept of it.
+    /// Asks the subscriber to count as received what it will never get: then nothing has to be kept
+    /// of it.
     fn offer(&mut self, subscriber: &mut Subscriber, now: Timestamp, out: &mut StreamOutbox) {
         let Some(sums) = subscriber.offer(now) else { return };
         let mut set = core::mem::take(&mut self.set);
         sums.write(&mut set);
-        let epoch = subscriber.epoch.wrapping_add(1);
+        let epoch = subscriber.epoch.next();
         let encoding = Encoding::PowerSums { count: SUMS as u8 };
         self.send(subscriber, &Message::Baseline { epoch, encoding, set: &set }, out);
         self.set = set;
     }
 
-    /// Sends what the subscriber misses and is worth sending. Whatever is given up is in the base from then on.
+    /// Sends what the subscriber misses and is worth sending. Whatever is given up is in the base
+    /// from then on.
     fn repair(
         &mut self,
         subscriber: &mut Subscriber,
@@ -409,19 +430,20 @@ impl Stream {
                 return false;
             };
             match subscriber.decide(one, newest, entry.forwarded_at, now) {
-                Step::Wait => return true,
-                Step::GiveUp => {
+                Decision::Wait => return true,
+                Decision::GiveUp => {
                     self.counters.stream_late += 1;
                     subscriber.give_up(one.identifier);
                     return false;
                 }
-                Step::Send => {}
+                Decision::Send => {}
             }
             let length = first.len() + second.len();
             let target = match self.config.group_repairs_from {
                 None => Target::One(to),
                 Some(threshold) => {
-                    let round_trip = subscriber.round_trip().unwrap_or(SWEEP_INTERVAL);
+                    let round_trip =
+                        subscriber.round_trip.get().smoothed().unwrap_or(SWEEP_INTERVAL);
                     let missed = self.missed.entry(one.sequence).or_insert(Missed {
                         since: now,
                         count: 0,
@@ -432,15 +454,16 @@ impl Stream {
                     }
                     missed.count += 1;
                     if missed.to_group.is_some() {
-                        // On its way to everybody.
+                        // On its way to all of them.
                         one.sent(next, now);
                         return true;
                     }
                     if missed.count < threshold { Target::One(to) } else { Target::Group }
                 }
             };
-            // Whoever asks pays, for the group's repairs, too: else one who misses everything, and says so again and again, would have
-            // the stream sent to everybody many times over.
+            // The subscriber that asks pays, for the group's repairs, too: else one that misses
+            // everything, and says so again and again, would have the stream sent to all of them
+            // many times over.
             let share = self.gateway.config.repair_budget;
             if !subscriber.may_repair(length, self.bytes, share)
                 || !self.gateway.budget.take_shared(&subscriber.source, length, true)
@@ -475,28 +498,31 @@ impl Stream {
         out: &mut StreamOutbox,
     ) {
         self.counters.stream_eacks_failed += 1;
-        subscriber.spend_eack(
-            FAILED_EACK_COST * f32::from(self.gateway.failure_factor(subscriber.address.get().ip(), now)),
-        );
-        let longer = limits().longer(eack.encoding);
-        subscriber.failures += u8::from(longer.is_none());
-        if subscriber.failures < FAILURES_BEFORE_RESET {
-            self.report(subscriber, counter, Some(longer.unwrap_or(eack.encoding)), out);
-        } else {
-            self.counters.stream_resets += 1;
-            // It may be in the epoch that it was offered already.
-            if subscriber.is_offered(subscriber.epoch.wrapping_add(1)) {
-                subscriber.take_offer();
+        let source = subscriber.address.get().ip();
+        let factor = self.gateway.admission.failure_factor(source, now);
+        SUBSCRIBER.charge_failure(&mut subscriber.eacks, factor);
+        match after_failure(eack.encoding, &limits(), &mut subscriber.failures) {
+            AfterFailure::Ask(wanted) => self.report(subscriber, counter, Some(wanted), out),
+            AfterFailure::Reset => {
+                self.counters.stream_resets += 1;
+                // It may be in the epoch that it was offered already.
+                if subscriber.is_offered(subscriber.epoch.next()) {
+                    subscriber.take_offer();
+                }
+                subscriber.reset_pending = true;
+                self.send_reset(subscriber, out);
             }
-            subscriber.reset_pending = true;
-            self.send_reset(subscriber, out);
         }
     }
 
     fn send_reset(&mut self, subscriber: &mut Subscriber, out: &mut StreamOutbox) {
         if subscriber.reset_pending {
-            let epoch = subscriber.epoch.wrapping_add(1);
-            self.send(subscriber, &Message::Reset { epoch, reason: ResetReason::DecodeFailed }, out);
+            let epoch = subscriber.epoch.next();
+            self.send(
+                subscriber,
+                &Message::Reset { epoch, reason: ResetReason::DecodeFailed },
+                out,
+            );
         }
     }
 
@@ -507,7 +533,8 @@ impl Stream {
         wanted: Option<Encoding>,
         out: &mut StreamOutbox,
     ) {
-        // The first packet under repair: of those just before it one has arrived, or nothing is known of any.
+        // The first packet under repair: of those just before it one has arrived, or nothing is
+        // known of any.
         let first = subscriber.outstanding().iter().map(|one| one.sequence).min();
         let settled = first.unwrap_or(subscriber.horizon).checked_sub(1);
         let report = Report {
@@ -517,7 +544,7 @@ impl Stream {
             missing: u16::try_from(subscriber.outstanding().len()).unwrap_or(u16::MAX),
             settled: settled.and_then(|at| self.history.get(at)).map(|entry| entry.identifier),
             wanted,
-            round_trip: subscriber.round_trip().unwrap_or_default(),
+            round_trip: subscriber.round_trip.get().smoothed().unwrap_or_default(),
             loss: 0,
             queueing: Duration::ZERO,
             totals: Totals::default(),
@@ -528,7 +555,7 @@ impl Stream {
     fn send(&mut self, subscriber: &mut Subscriber, message: &Message<'_>, out: &mut StreamOutbox) {
         self.message.clear();
         message.encode(&mut self.message);
-        // A used-up counter costs the message: the subscriber comes again when nobody answers.
+        // A used-up counter costs the message: the subscriber comes again when it gets no answer.
         let _ = out.for_one().send(|bytes| subscriber.channel.seal(&self.message, bytes));
     }
 
@@ -541,7 +568,8 @@ impl Stream {
     pub fn gauges(&self) -> StreamGauges {
         let outstanding = self.subscribers.iter().map(|subscriber| subscriber.outstanding().len());
         let held = self.subscribers.iter().map(Subscriber::memory).sum::<usize>();
-        let known = self.subscribers.len() * (size_of::<Subscriber>() + size_of::<(u32, u32)>());
+        let known =
+            self.subscribers.len() * (size_of::<Subscriber>() + size_of::<(SessionId, u32)>());
         StreamGauges {
             stream_subscribers: self.subscribers.len() as u64,
             stream_cache_bytes: self.history.cache().len() as u64,
@@ -551,7 +579,7 @@ impl Stream {
     }
 }
 
-fn enter_epoch(subscriber: &mut Subscriber, epoch: u16) {
+fn enter_epoch(subscriber: &mut Subscriber, epoch: Epoch) {
     subscriber.epoch = epoch;
     subscriber.anchored = false;
     subscriber.reset_pending = false;
@@ -564,14 +592,14 @@ fn limits() -> SketchLimits {
     SketchLimits { coded_symbols: 0, power_sums: SUMS as u8 }
 }
 
-fn terms(
-    session: u32,
+fn gateway_params(
+    session: SessionId,
     scheme: IdentifierScheme,
     cache_bytes: usize,
     secret: [u8; 32],
     stream: [u8; 32],
-) -> Terms {
-    Terms {
+) -> GatewayParams {
+    GatewayParams {
         session,
         scheme,
         limits: limits(),

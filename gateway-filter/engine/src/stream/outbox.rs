@@ -1,10 +1,10 @@
-//! What a stream wants sent, and to whom.
+//! Outbox of a stream: datagrams and their targets.
 
 use std::net::SocketAddr;
 
 use crate::outbox::Outbox;
 
-/// Where a datagram goes.
+/// Target of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// To one subscriber.
@@ -13,7 +13,8 @@ pub enum Target {
     Group,
 }
 
-/// Datagrams of a stream that are not the stream itself: repairs, control. Reused between calls; the caller drains it.
+/// Datagrams of a stream that are not the stream itself: repairs, control. Reused between calls;
+/// the caller drains it.
 #[derive(Debug, Default)]
 pub struct StreamOutbox {
     inner: Outbox,
@@ -21,7 +22,7 @@ pub struct StreamOutbox {
 }
 
 impl StreamOutbox {
-    /// An empty one.
+    /// An empty outbox.
     pub fn new() -> Self {
         Self::default()
     }

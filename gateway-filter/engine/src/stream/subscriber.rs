@@ -1,39 +1,33 @@
-//! What a stream knows of one subscriber: little, as there are thousands.
+//! One subscriber of a stream, in little memory, as there are thousands.
 //!
-//! The *virtual cache* of the paper (section 6.1): a place in the shared cache up to which the subscriber's fate is known, and the
-//! packets before it that are missing. Nothing is kept per packet that arrived.
+//! The *virtual cache* of Packrat26, section 6.1: a place in the shared cache up to which the
+//! subscriber's fate is known, and the packets before it that are missing. Nothing is kept per
+//! packet that arrived.
 
 use core::time::Duration;
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 
+use packrat_assist_token::token_bucket::TokenBucket;
 use packrat_eack::Identifier;
-use packrat_estimate::{LIVE_PATIENCE_MARGIN, Timestamp};
+use packrat_wire::Epoch;
 use packrat_wire::SmallChannel;
+use packrat_wire::estimate::{LIVE_PATIENCE_MARGIN, SmallRoundTrip, Timestamp};
 use packrat_wire::handshake::Live;
 
 use super::sums::Sums;
 use crate::budget::SourceBudget;
+use crate::eack_credit::SUBSCRIBER;
+use crate::reconciliation;
+use crate::repair::{ASSUMED_ROUND_TRIP, Decision, Progress, decide};
 
-/// eACKs per second of one subscriber, and at once.
-const EACKS_PER_SECOND: f32 = 2_000.0;
-const EACK_BURST: f32 = 400.0;
-/// One that can't be decoded keeps the gateway as busy as this many.
-pub(super) const FAILED_EACK_COST: f32 = 40.0;
 /// Bytes of repairs that a subscriber may have at once.
-const REPAIR_BURST: f32 = 32.0 * 1024.0;
+const REPAIR_BURST: f64 = 32.0 * 1024.0;
 /// Packets of one subscriber that are repaired at the same time.
 pub(super) const MAXIMUM_OUTSTANDING: usize = 256;
-/// Round trip assumed before one was measured.
-const ASSUMED_ROUND_TRIP: u32 = 60_000;
-/// What is waited beside round trips, microseconds.
-const EACK_INTERVAL: u32 = 10_000;
-/// What the eACK of a selective client must know is older than a round trip and this.
-const OVERDUE_MARGIN: u32 = 1_000;
-/// How long is tried: three round trips and this, microseconds; a client asks elsewhere then.
-const PATIENCE_MARGIN: u32 = LIVE_PATIENCE_MARGIN.as_micros() as u32;
-const MAXIMUM_TRANSMISSIONS: u8 = 8;
+/// More transmissions than this of one packet never help a subscriber.
+const MAXIMUM_TRANSMISSIONS: u32 = 8;
 /// A subscriber is asked to count as received what it will never get no more often than this...
 const OFFER_INTERVAL: Duration = Duration::from_millis(500);
 /// ...and no more than so many times for the same: it may not know how.
@@ -49,19 +43,20 @@ pub(super) struct Outstanding {
     /// When it was found to be missing, and when it was sent last: milliseconds.
     found: Millis,
     sent: Millis,
-    /// How far the stream has come since this packet when it was sent last.
+    /// Packets of the stream since this one when it was sent last.
     mark: u16,
     transmissions: u8,
 }
 
-/// What a subscriber was asked to count as received.
+/// Set that a subscriber was asked to count as received.
 #[derive(Debug)]
 struct Offer {
     sums: Sums,
     tries: u8,
 }
 
-/// A point in time that comes around after 49 days: only differences of neighbouring ones mean something.
+/// A point in time that comes around after 49 days: only differences of neighbouring ones mean
+/// something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Millis(u32);
 
@@ -107,28 +102,21 @@ impl Address {
     }
 }
 
-/// What to do about a packet under repair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    Send,
-    Wait,
-    GiveUp,
-}
-
 /// One subscriber.
 pub(super) struct Subscriber {
-    /// What its sums lack of the stream's, for good: all from before it came, and what it will never get. `None`: nothing, as the subscriber has
-    /// been asked to count it as received, and does.
+    /// Sums that its own lack of the stream's, for good: all from before it came, and what it will
+    /// never get. `None`: nothing, as the subscriber has been asked to count it as received,
+    /// and does.
     base: Option<Box<Sums>>,
-    /// What it was asked so, but has not said yet that it does.
+    /// Set that it was asked to count so, but has not said yet that it does.
     offer: Option<Box<Offer>>,
-    pub(super) epoch: u16,
+    pub(super) epoch: Epoch,
     pub(super) address: Address,
     pub(super) failures: u8,
     pub(super) anchored: bool,
     pub(super) reset_pending: bool,
     pub(super) channel: SmallChannel,
-    /// What repairs its source may have.
+    /// Budget of its source's repairs.
     pub(super) source: Arc<SourceBudget>,
     /// Everything before this has been spoken of; before the first eACK: where it joined.
     pub(super) horizon: u64,
@@ -137,12 +125,13 @@ pub(super) struct Subscriber {
     outstanding: Option<Box<Vec<Outstanding>>>,
     pub(super) heard: Millis,
     window: u32,
-    round_trip: u32,
-    variation: u32,
-    minimum: u32,
-    eack_credit: f32,
-    repair_credit: f32,
-    /// The stream's bytes when the repair credit was last counted; comes around after 4 GiB, which is more than anybody can save up.
+    pub(super) round_trip: SmallRoundTrip,
+    /// Credit for eACKs.
+    pub(super) eacks: TokenBucket<f32>,
+    /// Bytes of repairs.
+    repairs: TokenBucket<f32>,
+    /// The stream's bytes when repairs were last earned; comes around after 4 GiB, which is more
+    /// than a subscriber can save up.
     counted: u32,
     pub(super) newest_eack: u32,
     /// When it was asked last to count something as received.
@@ -162,7 +151,7 @@ impl Subscriber {
         Self {
             base: None,
             offer: None,
-            epoch: 0,
+            epoch: Epoch::FIRST,
             address: Address::of(address),
             failures: 0,
             anchored: false,
@@ -173,24 +162,18 @@ impl Subscriber {
             outstanding: None,
             heard: Millis::of(now),
             window: u32::try_from(live.window.as_micros()).unwrap_or(u32::MAX),
-            round_trip: 0,
-            variation: 0,
-            minimum: u32::MAX,
-            eack_credit: EACK_BURST,
-            repair_credit: REPAIR_BURST,
+            round_trip: SmallRoundTrip::new(),
+            eacks: SUBSCRIBER.open(),
+            repairs: TokenBucket::new(REPAIR_BURST),
             counted: bytes as u32,
             newest_eack: 0,
             offered: Millis::of(now),
         }
     }
 
-    /// What its sums lack of the stream's: for good, and what is under repair.
-    pub(super) fn lacks(&self) -> Sums {
-        let mut sums = self.base.as_ref().map_or(Sums::ZERO, |base| **base);
-        for one in self.outstanding() {
-            sums.insert(one.identifier);
-        }
-        sums
+    /// Sums that its own lack of the stream's for good.
+    pub(super) fn base(&self) -> Sums {
+        self.base.as_ref().map_or(Sums::ZERO, |base| **base)
     }
 
     /// From here on it lacks this for good, and nothing else.
@@ -215,10 +198,11 @@ impl Subscriber {
         self.change_base(|base| base.remove(identifier));
     }
 
-    /// What it should be asked to count as received now, if anything, so that it need not be kept apart. The subscriber is then in the next epoch.
+    /// Set that it should be asked to count as received now, if any, so that it need not be kept
+    /// apart. The subscriber is then in the next epoch.
     pub(super) fn offer(&mut self, now: Timestamp) -> Option<Sums> {
         let base = self.base.as_deref()?;
-        let begins = self.epoch == 0 && self.offer.is_none();
+        let begins = self.epoch == Epoch::FIRST && self.offer.is_none();
         if !begins && self.offered.elapsed(now) < OFFER_INTERVAL {
             return None;
         }
@@ -231,20 +215,20 @@ impl Subscriber {
         Some(offer.sums)
     }
 
-    /// Whether it has been asked for something that it does when it is in this epoch.
-    pub(super) fn is_offered(&self, epoch: u16) -> bool {
-        self.offer.is_some() && epoch == self.epoch.wrapping_add(1)
+    /// True if it has been asked for something that it does when it is in this epoch.
+    pub(super) fn is_offered(&self, epoch: Epoch) -> bool {
+        self.offer.is_some() && epoch == self.epoch.next()
     }
 
     /// It counts as received what it was asked to.
     pub(super) fn take_offer(&mut self) {
-        self.epoch = self.epoch.wrapping_add(1);
+        self.epoch = self.epoch.next();
         if let Some(offer) = self.offer.take() {
             self.change_base(|base| base.subtract(&offer.sums));
         }
     }
 
-    /// What is under repair.
+    /// Packets under repair.
     pub(super) fn outstanding(&self) -> &[Outstanding] {
         self.outstanding.as_ref().map_or(&[], |outstanding| outstanding)
     }
@@ -273,24 +257,19 @@ impl Subscriber {
     /// It is somewhere else now: another path, another round trip.
     pub(super) fn move_to(&mut self, address: SocketAddr) {
         self.address = Address::of(address);
-        (self.round_trip, self.variation, self.minimum) = (0, 0, u32::MAX);
+        self.round_trip = SmallRoundTrip::new();
     }
 
-    /// Whether another eACK may be looked at.
-    pub(super) fn may_speak(&mut self, now: Timestamp) -> bool {
-        let elapsed = self.heard.elapsed(now).as_secs_f32();
-        self.eack_credit = (self.eack_credit + elapsed * EACKS_PER_SECOND).min(EACK_BURST);
+    /// True if another eACK may be looked at.
+    pub(super) fn admits_eack(&mut self, now: Timestamp) -> bool {
+        let elapsed = self.heard.elapsed(now);
         self.heard = Millis::of(now);
-        self.eack_credit >= 1.0
-    }
-
-    pub(super) fn spend_eack(&mut self, cost: f32) {
-        self.eack_credit -= cost;
+        SUBSCRIBER.admits(&mut self.eacks, elapsed)
     }
 
     /// No repairs are configured: there is nothing to begin with, either.
     pub(super) fn forgo_repairs(&mut self) {
-        self.repair_credit = 0.0;
+        self.repairs.drain();
     }
 
     /// Takes `length` bytes of its budget, which is a share of what the stream has brought.
@@ -298,64 +277,34 @@ impl Subscriber {
         let earned = f64::from((stream_bytes as u32).wrapping_sub(self.counted)) * share;
         self.counted = stream_bytes as u32;
         self.source.earn(earned);
-        self.repair_credit = (self.repair_credit + earned as f32).min(REPAIR_BURST);
-        let allowed = self.repair_credit >= length as f32;
-        if allowed {
-            self.repair_credit -= length as f32;
-        }
-        allowed
-    }
-
-    /// Takes in a sample of the last-mile round trip (RFC 6298).
-    pub(super) fn measure(&mut self, sample: Duration) {
-        let sample = u32::try_from(sample.as_micros()).unwrap_or(u32::MAX).max(1);
-        self.minimum = self.minimum.min(sample);
-        if self.round_trip == 0 {
-            (self.round_trip, self.variation) = (sample, sample / 2);
-        } else {
-            self.variation = self.variation / 4 * 3 + self.round_trip.abs_diff(sample) / 4;
-            self.round_trip = self.round_trip / 8 * 7 + sample / 8;
-        }
-    }
-
-    pub(super) fn round_trip(&self) -> Option<Duration> {
-        (self.round_trip > 0).then(|| Duration::from_micros(u64::from(self.round_trip)))
+        self.repairs.earn(earned, REPAIR_BURST);
+        self.repairs.try_take(length as f64)
     }
 
     /// An eACK must know of what was sent this long before it arrived.
     pub(super) fn known_age(&self) -> Option<Duration> {
-        let round_trip = self.round_trip()?;
-        Some(round_trip + Duration::from_micros(u64::from(self.variation + OVERDUE_MARGIN)))
+        reconciliation::known_age(&self.round_trip.get())
     }
 
-    /// Decides about a packet that an eACK shows to be missing. `newest`: the highest that the subscriber has; `forwarded`: when the packet
-    /// was sent first.
+    /// Decides about a packet that an eACK shows to be missing. `newest`: the highest that the
+    /// subscriber has; `forwarded`: when the packet was sent first.
     pub(super) fn decide(
         &self,
         one: &Outstanding,
         newest: Option<u64>,
         forwarded: Timestamp,
         now: Timestamp,
-    ) -> Step {
-        let micros = |micros: u32| Duration::from_micros(u64::from(micros));
-        let round_trip = if self.round_trip == 0 { ASSUMED_ROUND_TRIP } else { self.round_trip };
-        let spread = self.variation.saturating_mul(4);
-        let patience = round_trip.saturating_mul(3).saturating_add(spread).saturating_add(PATIENCE_MARGIN);
-        // Without a window nobody knows until when a repair is of use.
-        let late = self.window > 0 && now.saturating_since(forwarded) > micros(self.window);
-        let tired = self.window == 0 && one.found.micros_since(now) > u64::from(patience);
-        if late || tired || one.transmissions >= MAXIMUM_TRANSMISSIONS {
-            return Step::GiveUp;
+    ) -> Decision {
+        let round_trip = self.round_trip.get();
+        let window = Duration::from_micros(u64::from(self.window));
+        if !window.is_zero() && now.saturating_since(forwarded) > window {
+            return Decision::GiveUp;
         }
-        if one.transmissions == 0 {
-            return Step::Send;
-        }
-        let since = one.sent.micros_since(now);
-        let floor = if self.minimum == u32::MAX { ASSUMED_ROUND_TRIP } else { self.minimum } / 10 * 9;
-        let overtaken = newest.is_some_and(|newest| newest >= one.sequence + u64::from(one.mark))
-            && since >= u64::from(floor);
-        let overdue = since >= u64::from(round_trip.saturating_add(spread).saturating_add(EACK_INTERVAL));
-        if overtaken || overdue { Step::Send } else { Step::Wait }
+        // Without a window nothing says until when a repair is of use.
+        let patience = window
+            .is_zero()
+            .then(|| round_trip.or_assumed(ASSUMED_ROUND_TRIP).patience(LIVE_PATIENCE_MARGIN));
+        decide(&one.progress(newest, now), &round_trip, patience, MAXIMUM_TRANSMISSIONS)
     }
 }
 
@@ -373,6 +322,16 @@ impl Outstanding {
 
     pub(super) fn transmissions(&self) -> u8 {
         self.transmissions
+    }
+
+    /// Its state at an eACK whose newest packet has sequence number `newest`.
+    fn progress(&self, newest: Option<u64>, now: Timestamp) -> Progress {
+        Progress {
+            transmissions: self.transmissions.into(),
+            since_found: self.found.elapsed(now),
+            since_sent: self.sent.elapsed(now),
+            passed: newest.is_some_and(|newest| newest >= self.sequence + u64::from(self.mark)),
+        }
     }
 
     /// Time since it was sent last.

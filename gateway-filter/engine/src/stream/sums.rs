@@ -1,12 +1,13 @@
 //! Power sums as plain numbers, to shift a subscriber's set onto the stream's.
 //!
-//! The stream has one sketch of everything that was ever sent. A subscriber's set differs from it by what was sent before it came, what
-//! is still on its way, and what it will never get. None of that has to be decoded: it is added to the sums that the subscriber
-//! sends. What is then still different is missing.
+//! The stream has one sketch of everything that was ever sent. A subscriber's set differs from it
+//! by what was sent before it came, what is still on its way, and what it will never get. None of
+//! that has to be decoded: it is added to the sums that the subscriber sends. What is then still
+//! different is missing.
 
 use packrat_eack::{Encoding, Identifier, Sketch};
 
-/// Sums that a stream and its subscribers keep (the paper's choice for multicast, table 4).
+/// Sums that a stream and its subscribers keep (as for multicast in Packrat26, table 4).
 pub(super) const SUMS: usize = 40;
 /// The field of the sums (docs/PROTOCOL.md section 9).
 const PRIME: u64 = (1 << 32) - 5;
@@ -79,7 +80,8 @@ impl Sums {
         }
     }
 
-    /// A prefix of `count` power sums with this added to it; `None` when it is none, or longer than [`SUMS`].
+    /// A prefix of `count` power sums with this added to it; `None` when it is none, or longer than
+    /// [`SUMS`].
     pub(super) fn shift(&self, count: u8, prefix: &[u8]) -> Option<Vec<u8>> {
         let (size, sums) = prefix.split_first_chunk::<SIZE>()?;
         let (sums, rest) = sums.as_chunks::<4>();
@@ -128,7 +130,9 @@ mod tests {
         whole.subtract(&half);
         assert_eq!(whole, sums);
         let mut prefix = Vec::new();
-        sketch.write_prefix(Encoding::PowerSums { count: 5 }, &mut prefix).expect("within the limits");
+        sketch
+            .write_prefix(Encoding::PowerSums { count: 5 }, &mut prefix)
+            .expect("within the limits");
         let mut back = Sums::ZERO;
         back.subtract(&Sums::of(&sketch).expect("enough sums"));
         assert_eq!(back.shift(5, &prefix), Some(vec![0; 22]));

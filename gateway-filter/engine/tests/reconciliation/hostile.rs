@@ -1,10 +1,11 @@
-//! Ten thousand sessions: the paper's settings, where no session may end in a Reset, and worse ones, where hardly any may.
+//! Ten thousand sessions: the settings of Packrat26, where no session may end in a Reset, and worse
+//! ones, where hardly any may.
 
 use std::time::Duration;
 
 use crate::world::{Outcome, Scenario, WIFI, Weather, run};
 
-/// What a family of sessions came to.
+/// Totals of a family of sessions.
 #[derive(Default)]
 struct Tally {
     sessions: u64,
@@ -72,7 +73,7 @@ fn family(name: &str, sessions: u64, scenario: impl Fn(u64) -> Scenario + Sync) 
     tally
 }
 
-/// A last mile of the paper (section 6): one-way delay, loss both ways.
+/// A last mile of Packrat26, table 3: one-way delay, loss both ways.
 fn paper(delay_millis: u64, loss: f64, burst: f64) -> Scenario {
     let weather = Weather { loss, burst, ..Weather::calm(Duration::from_millis(delay_millis)) };
     Scenario { down: weather, up: Weather { burst: 1.0, ..weather }, datagrams: 400, ..WIFI }
@@ -101,7 +102,12 @@ fn no_session_of_the_papers_settings_ends_in_a_reset() {
     ] {
         let tally = family(name, 750, |_| paper(delay, loss, burst));
         resets += tally.resets;
-        assert!(tally.failed * 50 < tally.eacks, "{name}: {} of {} eACKs failed", tally.failed, tally.eacks);
+        assert!(
+            tally.failed * 50 < tally.eacks,
+            "{name}: {} of {} eACKs failed",
+            tally.failed,
+            tally.eacks
+        );
     }
     assert_eq!(resets, 0);
 }
@@ -113,7 +119,10 @@ fn hardly_any_session_of_hostile_settings_ends_in_a_reset() {
     for (name, scenario) in [
         ("bursts of 64", paper(2, 0.10, 64.0)),
         ("bursts of 64, satellite", paper(30, 0.10, 64.0)),
-        ("a cache a tenth of the right size", Scenario { cache_bytes: 4800, ..paper(2, 0.04, 1.0) }),
+        (
+            "a cache a tenth of the right size",
+            Scenario { cache_bytes: 4800, ..paper(2, 0.04, 1.0) },
+        ),
         (
             "a cache a tenth of the right size, satellite",
             Scenario { cache_bytes: 15_000, ..paper(30, 0.10, 1.0) },

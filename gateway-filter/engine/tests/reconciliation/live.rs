@@ -30,8 +30,15 @@ fn a_selective_client_gets_repairs_for_few_eacks_and_a_small_cache_is_enough() {
         assert!(gateway.eacks_failed * 50 < gateway.eacks_decoded, "seed {seed}");
         assert!(outcome.cache_high_water <= 30_000, "seed {seed}");
         let missing = outcome.forwarded as usize - outcome.delivered.len();
-        assert!(outcome.lost > 350 && missing < outcome.lost as usize / 8, "seed {seed}: {missing}");
-        assert!(outcome.client.eacks < outcome.forwarded / 2, "seed {seed}: {} eACKs", outcome.client.eacks);
+        assert!(
+            outcome.lost > 350 && missing < outcome.lost as usize / 8,
+            "seed {seed}: {missing}"
+        );
+        assert!(
+            outcome.client.eacks < outcome.forwarded / 2,
+            "seed {seed}: {} eACKs",
+            outcome.client.eacks
+        );
     }
 }
 
@@ -41,10 +48,20 @@ fn the_smallest_caches_cost_repairs_and_never_a_reset() {
         for seed in 1..=3 {
             let outcome = run(&satellite(cache_bytes), seed);
             let gateway = &outcome.gateway;
-            assert_eq!(gateway.resets_gateway + gateway.resets_client, 0, "{cache_bytes} bytes, seed {seed}");
+            assert_eq!(
+                gateway.resets_gateway + gateway.resets_client,
+                0,
+                "{cache_bytes} bytes, seed {seed}"
+            );
             assert!(gateway.eacks_decoded > 100, "{cache_bytes} bytes, seed {seed}");
-            assert!(gateway.eacks_failed * 50 < gateway.eacks_decoded, "{cache_bytes} bytes, seed {seed}");
-            assert!(outcome.cache_high_water <= cache_bytes as u64, "{cache_bytes} bytes, seed {seed}");
+            assert!(
+                gateway.eacks_failed * 50 < gateway.eacks_decoded,
+                "{cache_bytes} bytes, seed {seed}"
+            );
+            assert!(
+                outcome.cache_high_water <= cache_bytes as u64,
+                "{cache_bytes} bytes, seed {seed}"
+            );
         }
     }
 }
@@ -55,7 +72,10 @@ fn a_calm_stream_is_not_spoken_of() {
     let outcome = run(&Scenario { down: calm, up: calm, ..satellite(20_000) }, 1);
     assert_eq!(outcome.delivered.len() as u64, outcome.forwarded);
     assert!(outcome.client.eacks < 15, "{} eACKs in 20 s", outcome.client.eacks);
-    assert_eq!(outcome.gateway.repair_copies + outcome.gateway.repairs + outcome.gateway.tail_probes, 0);
+    assert_eq!(
+        outcome.gateway.repair_copies + outcome.gateway.repairs + outcome.gateway.tail_probes,
+        0
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The simulation: a base connection of numbered datagrams, a gateway, a client, and the weather between them.
+//! The simulation: a base connection of numbered datagrams, a gateway, a client, and the weather
+//! between them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -6,8 +7,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live};
-use packrat_engine::{Elsewhere, Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
-use packrat_estimate::Timestamp;
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, PathEvent, Received};
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
 use rand_chacha::ChaCha8Rng;
@@ -28,7 +29,14 @@ pub(crate) struct Weather {
 
 impl Weather {
     pub(crate) fn calm(delay: Duration) -> Self {
-        Self { delay, loss: 0.0, burst: 1.0, duplication: 0.0, reordering: 0.0, lateness: Duration::ZERO }
+        Self {
+            delay,
+            loss: 0.0,
+            burst: 1.0,
+            duplication: 0.0,
+            reordering: 0.0,
+            lateness: Duration::ZERO,
+        }
     }
 }
 
@@ -40,9 +48,9 @@ pub(crate) struct Scenario {
     /// Between two datagrams of the server.
     pub(crate) spacing: Duration,
     pub(crate) cache_bytes: usize,
-    /// What the last mile takes for each datagram towards the client, and how many may wait.
+    /// Time that the last mile takes for each datagram towards the client, and how many may wait.
     pub(crate) bottleneck: Option<(Duration, u32)>,
-    /// Share of datagrams lost before the gateway: nobody can repair them.
+    /// Share of datagrams lost before the gateway: no gateway can repair them.
     pub(crate) far_loss: f64,
     /// Random control datagrams thrown at both ends.
     pub(crate) hostile: bool,
@@ -163,7 +171,8 @@ impl World {
             let mut arrival = now + weather.delay + waits;
             if self.chance(weather.reordering) {
                 let late = weather.lateness.as_micros() as u64;
-                arrival = arrival + Duration::from_micros(u64::from(self.random.next_u32()) % late.max(1));
+                arrival = arrival
+                    + Duration::from_micros(u64::from(self.random.next_u32()) % late.max(1));
             } else {
                 arrival = arrival.max(self.latest[direction]);
                 self.latest[direction] = arrival;
@@ -196,16 +205,14 @@ fn rubbish(random: &mut ChaCha8Rng) -> Vec<u8> {
 }
 
 pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
-    let config = GatewayConfig { cache_bytes_per_flow: scenario.cache_bytes, ..GatewayConfig::default() };
+    let config =
+        GatewayConfig { cache_bytes_per_flow: scenario.cache_bytes, ..GatewayConfig::default() };
     let mut gateway = Gateway::new(config.clone(), [9; 32], [8; 32]);
     let mut flow = Flow::new(gateway.clone());
     let mut client_seed = [7; 32];
     client_seed[..8].copy_from_slice(&seed.to_be_bytes());
-    let mut client = Assist::new(
-        ClientConfig { live: scenario.live, ..ClientConfig::default() },
-        client_seed,
-        Timestamp::ZERO,
-    );
+    let mut client =
+        Assist::new(ClientConfig::default().with_live(scenario.live), client_seed, Timestamp::ZERO);
     // Where the client is, and where the gateway thinks that it is.
     let mut client_address: SocketAddr = "192.0.2.1:4433".parse().unwrap();
     let mut flow_address = client_address;
@@ -222,7 +229,8 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     let mut out = Outbox::new();
     let mut gateway_counters = FlowCounters::default();
     let (mut lost, mut forwarded, mut delivered, mut cache_high_water) = (0, 0, BTreeSet::new(), 0);
-    // The base connection's own handshake takes a moment: the first datagrams come when the client has asked for a gateway.
+    // The base connection's own handshake takes a moment: the first datagrams come when the client
+    // has asked for a gateway.
     for number in 0..scenario.datagrams {
         let at = Timestamp::from_millis(5) + scenario.spacing * number as u32;
         world.at(at, Event::Server(number));
@@ -240,11 +248,14 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
             assert!(is_control(&bytes));
             world.send(&up, 1, client_address, now, bytes);
         }
-        let next =
-            [world.events.peek().map(|Reverse((at, _))| *at), client.next_timeout(), flow.next_timeout()]
-                .into_iter()
-                .flatten()
-                .min();
+        let next = [
+            world.events.peek().map(|Reverse((at, _))| *at),
+            client.next_timeout(),
+            flow.next_timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
         let Some(next) = next.filter(|next| *next <= end) else { break };
         now = now.max(next);
         if client.next_timeout().is_some_and(|at| at <= now) {
@@ -298,7 +309,8 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
                         client.on_packet_number(number, now);
                     }
                 }
-                Event::AtGateway(from, bytes) => match gateway.receive(&bytes, from, now, &mut out) {
+                Event::AtGateway(from, bytes) => match gateway.receive(&bytes, from, now, &mut out)
+                {
                     Received::Done(_) => {}
                     Received::Begin(begin) => {
                         let mut fresh = [0; 32];
@@ -306,10 +318,15 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
                         flow.begin(begin, fresh, now, &mut out);
                         flow_address = from;
                     }
-                    Received::ForFlow if from == flow_address => flow.control(&bytes, now, &mut out),
+                    Received::ForFlow if from == flow_address => {
+                        flow.control(&bytes, now, &mut out)
+                    }
                     Received::ForFlow => {
-                        let elsewhere = flow.control_from_elsewhere(&bytes, from, now, &mut out);
-                        if elsewhere == Elsewhere::Moved {
+                        let mut random = [0; 8];
+                        world.random.fill_bytes(&mut random);
+                        let event =
+                            flow.control_on_new_path(&bytes, from, || random, now, &mut out);
+                        if event == PathEvent::Validated {
                             flow_address = from;
                         }
                         for bytes in out.datagrams() {

@@ -1,4 +1,4 @@
-//! The program as an operator runs it.
+//! The program as a process, with its output and signals.
 #![allow(dead_code)] // every test uses a part of it
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Longest time that a test waits for something that has to happen.
+/// Longest time that a test waits for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The running program; killed when it is dropped.
@@ -22,7 +22,7 @@ impl Program {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_packrat-gateway")).args(arguments))
     }
 
-    /// With a limit of open files that it cannot raise.
+    /// Starts the program with a limit of open files that it cannot raise.
     pub(crate) fn start_with_descriptors(descriptors: usize, arguments: &[&str]) -> Self {
         let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
         let program = env!("CARGO_BIN_EXE_packrat-gateway");
@@ -30,8 +30,12 @@ impl Program {
     }
 
     fn spawn(command: &mut Command) -> Self {
-        let mut process =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let output = process.stdout.take().map(BufReader::new);
         Self { process, output }
     }
@@ -67,14 +71,15 @@ impl Program {
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        let sent =
+            Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,15 +1,19 @@
-//! The golden vectors of packrat/1, made by the code. The example `vectors` writes them, the test `vectors` compares.
+//! The golden vectors of packrat/1, made by the code. The example `vectors` writes them, the test
+//! `vectors` compares.
 
 use core::time::Duration;
 use std::net::SocketAddr;
 
 use packrat_eack::{Encoding, Identifier, Sketch, SketchKey, SketchLimits};
-use packrat_estimate::Timestamp;
 use packrat_wire::control::{Control, RefusalReason, session_nonce};
 use packrat_wire::cookie::CookieKey;
-use packrat_wire::handshake::{Established, Initiator, Live, Terms, Wishes, public_key, respond};
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::handshake::{
+    ClientParams, Established, GatewayParams, Initiator, Live, public_key, respond,
+};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
+use packrat_wire::{Epoch, SessionId};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::{Value, json};
@@ -23,7 +27,7 @@ pub(crate) const STATIC_KEY: [u8; 32] = [0x33; 32];
 /// The attempt's nonce.
 pub(crate) const NONCE: u64 = 0x0102_0304_0506_0708;
 
-/// Every file: its name and what is in it.
+/// Every file: its name and its content.
 pub(crate) fn files() -> Vec<(&'static str, Value)> {
     vec![
         ("control.json", control()),
@@ -90,15 +94,15 @@ fn control() -> Value {
             "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Version, versions: &[1] }),
         },
         {
-            "name": "refusal_of_a_session", "nonce": hex64(session_nonce(0x0a0b_0c0d, 258)),
+            "name": "refusal_of_a_session", "nonce": hex64(session_nonce(SessionId::new(0x0a0b_0c0d), 258)),
             "reason": RefusalReason::Session as u8, "versions": [1],
             "datagram": encode(&Control::Refusal {
-                nonce: session_nonce(0x0a0b_0c0d, 258), reason: RefusalReason::Session, versions: &[1],
+                nonce: session_nonce(SessionId::new(0x0a0b_0c0d), 258), reason: RefusalReason::Session, versions: &[1],
             }),
         },
         {
             "name": "sealed", "session": 0x0a0b_0c0d, "counter": 258, "ciphertext": hex(&sealed),
-            "datagram": encode(&Control::Sealed { session: 0x0a0b_0c0d, counter: 258, ciphertext: &sealed }),
+            "datagram": encode(&Control::Sealed { session: SessionId::new(0x0a0b_0c0d), counter: 258, ciphertext: &sealed }),
         },
     ])
 }
@@ -110,7 +114,7 @@ fn identifier(value: u32) -> Identifier {
 /// The eACK of the vectors: an echo is asked for, two holes, an anchor, three power sums.
 pub(crate) fn eack(prefix: &[u8]) -> Eack<'_> {
     Eack {
-        epoch: 7,
+        epoch: Epoch::new(7),
         echo: true,
         newest: Some(identifier(0x1122_3344)),
         newest_age: Duration::from_micros(1600),
@@ -124,7 +128,7 @@ pub(crate) fn eack(prefix: &[u8]) -> Eack<'_> {
 /// The Report of the vectors.
 pub(crate) fn report() -> Report {
     Report {
-        epoch: 7,
+        epoch: Epoch::new(7),
         echo: 258,
         echo_age: Duration::from_micros(32),
         missing: 3,
@@ -153,7 +157,7 @@ fn encode_message(message: &Message<'_>) -> String {
 fn messages() -> Value {
     let prefix = bytes_from(1, Encoding::PowerSums { count: 3 }.encoded_len());
     let shortest = Eack {
-        epoch: 0,
+        epoch: Epoch::FIRST,
         echo: false,
         newest: None,
         newest_age: Duration::ZERO,
@@ -161,7 +165,8 @@ fn messages() -> Value {
         anchor: None,
         ..eack(&prefix)
     };
-    let report_without_wish = Report { settled: None, wanted: None, round_trip: Duration::ZERO, ..report() };
+    let report_without_wish =
+        Report { settled: None, wanted: None, round_trip: Duration::ZERO, ..report() };
     json!([
         {
             "name": "eack", "epoch": 7, "echo": true, "newest": 0x1122_3344, "newest_age_microseconds": 1600, "holes": 2,
@@ -186,7 +191,7 @@ fn messages() -> Value {
         },
         {
             "name": "reset", "epoch": 8, "reason": ResetReason::DecodeFailed as u8,
-            "plaintext": encode_message(&Message::Reset { epoch: 8, reason: ResetReason::DecodeFailed }),
+            "plaintext": encode_message(&Message::Reset { epoch: Epoch::new(8), reason: ResetReason::DecodeFailed }),
         },
         {
             "name": "goodbye", "reason": GoodbyeReason::Draining as u8,
@@ -194,7 +199,7 @@ fn messages() -> Value {
         },
         {
             "name": "baseline", "epoch": 8, "encoding": { "form": 1, "count": 3 }, "set": hex(&prefix),
-            "plaintext": encode_message(&Message::Baseline { epoch: 8, encoding: Encoding::PowerSums { count: 3 }, set: &prefix }),
+            "plaintext": encode_message(&Message::Baseline { epoch: Epoch::new(8), encoding: Encoding::PowerSums { count: 3 }, set: &prefix }),
         },
         {
             "name": "path_challenge", "data": hex64(NONCE),
@@ -210,7 +215,8 @@ fn messages() -> Value {
 fn cookies() -> Value {
     let secret = [0x44; 32];
     let key = CookieKey::new(secret);
-    let cases = [("192.0.2.7:4433", NONCE, 1_000_000), ("[2001:db8::1]:50000", 1, 4_294_967_295_u64 + 10)];
+    let cases =
+        [("192.0.2.7:4433", NONCE, 1_000_000), ("[2001:db8::1]:50000", 1, 4_294_967_295_u64 + 10)];
     let cookies: Vec<Value> = cases
         .into_iter()
         .map(|(client, nonce, milliseconds)| {
@@ -225,9 +231,9 @@ fn cookies() -> Value {
     json!({ "secret": hex(&secret), "cookies": cookies })
 }
 
-/// What the client of the vectors asks for.
-pub(crate) fn wishes() -> Wishes {
-    Wishes {
+/// The client params of the vectors.
+pub(crate) fn client_params() -> ClientParams {
+    ClientParams {
         scheme: IdentifierScheme::Trailer,
         limits: SketchLimits { coded_symbols: 191, power_sums: 129 },
         maximum_hold: Duration::from_millis(120),
@@ -238,23 +244,25 @@ pub(crate) fn wishes() -> Wishes {
 
 /// Both ends of the vectors' session: client, gateway, and the two Noise messages.
 pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
-    let initiator = Initiator::new(CLIENT_SEED, NONCE, wishes(), None);
+    let initiator = Initiator::new(CLIENT_SEED, NONCE, client_params(), None);
     let first = initiator.message().expect("the first message");
-    let (gateway, _, second) = respond(GATEWAY_SEED, &STATIC_KEY, NONCE, &first, |wishes, random| {
-        let (mut session, mut secret) = ([0; 4], [0; 32]);
-        random(&mut session);
-        random(&mut secret);
-        let limits = wishes.limits.within(SketchLimits { coded_symbols: 191, power_sums: 129 });
-        Terms {
-            session: u32::from_be_bytes(session),
-            scheme: wishes.scheme,
-            limits,
-            cache_bytes: 1 << 20,
-            secret,
-            stream: None,
-        }
-    })
-    .expect("the second message");
+    let (gateway, _, second) =
+        respond(GATEWAY_SEED, &STATIC_KEY, NONCE, &first, |client_params, random| {
+            let (mut session, mut secret) = ([0; 4], [0; 32]);
+            random(&mut session);
+            random(&mut secret);
+            let limits =
+                client_params.limits.within(SketchLimits { coded_symbols: 191, power_sums: 129 });
+            GatewayParams {
+                session: SessionId::new(u32::from_be_bytes(session)),
+                scheme: client_params.scheme,
+                limits,
+                cache_bytes: 1 << 20,
+                secret,
+                stream: None,
+            }
+        })
+        .expect("the second message");
     let client = initiator.finish(&second).expect("the end of the handshake");
     (client, gateway, first, second)
 }
@@ -267,35 +275,41 @@ fn live() -> Value {
         window: Duration::from_millis(400),
         tolerance: Duration::from_millis(20),
     };
-    let initiator = Initiator::new(CLIENT_SEED, NONCE, Wishes { live: Some(live), ..wishes() }, None);
+    let initiator = Initiator::new(
+        CLIENT_SEED,
+        NONCE,
+        ClientParams { live: Some(live), ..client_params() },
+        None,
+    );
     let first = initiator.message().expect("the first message");
-    let (_, _, second) = respond(GATEWAY_SEED, &STATIC_KEY, NONCE, &first, |wishes, random| {
-        let mut secret = [0; 32];
-        random(&mut secret);
-        Terms {
-            session: 0x0506_0708,
-            scheme: wishes.scheme,
-            limits: SketchLimits { coded_symbols: 0, power_sums: 40 },
-            cache_bytes: 65_536,
-            secret,
-            stream: Some([0x44; 32]),
-        }
-    })
-    .expect("the second message");
-    let terms = initiator.finish(&second).expect("the end of the handshake").terms;
+    let (_, _, second) =
+        respond(GATEWAY_SEED, &STATIC_KEY, NONCE, &first, |client_params, random| {
+            let mut secret = [0; 32];
+            random(&mut secret);
+            GatewayParams {
+                session: SessionId::new(0x0506_0708),
+                scheme: client_params.scheme,
+                limits: SketchLimits { coded_symbols: 0, power_sums: 40 },
+                cache_bytes: 65_536,
+                secret,
+                stream: Some([0x44; 32]),
+            }
+        })
+        .expect("the second message");
+    let gateway_params =
+        initiator.finish(&second).expect("the end of the handshake").gateway_params;
     let datagram = bytes_from(1, 60);
     json!({
-        "wishes": { "selective": true, "subscribe": true, "window_microseconds": 400_000, "tolerance_microseconds": 20_000 },
+        "client_params": { "selective": true, "subscribe": true, "window_microseconds": 400_000, "tolerance_microseconds": 20_000 },
         "noise_message_1": hex(&first),
-        "terms": { "session": terms.session, "secret": hex(&terms.secret), "stream_secret": hex(&[0x44; 32]) },
+        "gateway_params": { "session": gateway_params.session.get(), "secret": hex(&gateway_params.secret), "stream_secret": hex(&[0x44; 32]) },
         "noise_message_2": hex(&second),
         "datagram": hex(&datagram),
-        "identifier": terms.identifier_key().identify(terms.scheme, &datagram).get(),
-        "path_challenge": hex64(terms.path_challenge(0)),
+        "identifier": gateway_params.identifier_key().identify(gateway_params.scheme, &datagram).get(),
     })
 }
 
-/// What Noise draws from a seed: its ephemeral private key.
+/// The ephemeral private key that Noise draws from a seed.
 pub(crate) fn ephemeral(seed: [u8; 32]) -> [u8; 32] {
     let mut key = [0; 32];
     ChaCha20Rng::from_seed(seed).fill_bytes(&mut key);
@@ -303,13 +317,13 @@ pub(crate) fn ephemeral(seed: [u8; 32]) -> [u8; 32] {
 }
 
 fn first_with_token() -> Vec<u8> {
-    let wishes = Wishes { token: b"token".to_vec(), ..wishes() };
-    Initiator::new(CLIENT_SEED, NONCE, wishes, None).message().expect("the first message")
+    let client_params = ClientParams { token: b"token".to_vec(), ..client_params() };
+    Initiator::new(CLIENT_SEED, NONCE, client_params, None).message().expect("the first message")
 }
 
 fn handshake() -> Value {
     let (mut client, mut gateway, first, second) = session();
-    let terms = client.terms;
+    let gateway_params = client.gateway_params;
     let prefix = bytes_from(1, Encoding::PowerSums { count: 3 }.encoded_len());
     let mut plaintexts = [Vec::new(), Vec::new(), Vec::new()];
     Message::Eack(eack(&prefix)).encode(&mut plaintexts[0]);
@@ -336,17 +350,16 @@ fn handshake() -> Value {
         "gateway_ephemeral_private_key": hex(&ephemeral(GATEWAY_SEED)),
         "gateway_static_private_key": hex(&STATIC_KEY),
         "gateway_static_public_key": hex(&public_key(&STATIC_KEY).expect("a public key")),
-        "wishes": {
+        "client_params": {
             "scheme": 1, "coded_symbols": 191, "power_sums": 129, "maximum_hold_microseconds": 120_000, "token": "",
         },
         "noise_message_1": hex(&first),
         "noise_message_1_with_token": { "token": hex(b"token"), "noise": hex(&first_with_token()) },
-        "terms": {
-            "session": terms.session, "scheme": terms.scheme as u8, "coded_symbols": terms.limits.coded_symbols,
-            "power_sums": terms.limits.power_sums, "cache_bytes": terms.cache_bytes, "secret": hex(&terms.secret),
+        "gateway_params": {
+            "session": gateway_params.session.get(), "scheme": gateway_params.scheme as u8, "coded_symbols": gateway_params.limits.coded_symbols,
+            "power_sums": gateway_params.limits.power_sums, "cache_bytes": gateway_params.cache_bytes, "secret": hex(&gateway_params.secret),
         },
         "noise_message_2": hex(&second),
-        "path_challenges": [hex64(terms.path_challenge(0)), hex64(terms.path_challenge(1))],
         "messages": messages,
     })
 }
@@ -379,7 +392,7 @@ fn identifiers() -> Value {
         "identifiers": list,
         "of_the_session_in_handshake_json": {
             "datagram": hex(&datagram),
-            "trailer": client.terms.identifier_key().identify(IdentifierScheme::Trailer, &datagram).get(),
+            "trailer": client.gateway_params.identifier_key().identify(IdentifierScheme::Trailer, &datagram).get(),
         },
     })
 }
@@ -410,10 +423,12 @@ fn sketches() -> Value {
     let many: Vec<u32> =
         (1..=20u32).map(|index| index.wrapping_mul(0x9e37_79b1) % 4_294_967_290 + 1).collect();
     let (client, ..) = session();
-    let mut of_session = Sketch::new(client.terms.sketch_key(), SketchLimits::LARGEST);
+    let mut of_session = Sketch::new(client.gateway_params.sketch_key(), SketchLimits::LARGEST);
     of_session.insert(identifier(1));
     let mut bytes = Vec::new();
-    of_session.write_prefix(Encoding::CodedSymbols { count: 21 }, &mut bytes).expect("within the limits");
+    of_session
+        .write_prefix(Encoding::CodedSymbols { count: 21 }, &mut bytes)
+        .expect("within the limits");
     json!({
         "sketches": [
             sketch_vectors("empty", key, &[]),

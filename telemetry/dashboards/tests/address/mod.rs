@@ -1,12 +1,6 @@
-//! Addresses of servers under test, and how queries are written into them.
+//! Addresses of servers under test, and their encoding in queries.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
-
-/// An address at which nobody listens now.
-pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
 
 /// Percent-encoded, as the value of a parameter.
 pub(crate) fn encoded(text: &str) -> String {

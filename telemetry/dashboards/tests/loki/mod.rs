@@ -7,13 +7,15 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use packrat_real_envoy::free_address;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::address::{encoded, free_address};
+use crate::address::encoded;
 use crate::place::{PATIENCE, root};
 
-/// Loki as `make` has built it. `None`, with a line that says so, when it is missing; with `CI=true` that is a failure.
+/// Loki as `make` has built it. `None`, with a line that says so, when it is missing; with
+/// `CI=true` that is a failure.
 pub(crate) fn find_loki() -> Option<PathBuf> {
     let program = root().join(".packrat/loki/loki");
     if program.exists() {
@@ -25,7 +27,7 @@ pub(crate) fn find_loki() -> Option<PathBuf> {
     None
 }
 
-/// Ended when it is dropped.
+/// A Loki process; ends when it is dropped.
 pub(crate) struct Loki {
     process: Child,
     address: SocketAddr,
@@ -36,9 +38,10 @@ pub(crate) struct Loki {
 impl Loki {
     pub(crate) fn start(program: &PathBuf) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (http, grpc) = (free_address(), free_address());
+        let (http, grpc) = (free_address("127.0.0.1"), free_address("127.0.0.1"));
         let data = folder.path().join("data");
-        // Everything on the loopback interface: without the addresses of frontend and worker queries wait for ever.
+        // Everything is on the loopback interface. Without the addresses of frontend and worker,
+        // queries wait forever.
         let configuration = format!(
             r#"
 auth_enabled: false
@@ -97,7 +100,8 @@ analytics: {{reporting_enabled: false}}
         answer.body_mut().read_to_string().ok()
     }
 
-    /// Takes lines in as the pipeline of the chart's Alloy configuration sends them: JSON lines only, with few labels.
+    /// Pushes lines as the pipeline of the chart's Alloy configuration does: JSON lines only, with
+    /// few labels.
     pub(crate) fn push(&self, app: &str, lines: &str) -> usize {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
         let names = labels();
@@ -110,7 +114,9 @@ analytics: {{reporting_enabled: false}}
                     labels[label] = value.into();
                 }
             }
-            streams.push(json!({ "stream": labels, "values": [[(now + number as u128).to_string(), line]] }));
+            streams.push(
+                json!({ "stream": labels, "values": [[(now + number as u128).to_string(), line]] }),
+            );
         }
         let count = streams.len();
         if count > 0 {
@@ -127,20 +133,23 @@ analytics: {{reporting_enabled: false}}
         count
     }
 
-    /// The lines that a query finds.
+    /// The lines that match a query.
     pub(crate) fn query(&self, query: &str) -> Vec<String> {
-        let path = format!("/loki/api/v1/query_range?limit=1000&since=10m&query={}", encoded(query));
-        let answer = self.get(&path).unwrap_or_else(|| panic!("no answer to {query}:\n{}", self.log()));
-        let answer: Value =
-            serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{query}: {error}: {answer}"));
+        let path =
+            format!("/loki/api/v1/query_range?limit=1000&since=10m&query={}", encoded(query));
+        let answer =
+            self.get(&path).unwrap_or_else(|| panic!("no answer to {query}:\n{}", self.log()));
+        let answer: Value = serde_json::from_str(&answer)
+            .unwrap_or_else(|error| panic!("{query}: {error}: {answer}"));
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         let streams = answer["data"]["result"].as_array().cloned().unwrap_or_default();
-        let values =
-            streams.iter().flat_map(|stream| stream["values"].as_array().cloned().unwrap_or_default());
+        let values = streams
+            .iter()
+            .flat_map(|stream| stream["values"].as_array().cloned().unwrap_or_default());
         values.map(|value| value[1].as_str().unwrap().to_owned()).collect()
     }
 
-    /// The lines that a query finds, once there are some.
+    /// The lines that match a query, once there are some.
     pub(crate) fn wait_for(&self, query: &str) -> Vec<String> {
         let begun = Instant::now();
         loop {
@@ -153,7 +162,7 @@ analytics: {{reporting_enabled: false}}
     }
 }
 
-/// The labels that the chart's Alloy configuration makes of fields.
+/// The labels that the chart's Alloy configuration derives from fields.
 fn labels() -> Vec<String> {
     let text = fs::read_to_string(root().join("charts/packrat/alloy/config.alloy")).unwrap();
     let stage = text.split("stage.labels {").nth(1).unwrap().split('}').next().unwrap();
@@ -166,7 +175,7 @@ fn labels() -> Vec<String> {
 
 impl Drop for Loki {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

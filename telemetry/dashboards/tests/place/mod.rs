@@ -1,9 +1,9 @@
-//! Where things are, and how long they may take.
+//! Paths and patience of the tests.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longest time that a test waits for something that has to happen.
+/// Longest time that a test waits for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The folder of the sources.

@@ -9,18 +9,19 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use packrat_real_envoy::free_address;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::address::{encoded, free_address};
+use crate::address::encoded;
 use crate::place::{PATIENCE, root};
 
 pub(crate) struct Tools {
     folder: PathBuf,
 }
 
-/// Prometheus and promtool as `make` has unpacked them, or as they are installed. `None`, with a line that says so, when they are
-/// missing; with `CI=true` that is a failure.
+/// Prometheus and promtool as `make` has unpacked them, or as they are installed. `None`, with a
+/// line that says so, when they are missing; with `CI=true` that is a failure.
 pub(crate) fn find_tools() -> Option<Tools> {
     let unpacked = root().join(".packrat/prometheus/usr/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -43,12 +44,13 @@ impl Tools {
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "promtool {arguments:?}:\n{said}");
     }
 }
 
-/// Ended when it is dropped.
+/// A Prometheus process; ends when it is dropped.
 pub(crate) struct Prometheus {
     process: Child,
     address: SocketAddr,
@@ -56,14 +58,16 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes the administration ports of Envoys each second, with the committed rules; alerts need no patience here.
+    /// Scrapes the administration ports of Envoys each second, with the committed rules. Alerts
+    /// need no patience here.
     pub(crate) fn start(tools: &Tools, envoys: &[SocketAddr]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let rules = root().join("charts/packrat/rules");
         for name in ["packrat-recording.yaml", "packrat-alerts.yaml"] {
             let text = fs::read_to_string(rules.join(name)).unwrap();
-            let lines =
-                text.lines().map(|line| if line.starts_with("    for: ") { "    for: 0s" } else { line });
+            let lines = text
+                .lines()
+                .map(|line| if line.starts_with("    for: ") { "    for: 0s" } else { line });
             fs::write(folder.path().join(name), lines.collect::<Vec<_>>().join("\n")).unwrap();
         }
         let targets: Vec<String> = envoys.iter().map(|address| format!("\"{address}\"")).collect();
@@ -75,7 +79,7 @@ impl Prometheus {
             targets.join(", ")
         );
         fs::write(folder.path().join("prometheus.yml"), configuration).unwrap();
-        let address = free_address();
+        let address = free_address("127.0.0.1");
         let log = fs::File::create(folder.path().join("log")).unwrap();
         let process = Command::new(tools.folder.join("prometheus"))
             .arg(format!("--config.file={}", folder.path().join("prometheus.yml").display()))
@@ -87,7 +91,8 @@ impl Prometheus {
             .unwrap();
         let prometheus = Self { process, address, folder };
         let begun = Instant::now();
-        while !request(address, "/-/ready").is_some_and(|answer| answer.starts_with("HTTP/1.0 200")) {
+        while !request(address, "/-/ready").is_some_and(|answer| answer.starts_with("HTTP/1.0 200"))
+        {
             assert!(begun.elapsed() < PATIENCE, "Prometheus does not start:\n{}", prometheus.log());
             sleep(Duration::from_millis(100));
         }
@@ -101,15 +106,16 @@ impl Prometheus {
     fn result(&self, expression: &str, at: Option<f64>) -> Vec<Value> {
         let time = at.map(|at| format!("&time={at:.3}")).unwrap_or_default();
         let path = format!("/api/v1/query?query={}{time}", encoded(expression));
-        let answer = request(self.address, &path).unwrap_or_else(|| panic!("no answer to {expression}"));
+        let answer =
+            request(self.address, &path).unwrap_or_else(|| panic!("no answer to {expression}"));
         let body = answer.split_once("\r\n\r\n").unwrap().1;
-        let body: Value =
-            serde_json::from_str(body).unwrap_or_else(|error| panic!("{expression}: {error}: {body}"));
+        let body: Value = serde_json::from_str(body)
+            .unwrap_or_else(|error| panic!("{expression}: {error}: {body}"));
         assert_eq!(body["status"], "success", "{expression}: {body}");
         body["data"]["result"].as_array().cloned().unwrap_or_default()
     }
 
-    /// The values that an expression has now.
+    /// The current values of an expression.
     pub(crate) fn query(&self, expression: &str) -> Vec<f64> {
         self.result(expression, None).iter().map(number).collect()
     }
@@ -117,7 +123,11 @@ impl Prometheus {
     pub(crate) fn wait_for(&self, what: &str, expression: &str) {
         let begun = Instant::now();
         while self.query(expression).is_empty() {
-            assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}: {expression}\n{}", self.log());
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "waited in vain for {what}: {expression}\n{}",
+                self.log()
+            );
             sleep(Duration::from_millis(200));
         }
     }
@@ -126,7 +136,7 @@ impl Prometheus {
         self.wait_for(name, &format!("ALERTS{{alertname=\"{name}\",alertstate=\"firing\"}}"));
     }
 
-    /// Readings of a route's series, `apart` and now.
+    /// Two readings of a route's series: one `apart` ago, and one now.
     pub(crate) fn readings(
         &self,
         apart: Duration,
@@ -134,14 +144,15 @@ impl Prometheus {
     ) -> (HashMap<String, f64>, HashMap<String, f64>) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let reading = |at: f64| {
-            let all = self.result(&format!("{{__name__=~\"packrat_.*\", route=\"{route}\"}}"), Some(at));
+            let all =
+                self.result(&format!("{{__name__=~\"packrat_.*\", route=\"{route}\"}}"), Some(at));
             all.iter().map(|sample| (series(&sample["metric"]), number(sample))).collect()
         };
         (reading(now - apart.as_secs_f64()), reading(now))
     }
 }
 
-/// A series as its definition writes it.
+/// The series, written as in its definition.
 fn series(metric: &Value) -> String {
     let labels: Vec<String> = ["side", "reason", "result"]
         .iter()
@@ -167,7 +178,7 @@ fn request(address: SocketAddr, path: &str) -> Option<String> {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,5 @@
-//! What is watched: the demo in the middle of its download, and an Envoy that can be given a bad configuration.
+//! The watched processes: the demo in the middle of its download, and an Envoy that can be given a
+//! bad configuration.
 #![allow(dead_code)] // every test uses a part of it
 
 use std::fs;
@@ -14,17 +15,21 @@ use tempfile::TempDir;
 
 use crate::place::{PATIENCE, root};
 
-/// Where cargo puts what `make test-telemetry` has built: the folder above that of this test.
+/// The directory with the programs that `make test-telemetry` has built: the parent of this test's.
 pub(crate) fn built() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).unwrap().to_owned();
     for file in ["packrat", "libpackrat_envoy.so"] {
-        assert!(folder.join(file).exists(), "no {file} in {}: run `make test-telemetry`", folder.display());
+        assert!(
+            folder.join(file).exists(),
+            "no {file} in {}: run `make test-telemetry`",
+            folder.display()
+        );
     }
     folder
 }
 
-/// A demo with Envoy; it and everything that it has started end when this is dropped.
+/// A demo with Envoy. It and all processes that it has started end when it is dropped.
 pub(crate) struct Demo {
     process: Child,
     folder: TempDir,
@@ -45,22 +50,26 @@ impl Demo {
         Self { process, folder }
     }
 
-    /// What its Envoy has logged.
+    /// The log of its Envoy.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("packrat/envoy.log")).unwrap_or_default()
     }
 
-    /// Where its Envoy serves metrics.
+    /// The address at which its Envoy serves metrics.
     pub(crate) fn admin(&self) -> SocketAddr {
         let file = self.folder.path().join("packrat/envoy.json");
         let begun = Instant::now();
         loop {
-            let read =
-                fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+            let read = fs::read_to_string(&file)
+                .ok()
+                .and_then(|text| serde_json::from_str::<Value>(&text).ok());
             if let Some(configuration) = read {
                 let address = &configuration["admin"]["address"]["socket_address"];
                 let port = u16::try_from(address["port_value"].as_u64().unwrap()).unwrap();
-                return SocketAddr::new(address["address"].as_str().unwrap().parse().unwrap(), port);
+                return SocketAddr::new(
+                    address["address"].as_str().unwrap().parse().unwrap(),
+                    port,
+                );
             }
             let errors = fs::read_to_string(self.folder.path().join("errors")).unwrap_or_default();
             assert!(begun.elapsed() < PATIENCE, "the demo does not start Envoy: {errors}");
@@ -71,13 +80,14 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // The kernel ends the processes of a demo that was killed.
+        // The kernel ends the processes of a killed demo.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// An Envoy with a route, a server, and clients only when a test is one; ended when it is dropped.
+/// An Envoy with a route and a server, and clients only when a test acts as one; ends when it is
+/// dropped.
 pub(crate) struct IdleEnvoy {
     server: UdpSocket,
     envoy: Envoy,
@@ -97,17 +107,17 @@ impl IdleEnvoy {
         self.envoy.admin()
     }
 
-    /// What it has logged.
+    /// Its log.
     pub(crate) fn log(&self) -> String {
         self.envoy.log()
     }
 
-    /// What it forwards to.
+    /// The server to which it forwards.
     pub(crate) fn server(&self) -> &UdpSocket {
         &self.server
     }
 
-    /// Where clients are served.
+    /// The listener for clients.
     pub(crate) fn listener(&self) -> SocketAddr {
         let listener = || {
             let status: Value = serde_json::from_str(&self.envoy.get("/packrat")).ok()?;
@@ -117,7 +127,8 @@ impl IdleEnvoy {
         listener().unwrap()
     }
 
-    /// A client asks, is answered, and says no more: its session ends after a second.
+    /// Starts a client that sends one request, gets its answer and falls silent: its session ends
+    /// after a second.
     pub(crate) fn visit(&self) {
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -128,13 +139,15 @@ impl IdleEnvoy {
         assert_eq!(client.recv(&mut buffer).unwrap(), length);
     }
 
-    /// A route without endpoints is refused.
+    /// Gives it a route without endpoints, which it refuses.
     pub(crate) fn refuse_a_configuration(&mut self) {
         assert!(!self.envoy.update(&[idle_listener("[]")]), "a route without endpoints was taken");
     }
 }
 
 fn idle_listener(endpoints: &str) -> String {
-    let value = format!("{{ route: idle, gateway: idle, endpoints: {endpoints}, idle_timeout_seconds: 1 }}");
+    let value = format!(
+        "{{ route: idle, gateway: idle, endpoints: {endpoints}, idle_timeout_seconds: 1 }}"
+    );
     listener("idle", ([127, 0, 0, 1], 0).into(), &value)
 }

@@ -7,36 +7,47 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use socket2::SockAddr;
 
 use super::{
-    Call, Destination, MAXIMUM_MESSAGES, Offload, Piece, SendReport, Sender, group, send_groups, set_name,
+    Call, Destination, GsoBatch, MAXIMUM_MESSAGES, Offload, SendReport, Sender, group, send_groups,
+    set_name,
 };
 
 impl Sender {
-    /// Sends pieces, in order, to each destination. `report_of` is told what became of them, destination by destination, in no certain order; who can't
-    /// be reached costs the others nothing.
+    /// Sends batches, in order, to each destination. `report_of` is told what became of them,
+    /// destination by destination, in no certain order; who can't be reached costs the others
+    /// nothing.
     pub fn send_to_each(
         &mut self,
         socket: BorrowedFd<'_>,
         offload: &Offload,
         destinations: &[Destination],
-        pieces: &[Piece<'_>],
+        batches: &[GsoBatch<'_>],
         mut report_of: impl FnMut(&Destination, SendReport),
     ) {
         self.groups.clear();
-        group(pieces, &mut self.groups);
+        group(batches, &mut self.groups);
         let at_once = MAXIMUM_MESSAGES.checked_div(self.groups.len()).unwrap_or_default();
         if at_once < 2 || !offload.is_enabled() {
             for destination in destinations {
-                report_of(destination, self.send(socket, offload, destination, pieces));
+                report_of(destination, self.send(socket, offload, destination, batches));
             }
             return;
         }
         let groups = std::mem::take(&mut self.groups);
         // What is said beside the address is the same for all of a call.
         let alike = |one: &Destination, other: &Destination| {
-            (one.source, one.family, one.leaves_as_v4) == (other.source, other.family, other.leaves_as_v4)
+            (one.source, one.family, one.leaves_as_v4)
+                == (other.source, other.family, other.leaves_as_v4)
         };
         for destinations in destinations.chunk_by(alike).flat_map(|alike| alike.chunks(at_once)) {
-            send_chunk(socket, offload, destinations, pieces, &groups, &mut self.call, &mut report_of);
+            send_chunk(
+                socket,
+                offload,
+                destinations,
+                batches,
+                &groups,
+                &mut self.call,
+                &mut report_of,
+            );
         }
         self.groups = groups;
     }
@@ -46,7 +57,7 @@ fn send_chunk(
     socket: BorrowedFd<'_>,
     offload: &Offload,
     destinations: &[Destination],
-    pieces: &[Piece<'_>],
+    batches: &[GsoBatch<'_>],
     groups: &[Range<usize>],
     call: &mut Call,
     report_of: &mut impl FnMut(&Destination, SendReport),
@@ -54,7 +65,7 @@ fn send_chunk(
     let Some(like) = destinations.first() else { return };
     let names: Vec<Option<SockAddr>> = destinations.iter().map(Destination::name).collect();
     // The messages of one destination; the others have the same but for the name.
-    let Call { headers, .. } = call.fill(like, None, pieces, groups);
+    let Call { headers, .. } = call.fill(like, None, batches, groups);
     for _ in 1..destinations.len() {
         headers.extend_from_within(..groups.len());
     }
@@ -64,14 +75,15 @@ fn send_chunk(
 
     let whole = |groups: &[Range<usize>]| {
         let mut report = SendReport::default();
-        for piece in groups.iter().filter_map(|range| pieces.get(range.clone())).flatten() {
-            report.sent(*piece);
+        for batch in groups.iter().filter_map(|range| batches.get(range.clone())).flatten() {
+            report.sent(*batch);
         }
         report
     };
     let (mut done, mut reported) = (0, 0);
     while done < headers.len() {
-        // SAFETY: all headers were filled above; names, vectors, data and controls outlive the call, and the kernel only reads them.
+        // SAFETY: all headers were filled above; names, vectors, data and controls outlive the
+        // call, and the kernel only reads them.
         let result = unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
@@ -90,7 +102,15 @@ fn send_chunk(
             let (sent, rest) = groups.split_at(group);
             let mut report = whole(sent);
             if let Some(destination) = destinations.get(place) {
-                send_groups(socket, offload, destination, pieces, rest, &mut Call::default(), &mut report);
+                send_groups(
+                    socket,
+                    offload,
+                    destination,
+                    batches,
+                    rest,
+                    &mut Call::default(),
+                    &mut report,
+                );
                 for before in destinations.get(reported..place).unwrap_or_default() {
                     report_of(before, whole(groups));
                 }
@@ -108,6 +128,7 @@ fn send_chunk(
 #[cfg(test)]
 mod tests {
     use super::super::super::{Ecn, Family, bind_reuse_port};
+    use super::super::WhenFull;
     use super::*;
     use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::AsFd;
@@ -116,7 +137,8 @@ mod tests {
     #[test]
     fn everybody_gets_everything_in_order_and_the_unreachable_cost_nobody_else() {
         let sender = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
-        let receivers: Vec<UdpSocket> = (0..150).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        let receivers: Vec<UdpSocket> =
+            (0..150).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
         let mut addresses: Vec<SocketAddr> =
             receivers.iter().map(|receiver| receiver.local_addr().unwrap()).collect();
         // No datagram can be sent to port 0.
@@ -130,21 +152,22 @@ mod tests {
                 source: None,
                 family: Family::V4,
                 leaves_as_v4: true,
-                may_wait: false,
+                when_full: WhenFull::Drop,
             })
             .collect();
         let (long, short) = ([7u8; 2500], [8u8; 30]);
-        // Three datagrams put together, and one with another mark, so that each receiver takes two messages.
-        let pieces = [
-            Piece { data: &long, segment_size: 1000, ecn: Ecn::NOT_CAPABLE },
-            Piece::single(&short, Ecn::from_traffic_class(1)),
+        // Three datagrams put together, and one with another mark, so that each receiver takes two
+        // messages.
+        let batches = [
+            GsoBatch { data: &long, segment_size: 1000, ecn: Ecn::NOT_CAPABLE },
+            GsoBatch::single(&short, Ecn::from_traffic_class(1)),
         ];
         let (mut whole, mut failed) = (0, 0);
         Sender::default().send_to_each(
             sender.as_fd(),
             &Offload::default(),
             &destinations,
-            &pieces,
+            &batches,
             |_, report| match report.error {
                 None => {
                     assert_eq!((report.datagrams, report.bytes, report.dropped), (4, 2530, 0));

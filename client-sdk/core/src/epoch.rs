@@ -1,0 +1,77 @@
+//! The client's side of epochs: what each eACK says about the set that it describes.
+//!
+//! ```text
+//!                  an eACK names the anchor        the gateway answers in this epoch
+//!   Unconfirmed -----------------------------> ... -------------------------------> Confirmed
+//!       ^                                                                               |
+//!       +---------------------- Reset (either side), Baseline confirms at once ---------+
+//! ```
+
+use core::time::Duration;
+
+use packrat_eack::Encoding;
+use packrat_wire::Epoch;
+use packrat_wire::estimate::Timestamp;
+
+/// A longer prefix that the gateway asked for is given for two round trips and this, however short
+/// the round trip is: the next eACKs may not leave at once, and each failed decode uses up some of
+/// those that the gateway tolerates.
+const WANTED_LIFETIME: Duration = Duration::from_millis(100);
+
+/// The epoch of a session.
+#[derive(Debug)]
+pub(crate) struct CurrentEpoch {
+    epoch: Epoch,
+    /// The gateway has sent something in this epoch: the anchor need not be repeated.
+    confirmed: bool,
+    /// A longer prefix that the gateway asked for, and until when it is sent: eACKs that are under
+    /// way already will fail, too.
+    wanted: Option<(Encoding, Timestamp)>,
+}
+
+impl CurrentEpoch {
+    /// The first one of a session.
+    pub(crate) fn first() -> Self {
+        Self { epoch: Epoch::FIRST, confirmed: false, wanted: None }
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// True if the gateway has answered in this epoch.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
+    /// The gateway has answered in this epoch.
+    pub(crate) fn confirm(&mut self) {
+        self.confirmed = true;
+    }
+
+    /// A new epoch with an empty set.
+    pub(crate) fn begin(&mut self, epoch: Epoch) {
+        *self = Self { epoch, confirmed: false, wanted: None };
+    }
+
+    /// A new epoch with a set that the gateway has handed over.
+    pub(crate) fn begin_from_baseline(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+        self.confirmed = true;
+    }
+
+    /// The gateway asks for this prefix. True if it is longer than what it asked for before.
+    pub(crate) fn want(&mut self, wanted: Encoding, round_trip: Duration, now: Timestamp) -> bool {
+        let longer = self.wanted.is_none_or(|(known, _)| wanted.decodable() > known.decodable());
+        let kept = self.wanted.map_or(wanted, |(known, _)| if longer { wanted } else { known });
+        self.wanted = Some((kept, now + round_trip * 2 + WANTED_LIFETIME));
+        longer
+    }
+
+    /// The prefix that the gateway asked for, while it is to be sent.
+    pub(crate) fn wanted(&mut self, now: Timestamp) -> Option<Encoding> {
+        self.wanted = self.wanted.filter(|(_, until)| now < *until);
+        self.wanted.map(|(wanted, _)| wanted)
+    }
+}

@@ -1,0 +1,187 @@
+//! Switches the hold on only where the last mile loses datagrams without a queue.
+//!
+//! ```text
+//!                  a repair without a queue
+//!   Undecided ------------------------------> On
+//!       |                                    | ^
+//!       | a standing queue, or a held hole   | | a repair without a queue
+//!       | that needed no repair              v |
+//!       +----------------------------------> Off
+//!                    30 s without such a repair: On --> Off
+//! ```
+//!
+//! A hole that is filled one round trip of an empty last mile after it opened was a loss of the
+//! medium: its repair found no queue. (A repair that takes longer found one, or another was lost.)
+//!
+//! A hold helps against losses of the medium. Elsewhere it does harm: it delays what the sender
+//! must know (a queue overflows), or it withholds acknowledgements for a packet number that the
+//! sender left out (RFC 9000, section 21.4), by a round trip of the last mile each time.
+//!
+//! The loss that decides is itself held: while the session is undecided, holes are. Otherwise a
+//! sender would leave slow start over the very loss that shows that it should not.
+
+use core::time::Duration;
+
+use packrat_wire::estimate::{Queueing, STANDING_QUEUE, Timestamp};
+
+/// The hold is off again after this time without a loss of the medium. CUBIC recovers from one in
+/// 16 s with a window of 5,000 packets (RFC 9438, section 4.1), so that rarer losses cost it
+/// little, while each packet number that is left out costs a round trip as long as the hold is on.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Undecided,
+    /// Since the last loss of the medium.
+    On(Timestamp),
+    Off,
+}
+
+/// Decides whether holes are held in one session.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Onset {
+    state: State,
+    /// The round trips of this client's eACKs and their answers.
+    queueing: Queueing,
+}
+
+impl Onset {
+    /// A round trip of the last mile was measured.
+    pub(crate) fn on_round_trip(&mut self, sample: Duration, now: Timestamp) {
+        self.queueing.on_round_trip(sample, now);
+    }
+
+    /// A missing packet arrived, so long after the hole had opened. `queue_stands`: the gateway
+    /// says so.
+    pub(crate) fn on_filled(&mut self, after: Duration, queue_stands: bool, now: Timestamp) {
+        let Some(base) = self.queueing.base() else { return };
+        // What comes sooner was overtaken, not repaired.
+        if !queue_stands && after * 2 >= base && after < base + STANDING_QUEUE {
+            self.state = State::On(now);
+        }
+    }
+
+    /// The gateway says that a queue stands.
+    pub(crate) fn on_queue(&mut self) {
+        self.turn_off();
+    }
+
+    /// The gateway had nothing to repair of holes that were held.
+    pub(crate) fn on_settled(&mut self) {
+        self.turn_off();
+    }
+
+    fn turn_off(&mut self) {
+        if self.state == State::Undecided {
+            self.state = State::Off;
+        }
+    }
+
+    /// True if holes are held.
+    pub(crate) fn is_on(&self, now: Timestamp) -> bool {
+        match self.state {
+            State::Undecided => true,
+            State::On(loss) => now.saturating_since(loss) < FORGOTTEN_AFTER,
+            State::Off => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BASE: Duration = Duration::from_millis(40);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1000)
+    }
+
+    fn onset() -> Onset {
+        let mut onset = Onset::default();
+        onset.on_round_trip(BASE, at(0));
+        onset
+    }
+
+    #[test]
+    fn the_first_loss_is_held_and_turns_the_hold_on() {
+        let mut onset = onset();
+        assert!(onset.is_on(at(0)), "the loss that decides");
+        onset.on_filled(BASE, false, at(2));
+        onset.on_settled();
+        onset.on_queue();
+        assert!(onset.is_on(at(3)), "what comes later does not undo a loss of the medium");
+    }
+
+    #[test]
+    fn a_number_left_out_turns_the_hold_off_until_a_loss() {
+        let mut onset = onset();
+        onset.on_settled();
+        assert!(!onset.is_on(at(1)));
+        onset.on_filled(BASE, false, at(2));
+        assert!(onset.is_on(at(2)));
+    }
+
+    #[test]
+    fn losses_at_a_queue_do_not_turn_the_hold_on() {
+        let mut onset = onset();
+        onset.on_queue();
+        onset.on_filled(BASE + STANDING_QUEUE, false, at(1));
+        onset.on_filled(BASE, true, at(1));
+        assert!(!onset.is_on(at(1)));
+    }
+
+    #[test]
+    fn datagrams_that_were_overtaken_do_not_turn_the_hold_on() {
+        let mut onset = onset();
+        onset.on_queue();
+        onset.on_filled(Duration::from_millis(5), false, at(1));
+        assert!(!onset.is_on(at(1)));
+    }
+
+    #[test]
+    fn before_a_round_trip_was_measured_nothing_is_known() {
+        let mut onset = Onset::default();
+        onset.on_settled();
+        onset.on_filled(Duration::from_millis(5), false, at(1));
+        assert!(!onset.is_on(at(1)));
+    }
+
+    #[test]
+    fn a_medium_that_loses_nothing_any_more_turns_the_hold_off() {
+        let mut onset = onset();
+        onset.on_filled(BASE, false, at(0));
+        onset.on_filled(BASE, false, at(29));
+        assert!(onset.is_on(at(58)));
+        assert!(!onset.is_on(at(59)));
+        onset.on_filled(BASE, false, at(60));
+        assert!(onset.is_on(at(60)));
+    }
+
+    proptest! {
+        #[test]
+        fn the_hold_is_on_before_a_decision_and_after_a_recent_loss_without_a_queue(
+            steps in proptest::collection::vec((0u64..12, any::<bool>(), 0u64..80, 0u8..8), 0..60)
+        ) {
+            let (mut onset, mut now, mut decided, mut last_loss) = (onset(), 0, false, None);
+            for (seconds, queue_stands, after, kind) in steps {
+                now += seconds;
+                match kind {
+                    0 => onset.on_settled(),
+                    1 => onset.on_queue(),
+                    _ => {
+                        onset.on_filled(Duration::from_millis(after), queue_stands, at(now));
+                        if !queue_stands && (20..50).contains(&after) {
+                            last_loss = Some(now);
+                        }
+                    }
+                }
+                decided |= kind < 2 || last_loss.is_some();
+                let expected = !decided || last_loss.is_some_and(|loss| now - loss < 30);
+                prop_assert_eq!(onset.is_on(at(now)), expected);
+            }
+        }
+    }
+}

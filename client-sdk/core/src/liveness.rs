@@ -1,0 +1,245 @@
+//! Liveness of the gateway: echoes, silence, and doubt.
+//!
+//! ```text
+//!          an eACK asks for an echo              no answer in time: asked again at once
+//!   Quiet -------------------------> Asked ----------------------------------------------+
+//!     ^                                | ^                                               |
+//!     |  the answer                    | +-----------------------------------------------+
+//!     +--------------------------------+     after 8 in a row: nothing is held any more
+//!                                            after 24: the gateway is gone
+//!
+//!   Believed ---- "no such session" ----> Doubted ---- nothing authentic in time ----> gone
+//!      ^                                     |
+//!      +------- an authentic message --------+
+//! ```
+
+use core::time::Duration;
+
+use packrat_wire::estimate::{PathEstimate, Timestamp};
+
+/// While datagrams arrive, the gateway is asked for an echo this often.
+pub(crate) const ECHO_INTERVAL: Duration = Duration::from_millis(150);
+/// An echo is overdue after a round trip with its variation and this.
+const ECHO_MARGIN: Duration = Duration::from_millis(25);
+/// The round trip that is assumed before one was measured.
+pub(crate) const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(120);
+/// Unanswered echoes in a row, without a repair meanwhile, after which holes are not held any more.
+const ECHOES_UNTIL_NO_HOLD: u32 = 8;
+/// After each so many unanswered echoes the next one is given more time.
+const ECHOES_OF_A_STEP: u32 = 4;
+/// Unanswered echoes in a row after which the gateway is gone.
+const ECHOES_UNTIL_GONE: u32 = 24;
+/// Unanswered echoes that make a long burst of loss: the sender has not heard anything meanwhile
+/// either.
+const ECHOES_OF_A_BURST: u32 = 3;
+/// A session is given up no sooner than this after it was doubted.
+const MINIMUM_DOUBT: Duration = Duration::from_millis(20);
+
+/// Length of the gateway's silence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// Not long: it may be loss.
+    Short,
+    /// Long enough that no repair is to be expected.
+    Long,
+    /// The gateway is gone.
+    Gone,
+}
+
+/// Liveness of the gateway of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Liveness {
+    /// The echo that was asked for: the eACK's counter, and when.
+    echo: Option<(u32, Timestamp)>,
+    last_echo: Option<Timestamp>,
+    /// When an echo is asked for unless a datagram comes before.
+    quiet_at: Option<Timestamp>,
+    /// Echoes in a row that were not answered.
+    unanswered: u32,
+    /// An unauthenticated refusal says that the gateway does not know this session; believed at
+    /// this time, unless the gateway speaks.
+    doubted_until: Option<Timestamp>,
+}
+
+impl Liveness {
+    /// A datagram of the base connection arrived. `quiet`: how long no other may come before the
+    /// gateway is asked.
+    pub(crate) fn on_datagram(&mut self, quiet: Option<Duration>, now: Timestamp) {
+        self.quiet_at = quiet.map(|quiet| now + quiet);
+    }
+
+    /// True if the next eACK should ask for an echo.
+    pub(crate) fn wants_echo(&self, now: Timestamp) -> bool {
+        self.echo.is_none()
+            && self.last_echo.is_none_or(|last| now.saturating_since(last) >= ECHO_INTERVAL)
+    }
+
+    /// An eACK with this counter asked for an echo.
+    pub(crate) fn on_asked(&mut self, counter: u32, now: Timestamp) {
+        self.echo = Some((counter, now));
+        self.last_echo = Some(now);
+    }
+
+    /// A Report answers the eACK with this counter.
+    pub(crate) fn on_answer(&mut self, counter: u32) {
+        self.echo.take_if(|(asked, _)| counter >= *asked);
+    }
+
+    /// The gateway sent something authentic. True if that ends a long burst of loss.
+    pub(crate) fn on_authentic(&mut self) -> bool {
+        self.doubted_until = None;
+        core::mem::take(&mut self.unanswered) >= ECHOES_OF_A_BURST
+    }
+
+    /// A hole was filled, most likely by a repair: the gateway is at work.
+    pub(crate) fn on_repair(&mut self) {
+        self.unanswered = 0;
+    }
+
+    /// Someone says that the gateway does not know the session. True if the gateway is to be asked:
+    /// an attacker can say so, too.
+    pub(crate) fn on_doubt(&mut self, path: &PathEstimate, now: Timestamp) -> bool {
+        if self.doubted_until.is_some() {
+            return false;
+        }
+        let wait = (path.round_trip().unwrap_or_default() * 3).max(MINIMUM_DOUBT);
+        self.doubted_until = Some(now + wait);
+        self.echo = None;
+        self.last_echo = None;
+        true
+    }
+
+    /// True while the gateway is silent for so long that no repair is to be expected.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.unanswered >= ECHOES_UNTIL_NO_HOLD
+    }
+
+    /// The time an echo may take.
+    pub(crate) fn echo_wait(&self, path: &PathEstimate) -> Duration {
+        let once = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP)
+            + path.round_trip_variation() * 4
+            + ECHO_MARGIN;
+        // Silence may be a long burst of loss: what is asked ever more seldom is still answered
+        // when it is over.
+        once * (1 + self.unanswered / ECHOES_OF_A_STEP)
+    }
+
+    /// When the echo is overdue.
+    pub(crate) fn echo_deadline(&self, path: &PathEstimate) -> Option<Timestamp> {
+        self.echo.map(|(_, asked)| asked + self.echo_wait(path))
+    }
+
+    /// When the gateway is asked because no datagram has come.
+    pub(crate) fn quiet_deadline(&self) -> Option<Timestamp> {
+        self.quiet_at
+    }
+
+    /// When the doubt is believed.
+    pub(crate) fn doubt_deadline(&self) -> Option<Timestamp> {
+        self.doubted_until
+    }
+
+    /// The echo is overdue: another one is asked for at once.
+    pub(crate) fn on_echo_overdue(&mut self) -> Silence {
+        self.echo = None;
+        self.last_echo = None;
+        self.unanswered += 1;
+        match self.unanswered {
+            ECHOES_UNTIL_GONE.. => Silence::Gone,
+            ECHOES_UNTIL_NO_HOLD.. => Silence::Long,
+            _ => Silence::Short,
+        }
+    }
+
+    /// No datagram has come for a while. True if the gateway is to be asked: all may be well, or
+    /// this client has another address that the gateway does not know yet.
+    pub(crate) fn on_quiet(&mut self) -> bool {
+        self.quiet_at = None;
+        let ask = self.echo.is_none();
+        if ask {
+            self.last_echo = None;
+        }
+        ask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn path() -> PathEstimate {
+        let mut path = PathEstimate::new();
+        for _ in 0..100 {
+            path.on_round_trip(Duration::from_millis(40));
+        }
+        path
+    }
+
+    #[test]
+    fn one_echo_at_a_time_and_one_each_interval() {
+        let mut liveness = Liveness::default();
+        assert!(liveness.wants_echo(at(0)));
+        liveness.on_asked(7, at(0));
+        assert!(!liveness.wants_echo(at(1000)), "one is under way");
+        liveness.on_answer(6);
+        assert!(!liveness.wants_echo(at(1000)), "an older eACK was answered");
+        liveness.on_answer(7);
+        assert!(!liveness.wants_echo(at(149)));
+        assert!(liveness.wants_echo(at(150)));
+    }
+
+    #[test]
+    fn silence_ends_the_hold_first_and_the_session_later_and_is_asked_ever_more_seldom() {
+        let (mut liveness, path) = (Liveness::default(), path());
+        let (mut now, mut waits) = (at(0), Vec::new());
+        for counter in 1..=24 {
+            assert!(liveness.wants_echo(now));
+            liveness.on_asked(counter, now);
+            let overdue = liveness.echo_deadline(&path).unwrap();
+            waits.push(overdue.saturating_since(now));
+            now = overdue;
+            let expected = match counter {
+                24 => Silence::Gone,
+                8.. => Silence::Long,
+                _ => Silence::Short,
+            };
+            assert_eq!(liveness.on_echo_overdue(), expected, "echo {counter}");
+            assert_eq!(liveness.is_silent(), counter >= 8);
+        }
+        assert_eq!(waits[4], waits[0] * 2);
+        assert!(waits.is_sorted());
+        assert!(liveness.on_authentic(), "a long burst");
+        assert!(!liveness.is_silent() && !liveness.on_authentic());
+    }
+
+    #[test]
+    fn a_doubt_is_believed_in_time_unless_the_gateway_speaks() {
+        let (mut liveness, path) = (Liveness::default(), path());
+        liveness.on_asked(1, at(0));
+        assert!(liveness.on_doubt(&path, at(10)));
+        assert_eq!(liveness.doubt_deadline(), Some(at(130)));
+        assert!(liveness.wants_echo(at(10)), "the gateway is asked at once");
+        assert!(!liveness.on_doubt(&path, at(100)), "an attacker cannot postpone it");
+        assert_eq!(liveness.doubt_deadline(), Some(at(130)));
+        liveness.on_authentic();
+        assert_eq!(liveness.doubt_deadline(), None);
+    }
+
+    #[test]
+    fn a_quiet_connection_asks_once() {
+        let mut liveness = Liveness::default();
+        liveness.on_asked(1, at(0));
+        liveness.on_answer(1);
+        liveness.on_datagram(Some(Duration::from_millis(200)), at(5));
+        assert_eq!(liveness.quiet_deadline(), Some(at(205)));
+        assert!(liveness.on_quiet());
+        assert_eq!(liveness.quiet_deadline(), None);
+        assert!(liveness.wants_echo(at(6)));
+        liveness.on_asked(2, at(6));
+        assert!(!liveness.on_quiet(), "one is under way");
+    }
+}

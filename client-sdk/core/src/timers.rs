@@ -1,0 +1,37 @@
+//! The timers of one connection.
+
+/// Timers of a connection; [`Assist::deadline`](crate::Assist) is the one table of their deadlines.
+/// Timers that are due at the same time are handled in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// Something that was withheld may be revealed: due at once.
+    Reveal,
+    /// A hole's hold ends, or a smoothed reveal is due.
+    Hold,
+    /// A doubted session is believed to be gone.
+    Doubt,
+    /// Between two gateways the server is reminded of this client.
+    Reminder,
+    /// No datagram has come for a while: the gateway is asked for an echo.
+    Quiet,
+    /// An echo is overdue.
+    Echo,
+    /// The next question to a gateway.
+    Handshake,
+    /// The next eACK.
+    Eack,
+}
+
+impl Timer {
+    /// All of them, in the order in which they are handled.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Reveal,
+        Self::Hold,
+        Self::Doubt,
+        Self::Reminder,
+        Self::Quiet,
+        Self::Echo,
+        Self::Handshake,
+        Self::Eack,
+    ];
+}

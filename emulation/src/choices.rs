@@ -1,0 +1,63 @@
+//! Values that are chosen by name on a command line and named in results: the names stand in one
+//! place.
+
+#[doc(hidden)]
+pub use serde;
+
+/// Gives an enum `ALL`, `name`, and with the same names `FromStr` and `Serialize`: `choices!(Arm,
+/// "arm", [EndToEnd "end-to-end", …])`. The second argument names the kind of choice in errors.
+#[macro_export]
+macro_rules! choices {
+    ($kind:ty, $what:literal, [$($value:ident $name:literal),+ $(,)?]) => {
+        impl $kind {
+            /// All of them.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$value),+];
+
+            /// The name on the command line and in results.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$value => $name,)+
+                }
+            }
+        }
+
+        impl ::core::str::FromStr for $kind {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or_else(|| {
+                    let known = Self::ALL.map(Self::name).join(", ");
+                    format!("there is no {} {text:?}; choose one of {known}", $what)
+                })
+            }
+        }
+
+        impl $crate::choices::serde::Serialize for $kind {
+            fn serialize<S: $crate::choices::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+#[allow(unreachable_pub, reason = "what the macro makes is public where the enum is")]
+mod tests {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Weather {
+        Fair,
+        VeryFoul,
+    }
+
+    choices!(Weather, "weather", [Fair "fair", VeryFoul "very-foul"]);
+
+    #[test]
+    fn a_choice_is_read_and_told_by_its_name() {
+        for weather in Weather::ALL {
+            assert_eq!(weather.name().parse(), Ok(weather));
+            assert_eq!(toml::Value::try_from(weather), Ok(toml::Value::from(weather.name())));
+        }
+        let refused = "foul".parse::<Weather>().unwrap_err();
+        assert_eq!(refused, "there is no weather \"foul\"; choose one of fair, very-foul");
+    }
+}

@@ -1,0 +1,86 @@
+//! Lateness of the datagrams that left the path, measured.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Resolution of the histogram.
+const STEP: Duration = Duration::from_micros(10);
+/// Buckets: up to 50 ms, all later ones in the last.
+const BUCKETS: usize = 5_000;
+
+/// Distribution of the time between the due time of a datagram and its release, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Lateness {
+    /// Half of all datagrams were at most this late.
+    pub p50_micros: u64,
+    /// 99 % of all datagrams were at most this late.
+    pub p99_micros: u64,
+    /// The latest one.
+    pub max_micros: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct LatenessHistogram {
+    buckets: Vec<u64>,
+    total: u64,
+    max: Duration,
+}
+
+impl LatenessHistogram {
+    pub(crate) fn new() -> Self {
+        Self { buckets: vec![0; BUCKETS], total: 0, max: Duration::ZERO }
+    }
+
+    pub(crate) fn record(&mut self, late: Duration) {
+        let bucket = (late.as_micros() / STEP.as_micros()) as usize;
+        if let Some(count) = self.buckets.get_mut(bucket.min(BUCKETS - 1)) {
+            *count += 1;
+        }
+        self.total += 1;
+        self.max = self.max.max(late);
+    }
+
+    pub(crate) fn summary(&self) -> Lateness {
+        Lateness {
+            p50_micros: self.percentile(0.50),
+            p99_micros: self.percentile(0.99),
+            max_micros: self.max.as_micros() as u64,
+        }
+    }
+
+    /// Upper edge of the bucket in which the share is reached, but never more than the maximum.
+    fn percentile(&self, share: f64) -> u64 {
+        let wanted = (self.total as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        let bucket = self.buckets.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        let edge = STEP * (bucket.unwrap_or(0) as u32 + 1);
+        edge.min(self.max).as_micros() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_and_maximum() {
+        let mut histogram = LatenessHistogram::new();
+        for micros in 0..1000 {
+            histogram.record(Duration::from_micros(micros));
+        }
+        histogram.record(Duration::from_secs(1));
+        let summary = histogram.summary();
+        assert!((490..=520).contains(&summary.p50_micros), "{summary:?}");
+        assert!((980..=1000).contains(&summary.p99_micros), "{summary:?}");
+        assert_eq!(summary.max_micros, 1_000_000);
+    }
+
+    #[test]
+    fn nothing_recorded_is_zero() {
+        assert_eq!(LatenessHistogram::new().summary(), Lateness::default());
+    }
+}

@@ -1,0 +1,390 @@
+//! Scenarios: the networks on which trials are run, as TOML files.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::{
+    CrossTraffic, CrossTrafficConfig, LinkConfig, LossModel, QueueDiscipline, StateLoss,
+    bandwidth_delay_product,
+};
+
+/// The scenarios that come with the laboratory, by name.
+const BUILT_IN: [(&str, &str); 7] = [
+    ("wifi", include_str!("../scenarios/wifi.toml")),
+    ("cellular", include_str!("../scenarios/cellular.toml")),
+    ("satellite", include_str!("../scenarios/satellite.toml")),
+    ("sat_long", include_str!("../scenarios/sat_long.toml")),
+    ("wifi_burst", include_str!("../scenarios/wifi_burst.toml")),
+    ("wifi_outages", include_str!("../scenarios/wifi_outages.toml")),
+    ("competing", include_str!("../scenarios/competing.toml")),
+];
+
+/// Failure to read a scenario.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScenarioError {
+    /// Neither a name nor a file.
+    #[error("there is no scenario {name:?}; choose one of {known}, or name a TOML file")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// The file could not be read.
+    #[error("cannot read the scenario {}: {source}; check the name and its permissions", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// The file is not a scenario.
+    #[error("{name} is not a scenario: {reason}; compare it with those in emulation/scenarios")]
+    Malformed {
+        /// The scenario.
+        name: String,
+        /// The reason, for people.
+        reason: String,
+    },
+}
+
+/// The queue of a segment whose transmitter cannot keep up; its limit is one bandwidth-delay
+/// product of the whole path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueKind {
+    /// Datagrams that do not fit are dropped.
+    #[default]
+    DropTail,
+    /// Adaptive random early detection, as on the links of Packrat26, section 7.1.
+    Red,
+}
+
+impl QueueKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::DropTail, Self::Red];
+
+    /// The name in scenarios, on the command line and in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DropTail => "drop-tail",
+            Self::Red => "red",
+        }
+    }
+}
+
+impl FromStr for QueueKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            format!(
+                "there is no queue {text:?}; choose one of {}",
+                Self::ALL.map(Self::name).join(", ")
+            )
+        })
+    }
+}
+
+/// One segment of the path, the same in both directions but for the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Segment {
+    /// Propagation delay one way, milliseconds.
+    pub delay_ms: u64,
+    /// Rate, Mbit/s of UDP payload.
+    pub rate_mbps: f64,
+    /// Mean share of datagrams lost, 0 to 1.
+    #[serde(default)]
+    pub loss: f64,
+    /// Mean length of a burst of loss, datagrams; 1: they are lost independently.
+    #[serde(default = "one")]
+    pub burst: f64,
+    /// Loss without a burst, 0 to 1...
+    #[serde(default)]
+    pub good_loss: f64,
+    /// ...and within one.
+    #[serde(default = "one")]
+    pub bad_loss: f64,
+    /// True if datagrams towards the server are lost as well.
+    #[serde(default = "yes")]
+    pub loss_upwards: bool,
+    /// Traffic of others towards the client, in the same queue.
+    pub cross_traffic: Option<CrossTrafficConfig>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Downloads beside the measured one: they are not assisted, and go through the same links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Competition {
+    /// Number of downloads.
+    pub flows: u64,
+    /// All downloads last this long, seconds, whatever the scenario's size says.
+    pub seconds: u64,
+    /// The first seconds do not count: slow start is no sign of fairness.
+    pub settle_seconds: u64,
+}
+
+/// The values that a command varies by default: trials are run for each combination.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Vary {
+    /// Burst lengths of the last mile.
+    pub burst: Vec<f64>,
+    /// Queues.
+    pub queue: Vec<QueueKind>,
+}
+
+/// A network, and the download over it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name; that of the file without its extension.
+    #[serde(skip)]
+    pub name: String,
+    /// The kind of network that it stands for.
+    pub description: String,
+    /// Bytes of one download.
+    pub size: u64,
+    /// The queues of all links.
+    #[serde(default)]
+    pub queue: QueueKind,
+    /// Between server and gateway.
+    pub far: Segment,
+    /// Between gateway and client.
+    pub last_mile: Segment,
+    /// Other downloads at the same time.
+    pub competition: Option<Competition>,
+    /// Variants of this scenario.
+    #[serde(default)]
+    pub vary: Vary,
+}
+
+/// The four links of a path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Links {
+    /// Server to gateway.
+    pub far_down: LinkConfig,
+    /// Gateway to server.
+    pub far_up: LinkConfig,
+    /// Gateway to client.
+    pub last_mile_down: LinkConfig,
+    /// Client to gateway.
+    pub last_mile_up: LinkConfig,
+}
+
+impl Scenario {
+    /// The names of the scenarios that come with the laboratory.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// A scenario by its name, or from a TOML file.
+    ///
+    /// # Errors
+    /// See [`ScenarioError`].
+    pub fn load(name: &str) -> Result<Self, ScenarioError> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+            return Self::parse(name, text);
+        }
+        let path = Path::new(name);
+        if path.extension().is_none() {
+            let known = Self::names().collect::<Vec<_>>().join(", ");
+            return Err(ScenarioError::Unknown { name: name.to_owned(), known });
+        }
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
+        let name = path.file_stem().map_or(name.into(), |stem| stem.to_string_lossy());
+        Self::parse(&name, &text)
+    }
+
+    /// A scenario from the text of a TOML file.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Malformed`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
+        let malformed = |reason: String| ScenarioError::Malformed { name: name.to_owned(), reason };
+        let scenario: Self = toml::from_str(text).map_err(|error| malformed(error.to_string()))?;
+        for (which, segment) in [("far", &scenario.far), ("last_mile", &scenario.last_mile)] {
+            if !(0.0..1.0).contains(&segment.loss) {
+                return Err(malformed(format!("{which}.loss is {}, not in 0 to 1", segment.loss)));
+            }
+            let bursts = [segment.burst].into_iter().chain(scenario.vary.burst.iter().copied());
+            if let Some(burst) =
+                bursts.into_iter().find(|burst| !(*burst >= 1.0 && burst.is_finite()))
+            {
+                return Err(malformed(format!("{which}.burst is {burst}, below 1")));
+            }
+            if !(0.0 <= segment.good_loss
+                && segment.good_loss < segment.bad_loss
+                && segment.bad_loss <= 1.0)
+            {
+                let reason =
+                    format!("{which}.good_loss is {}, not below bad_loss", segment.good_loss);
+                return Err(malformed(reason));
+            }
+            if !(0.01..=100_000.0).contains(&segment.rate_mbps) {
+                return Err(malformed(format!("{which}.rate_mbps is {}", segment.rate_mbps)));
+            }
+            if segment.delay_ms > 10_000 {
+                return Err(malformed(format!(
+                    "{which}.delay_ms is {}, above 10000",
+                    segment.delay_ms
+                )));
+            }
+            if let Some(cross) = segment.cross_traffic {
+                if !(0.01..=100_000.0).contains(&cross.rate_mbps) {
+                    return Err(malformed(format!(
+                        "{which}.cross_traffic.rate_mbps is {}",
+                        cross.rate_mbps
+                    )));
+                }
+                if cross.off_ms < 0.0
+                    || (cross.off_ms > 0.0
+                        && cross.on_ms.partial_cmp(&1.0).is_none_or(|order| order.is_lt()))
+                {
+                    let reason = format!("{which}.cross_traffic.on_ms is {}, below 1", cross.on_ms);
+                    return Err(malformed(reason));
+                }
+            }
+        }
+        if let Some(competition) = scenario.competition
+            && !(1..=16).contains(&competition.flows)
+        {
+            return Err(malformed(format!(
+                "competition.flows is {}, not in 1 to 16",
+                competition.flows
+            )));
+        }
+        if let Some(competition) = scenario.competition
+            && competition.seconds <= competition.settle_seconds
+        {
+            return Err(malformed(
+                "competition.settle_seconds leaves nothing of competition.seconds".into(),
+            ));
+        }
+        Ok(Self { name: name.to_owned(), ..scenario })
+    }
+
+    /// The same network with another loss on the last mile.
+    #[must_use]
+    pub fn with_loss(mut self, loss: f64) -> Self {
+        self.last_mile.loss = loss;
+        self
+    }
+
+    /// The same network with losses of this mean length on the last mile.
+    #[must_use]
+    pub fn with_burst(mut self, burst: f64) -> Self {
+        self.last_mile.burst = burst;
+        self
+    }
+
+    /// The same network with other queues.
+    #[must_use]
+    pub fn with_queue(mut self, queue: QueueKind) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Round trip of the whole path without any queue.
+    pub fn round_trip(&self) -> Duration {
+        Duration::from_millis(2 * (self.far.delay_ms + self.last_mile.delay_ms))
+    }
+
+    /// The traffic of others on the far segment and on the last mile, whose randomness follows from
+    /// `seed`.
+    pub fn cross_traffic(&self, seed: u64) -> [Option<CrossTraffic>; 2] {
+        let traffic = |segment: &Segment, which: u64| {
+            let seed = seed.wrapping_mul(2).wrapping_add(which) ^ 0x6372_6f73_7300_0000;
+            segment.cross_traffic.map(|config| CrossTraffic::new(config, seed))
+        };
+        [traffic(&self.far, 0), traffic(&self.last_mile, 1)]
+    }
+
+    /// The links, whose randomness follows from `seed`.
+    pub fn links(&self, seed: u64) -> Links {
+        let link = |segment: &Segment, lossy: bool, which: u64| {
+            let rate = (segment.rate_mbps * 1e6) as u64;
+            let limit = bandwidth_delay_product(rate, self.round_trip());
+            let queue = match self.queue {
+                QueueKind::DropTail => QueueDiscipline::DropTail { limit },
+                QueueKind::Red => QueueDiscipline::AdaptiveRed { limit },
+            };
+            let states = StateLoss { good: segment.good_loss, bad: segment.bad_loss };
+            let loss = LossModel::new(if lossy { segment.loss } else { 0.0 }, segment.burst);
+            LinkConfig::new(Duration::from_millis(segment.delay_ms), rate)
+                .with_queue(queue)
+                .with_loss(loss.with_states(states))
+                .with_seed(seed.wrapping_mul(4).wrapping_add(which))
+        };
+        Links {
+            far_down: link(&self.far, true, 0),
+            far_up: link(&self.far, self.far.loss_upwards, 1),
+            last_mile_down: link(&self.last_mile, true, 2),
+            last_mile_up: link(&self.last_mile, self.last_mile.loss_upwards, 3),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_scenarios_that_come_along_can_be_loaded() {
+        for name in Scenario::names() {
+            let scenario = Scenario::load(name).unwrap();
+            assert_eq!(scenario.name, name);
+            assert!(scenario.last_mile.loss > 0.0 || scenario.competition.is_some());
+            assert!(scenario.size > 0);
+        }
+    }
+
+    #[test]
+    fn the_links_have_the_delay_the_loss_and_the_queue_of_their_segment() {
+        let links = Scenario::load("satellite").unwrap().with_loss(0.2).links(7);
+        assert_eq!(links.far_down.delay, Duration::from_millis(50));
+        assert_eq!(links.last_mile_up.delay, Duration::from_millis(30));
+        assert_eq!(links.far_down.loss.rate(), 0.0);
+        assert_eq!(links.last_mile_down.loss.rate(), 0.2);
+        // One bandwidth-delay product: 20 Mbit/s for 160 ms.
+        assert_eq!(links.far_down.queue.limit(), 400_000);
+        let seeds = [links.far_down, links.far_up, links.last_mile_down, links.last_mile_up]
+            .map(|l| l.seed);
+        assert!(seeds.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let said = |name: &str| Scenario::load(name).unwrap_err().to_string();
+        assert!(said("wify").contains("wifi_burst"));
+        assert!(said("nowhere/such.toml").contains("nowhere/such.toml"));
+        let wifi = include_str!("../scenarios/wifi.toml");
+        let said = |text: String| Scenario::parse("mine", &text).unwrap_err().to_string();
+        assert!(said(wifi.replace("loss = 0.04", "loss = 4")).contains("last_mile.loss is 4"));
+        assert!(said(wifi.replace("loss = 0.04", "los = 0.04")).contains("los"));
+        let bursts = include_str!("../scenarios/wifi_burst.toml");
+        assert!(
+            said(bursts.replace("good_loss = 0.02", "good_loss = 0.9"))
+                .contains("last_mile.good_loss is 0.9")
+        );
+        let competing = include_str!("../scenarios/competing.toml");
+        assert!(
+            said(competing.replace("flows = 1", "flows = 0")).contains("competition.flows is 0")
+        );
+        assert!(said(competing.replace("seconds = 60", "seconds = 5")).contains("settle_seconds"));
+    }
+}

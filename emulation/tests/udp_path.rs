@@ -1,0 +1,211 @@
+//! The real-time path, end to end over the loopback interface.
+//!
+//! Counts and order are asserted; lateness depends on the machine and is printed (`--nocapture`).
+// The lint's exception for tests does not reach the functions that tests share.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::collections::HashSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
+
+const QUIET: Duration = Duration::from_millis(500);
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(QUIET)).unwrap();
+    socket
+}
+
+fn config(server: &UdpSocket) -> PathConfig {
+    let link = LinkConfig::new(Duration::from_millis(2), 50_000_000);
+    PathConfig { server: server.local_addr().unwrap(), upward: link, downward: link }
+}
+
+/// Numbers of the datagrams that arrive until it is quiet, and when the first and the last one did.
+fn numbers(socket: &UdpSocket) -> (Vec<u32>, Duration) {
+    let mut buffer = [0; 65_536];
+    let mut seen = Vec::new();
+    let (mut first, mut last) = (None, Instant::now());
+    while let Ok(length) = socket.recv(&mut buffer) {
+        seen.push(u32::from_be_bytes(buffer[length - 4..length].try_into().unwrap()));
+        last = Instant::now();
+        first.get_or_insert(last);
+    }
+    (seen, first.map_or(Duration::ZERO, |first| last - first))
+}
+
+fn numbered(number: u32) -> Vec<u8> {
+    let mut payload = vec![0x40; 1196];
+    payload.extend_from_slice(&number.to_be_bytes());
+    payload
+}
+
+/// Lets the server learn the address behind which the client is.
+fn introduce(client: &UdpSocket, path: &UdpPath, server: &UdpSocket) -> SocketAddr {
+    client.send_to(b"hello", path.address()).unwrap();
+    server.recv_from(&mut [0; 16]).unwrap().1
+}
+
+#[test]
+fn delivers_in_order_at_its_rate_and_says_what_it_lost() {
+    let (client, server) = (socket(), socket());
+    let mut config = config(&server);
+    config.downward = config.downward.with_loss(LossModel::Independent { rate: 0.04 }).with_seed(9);
+    let path = UdpPath::start(config).unwrap();
+    let behind = introduce(&client, &path, &server);
+
+    let count = 5_000;
+    let sender = thread::spawn(move || {
+        // 40 Mbit/s, in pairs, as a paced sender would.
+        let start = Instant::now();
+        for number in 0..count {
+            let due = Duration::from_micros(u64::from(number / 2) * 480);
+            thread::sleep(due.saturating_sub(start.elapsed()));
+            server.send_to(&numbered(number), behind).unwrap();
+        }
+    });
+    let (seen, took) = numbers(&client);
+    sender.join().unwrap();
+
+    let report = path.report();
+    println!("{count} datagrams in {took:?}: {report:?}");
+    let down = report.downward;
+    assert_eq!(down.link.offered + report.socket_drops, u64::from(count));
+    assert_eq!(down.link.offered, down.link.delivered + down.link.lost + down.link.queue_dropped);
+    assert_eq!(down.released, down.link.delivered);
+    assert_eq!(seen.len() as u64, down.released);
+    assert!(seen.is_sorted());
+    assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len());
+    // Five standard deviations of a binomial distribution.
+    assert!((130..=270).contains(&down.link.lost), "{} lost", down.link.lost);
+    assert_eq!(report.upward.link.lost, 0);
+    // Never faster than the link's rate: 192 microseconds each. Slower is the machine's affair.
+    assert!(
+        took + Duration::from_millis(20) >= Duration::from_micros(192) * (down.released as u32 - 1)
+    );
+}
+
+#[test]
+fn holds_every_datagram_for_the_delay() {
+    let (client, server) = (socket(), socket());
+    let mut config = config(&server);
+    config.upward.delay = Duration::from_millis(30);
+    let path = UdpPath::start(config).unwrap();
+    for _ in 0..5 {
+        let sent = Instant::now();
+        introduce(&client, &path, &server);
+        assert!(sent.elapsed() >= Duration::from_millis(30));
+    }
+}
+
+#[test]
+fn carries_datagrams_of_every_size_unchanged_both_ways() {
+    let (client, server) = (socket(), socket());
+    let path = UdpPath::start(config(&server)).unwrap();
+    let behind = introduce(&client, &path, &server);
+    let mut buffer = vec![0; 65_536];
+    for size in [0, 1, 1200, 1472, 9000, 65_507] {
+        let payload: Vec<u8> = (0..size).map(|n| (n * 31 % 251) as u8).collect();
+        client.send_to(&payload, path.address()).unwrap();
+        let length = server.recv(&mut buffer).unwrap();
+        assert!(buffer[..length] == payload[..], "{size} bytes towards the server");
+        server.send_to(&payload, behind).unwrap();
+        let length = client.recv(&mut buffer).unwrap();
+        assert!(buffer[..length] == payload[..], "{size} bytes towards the client");
+    }
+}
+
+#[test]
+fn each_client_has_an_address_of_its_own_and_gets_its_own_answers() {
+    let server = socket();
+    let path = UdpPath::start(config(&server)).unwrap();
+    let clients = [socket(), socket(), socket()];
+    let behind: Vec<SocketAddr> =
+        clients.iter().map(|client| introduce(client, &path, &server)).collect();
+    assert_eq!(behind.iter().collect::<HashSet<_>>().len(), 3);
+    for (number, address) in (0..).zip(&behind) {
+        server.send_to(&numbered(number), address).unwrap();
+    }
+    for (number, client) in (0..).zip(&clients) {
+        assert_eq!(numbers(client).0, [number]);
+    }
+    assert_eq!(path.report().clients, 3);
+}
+
+#[test]
+fn paths_can_be_chained_and_an_absent_server_does_not_stop_them() {
+    let (client, server) = (socket(), socket());
+    let address = server.local_addr().unwrap();
+    let far = UdpPath::start(config(&server)).unwrap();
+    let link = LinkConfig::new(Duration::from_millis(1), 0);
+    let near =
+        UdpPath::start(PathConfig { server: far.address(), upward: link, downward: link }).unwrap();
+
+    drop(server);
+    for _ in 0..5 {
+        client.send_to(b"nobody hears this", near.address()).unwrap();
+        thread::sleep(Duration::from_millis(10));
+    }
+    let server = UdpSocket::bind(address).unwrap();
+    server.set_read_timeout(Some(QUIET)).unwrap();
+    // The datagram that the absent server refused may still be on its way, as an error or as
+    // itself.
+    thread::sleep(Duration::from_millis(50));
+    client.send_to(b"hello", near.address()).unwrap();
+    let mut buffer = [0; 64];
+    let behind = loop {
+        let (length, behind) = server.recv_from(&mut buffer).unwrap();
+        if &buffer[..length] == b"hello" {
+            break behind;
+        }
+    };
+    server.send_to(b"welcome", behind).unwrap();
+    let length = client.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"welcome");
+}
+
+#[test]
+fn a_dropped_path_frees_its_port() {
+    let (client, server) = (socket(), socket());
+    let path = UdpPath::start(config(&server)).unwrap();
+    introduce(&client, &path, &server);
+    let address = path.address();
+    drop(path);
+    UdpSocket::bind(address).unwrap();
+}
+
+#[test]
+fn a_rebinding_gives_every_client_another_port_and_closes_the_old_one() {
+    let (client, server) = (socket(), socket());
+    let path = UdpPath::start(config(&server)).unwrap();
+    let before = introduce(&client, &path, &server);
+    path.rebind();
+    let after = introduce(&client, &path, &server);
+    assert_ne!(before, after);
+    assert_eq!(introduce(&client, &path, &server), after);
+    server.send_to(b"to the old port", before).unwrap();
+    server.send_to(b"to the new port", after).unwrap();
+    let mut buffer = [0; 100];
+    let length = client.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"to the new port");
+    assert!(client.recv(&mut buffer).is_err());
+    assert_eq!(path.report().clients, 2);
+}
+
+#[test]
+#[cfg(target_os = "linux")] // elsewhere the loopback interface has one address
+fn a_client_that_roams_has_another_address() {
+    let (client, server) = (socket(), socket());
+    let path = UdpPath::start(config(&server)).unwrap();
+    let before = introduce(&client, &path, &server);
+    path.roam();
+    let after = introduce(&client, &path, &server);
+    assert_ne!(before.ip(), after.ip());
+    server.send_to(b"hello", after).unwrap();
+    let mut buffer = [0; 100];
+    let length = client.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"hello");
+}

@@ -1,0 +1,50 @@
+//! The entry functions of the fuzz targets. Each takes an input, and panics when a promise is
+//! broken.
+//!
+//! The fuzz targets call them with the fuzzer's inputs, the tests `corpus` of the crates with the
+//! committed ones ([`corpus`]). A function that needs private items of a crate is in that crate.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a part of tests: a panic is the result
+
+#[cfg(feature = "engine")]
+mod claims;
+#[cfg(feature = "client")]
+mod client;
+#[cfg(feature = "configuration")]
+mod configuration;
+pub mod corpus;
+#[cfg(feature = "engine")]
+mod gateway;
+#[cfg(feature = "media")]
+mod live_packets;
+#[cfg(feature = "engine")]
+mod meeting;
+#[cfg(feature = "messages")]
+mod messages;
+#[cfg(feature = "sketches")]
+mod sketches;
+#[cfg(feature = "engine")]
+mod subscribers;
+mod take;
+#[cfg(feature = "tokens")]
+mod tokens;
+
+#[cfg(feature = "client")]
+pub use client::client;
+#[cfg(feature = "configuration")]
+pub use configuration::configuration;
+#[cfg(feature = "engine")]
+pub use gateway::gateway;
+#[cfg(feature = "media")]
+pub use live_packets::live_packets;
+#[cfg(feature = "engine")]
+pub use meeting::meeting;
+#[cfg(feature = "messages")]
+pub use messages::{handshake, wire};
+#[cfg(feature = "sketches")]
+pub use sketches::{coded_symbols, power_sums};
+#[cfg(feature = "engine")]
+pub use subscribers::subscribers;
+pub use take::take;
+#[cfg(feature = "tokens")]
+pub use tokens::tokens;

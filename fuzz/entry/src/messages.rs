@@ -1,0 +1,130 @@
+//! Arbitrary bytes for every parser of messages from the network.
+
+use core::time::Duration;
+
+use packrat_eack::SketchLimits;
+use packrat_wire::SessionId;
+use packrat_wire::control::{Control, DISCOVER_LENGTH, INIT_LENGTH};
+use packrat_wire::handshake::{ClientParams, Established, GatewayParams, Initiator, respond};
+use packrat_wire::identifier::IdentifierScheme;
+use packrat_wire::is_control;
+use packrat_wire::message::Message;
+use packrat_wire::seal::{MAXIMUM_PLAINTEXT, OpenError};
+
+/// Nonce, seeds and keys are those of protocol/vectors/handshake.json, so that the corpus can hold
+/// genuine messages.
+const NONCE: u64 = 0x0102_0304_0506_0708;
+/// Encoding shortens longer lists of versions.
+const MOST_VERSIONS: usize = 32;
+
+/// The bytes as a datagram and as the plaintext of a sealed one. Every decoded message must encode
+/// to the same bytes.
+pub fn wire(data: &[u8]) {
+    match Control::decode(data) {
+        Ok(control) => {
+            assert!(is_control(data));
+            let versions = match control {
+                Control::Discover { versions, .. } => {
+                    assert!(data.len() >= DISCOVER_LENGTH);
+                    versions
+                }
+                Control::Init { .. } => {
+                    assert!(data.len() >= INIT_LENGTH);
+                    &[]
+                }
+                Control::Refusal { versions, .. } => versions,
+                _ => &[],
+            };
+            if versions.len() <= MOST_VERSIONS {
+                let mut again = Vec::new();
+                control.encode(&mut again);
+                assert_eq!(Control::decode(&again), Ok(control));
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    if let Ok(message) = Message::decode(data) {
+        let mut again = Vec::new();
+        message.encode(&mut again);
+        assert_eq!(again, data, "{message:?} is not what was read");
+    }
+}
+
+/// The bytes as Noise messages, raw and out of an Init or InitAck; as a sealed datagram; and as a
+/// plaintext that is sealed, corrupted and replayed.
+pub fn handshake(data: &[u8]) {
+    let initiator = initiator();
+    let first = initiator.message().expect("Noise's own first message");
+    let (mut gateway, second) = answer(&first).expect("the answer to it");
+    let mut client = initiator.finish(&second).expect("the end of the handshake");
+
+    let (mut as_first, mut as_second) = (data, data);
+    match Control::decode(data) {
+        Ok(Control::Init { noise, .. }) => as_first = noise,
+        Ok(Control::InitAck { noise, .. }) => as_second = noise,
+        _ => {}
+    }
+    if let Some((_, second)) = answer(as_first) {
+        let mut init_ack = Vec::new();
+        Control::InitAck { nonce: NONCE, noise: &second }.encode(&mut init_ack);
+        assert!(init_ack.len() <= INIT_LENGTH, "an answer longer than its question");
+        assert_eq!(
+            initiator.finish(&second).is_ok(),
+            as_first == first,
+            "an answer to another first message"
+        );
+    }
+    assert_eq!(initiator.finish(as_second).is_ok(), as_second == second, "a forged answer");
+
+    let mut plaintext = Vec::new();
+    assert!(gateway.opener.open(data, &mut plaintext).is_err(), "a forged datagram");
+    let message = &data[..data.len().min(MAXIMUM_PLAINTEXT)];
+    let mut datagram = Vec::new();
+    client.sealer.seal(message, &mut datagram).expect("short enough");
+    let mut bent = datagram.clone();
+    // After the session's id, which is not authenticated by itself.
+    let position = 9 + data.len() % (bent.len() - 9);
+    bent[position] ^= 1 << (data.len() % 8);
+    assert!(
+        gateway.opener.open(&bent, &mut plaintext).is_err(),
+        "byte {position} is not protected"
+    );
+    assert_eq!(gateway.opener.open(&datagram, &mut plaintext), Ok(0));
+    assert_eq!(plaintext, message);
+    assert_eq!(gateway.opener.open(&datagram, &mut plaintext), Err(OpenError::Replayed));
+}
+
+fn initiator() -> Initiator {
+    let limits = SketchLimits { coded_symbols: 191, power_sums: 129 };
+    let maximum_hold = Duration::from_millis(120);
+    Initiator::new(
+        [0x11; 32],
+        NONCE,
+        ClientParams {
+            scheme: IdentifierScheme::Trailer,
+            limits,
+            maximum_hold,
+            token: Vec::new(),
+            live: None,
+        },
+        None,
+    )
+}
+
+fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
+    let answered = respond([0x22; 32], &[0x33; 32], NONCE, first, |client_params, random| {
+        let (mut session, mut secret) = ([0; 4], [0; 32]);
+        random(&mut session);
+        random(&mut secret);
+        let session = SessionId::new(u32::from_be_bytes(session));
+        GatewayParams {
+            session,
+            scheme: client_params.scheme,
+            limits: client_params.limits,
+            cache_bytes: 1 << 20,
+            secret,
+            stream: None,
+        }
+    });
+    answered.ok().map(|(established, _, second)| (established, second))
+}

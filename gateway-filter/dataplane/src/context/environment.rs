@@ -1,0 +1,77 @@
+//! The state that all routes of a data plane share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use packrat_wire::estimate::Timestamp;
+
+use crate::log::{Event, Logger, Observations};
+use crate::socket::Capacity;
+
+/// A receive buffer below this loses bursts at a few hundred Mbit/s; the operator is told once.
+const SMALL_RECEIVE_BUFFER_BYTES: usize = 1 << 20;
+
+/// The log, the clock and the limits of a process.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) logger: Logger,
+    pub(crate) capacity: Arc<Capacity>,
+    pub(crate) observations: Observations,
+    origin: Instant,
+    numbers: AtomicU64,
+    small_buffer_noted: AtomicBool,
+}
+
+impl Environment {
+    pub(crate) fn new(logger: Logger, capacity: Arc<Capacity>) -> Self {
+        Self {
+            logger,
+            capacity,
+            observations: Observations::default(),
+            origin: Instant::now(),
+            numbers: AtomicU64::new(1),
+            small_buffer_noted: AtomicBool::new(false),
+        }
+    }
+
+    /// An environment without a log, for at most `sessions` sessions.
+    #[cfg(test)]
+    pub(crate) fn silent(sessions: u64) -> Arc<Self> {
+        let logger = Logger::new(Box::new(crate::log::Silent));
+        Arc::new(Self::new(logger, Capacity::limited(sessions, "in a test".to_owned())))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_micros(u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// The calendar's time at the origin of [`Self::now`], since 1970; changes when the clock is
+    /// set.
+    pub(crate) fn unix_origin(&self) -> Duration {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        unix.saturating_sub(self.origin.elapsed())
+    }
+
+    /// A number that was not used before in this data plane.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_receive_buffer(&self, bytes: usize) {
+        if bytes < SMALL_RECEIVE_BUFFER_BYTES
+            && !self.small_buffer_noted.swap(true, Ordering::Relaxed)
+        {
+            self.logger.log(Event::ReceiveBufferSmall, || {
+                [
+                    ("bytes", bytes.into()),
+                    (
+                        "advice",
+                        "bursts may be lost: raise net.core.rmem_max to 8388608 or grant CAP_NET_ADMIN"
+                            .into(),
+                    ),
+                ]
+            });
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The context of everything above the sockets: of the process, and of a route.
+
+mod environment;
+mod route_context;
+
+pub(crate) use environment::Environment;
+pub(crate) use route_context::{RouteContext, Settings};

@@ -1,0 +1,208 @@
+//! A route as its sessions see it: its name, the settings in force and its metrics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use packrat_api::route::RouteConfig;
+use packrat_api::status::RouteSummary;
+use packrat_engine::{Gateway, GatewayConfig};
+use packrat_wire::hexadecimal;
+use parking_lot::RwLock;
+use serde_json::{Map, Value};
+
+use super::environment::Environment;
+use crate::configuration::{ConfigurationError, read_static_key, read_token_policy, summary};
+use crate::log::{Event, LogSubject, Logger};
+use crate::metrics::{Limits, Metrics};
+use crate::random::random_bytes;
+
+/// A configuration in force, with the engine that belongs to it.
+pub(crate) struct Settings {
+    pub(crate) config: RouteConfig,
+    pub(crate) engine: Arc<Gateway>,
+    /// The configured key, or the random one that is kept across updates.
+    static_key: [u8; 32],
+    /// The secret of the cookies.
+    secret: [u8; 32],
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The keys stay out of logs.
+        formatter.debug_struct("Settings").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// Settings for `config`. While nothing changes for the engine it stays the one of `previous`,
+    /// and with it the total of its caches. `draining`: the engine refuses everybody.
+    fn new(
+        config: RouteConfig,
+        previous: Option<&Self>,
+        draining: bool,
+    ) -> Result<Self, ConfigurationError> {
+        let static_key = match (read_static_key(&config)?, previous) {
+            (Some(key), _) => key,
+            (None, Some(previous)) => previous.static_key,
+            (None, None) => random_bytes().map_err(ConfigurationError::Random)?,
+        };
+        let secret = match previous {
+            Some(previous) => previous.secret,
+            None => random_bytes().map_err(ConfigurationError::Random)?,
+        };
+        let tokens = read_token_policy(&config)?;
+        let mut limits = engine_config(&config);
+        limits.assist &= !draining;
+        let engine = match previous {
+            Some(previous)
+                if previous.static_key == static_key && *previous.engine.config() == limits =>
+            {
+                Arc::clone(&previous.engine)
+            }
+            _ => Gateway::new(limits, static_key, secret),
+        };
+        // Another key of the tokens is no reason for another engine.
+        engine.set_tokens(tokens);
+        Ok(Self { config, engine, static_key, secret })
+    }
+
+    /// The public key that clients may pin, in hexadecimal digits.
+    fn public_key(&self) -> Option<String> {
+        let key = packrat_engine::public_key(&self.static_key).ok()?;
+        Some(hexadecimal::encode(&key))
+    }
+}
+
+/// The engine's limits.
+fn engine_config(config: &RouteConfig) -> GatewayConfig {
+    let size = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    GatewayConfig {
+        assist: config.assist,
+        cache_bytes_per_flow: size(config.cache_bytes_per_session),
+        cache_bytes_total: size(config.cache_bytes_total),
+        repair_budget: config.repair_budget,
+        early_copies: config.early_copies,
+        residual_loss_target: config.residual_loss_target,
+        maximum_sessions: size(config.maximum_sessions),
+        sessions_per_source: config.sessions_per_source,
+        handshakes_per_second_per_source: config.handshakes_per_second_per_source,
+        handshakes_per_second_without_cookie: config.handshakes_per_second_without_cookie,
+    }
+}
+
+/// The part of a route that its sessions need.
+#[derive(Debug)]
+pub(crate) struct RouteContext {
+    pub(crate) environment: Arc<Environment>,
+    name: String,
+    settings: RwLock<Arc<Settings>>,
+    /// Grows with every change of the configuration; sessions compare it to see whether theirs is
+    /// still current.
+    generation: AtomicU64,
+    draining: AtomicBool,
+    pub(crate) metrics: Metrics,
+}
+
+impl RouteContext {
+    pub(crate) fn new(
+        config: RouteConfig,
+        environment: Arc<Environment>,
+    ) -> Result<Self, ConfigurationError> {
+        Ok(Self {
+            environment,
+            name: config.route.clone(),
+            settings: RwLock::new(Arc::new(Settings::new(config, None, false)?)),
+            generation: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+            metrics: Metrics::default(),
+        })
+    }
+
+    /// Puts a new configuration in force; on an error the old one stays.
+    pub(crate) fn reconfigure(&self, config: RouteConfig) -> Result<(), ConfigurationError> {
+        let mut settings = self.settings.write();
+        if settings.config == config
+            && config.static_key_file.is_none()
+            && config.token_keys_file.is_none()
+        {
+            return Ok(());
+        }
+        let draining = self.draining.load(Ordering::Relaxed);
+        *settings = Arc::new(Settings::new(config, Some(&settings), draining)?);
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends assistance for all clients; sessions hear of it when they look at their configuration.
+    pub(crate) fn drain(&self) -> Result<(), ConfigurationError> {
+        let mut settings = self.settings.write();
+        self.draining.store(true, Ordering::Relaxed);
+        *settings = Arc::new(Settings::new(settings.config.clone(), Some(&settings), true)?);
+        self.generation.fetch_add(1, Ordering::Release);
+        drop(settings);
+        self.show_limits();
+        Ok(())
+    }
+
+    /// Brings the configured limits into the metrics.
+    pub(crate) fn show_limits(&self) {
+        let settings = self.settings();
+        let config = &settings.config;
+        self.metrics.set_limits(Limits {
+            sessions: config.maximum_sessions.min(self.environment.capacity.sessions()),
+            cache_bytes: config.cache_bytes_total,
+            repair_budget_ppm: (config.repair_budget * 1e6).round() as u64,
+            assist: settings.engine.config().assist,
+        });
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read())
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn summary(&self) -> RouteSummary {
+        summary(&self.settings().config, &self.environment.capacity)
+    }
+
+    pub(crate) fn public_key(&self) -> Option<String> {
+        self.settings().public_key()
+    }
+
+    /// Writes a line about this route.
+    pub(crate) fn log<const N: usize>(
+        &self,
+        event: Event,
+        fields: impl FnOnce() -> [(&'static str, Value); N],
+    ) {
+        self.environment.logger.about(event, self, fields);
+    }
+}
+
+impl LogSubject for RouteContext {
+    fn describe(&self, line: &mut Map<String, Value>, _logger: &Logger) {
+        let settings = self.settings();
+        line.insert("route".to_owned(), self.name.as_str().into());
+        line.insert("gateway".to_owned(), settings.config.gateway.as_str().into());
+        line.insert("namespace".to_owned(), settings.config.namespace.as_str().into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The engine's own defaults are for tests and labs; they are those of a route.
+    #[test]
+    fn the_engine_and_a_route_have_the_same_defaults() {
+        let config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
+        assert_eq!(engine_config(&config), GatewayConfig::default());
+    }
+}

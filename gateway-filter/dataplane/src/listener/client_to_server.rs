@@ -1,0 +1,198 @@
+//! The way of what clients send: the listener's socket or the shell, then the server.
+//!
+//! ```text
+//!   Ingress::receive_run, Ingress::receive
+//!     control datagram ------------------------------------> Control: the engine answers
+//!     any other: Ingress::forward
+//!       its address has a session ----------------------+
+//!       it may belong to a client that has moved: kept  |
+//!         until a sealed message claims it -------------+--> Forwarder::send_to_server
+//!       it is a new client's: a session is opened ------+
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use packrat_engine::Outbox;
+use packrat_wire::estimate::Timestamp;
+
+use super::control::Control;
+use super::forwarder::Forwarder;
+use super::mailbox::Mailboxes;
+use crate::log::Event;
+use crate::metrics::Metric;
+use crate::route::{Disposition, IfUnknown, Route, may_have_moved};
+use crate::session::{ClientPath, Session};
+use crate::socket::{ClientAddress, Ecn, GsoBatch, Slot};
+
+/// One datagram of a client, or several of the same size (the last may be shorter) that the kernel
+/// put together.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientDatagrams<'a> {
+    /// Their sender.
+    pub client: SocketAddr,
+    /// The address that they were sent to; needed when the listener is bound to a wildcard
+    /// address.
+    pub local: Option<IpAddr>,
+    /// Their ECN mark.
+    pub ecn: Ecn,
+    /// The datagrams, one after the other.
+    pub data: &'a [u8],
+    /// Bytes of each datagram but the last.
+    pub segment_size: usize,
+}
+
+/// The entrance of one listener on one worker. Belongs to the thread that reads the listener's
+/// socket.
+#[derive(Debug)]
+pub struct Ingress {
+    route: Arc<Route>,
+    pub(crate) slot: Arc<Slot>,
+    forwarder: Forwarder,
+    outbox: Outbox,
+}
+
+impl Ingress {
+    pub(crate) fn new(
+        mailboxes: Arc<Mailboxes>,
+        route: Arc<Route>,
+        slot: Arc<Slot>,
+        worker: usize,
+    ) -> Self {
+        let forwarder = Forwarder::new(mailboxes, worker);
+        Self { route, slot, forwarder, outbox: Outbox::default() }
+    }
+
+    /// True if [`ClientDatagrams::local`] is needed.
+    pub fn needs_local_address(&self) -> bool {
+        self.slot.listener().is_wildcard()
+    }
+
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// Takes what a client has sent in a row, and an I/O thread has read.
+    pub(crate) fn receive_run(
+        &mut self,
+        client: SocketAddr,
+        local: Option<IpAddr>,
+        batches: &[GsoBatch<'_>],
+    ) {
+        if let [GsoBatch { data: [byte @ 4..=15], .. }] = batches {
+            self.slot.note_probe(client.port(), *byte);
+        }
+        let is_control = |batch: &GsoBatch<'_>| batch.datagrams().any(packrat_wire::is_control);
+        if batches.len() > 1 && !batches.iter().any(is_control) {
+            let now = self.now();
+            let path = self.path(client, local);
+            if let Some(session) = self.forwarder.find(&self.route, &path, now) {
+                self.forwarder.send_to_server(&session, batches);
+                return;
+            }
+        }
+        for batch in batches {
+            let GsoBatch { data, segment_size, ecn } = *batch;
+            self.receive(&ClientDatagrams { client, local, ecn, data, segment_size });
+        }
+    }
+
+    /// Takes what a client sent. Never blocks, never fails: what cannot be forwarded is counted.
+    pub fn receive(&mut self, datagrams: &ClientDatagrams<'_>) {
+        let now = self.now();
+        let path = self.path(datagrams.client, datagrams.local);
+        let batch = GsoBatch {
+            data: datagrams.data,
+            segment_size: datagrams.segment_size,
+            ecn: datagrams.ecn,
+        };
+        if !batch.datagrams().any(packrat_wire::is_control) {
+            self.forward(&path, batch, now);
+            return;
+        }
+        for datagram in batch.datagrams() {
+            if packrat_wire::is_control(datagram) {
+                self.control(&path, datagram, now);
+            } else {
+                self.forward(&path, GsoBatch::single(datagram, datagrams.ecn), now);
+            }
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.route.context.environment.now()
+    }
+
+    fn path(&self, client: SocketAddr, local: Option<IpAddr>) -> ClientPath {
+        ClientPath {
+            client: ClientAddress::new(client),
+            slot: Arc::clone(&self.slot),
+            local: local.filter(|_| self.needs_local_address()),
+        }
+    }
+
+    fn control(&mut self, path: &ClientPath, datagram: &[u8], now: Timestamp) {
+        let Self { route, forwarder, outbox, .. } = self;
+        Control { route, forwarder, outbox, path, now }.receive(datagram);
+    }
+
+    fn forward(&mut self, path: &ClientPath, batch: GsoBatch<'_>, now: Timestamp) {
+        let metrics = self.route.metrics();
+        if self.route.is_stream_only() {
+            // There is no server that could be asked about the stream.
+            metrics.add(Metric::StreamRefused, GsoBatch::count(&[batch]));
+            return;
+        }
+        let session = match self.forwarder.find(&self.route, path, now) {
+            Some(session) => Some(session),
+            None if batch.datagrams().all(is_probe) => return,
+            None => self.session_of_unknown(path, batch, now),
+        };
+        if let Some(session) = session {
+            self.forwarder.send_to_server(&session, &[batch]);
+        }
+    }
+
+    /// The session for datagrams of an address that has none; `None` while they wait, and when it
+    /// is refused.
+    fn session_of_unknown(
+        &mut self,
+        path: &ClientPath,
+        batch: GsoBatch<'_>,
+        now: Timestamp,
+    ) -> Option<Arc<Session>> {
+        let route = &self.route;
+        let metrics = route.metrics();
+        let may_have_moved = !route.sessions.assisted.is_empty()
+            && batch.datagrams().next().is_some_and(may_have_moved);
+        if !may_have_moved && route.pending.is_empty() {
+            return self.forwarder.open(route, path, now);
+        }
+        let if_unknown = if may_have_moved { IfUnknown::Keep } else { IfUnknown::Open };
+        match route.pending.add(path, batch, if_unknown, now) {
+            Disposition::Open => self.forwarder.open(route, path, now),
+            Disposition::Claimed(session) => {
+                session.touch(now);
+                metrics.add(Metric::DatagramsClaimed, GsoBatch::count(&[batch]));
+                Some(session)
+            }
+            Disposition::Pending(first) => {
+                metrics.add(Metric::DatagramsWaited, GsoBatch::count(&[batch]));
+                if let Some(until) = first {
+                    self.forwarder.plan_expiry(route, path.client, until);
+                    route.context.log(Event::ClientWaiting, || {
+                        let logger = &route.context.environment.logger;
+                        [("client", logger.client(path.client.get()))]
+                    });
+                }
+                None
+            }
+        }
+    }
+}
+
+/// True if a datagram only asks whether the gateway is there: a single byte of the range that no
+/// protocol beside QUIC uses (RFC 9443, section 2), which neither needs nor gets a session.
+fn is_probe(datagram: &[u8]) -> bool {
+    matches!(datagram, [4..=15])
+}

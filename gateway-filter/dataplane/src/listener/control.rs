@@ -1,0 +1,262 @@
+//! Control datagrams: from a client to the engine, and its answer back.
+//!
+//! ```text
+//!   Control::receive --> engine's Gateway: what is it?
+//!     a question without a session ----------------------------> its answer, to the same address
+//!     the beginning of a session: begin ---+
+//!     a sealed datagram: sealed            |
+//!       of this address's session ---------+--> run: engine --> outbox: repairs, Reports
+//!       of another session: sealed_elsewhere --> path validation --> the client moves
+//!       of no session: refuse -----------------------------------> Refusal
+//! ```
+
+use std::sync::Arc;
+
+use packrat_engine::{Begin, Flow, Outbox, PathEvent, Received};
+use packrat_wire::SessionId;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::seal::session_of;
+
+use super::forwarder::Forwarder;
+use super::mailbox::Command;
+use crate::log::Event;
+use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
+use crate::random::random_bytes;
+use crate::route::{Moved, PendingDatagram, Route};
+use crate::session::{ClientPath, Session, guarded};
+use crate::socket::{Ecn, WhenFull};
+use packrat_api::token::TokenPolicy;
+
+/// One control datagram on its way.
+pub(super) struct Control<'a> {
+    pub(super) route: &'a Arc<Route>,
+    pub(super) forwarder: &'a mut Forwarder,
+    /// Memory for the engine's answers; empty between datagrams.
+    pub(super) outbox: &'a mut Outbox,
+    /// The sender, and the way back to it.
+    pub(super) path: &'a ClientPath,
+    pub(super) now: Timestamp,
+}
+
+impl Control<'_> {
+    /// Takes the datagram, and measures the time until it is answered.
+    pub(super) fn receive(&mut self, datagram: &[u8]) {
+        let stopwatch = Stopwatch::start();
+        self.dispatch(datagram);
+        let nanoseconds = stopwatch.nanoseconds();
+        let metrics = self.route.metrics();
+        metrics.add(Metric::ControlReceived, 1);
+        metrics.add(Metric::ControlNanoseconds, nanoseconds);
+        metrics.record(Distribution::Control, nanoseconds);
+    }
+
+    fn dispatch(&mut self, datagram: &[u8]) {
+        let (route, now) = (&self.route.context, self.now);
+        let settings = route.settings();
+        let engine = &settings.engine;
+        if settings.config.tokens != TokenPolicy::Off {
+            engine.set_unix_origin(route.environment.unix_origin());
+        }
+        // When there is no randomness to be had, the old secret serves on.
+        if engine.is_cookie_secret_old(now)
+            && let Ok(secret) = random_bytes()
+        {
+            engine.rotate_cookie_secret(secret, now);
+        }
+        if let Some(stream) = self.route.stream() {
+            stream.control(self.path, datagram, &mut self.forwarder.sender, now);
+            return;
+        }
+        // A panic leaves nothing behind that is used again: `receive` keeps no state, the outbox is
+        // cleared.
+        self.outbox.clear();
+        let client = self.path.client.get();
+        match guarded(route, || engine.receive(datagram, client, now, self.outbox)) {
+            Some(Received::Done(outcome)) => {
+                route.metrics.add(handshake(outcome), 1);
+                self.answer();
+            }
+            Some(Received::Begin(begin)) => self.begin(begin),
+            Some(Received::ForFlow) => self.sealed(datagram),
+            None => self.discard("fault in assistance"),
+        }
+        self.outbox.clear();
+    }
+
+    /// Begins a session.
+    fn begin(&mut self, begin: Begin) {
+        let seed = match random_bytes() {
+            Ok(seed) => seed,
+            Err(error) => return self.discard(&format!("no random bytes: {error}")),
+        };
+        let now = self.now;
+        let known = self.forwarder.find(self.route, self.path, now);
+        let session = known.or_else(|| self.forwarder.open(self.route, self.path, now));
+        let Some(session) = session else {
+            self.route.metrics().add(Metric::ControlDropped, 1);
+            return;
+        };
+        let outcome = self.run(&session, |flow, outbox| flow.begin(begin, seed, now, outbox));
+        if let Some(outcome) = outcome {
+            self.route.metrics().add(handshake(outcome), 1);
+        }
+    }
+
+    /// Passes a sealed datagram to the session of the address that it came from, or to one that may
+    /// be moving there.
+    fn sealed(&mut self, datagram: &[u8]) {
+        let Some(id) = session_of(datagram) else { return self.discard("malformed") };
+        let now = self.now;
+        let known = self.forwarder.find(self.route, self.path, now);
+        if let Some(session) = &known {
+            let is_its_own = self.run(session, |flow, outbox| {
+                let is_its_own = flow.answers_to(id);
+                if is_its_own {
+                    flow.control(datagram, now, outbox);
+                }
+                is_its_own
+            });
+            match is_its_own {
+                Some(true) => return,
+                Some(false) => {}
+                None => return self.discard("fault in assistance, or session at its end"),
+            }
+        }
+        let named = self.route.sessions.assisted.with_id(id);
+        if named.is_empty() {
+            return self.refuse(datagram);
+        }
+        // Ids are random numbers; among several sessions with one id only the right one can open
+        // the datagram.
+        if !named
+            .iter()
+            .any(|session| self.sealed_elsewhere(session, id, datagram, known.is_some()))
+        {
+            self.discard("forged, or replayed from another address");
+        }
+    }
+
+    /// Tells the client that no session has this id, so that it may begin a new one.
+    fn refuse(&mut self, datagram: &[u8]) {
+        let route = &self.route.context;
+        let settings = route.settings();
+        self.outbox.clear();
+        match guarded(route, || settings.engine.refuse_session(datagram, self.outbox)) {
+            Some(outcome) => {
+                route.metrics.add(handshake(outcome), 1);
+                self.answer();
+            }
+            None => self.discard("fault in assistance"),
+        }
+    }
+
+    /// Passes a sealed datagram to a session whose client had another address; true if it is
+    /// authentic. Answers go to the address that it came from, and are never larger.
+    fn sealed_elsewhere(
+        &mut self,
+        session: &Arc<Session>,
+        id: SessionId,
+        datagram: &[u8],
+        is_known: bool,
+    ) -> bool {
+        let Ok(random) = random_bytes() else { return false };
+        let (path, now) = (self.path, self.now);
+        let Self { route, forwarder, outbox, .. } = self;
+        outbox.clear();
+        let result = session.assist(|flow| {
+            if !flow.answers_to(id) {
+                return None;
+            }
+            // Another thread may have moved it here meanwhile.
+            if session.client() == path.client && !session.is_displaced() {
+                flow.control(datagram, now, outbox);
+                return Some((None, flow.next_timeout()));
+            }
+            let client = path.client.get();
+            let event = flow.control_on_new_path(datagram, client, || random, now, outbox);
+            if event == PathEvent::Validated {
+                // Under the lock of the session's assistance, so that two moves cannot overtake
+                // each other.
+                move_client(route, forwarder, session, path);
+            }
+            Some((Some(event), flow.next_timeout()))
+        });
+        let Some(Some((event, deadline))) = result else { return false };
+        forwarder.mailboxes.request_deadline(session, deadline);
+        let bytes: usize = outbox.datagrams().map(<[u8]>::len).sum();
+        match event {
+            None => session.send_outbox(&mut forwarder.sender, outbox, WhenFull::Drop),
+            Some(PathEvent::Rejected) => return false,
+            Some(PathEvent::Challenged | PathEvent::Validated) if bytes <= datagram.len() => {
+                self.answer()
+            }
+            // Not before it has proved that it is there; the next message is longer.
+            Some(PathEvent::Challenged | PathEvent::Validated) => {}
+        }
+        session.record_events(self.outbox);
+        match event {
+            Some(PathEvent::Challenged) if !is_known => {
+                session.touch(now);
+                let (pending, until) = self.route.pending.claim(path.client, session, now);
+                self.send_claimed(session, &pending);
+                if let Some(until) = until {
+                    self.forwarder.plan_expiry(self.route, path.client, until);
+                }
+            }
+            Some(PathEvent::Validated) => {
+                session.touch(now);
+                let pending = self.route.pending.take(path.client);
+                self.send_claimed(session, &pending);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Forwards what has waited for the message that names its session.
+    fn send_claimed(&mut self, session: &Arc<Session>, pending: &[PendingDatagram]) {
+        self.route.metrics().add(Metric::DatagramsClaimed, pending.len() as u64);
+        self.forwarder.send_pending(session, pending);
+    }
+
+    /// Calls the engine for a session and sends its answer.
+    fn run<R>(
+        &mut self,
+        session: &Arc<Session>,
+        action: impl FnOnce(&mut Flow, &mut Outbox) -> R,
+    ) -> Option<R> {
+        let outbox = &mut *self.outbox;
+        outbox.clear();
+        let result = session.assist(|flow| (action(flow, outbox), flow.next_timeout()));
+        let (result, deadline) = result.unzip();
+        self.forwarder.mailboxes.request_deadline(session, deadline.flatten());
+        session.send_outbox(&mut self.forwarder.sender, outbox, WhenFull::Drop);
+        result
+    }
+
+    /// Sends what is in the outbox to the address that the datagram came from.
+    fn answer(&mut self) {
+        let (route, sender) = (&self.route.context, &mut self.forwarder.sender);
+        self.path.send_outbox(route, sender, self.outbox, Ecn::NOT_CAPABLE, WhenFull::Drop);
+    }
+
+    fn discard(&self, reason: &str) {
+        let route = &self.route.context;
+        route.metrics.add(Metric::ControlDropped, 1);
+        route.log(Event::ControlDropped, || {
+            let client = route.environment.logger.client(self.path.client.get());
+            [("client", client), ("reason", reason.into())]
+        });
+    }
+}
+
+/// Moves the client of a session to the address that it has proved to be at.
+fn move_client(route: &Route, forwarder: &Forwarder, session: &Arc<Session>, path: &ClientPath) {
+    let Moved::From(from, displaced) = route.sessions.move_client(session, path) else { return };
+    if let Some(displaced) = displaced {
+        forwarder.mailboxes.post(displaced.worker, Command::Close(displaced));
+    }
+    session.log(Event::ClientMoved, || {
+        [("from", route.context.environment.logger.client(from.get()))]
+    });
+}

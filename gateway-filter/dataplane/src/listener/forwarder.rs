@@ -1,0 +1,157 @@
+//! From a client's address to its session, and through its upstream socket to the server.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use packrat_wire::estimate::Timestamp;
+
+use super::mailbox::{Command, Mailboxes};
+use crate::log::Event;
+use crate::metrics::Metric;
+use crate::route::{Expired, Opened, PendingDatagram, Route};
+use crate::session::{ClientPath, Session};
+use crate::socket::{ClientAddress, Ecn, GsoBatch, Sender, send_connected};
+
+/// A thread's means to forward what clients send.
+#[derive(Debug)]
+pub(crate) struct Forwarder {
+    pub(crate) mailboxes: Arc<Mailboxes>,
+    /// The worker that the sessions opened here belong to.
+    pub(crate) worker: usize,
+    pub(crate) sender: Sender,
+}
+
+impl Forwarder {
+    pub(crate) fn new(mailboxes: Arc<Mailboxes>, worker: usize) -> Self {
+        Self { mailboxes, worker, sender: Sender::default() }
+    }
+
+    /// The session of a client, which counts as active now.
+    pub(crate) fn find(
+        &self,
+        route: &Route,
+        path: &ClientPath,
+        now: Timestamp,
+    ) -> Option<Arc<Session>> {
+        let session = route.sessions.find(path.client, now)?;
+        if session.follow(path) {
+            self.mailboxes.reconnect(&session);
+        }
+        Some(session)
+    }
+
+    /// The session of a client, opened when there is none. `None` when it is refused; that is
+    /// counted and logged.
+    pub(crate) fn find_or_open(
+        &self,
+        route: &Arc<Route>,
+        path: &ClientPath,
+        now: Timestamp,
+    ) -> Option<Arc<Session>> {
+        if let Some(session) = self.find(route, path, now) {
+            return Some(session);
+        }
+        let session = match route.sessions.open(&route.context, path, self.worker, now)? {
+            Opened::Before(session) => return Some(session),
+            Opened::Now(session) => session,
+        };
+        let upstream = session.upstream();
+        route.metrics().add(Metric::Sessions, 1);
+        route.metrics().add(Metric::SessionsOpened, 1);
+        self.mailboxes.post(session.worker, Command::Open(Arc::clone(route), Arc::clone(&session)));
+        route.context.environment.note_receive_buffer(upstream.receive_buffer_bytes());
+        session.log(Event::SessionOpened, || {
+            [("endpoint", upstream.endpoint().to_string().into()), ("worker", self.worker.into())]
+        });
+        Some(session)
+    }
+
+    /// The session of a client that has none, with what it has sent so far; `None` when it is
+    /// refused, which is counted and logged.
+    pub(crate) fn open(
+        &mut self,
+        route: &Arc<Route>,
+        path: &ClientPath,
+        now: Timestamp,
+    ) -> Option<Arc<Session>> {
+        let session = self.find_or_open(route, path, now)?;
+        if !route.pending.is_empty() {
+            self.send_pending(&session, &route.pending.take(path.client));
+        }
+        Some(session)
+    }
+
+    /// Forwards what the client of `session` has sent. Never blocks, never fails: what cannot be
+    /// forwarded is counted.
+    pub(crate) fn send_to_server(&mut self, session: &Arc<Session>, batches: &[GsoBatch<'_>]) {
+        let upstream = session.upstream();
+        session.note_question();
+        let report = match batches {
+            [batch] if batch.ecn == Ecn::NOT_CAPABLE && batch.data.len() <= batch.segment_size => {
+                send_connected(upstream.socket(), batch.data)
+            }
+            _ => {
+                let destination = upstream.destination();
+                self.sender.send(upstream.socket(), &upstream.offload, &destination, batches)
+            }
+        };
+        let metrics = &session.route.metrics;
+        metrics.add(Metric::UpstreamDatagrams, report.datagrams);
+        metrics.add(Metric::UpstreamBytes, report.bytes);
+        metrics.add(Metric::UpstreamDropped, report.dropped);
+        metrics.add(Metric::TooLarge, report.too_large);
+        metrics.add(Metric::UpstreamErrors, report.icmp_errors);
+        session.totals.to_server_datagrams.fetch_add(report.datagrams, Ordering::Relaxed);
+        session.totals.to_server_bytes.fetch_add(report.bytes, Ordering::Relaxed);
+        if report.icmp_errors > 0 || report.error.is_some() {
+            let error = report
+                .error
+                .map_or_else(|| "the endpoint refuses".to_owned(), |error| error.to_string());
+            session.log(Event::UpstreamError, || {
+                [("endpoint", upstream.endpoint().to_string().into()), ("error", error.into())]
+            });
+            if session.note_unreachable() {
+                self.mailboxes.reconnect(session);
+            }
+        }
+    }
+
+    /// Forwards datagrams that have waited until their session was known.
+    pub(crate) fn send_pending(&mut self, session: &Arc<Session>, pending: &[PendingDatagram]) {
+        for datagram in pending {
+            self.send_to_server(session, &[datagram.batch()]);
+        }
+    }
+
+    /// Lets the I/O thread look at the pending datagrams of an address at `until`.
+    pub(crate) fn plan_expiry(&self, route: &Arc<Route>, client: ClientAddress, until: Timestamp) {
+        self.mailboxes.post(self.worker, Command::Pending(Arc::clone(route), client, until));
+    }
+
+    /// Looks at the pending datagrams of an address: those that no session has claimed in time get
+    /// one of their own. Returns the time to look again, if there is one.
+    pub(crate) fn expire_pending(
+        &mut self,
+        route: &Arc<Route>,
+        client: ClientAddress,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let path = match route.pending.expire(client, now) {
+            Expired::Gone => return None,
+            Expired::Later(until) => return Some(until),
+            Expired::Unclaimed(path) => path,
+        };
+        // The session first: what arrives meanwhile must find it, or it would wait in turn.
+        let session = self.find_or_open(route, &path, now);
+        let waited = route.pending.take(client);
+        route.metrics().add(Metric::DatagramsWaitedInVain, waited.len() as u64);
+        route.context.log(Event::ClientWaitedInVain, || {
+            let client = route.context.environment.logger.client(client.get());
+            [("client", client), ("datagrams", waited.len().into())]
+        });
+        if let Some(session) = session {
+            self.send_pending(&session, &waited);
+        }
+        None
+    }
+}

@@ -1,0 +1,101 @@
+//! The way of what servers send: upstream socket, engine, the listener's socket.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use packrat_wire::estimate::Timestamp;
+
+use super::forwarder::Forwarder;
+use crate::log::Event;
+use crate::metrics::{Distribution, Metric, Stopwatch};
+use crate::session::{Session, Upstream};
+use crate::socket::{ReceiveBatch, WhenFull};
+
+/// Messages (each up to 64 KiB of datagrams) that one receive call takes.
+pub(crate) const MESSAGES_PER_RECEIVE: usize = 32;
+/// Receive calls for one socket before the others get their turn.
+pub(crate) const RECEIVES_PER_TURN: usize = 4;
+/// Errors of one socket that are taken in one turn.
+const ERRORS_PER_TURN: usize = 8;
+
+/// Reads what the server of `session` has sent, records it for repair, and forwards it to the
+/// client. Returns the time at which the engine wants to be called, as far as it is known.
+pub(crate) fn forward_to_client(
+    forwarder: &mut Forwarder,
+    received: &mut ReceiveBatch,
+    session: &Arc<Session>,
+    upstream: &Upstream,
+) -> Option<Timestamp> {
+    let metrics = &session.route.metrics;
+    let mut errors = 0;
+    let mut turns = 0;
+    let mut deadline = None;
+    while turns < RECEIVES_PER_TURN {
+        if let Err(error) = received.receive(upstream.socket()) {
+            if error.kind() == io::ErrorKind::WouldBlock {
+                break;
+            }
+            note_error(forwarder, session, upstream, &error);
+            errors += 1;
+            if errors >= ERRORS_PER_TURN {
+                break;
+            }
+            continue;
+        }
+        turns += 1;
+        let now = session.route.environment.now();
+        session.touch(now);
+        session.note_answer(now);
+        let mut batches = Vec::with_capacity(MESSAGES_PER_RECEIVE);
+        for message in received.messages() {
+            if message.truncated {
+                metrics.add(Metric::Truncated, 1);
+                continue;
+            }
+            session.remember_ecn(message.ecn);
+            batches.push(message.batch());
+        }
+        // The engine first: an eACK for these datagrams may arrive on another thread while they
+        // are being sent.
+        if session.is_assisted() {
+            let stopwatch = Stopwatch::start();
+            deadline = session.assist(|flow| {
+                for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
+                    flow.forward(datagram, now);
+                }
+                flow.next_timeout()
+            });
+            metrics.add(Metric::ForwardNanoseconds, stopwatch.nanoseconds());
+        }
+        let report = session.send_to_client(&mut forwarder.sender, &batches, WhenFull::Wait);
+        metrics.add(Metric::DownstreamDatagrams, report.datagrams);
+        metrics.add(Metric::DownstreamBytes, report.bytes);
+        if report.datagrams > 0 {
+            metrics.record(Distribution::Batch, report.datagrams);
+        }
+        session.totals.to_client_datagrams.fetch_add(report.datagrams, Ordering::Relaxed);
+        session.totals.to_client_bytes.fetch_add(report.bytes, Ordering::Relaxed);
+        if !received.was_filled() {
+            break;
+        }
+    }
+    deadline.flatten()
+}
+
+/// Counts an error that the upstream socket has reported; a server that is not configured any more
+/// is left.
+fn note_error(
+    forwarder: &Forwarder,
+    session: &Arc<Session>,
+    upstream: &Upstream,
+    error: &io::Error,
+) {
+    session.route.metrics.add(Metric::UpstreamErrors, 1);
+    session.log(Event::UpstreamError, || {
+        [("endpoint", upstream.endpoint().to_string().into()), ("error", error.to_string().into())]
+    });
+    if session.note_unreachable() {
+        forwarder.mailboxes.reconnect(session);
+    }
+}

@@ -1,0 +1,288 @@
+//! Reading beside a shell: inside Envoy, the gateway's own threads read what clients send.
+//!
+//! Envoy's interface calls a filter once per datagram, after it has cut what the kernel had put
+//! together. So the gateway binds a socket of its own to the listener's address for each worker,
+//! which its I/O threads read in batches, and tells the kernel to give them all datagrams. Envoy's
+//! sockets stay where they are and are read as before: whatever goes wrong here, also when a socket
+//! comes or goes and the places of others change, costs speed and nothing else, because every
+//! socket of the address is read by Envoy or by the gateway, both of which forward and find the
+//! session.
+//!
+//! The kernel names sockets by their place in the order of binding, which no one can ask for. It is
+//! found by trying: a datagram of one byte, which means nothing to anybody (RFC 9443, section 2),
+//! is sent to each place in turn, and the reader that it arrives at notes it.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::context::Environment;
+use crate::log::Event;
+use crate::socket::{ListenerAddress, MOST_READERS, NOWHERE, Places, Slot, put_in_force};
+
+/// Longest time that a probe may be under way.
+const PROBE_PATIENCE: Duration = Duration::from_millis(10);
+/// Between two looks for a probe.
+const PROBE_INTERVAL: Duration = Duration::from_micros(50);
+/// Source ports that are tried until the kernel's own choice for one is not a socket of ours.
+const MOST_SOURCES: usize = 32;
+/// Time between two attempts, and the longest one when they come often.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(64);
+
+/// The listeners that are read beside a shell.
+#[derive(Debug)]
+pub(crate) struct Steering {
+    environment: Arc<Environment>,
+    workers: u32,
+    listeners: Mutex<HashMap<ListenerAddress, Listener>>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    slots: Vec<Weak<Slot>>,
+    /// The places that were found last.
+    known: Vec<u32>,
+    /// A thread is at it; whether it has to do it again.
+    running: Option<bool>,
+    next: Instant,
+    pause: Duration,
+}
+
+impl Steering {
+    pub(crate) fn new(environment: Arc<Environment>, workers: usize) -> Self {
+        let workers = u32::try_from(workers).unwrap_or(u32::MAX / 8);
+        Self { environment, workers, listeners: Mutex::default() }
+    }
+
+    fn readers(&self, listener: ListenerAddress) -> Vec<Arc<Slot>> {
+        let listeners = self.listeners.lock();
+        let slots = listeners.get(&listener).into_iter().flat_map(|listener| &listener.slots);
+        slots
+            .filter_map(Weak::upgrade)
+            .filter(|slot| slot.is_read_here())
+            .take(MOST_READERS)
+            .collect()
+    }
+
+    fn known(&self, listener: ListenerAddress) -> Vec<u32> {
+        self.listeners
+            .lock()
+            .get(&listener)
+            .map(|listener| listener.known.clone())
+            .unwrap_or_default()
+    }
+
+    /// Notes what a thread has found; true if it has to do it again.
+    fn finish(&self, address: ListenerAddress, known: Vec<u32>) -> bool {
+        let mut listeners = self.listeners.lock();
+        let Some(listener) = listeners.get_mut(&address) else { return false };
+        listener.known = known;
+        if listener.running == Some(true) {
+            listener.running = Some(false);
+            return true;
+        }
+        listener.running = None;
+        // What does not help is not to be done all the time.
+        listener.next = Instant::now() + listener.pause;
+        listener.pause = (listener.pause * 2).min(LONGEST_PAUSE);
+        false
+    }
+
+    /// Has the kernel give datagrams to a slot whose socket is read here from now on.
+    pub(crate) fn join(self: &Arc<Self>, slot: &Arc<Slot>) {
+        {
+            let mut listeners = self.listeners.lock();
+            listeners.retain(|_, listener| {
+                listener.slots.retain(|known| known.strong_count() > 0);
+                listener.running.is_some() || !listener.slots.is_empty()
+            });
+            let listener = listeners.entry(slot.listener()).or_insert_with(|| Listener {
+                slots: Vec::new(),
+                known: Vec::new(),
+                running: None,
+                next: Instant::now(),
+                pause: SHORTEST_PAUSE,
+            });
+            listener.slots.retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(slot)));
+            listener.slots.push(Arc::downgrade(slot));
+            listener.next = Instant::now();
+            listener.pause = SHORTEST_PAUSE;
+        }
+        self.steer(slot.listener());
+    }
+
+    /// Notes that no socket can be opened beside the shell's.
+    pub(crate) fn note_refused(&self, listener: ListenerAddress, error: &io::Error) {
+        let detail = format!("the listener does not share its address: {error}");
+        self.environment.logger.log(Event::ListenerNotSteered, || {
+            [("listener", listener.to_string().into()), ("detail", detail.into())]
+        });
+    }
+
+    /// Notes that a datagram has come to the shell's socket, although it should have come to one of
+    /// ours.
+    pub(crate) fn note_stray(self: &Arc<Self>, listener: ListenerAddress) {
+        self.steer(listener);
+    }
+
+    /// Finds the places of all sockets of a listener that are read here, on a thread of its own.
+    /// Does nothing before its time.
+    fn steer(self: &Arc<Self>, address: ListenerAddress) {
+        {
+            let mut listeners = self.listeners.lock();
+            let Some(listener) = listeners.get_mut(&address) else { return };
+            let now = Instant::now();
+            if listener.next > now {
+                return;
+            }
+            if listener.next + LONGEST_PAUSE < now {
+                listener.pause = SHORTEST_PAUSE;
+            }
+            if let Some(again) = &mut listener.running {
+                *again = true;
+                return;
+            }
+            listener.running = Some(false);
+        }
+        let held = Arc::clone(self);
+        let thread =
+            std::thread::Builder::new().name("packrat-steering".to_owned()).spawn(move || {
+                loop {
+                    let (known, event, detail) = match held.find_places(address) {
+                        Ok((known, detail)) => (known, Event::ListenerSteered, detail),
+                        Err(error) => (Vec::new(), Event::ListenerNotSteered, error.to_string()),
+                    };
+                    held.environment.logger.log(event, || {
+                        [("listener", address.to_string().into()), ("detail", detail.into())]
+                    });
+                    if !held.finish(address, known) {
+                        return;
+                    }
+                }
+            });
+        if thread.is_err() {
+            self.finish(address, Vec::new());
+        }
+    }
+
+    /// Finds the places of our sockets among those of the address, and has the kernel give them
+    /// everything; returns them, and says what was found.
+    fn find_places(&self, listener: ListenerAddress) -> io::Result<(Vec<u32>, String)> {
+        let readers = self.readers(listener);
+        if readers.is_empty() {
+            return Ok((Vec::new(), "nobody reads here".to_owned()));
+        }
+        let before = self.known(listener);
+        // With a source port whose datagrams the kernel gives to another socket of its own accord,
+        // nothing comes here by chance.
+        let mut prober = None;
+        for _ in 0..MOST_SOURCES {
+            let mut candidate = Prober::new(listener, &readers)?;
+            if candidate.ask(NOWHERE, &before)?.is_none() {
+                prober = Some(candidate);
+                break;
+            }
+        }
+        let Some(mut prober) = prober else {
+            return Ok((Vec::new(), "there is no other socket".to_owned()));
+        };
+        let workers = self.workers;
+        // As many sockets of the shell come first as there are workers; after a while anything is
+        // possible.
+        let likely = workers..2 * workers;
+        let others = (0..workers).chain(2 * workers..4 * workers + 8);
+        let mut places: Vec<Option<u32>> = vec![None; readers.len()];
+        let mut known = Vec::new();
+        for place in likely.chain(others) {
+            if known.len() == readers.len() {
+                break;
+            }
+            if let Some(reader) = prober.ask(place, &before)?
+                && let Some(found @ None) = places.get_mut(reader)
+            {
+                *found = Some(place);
+                known.push(place);
+            }
+        }
+        prober.put(None, &known)?;
+        if known.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "no probe has arrived; is the host's own address blocked by a firewall?",
+            ));
+        }
+        let found = format!("{} of {} readers, at {known:?}", known.len(), readers.len());
+        Ok((known, found))
+    }
+}
+
+/// Probes of one source port, one after the other.
+struct Prober<'a> {
+    socket: UdpSocket,
+    port: u16,
+    number: u8,
+    readers: &'a [Arc<Slot>],
+}
+
+impl<'a> Prober<'a> {
+    fn new(listener: ListenerAddress, readers: &'a [Arc<Slot>]) -> io::Result<Self> {
+        let targets = match listener.get().ip() {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => vec![Ipv4Addr::LOCALHOST.into()],
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
+                vec![Ipv6Addr::LOCALHOST.into(), IpAddr::from(Ipv4Addr::LOCALHOST)]
+            }
+            ip => vec![ip],
+        };
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for target in targets {
+            let unspecified: IpAddr = match target {
+                IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            let open = || {
+                let socket = UdpSocket::bind((unspecified, 0))?;
+                let mut destination = listener.get();
+                destination.set_ip(target);
+                socket.connect(destination)?;
+                let port = socket.local_addr()?.port();
+                Ok(Self { socket, port, number: 0, readers })
+            };
+            match open() {
+                Ok(prober) => return Ok(prober),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// The reader that a datagram arrives at when the kernel is told to give it to `place`.
+    /// Clients' go on to where they went before.
+    fn ask(&mut self, place: u32, before: &[u32]) -> io::Result<Option<usize>> {
+        self.put(Some((self.port, place)), before)?;
+        self.number = (self.number + 1) % 12;
+        let byte = 4 + self.number;
+        self.socket.send(&[byte])?;
+        let sent = Instant::now();
+        loop {
+            let reader = self.readers.iter().position(|slot| slot.has_seen_probe(self.port, byte));
+            if reader.is_some() || sent.elapsed() > PROBE_PATIENCE {
+                return Ok(reader);
+            }
+            std::thread::sleep(PROBE_INTERVAL);
+        }
+    }
+
+    fn put(&self, probe: Option<(u16, u32)>, readers: &[u32]) -> io::Result<()> {
+        let places = Places { probe, readers: readers.to_vec() };
+        let sockets = self.readers.iter();
+        sockets
+            .filter_map(|slot| slot.with(|downstream| put_in_force(downstream.socket(), &places)))
+            .next()
+            .unwrap_or_else(|| Err(io::ErrorKind::NotConnected.into()))
+    }
+}

@@ -1,0 +1,491 @@
+//! The I/O thread of a worker: reads the upstream sockets of its sessions and its listeners, and
+//! keeps the time of its sessions.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use packrat_engine::Outbox;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::message::GoodbyeReason;
+
+use super::listener_reader::ListenerReader;
+use crate::context::Environment;
+use crate::listener::{
+    Command, Forwarder, Ingress, MESSAGES_PER_RECEIVE, Mailbox, Mailboxes, forward_to_client,
+};
+use crate::log::Event;
+use crate::metrics::{Distribution, Metric};
+use crate::route::{Route, RouteStream, StreamChange, StreamUpstream};
+use crate::session::{Deadlines, FlowId, Session, Upstream};
+use crate::socket::{ClientAddress, ReceiveBatch, Slot, WhenFull, use_precise_timers};
+
+/// Shortest time until a session whose deadline was just served is looked at again: an engine that
+/// asks for the past must not keep the thread busy.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
+/// Time until a stream without subscribers is looked at again.
+const STREAM_INTERVAL: Duration = Duration::from_secs(1);
+/// Retry delay after a panic in a session's deadline.
+const AFTER_A_PANIC: Duration = Duration::from_secs(1);
+
+/// Starts the I/O thread of a worker.
+pub(super) fn spawn(
+    worker: usize,
+    environment: Arc<Environment>,
+    mailboxes: Arc<Mailboxes>,
+) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(format!("packrat-io-{worker}")).spawn(move || {
+        use_precise_timers();
+        let mut thread = IoThread::new(worker, Arc::clone(&environment), Arc::clone(&mailboxes));
+        let Some(mailbox) = mailboxes.of(worker) else { return };
+        // A fault of one session must not end the forwarding of all the others.
+        while catch_unwind(AssertUnwindSafe(|| thread.run(mailbox))).is_err() {
+            environment.logger.log(Event::WorkerError, || {
+                [
+                    ("message", "an I/O thread recovered from a panic".into()),
+                    ("worker", worker.into()),
+                ]
+            });
+            std::thread::sleep(SHORTEST_SLEEP);
+        }
+    })
+}
+
+fn report(environment: &Environment, message: &'static str, error: &io::Error) {
+    environment.logger.log(Event::WorkerError, || {
+        [("message", message.into()), ("error", error.to_string().into())]
+    });
+}
+
+/// A session whose upstream socket is read here.
+struct Served {
+    route: Arc<Route>,
+    session: Arc<Session>,
+    upstream: Arc<Upstream>,
+}
+
+struct IoThread {
+    environment: Arc<Environment>,
+    /// Commands that were taken out of the mailbox and not carried out yet; a panic in one of them
+    /// costs no other.
+    commands: VecDeque<Command>,
+    /// [`Command::Stop`] has come.
+    stopping: bool,
+    /// The sessions of this thread; at the poller, an upstream socket has the number of its flow.
+    sessions: HashMap<FlowId, Served>,
+    listeners: HashMap<u64, ListenerReader>,
+    streams: HashMap<u64, (Arc<RouteStream>, Arc<StreamUpstream>)>,
+    deadlines: Deadlines,
+    /// Addresses with pending datagrams by the time at which they are looked at, and a number that
+    /// tells equal times apart.
+    pending: BTreeMap<(Timestamp, u64), (Arc<Route>, ClientAddress)>,
+    forwarder: Forwarder,
+    received: ReceiveBatch,
+    outbox: Outbox,
+}
+
+impl IoThread {
+    fn new(worker: usize, environment: Arc<Environment>, mailboxes: Arc<Mailboxes>) -> Self {
+        Self {
+            environment,
+            commands: VecDeque::new(),
+            stopping: false,
+            sessions: HashMap::new(),
+            listeners: HashMap::new(),
+            streams: HashMap::new(),
+            deadlines: Deadlines::default(),
+            pending: BTreeMap::new(),
+            forwarder: Forwarder::new(mailboxes, worker),
+            received: ReceiveBatch::new(MESSAGES_PER_RECEIVE),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Works until it is stopped. May be called again after a panic: all state that outlives a call
+    /// is whole at any time.
+    fn run(&mut self, mailbox: &Mailbox) {
+        let mut ready = Vec::new();
+        loop {
+            self.commands.extend(mailbox.take());
+            while !self.stopping
+                && let Some(command) = self.commands.pop_front()
+            {
+                self.carry_out(mailbox, command);
+            }
+            if self.stopping {
+                return self.stop(mailbox);
+            }
+            self.run_deadlines(mailbox);
+            self.run_pending();
+            let streams = self.run_streams();
+            let timeout = self.next_deadline(streams).map(|next| {
+                let now = self.environment.now();
+                next.saturating_since(now)
+            });
+            if let Err(error) = mailbox.poller.wait(timeout, &mut ready, || mailbox.is_empty()) {
+                self.report("waiting for sockets failed", &error);
+                std::thread::sleep(SHORTEST_SLEEP);
+            }
+            for &number in &ready {
+                self.read(mailbox, number);
+            }
+            self.read_coalesced(mailbox, &mut ready);
+        }
+    }
+
+    fn carry_out(&mut self, mailbox: &Mailbox, command: Command) {
+        match command {
+            Command::Open(route, session) => self.open(mailbox, route, session),
+            Command::Reconnect(session) => self.reconnect(mailbox, &session),
+            Command::Deadline(session) => self.plan(&session, Timestamp::ZERO),
+            Command::Close(session) => {
+                let now = self.environment.now();
+                self.close(mailbox, &session, "displaced", None, now);
+            }
+            Command::Listen(route, slot) => self.listen(mailbox, route, slot),
+            Command::Pending(route, client, until) => self.plan_expiry(route, client, until),
+            Command::FollowRoutes => self.follow_routes(),
+            Command::Stream(change) => self.change_stream(mailbox, change),
+            Command::Stop => self.stopping = true,
+        }
+    }
+
+    /// Reads the source that the poller knows by this number.
+    fn read(&mut self, mailbox: &Mailbox, number: u64) {
+        if let Some(Served { session, upstream, .. }) = self.sessions.get(&FlowId::new(number)) {
+            let (session, upstream) = (Arc::clone(session), Arc::clone(upstream));
+            let (forwarder, received) = (&mut self.forwarder, &mut self.received);
+            let deadline = forward_to_client(forwarder, received, &session, &upstream);
+            self.plan_for(&session, deadline, Timestamp::ZERO);
+        } else if let Some((stream, upstream)) = self.streams.get(&number) {
+            stream.forward(upstream, &mut self.received, &mut self.forwarder.sender);
+        } else if self.listeners.contains_key(&number) {
+            self.read_listener(mailbox, number);
+        } else if let Err(error) = mailbox.poller.forget(number) {
+            // A source that no one reads would keep the thread busy for ever.
+            self.report("a socket that belongs to nobody is still watched", &error);
+        }
+    }
+
+    /// The earliest time at which there is something to do. `streams`: that of the streams.
+    fn next_deadline(&self, streams: Option<Timestamp>) -> Option<Timestamp> {
+        let pending = self.pending.first_key_value().map(|((until, _), _)| *until);
+        let reads = self.listeners.values().filter_map(|reader| reader.coalescing.deadline());
+        self.deadlines.next().into_iter().chain(pending).chain(streams).chain(reads).min()
+    }
+
+    fn report(&self, message: &'static str, error: &io::Error) {
+        report(&self.environment, message, error);
+    }
+
+    fn open(&mut self, mailbox: &Mailbox, route: Arc<Route>, session: Arc<Session>) {
+        // The order to close it may have overtaken this one.
+        if session.is_closed() {
+            return;
+        }
+        let upstream = session.upstream();
+        if let Err(error) = mailbox.poller.add(upstream.socket(), session.id.get()) {
+            self.report("an upstream socket cannot be watched", &error);
+        }
+        let served = Served { route, session: Arc::clone(&session), upstream };
+        self.sessions.insert(session.id, served);
+        self.plan(&session, Timestamp::ZERO);
+    }
+
+    fn reconnect(&mut self, mailbox: &Mailbox, session: &Arc<Session>) {
+        // A session that is not opened here yet will be, with the socket that it has then.
+        let Some(served) = self.sessions.remove(&session.id) else { return };
+        self.stop_reading(mailbox, &served);
+        self.open(mailbox, served.route, served.session);
+    }
+
+    fn stop_reading(&self, mailbox: &Mailbox, served: &Served) {
+        if let Err(error) = mailbox.poller.remove(served.upstream.socket(), served.session.id.get())
+        {
+            self.report("an upstream socket could not be given back", &error);
+        }
+    }
+
+    fn listen(&mut self, mailbox: &Mailbox, route: Arc<Route>, slot: Arc<Slot>) {
+        // What was in this place before has gone.
+        let former = self.listeners.iter().find(|(_, known)| Arc::ptr_eq(known.slot(), &slot));
+        if let Some(former) = former.map(|(number, _)| *number) {
+            self.listeners.remove(&former);
+            // Its descriptor is closed already.
+            let _ = mailbox.poller.forget(former);
+        }
+        let number = self.environment.next_number();
+        match slot.with(|downstream| mailbox.poller.add(downstream.socket(), number)) {
+            Some(Ok(())) => {
+                let Forwarder { mailboxes, worker, .. } = &self.forwarder;
+                let ingress = Ingress::new(Arc::clone(mailboxes), route, slot, *worker);
+                self.listeners.insert(number, ListenerReader::new(ingress));
+            }
+            Some(Err(error)) => self.report("a listener cannot be watched", &error),
+            None => {}
+        }
+    }
+
+    /// Reads the listeners that are not waited for, if it is time. `numbers`: room for theirs.
+    fn read_coalesced(&mut self, mailbox: &Mailbox, numbers: &mut Vec<u64>) {
+        if self.listeners.values().all(|reader| !reader.coalescing.is_on()) {
+            return;
+        }
+        let now = self.environment.now();
+        numbers.clear();
+        let due = self.listeners.iter().filter(|(_, reader)| reader.coalescing.is_due(now));
+        numbers.extend(due.map(|(number, _)| *number));
+        for &number in &*numbers {
+            self.read_listener(mailbox, number);
+        }
+    }
+
+    /// Reads what clients sent, and forgets the listener when its socket is gone. The listener
+    /// stays in its place meanwhile, so that a panic does not lose it.
+    fn read_listener(&mut self, mailbox: &Mailbox, number: u64) {
+        let Some(reader) = self.listeners.get_mut(&number) else { return };
+        let environment = &self.environment;
+        let read = reader.read(
+            &mailbox.poller,
+            number,
+            &mut self.received,
+            || environment.now(),
+            |message, error| report(environment, message, error),
+        );
+        if read.is_err() {
+            self.listeners.remove(&number);
+        }
+    }
+
+    fn change_stream(&mut self, mailbox: &Mailbox, change: StreamChange) {
+        match change {
+            StreamChange::Open(stream, upstream) => {
+                match mailbox.poller.add(upstream.socket(), upstream.number) {
+                    Ok(()) => {
+                        self.streams.insert(upstream.number, (stream, upstream));
+                    }
+                    Err(error) => self.report("a stream cannot be watched", &error),
+                }
+            }
+            StreamChange::Close(upstream) => {
+                if self.streams.remove(&upstream.number).is_some()
+                    && let Err(error) = mailbox.poller.remove(upstream.socket(), upstream.number)
+                {
+                    self.report("a stream's socket could not be given back", &error);
+                }
+            }
+        }
+    }
+
+    /// Lets the streams look at their subscribers when it is time; returns the next time.
+    fn run_streams(&mut self) -> Option<Timestamp> {
+        let now = self.environment.now();
+        let mut next = None;
+        for (stream, _) in self.streams.values() {
+            stream.handle_timeout(&mut self.forwarder.sender, now);
+            next = stream.next_timeout().into_iter().chain(next).min();
+        }
+        // Another thread may get a subscriber while this one sleeps.
+        if self.streams.is_empty() { None } else { next.or(Some(now + STREAM_INTERVAL)) }
+    }
+
+    /// Makes sure that the session is looked at when its engine or its idle timeout wants it, not
+    /// before `earliest`.
+    fn plan(&mut self, session: &Arc<Session>, earliest: Timestamp) {
+        let engine = session.assist(|flow| flow.next_timeout()).flatten();
+        self.plan_for(session, engine, earliest);
+    }
+
+    /// The same when it is known what the engine wants.
+    fn plan_for(&mut self, session: &Arc<Session>, engine: Option<Timestamp>, earliest: Timestamp) {
+        let idle = session.idle_since() + session.route.settings().config.idle_timeout();
+        let deadline = engine.map_or(idle, |engine| engine.min(idle)).max(earliest);
+        self.deadlines.plan(session.id, &session.armed, deadline);
+    }
+
+    fn run_deadlines(&mut self, mailbox: &Mailbox) {
+        let now = self.environment.now();
+        while let Some(entry @ (_, id)) = self.deadlines.due(now) {
+            let Some(Served { route, session, .. }) = self.sessions.get(&id) else {
+                self.deadlines.discard(entry);
+                continue;
+            };
+            let (route, session) = (Arc::clone(route), Arc::clone(session));
+            self.deadlines.forget(id, &session.armed);
+            // Should the rest panic, the session is still looked at some time.
+            self.deadlines.plan(id, &session.armed, now + AFTER_A_PANIC);
+            self.run_engine_deadline(&session, now);
+            let idle_timeout = session.route.settings().config.idle_timeout();
+            if session.idle_since() + idle_timeout <= now
+                && route.sessions.remove(&session, now, Some(idle_timeout))
+            {
+                self.close(mailbox, &session, "idle", Some(GoodbyeReason::Idle), now);
+                continue;
+            }
+            self.deadlines.forget(id, &session.armed);
+            self.plan(&session, now + SHORTEST_SLEEP);
+        }
+    }
+
+    fn run_engine_deadline(&mut self, session: &Arc<Session>, now: Timestamp) {
+        let outbox = &mut self.outbox;
+        session.assist(|flow| {
+            if flow.next_timeout().is_some_and(|timeout| timeout <= now) {
+                flow.handle_timeout(now, outbox);
+            }
+        });
+        session.send_outbox(&mut self.forwarder.sender, outbox, WhenFull::Wait);
+    }
+
+    /// Plans to look at the pending datagrams of an address.
+    fn plan_expiry(&mut self, route: Arc<Route>, client: ClientAddress, until: Timestamp) {
+        let number = self.environment.next_number();
+        self.pending.insert((until, number), (route, client));
+    }
+
+    /// Looks at the pending datagrams whose time is over.
+    fn run_pending(&mut self) {
+        let now = self.environment.now();
+        while let Some(entry) = self.pending.first_entry()
+            && entry.key().0 <= now
+        {
+            let (route, client) = entry.remove();
+            if let Some(until) = self.forwarder.expire_pending(&route, client, now) {
+                self.plan_expiry(route, client, until);
+            }
+        }
+    }
+
+    fn follow_routes(&mut self) {
+        for Served { session, .. } in self.sessions.values() {
+            if session.follow_route() {
+                self.forwarder.mailboxes.reconnect(session);
+            }
+        }
+    }
+
+    /// Ends a session that was taken out of the table. Without a `goodbye` its client is told
+    /// nothing.
+    fn close(
+        &mut self,
+        mailbox: &Mailbox,
+        session: &Arc<Session>,
+        reason: &'static str,
+        goodbye: Option<GoodbyeReason>,
+        now: Timestamp,
+    ) {
+        // First, so that a panic in the rest does not leave it here for ever.
+        let served = self.sessions.remove(&session.id);
+        self.deadlines.forget(session.id, &session.armed);
+        if let Some(served) = &served {
+            self.stop_reading(mailbox, served);
+        }
+        let outbox = &mut self.outbox;
+        session.end_assistance(|flow| {
+            if let Some(goodbye) = goodbye {
+                flow.close(goodbye, outbox);
+            }
+        });
+        session.send_outbox(&mut self.forwarder.sender, outbox, WhenFull::Wait);
+        count_closed(session, now);
+        let totals = &session.totals;
+        let total = |value: &AtomicU64| value.load(Ordering::Relaxed).into();
+        session.log(Event::SessionClosed, || {
+            [
+                ("reason", reason.into()),
+                ("seconds", now.saturating_since(session.opened).as_secs_f64().into()),
+                ("to_client_datagrams", total(&totals.to_client_datagrams)),
+                ("to_client_bytes", total(&totals.to_client_bytes)),
+                ("to_server_datagrams", total(&totals.to_server_datagrams)),
+                ("to_server_bytes", total(&totals.to_server_bytes)),
+                ("repairs", total(&totals.repairs)),
+            ]
+        });
+    }
+
+    fn stop(&mut self, mailbox: &Mailbox) {
+        for (stream, _) in self.streams.values() {
+            stream.close(&mut self.forwarder.sender);
+        }
+        let now = self.environment.now();
+        let sessions: Vec<_> = self
+            .sessions
+            .values()
+            .map(|served| (Arc::clone(&served.route), Arc::clone(&served.session)))
+            .collect();
+        for (route, session) in sessions {
+            route.sessions.remove(&session, now, None);
+            self.close(mailbox, &session, "draining", Some(GoodbyeReason::Draining), now);
+        }
+    }
+}
+
+fn count_closed(session: &Session, now: Timestamp) {
+    let metrics = &session.route.metrics;
+    metrics.subtract(Metric::Sessions, 1);
+    if let Some(microseconds) = session.far_round_trip() {
+        metrics.subtract_far_round_trip(microseconds);
+    }
+    metrics.add(Metric::SessionsClosed, 1);
+    metrics.record(Distribution::SessionDuration, now.saturating_since(session.opened).as_secs());
+    let bytes = session.totals.to_client_bytes.load(Ordering::Relaxed);
+    metrics.record(Distribution::SessionBytes, bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Level, LogSink, Logger};
+    use crate::session::ClientPath;
+    use crate::socket::{Capacity, ListenerAddress};
+    use packrat_api::route::RouteConfig;
+    use std::sync::atomic::AtomicBool;
+
+    /// Panics at the end of the first session.
+    struct Faulty(AtomicBool);
+
+    impl LogSink for Faulty {
+        fn write(&self, _level: Level, fields: serde_json::Map<String, serde_json::Value>) {
+            if fields["event"] == Event::SessionClosed.name()
+                && !self.0.swap(true, Ordering::SeqCst)
+            {
+                panic!("deliberate, in a test");
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_in_one_command_costs_no_other() {
+        let capacity = Capacity::limited(10, String::new());
+        let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
+        let logger = Logger::new(Box::new(Faulty(AtomicBool::new(false))));
+        let environment = Arc::new(Environment::new(logger, capacity));
+        let route = Arc::new(Route::new(config, Arc::clone(&environment)).unwrap());
+        let mailboxes = Arc::new(Mailboxes::new(1).unwrap());
+        let mailbox = mailboxes.of(0).unwrap();
+        let now = environment.now();
+        let open = |port: u16| {
+            let slot = route.slot(ListenerAddress::new("127.0.0.1:1".parse().unwrap()), 0);
+            let client = ClientAddress::new(([192, 0, 2, 1], port).into());
+            let path = ClientPath { client, slot, local: None };
+            let forwarder = Forwarder::new(Arc::clone(&mailboxes), 0);
+            forwarder.find_or_open(&route, &path, now).unwrap()
+        };
+        let first = open(1);
+        mailbox.post(Command::Close(first));
+        open(2);
+        open(3);
+        let mut thread = IoThread::new(0, Arc::clone(&environment), Arc::clone(&mailboxes));
+        assert!(catch_unwind(AssertUnwindSafe(|| thread.run(mailbox))).is_err());
+        assert_eq!(thread.commands.len(), 2, "the sessions that wait to be registered");
+        mailbox.post(Command::Stop);
+        thread.run(mailbox);
+        assert_eq!(route.metrics().get(Metric::SessionsClosed), 3);
+        assert_eq!(route.metrics().get(Metric::Sessions), 0);
+        assert!(thread.sessions.is_empty() && thread.deadlines.next().is_none());
+    }
+}

@@ -1,0 +1,7 @@
+//! The process: its data plane and the I/O threads.
+
+mod dataplane;
+mod io_thread;
+mod listener_reader;
+
+pub use dataplane::{Dataplane, DataplaneError, ObservationError, Options};

@@ -1,0 +1,14 @@
+//! Routes: the sessions of one service, its live stream and its listeners' sockets.
+
+mod exposition;
+mod pending;
+mod state;
+mod stream;
+mod table;
+
+pub use exposition::prometheus_text;
+pub use state::Route;
+
+pub(crate) use pending::{Disposition, Expired, IfUnknown, PendingDatagram, may_have_moved};
+pub(crate) use stream::{RouteStream, StreamChange, StreamUpstream};
+pub(crate) use table::{Moved, Opened};

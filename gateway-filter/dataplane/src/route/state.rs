@@ -1,0 +1,117 @@
+//! A route: its context, the sessions of its clients, its live stream. Lives as long as the
+//! process, whatever happens to the listeners that use it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::pending::PendingDatagrams;
+use super::stream::{ConfiguredStream, RouteStream, StreamChange};
+use super::table::SessionTable;
+use crate::configuration::ConfigurationError;
+use crate::context::{Environment, RouteContext};
+use crate::metrics::{Metric, Metrics};
+use crate::socket::{ListenerAddress, Slot};
+use packrat_api::route::RouteConfig;
+use packrat_api::status::RouteSummary;
+
+/// One route of the process.
+#[derive(Debug)]
+pub struct Route {
+    pub(crate) context: Arc<RouteContext>,
+    pub(crate) sessions: SessionTable,
+    pub(crate) pending: PendingDatagrams,
+    slots: Mutex<HashMap<(ListenerAddress, usize), Arc<Slot>>>,
+    stream: ConfiguredStream,
+}
+
+impl Route {
+    pub(crate) fn new(
+        config: RouteConfig,
+        environment: Arc<Environment>,
+    ) -> Result<Self, ConfigurationError> {
+        Ok(Self {
+            context: Arc::new(RouteContext::new(config, environment)?),
+            sessions: SessionTable::default(),
+            pending: PendingDatagrams::default(),
+            slots: Mutex::default(),
+            stream: ConfiguredStream::default(),
+        })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.context.name()
+    }
+
+    /// The name of the gateway that the route is configured with.
+    pub fn gateway_name(&self) -> String {
+        self.context.settings().config.gateway.clone()
+    }
+
+    /// The namespace that the route is configured with.
+    pub fn namespace(&self) -> String {
+        self.context.settings().config.namespace.clone()
+    }
+
+    /// The addresses that clients send to.
+    pub fn listeners(&self) -> Vec<SocketAddr> {
+        let slots = self.slots.lock();
+        let filled = slots.iter().filter(|(_, slot)| slot.is_filled());
+        let mut listeners: Vec<_> = filled.map(|((listener, _), _)| listener.get()).collect();
+        listeners.sort_unstable();
+        listeners.dedup();
+        listeners
+    }
+
+    /// The public key that clients may pin, in hexadecimal digits.
+    pub fn public_key(&self) -> Option<String> {
+        self.context.public_key()
+    }
+
+    /// The configuration, without secrets.
+    pub fn summary(&self) -> RouteSummary {
+        self.context.summary()
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.context.metrics
+    }
+
+    /// The address at which the route's stream arrives; `None` when it has none, or no listener.
+    pub fn stream_upstream(&self) -> Option<SocketAddr> {
+        self.stream()?.upstream_address()
+    }
+
+    /// Counts datagrams of clients that the shell has dropped because it has no [`crate::Ingress`]
+    /// for them.
+    pub fn count_dropped(&self, datagrams: u64) {
+        self.metrics().add(Metric::FromClientDropped, datagrams);
+    }
+
+    /// The slot of a listener on a worker; made when it is asked for the first time.
+    pub(crate) fn slot(&self, listener: ListenerAddress, worker: usize) -> Arc<Slot> {
+        let mut slots = self.slots.lock();
+        Arc::clone(slots.entry((listener, worker)).or_insert_with(|| Arc::new(Slot::new(listener))))
+    }
+
+    /// True if there is no server to which a subscriber's own datagrams could be forwarded.
+    pub(crate) fn is_stream_only(&self) -> bool {
+        self.stream.is_alone()
+    }
+
+    /// The route's stream, if it has one.
+    pub(crate) fn stream(&self) -> Option<Arc<RouteStream>> {
+        self.stream.current()
+    }
+
+    /// Brings the route's stream into the state that is configured: its engine always, its sockets
+    /// while there are listeners. `change` is told, in order, what the I/O threads have to do.
+    pub(crate) fn follow_stream(&self, change: impl FnMut(StreamChange)) {
+        let has_listener = || self.slots.lock().values().any(|slot| slot.is_filled());
+        self.stream.follow(&self.context, has_listener, change);
+    }
+}

@@ -1,0 +1,363 @@
+//! The sessions of one route, by the address of their client, in a table that outlives listeners
+//! and workers.
+//!
+//! # Order of locks
+//!
+//! A thread that holds one of these locks takes only locks that come later:
+//!
+//! 1. `assistance` of one session, never of two
+//! 2. the shards of this table; two of them in the order of their index
+//! 3. one of: `path` of a session, `upstream` of a session, the index of assisted sessions, the
+//!    pending datagrams, the mailbox of a worker, the settings of a route, the log
+//!
+//! The shard of a session's client address guards whether the session is closed or displaced, and
+//! that address: it changes under the locks of both shards.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use packrat_wire::estimate::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::context::RouteContext;
+use crate::log::Event;
+use crate::metrics::Metric;
+use crate::session::{AssistedSessions, ClientPath, Session};
+use crate::socket::ClientAddress;
+
+const SHARDS: usize = 64;
+
+type Shard = HashMap<ClientAddress, Arc<Session>>;
+
+/// The sessions of one route.
+#[derive(Debug)]
+pub(crate) struct SessionTable {
+    shards: [Mutex<Shard>; SHARDS],
+    hasher: RandomState,
+    count: AtomicUsize,
+    /// Those that the engine assists.
+    pub(crate) assisted: Arc<AssistedSessions<Session>>,
+}
+
+/// A session for a client that has just asked for one.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    /// Another thread was faster.
+    Before(Arc<Session>),
+    /// Its I/O thread has to be told to read the upstream socket.
+    Now(Arc<Session>),
+}
+
+/// The outcome of a client's move.
+#[derive(Debug)]
+pub(crate) enum Moved {
+    /// The session was closed before.
+    Closed,
+    /// The client is at its new address. A session without assistance that was known there has
+    /// been taken out of the table: its I/O thread has to close it.
+    From(ClientAddress, Option<Arc<Session>>),
+}
+
+impl Default for SessionTable {
+    fn default() -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            hasher: RandomState::new(),
+            count: AtomicUsize::new(0),
+            assisted: Arc::default(),
+        }
+    }
+}
+
+fn refuse(route: &RouteContext, path: &ClientPath, reason: String) {
+    route.metrics.add(Metric::SessionsRefused, 1);
+    route.log(Event::SessionRefused, || {
+        let client = route.environment.logger.client(path.client.get());
+        [("client", client), ("reason", reason.into())]
+    });
+}
+
+/// The locked shards of one or two addresses.
+struct Shards<'a> {
+    /// With the lower index.
+    first: MutexGuard<'a, Shard>,
+    /// `None` when both addresses have the same shard.
+    second: Option<MutexGuard<'a, Shard>>,
+    swapped: bool,
+}
+
+impl Shards<'_> {
+    fn of_one(&mut self) -> &mut Shard {
+        if self.swapped { self.second.as_mut().unwrap_or(&mut self.first) } else { &mut self.first }
+    }
+
+    fn of_other(&mut self) -> &mut Shard {
+        if self.swapped { &mut self.first } else { self.second.as_mut().unwrap_or(&mut self.first) }
+    }
+}
+
+impl SessionTable {
+    fn index(&self, client: ClientAddress) -> usize {
+        self.hasher.hash_one(client) as usize % SHARDS
+    }
+
+    #[allow(clippy::indexing_slicing)] // a remainder of SHARDS
+    fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
+        self.shards[index].lock()
+    }
+
+    fn shard(&self, client: ClientAddress) -> MutexGuard<'_, Shard> {
+        self.lock(self.index(client))
+    }
+
+    fn shards(&self, one: ClientAddress, other: ClientAddress) -> Shards<'_> {
+        let (one, other) = (self.index(one), self.index(other));
+        let first = self.lock(one.min(other));
+        let second = (one != other).then(|| self.lock(one.max(other)));
+        Shards { first, second, swapped: one > other }
+    }
+
+    /// The session of a client, which counts as active now.
+    pub(crate) fn find(&self, client: ClientAddress, now: Timestamp) -> Option<Arc<Session>> {
+        let shard = self.shard(client);
+        let session = shard.get(&client)?;
+        session.touch(now);
+        Some(Arc::clone(session))
+    }
+
+    /// Opens a session for a client that had none. `None` when it is refused; that is counted and
+    /// logged.
+    pub(crate) fn open(
+        &self,
+        route: &Arc<RouteContext>,
+        path: &ClientPath,
+        worker: usize,
+        now: Timestamp,
+    ) -> Option<Opened> {
+        let settings = route.settings();
+        let mut shard = self.shard(path.client);
+        let entry = match shard.entry(path.client) {
+            Entry::Occupied(entry) => return Some(Opened::Before(Arc::clone(entry.get()))),
+            Entry::Vacant(entry) => entry,
+        };
+        if self.count.fetch_add(1, Ordering::Relaxed) as u64 >= settings.config.maximum_sessions {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            let limit = settings.config.maximum_sessions;
+            refuse(route, path, format!("maximum_sessions ({limit}) reached"));
+            return None;
+        }
+        match Session::open(route, &settings, &self.assisted, path, worker, now) {
+            Ok(session) => Some(Opened::Now(Arc::clone(entry.insert(Arc::new(session))))),
+            Err(error) => {
+                self.count.fetch_sub(1, Ordering::Relaxed);
+                refuse(route, path, format!("no room for an upstream socket: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Moves the client of a session to another address, as it has proved; its upstream socket
+    /// stays. The client that was known at the new address is not there any more: a session
+    /// without assistance is closed (most likely datagrams of the moved client have opened it), an
+    /// assisted one keeps its upstream socket and hears nothing until its own client proves where
+    /// it is.
+    #[must_use]
+    pub(crate) fn move_client(&self, session: &Arc<Session>, path: &ClientPath) -> Moved {
+        loop {
+            let from = session.client();
+            let mut shards = self.shards(from, path.client);
+            if session.client() != from {
+                continue;
+            }
+            if session.is_closed() {
+                return Moved::Closed;
+            }
+            let here = |current: &Arc<Session>| current.id == session.id;
+            if shards.of_one().get(&from).is_some_and(here) {
+                shards.of_one().remove(&from);
+            }
+            let mut displaced = shards.of_other().insert(path.client, Arc::clone(session));
+            if let Some(other) = &displaced {
+                if other.is_assisted() {
+                    other.set_displaced(true);
+                } else {
+                    other.set_closed();
+                    self.count.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            session.set_path(path);
+            session.set_displaced(false);
+            drop(shards);
+            return Moved::From(from, displaced.take_if(|other| other.is_closed()));
+        }
+    }
+
+    /// Some of the sessions, at most `limit`, those first that have carried most.
+    pub(crate) fn busiest(&self, limit: usize) -> Vec<Arc<Session>> {
+        let mut sessions: Vec<(u64, Arc<Session>)> = Vec::new();
+        for index in 0..SHARDS {
+            let shard = self.lock(index);
+            sessions.extend(shard.values().map(|session| {
+                let bytes = session.totals.to_client_bytes.load(Ordering::Relaxed);
+                (bytes, Arc::clone(session))
+            }));
+        }
+        sessions.sort_unstable_by_key(|(bytes, session)| (std::cmp::Reverse(*bytes), session.id));
+        sessions.truncate(limit);
+        sessions.into_iter().map(|(_, session)| session).collect()
+    }
+
+    /// The session with this number in log lines.
+    pub(crate) fn numbered(&self, number: u64) -> Option<Arc<Session>> {
+        (0..SHARDS).find_map(|index| {
+            self.lock(index).values().find(|session| session.id.get() == number).map(Arc::clone)
+        })
+    }
+
+    /// Takes the session out when it is idle since `idle_timeout` (or in any case with `None`);
+    /// true if it was taken out.
+    pub(crate) fn remove(
+        &self,
+        session: &Session,
+        now: Timestamp,
+        idle_timeout: Option<Duration>,
+    ) -> bool {
+        loop {
+            let client = session.client();
+            let mut shard = self.shard(client);
+            if session.client() != client {
+                continue;
+            }
+            // Under the lock of the table, so that a datagram that arrives now either counts as
+            // activity or opens a new session.
+            if session.is_closed()
+                || idle_timeout.is_some_and(|timeout| session.idle_since() + timeout > now)
+            {
+                return false;
+            }
+            if shard.get(&client).is_some_and(|current| current.id == session.id) {
+                shard.remove(&client);
+            }
+            session.set_closed();
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::listener::{Command, Forwarder};
+    use crate::log::{Logger, Silent};
+    use crate::process::Dataplane;
+    use crate::route::Route;
+    use crate::socket::{Capacity, ListenerAddress};
+    use packrat_api::route::RouteConfig;
+    use std::sync::mpsc;
+
+    const THREADS: usize = 8;
+    const STEPS: usize = 1500;
+    const ADDRESSES: u16 = 24;
+
+    fn path(route: &Route, port: u16) -> ClientPath {
+        let slot = route.slot(ListenerAddress::new("127.0.0.1:1".parse().unwrap()), 0);
+        let client = ClientAddress::new(([192, 0, 2, 1], port).into());
+        ClientPath { client, slot, local: None }
+    }
+
+    #[test]
+    fn threads_that_open_move_and_end_sessions_never_wait_for_each_other_for_ever() {
+        let dataplane = Dataplane::start(Options { workers: 2 }, Box::new(Silent)).unwrap();
+        let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
+        let route = dataplane.configure(config).unwrap();
+        let mailboxes = dataplane.mailboxes();
+        let (done, all_done) = mpsc::channel();
+        for thread in 0..THREADS {
+            let (route, mailboxes, done) =
+                (Arc::clone(&route), Arc::clone(mailboxes), done.clone());
+            std::thread::spawn(move || {
+                let forwarder = Forwarder::new(Arc::clone(&mailboxes), thread % 2);
+                let path = |number: usize| path(&route, 1000 + number as u16 % ADDRESSES);
+                let mut state = thread + 1;
+                for _ in 0..STEPS {
+                    // A linear congruential generator.
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    let (here, there) = (path(state >> 33), path(state >> 45));
+                    let now = route.context.environment.now();
+                    let session = forwarder.find_or_open(&route, &here, now);
+                    let Some(session) = session else { continue };
+                    match (state >> 60) % 4 {
+                        0 if route.sessions.remove(&session, now, None) => {
+                            mailboxes.post(session.worker, Command::Close(session));
+                        }
+                        1 => assert!(!session.follow_route()),
+                        _ => {
+                            session.assist(|_| {
+                                let moved = route.sessions.move_client(&session, &there);
+                                if let Moved::From(_, Some(displaced)) = moved {
+                                    mailboxes.post(displaced.worker, Command::Close(displaced));
+                                }
+                            });
+                        }
+                    }
+                }
+                done.send(()).unwrap();
+            });
+        }
+        for _ in 0..THREADS {
+            all_done.recv_timeout(Duration::from_secs(60)).expect("a thread waits for ever");
+        }
+        let in_table: usize = (0..SHARDS).map(|index| route.sessions.lock(index).len()).sum();
+        assert_eq!(route.sessions.count.load(Ordering::Relaxed), in_table);
+        for index in 0..SHARDS {
+            for (address, session) in route.sessions.lock(index).iter() {
+                assert_eq!(session.client(), *address);
+                assert!(!session.is_closed() && !session.is_displaced());
+            }
+        }
+        dataplane.shutdown();
+        assert_eq!(route.metrics().get(Metric::Sessions), 0);
+    }
+
+    #[test]
+    fn routes_share_what_the_process_can_hold_and_sessions_that_end_make_room() {
+        let capacity = Capacity::limited(3, "in a test".to_owned());
+        let dataplane =
+            Dataplane::start_with(Options { workers: 1 }, Logger::new(Box::new(Silent)), capacity)
+                .unwrap();
+        let forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
+        let open = |route: &Arc<Route>, port: u16| {
+            let now = route.context.environment.now();
+            forwarder.find_or_open(route, &path(route, port), now)
+        };
+        let route = |name: &str| {
+            dataplane
+                .configure(RouteConfig::new(name, ["127.0.0.1:9".parse().unwrap()]).unwrap())
+                .unwrap()
+        };
+        let (web, other) = (route("web"), route("other"));
+        assert_eq!(web.summary().maximum_sessions_in_force, 3);
+        assert_eq!(web.summary().sessions_limited_by.as_deref(), Some("in a test"));
+        let first = open(&web, 1).unwrap();
+        assert!(open(&other, 2).is_some() && open(&other, 3).is_some());
+        assert!(open(&web, 4).is_none() && open(&other, 4).is_none());
+        assert_eq!(web.metrics().get(Metric::SessionsRefused), 1);
+        // Those that are there stay.
+        assert!(open(&other, 3).is_some() && open(&web, 1).is_some());
+        assert!(web.sessions.remove(&first, web.context.environment.now(), None));
+        dataplane.mailboxes().post(0, Command::Close(first));
+        let begun = std::time::Instant::now();
+        while open(&other, 4).is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "the permit is not given back");
+            std::thread::yield_now();
+        }
+    }
+}

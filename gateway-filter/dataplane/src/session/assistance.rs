@@ -1,0 +1,167 @@
+//! The engine behind a wall: whatever happens in it, forwarding goes on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use packrat_engine::{Flow, FlowCounters, FlowGauges, Gateway, Outbox};
+use packrat_wire::SessionId;
+use packrat_wire::message::GoodbyeReason;
+
+use crate::context::RouteContext;
+use crate::log::Event;
+use crate::metrics::{Metric, Reported};
+
+/// The sessions that a flow answers to: the one that assists it, and the one that is about to take
+/// over.
+pub(crate) type SessionIds = [Option<SessionId>; 2];
+
+/// The engine's view of one session.
+#[derive(Debug)]
+pub(crate) struct Assistance {
+    flow: Flow,
+    engine: Arc<Gateway>,
+    /// The part of this flow in the levels of the route.
+    reported: Reported,
+    /// Everything that the engine has counted for this flow.
+    counters: FlowCounters,
+    /// Levels of the flow, as of the last call.
+    gauges: FlowGauges,
+    /// The sessions that this flow is known by in the route's index.
+    indexed: SessionIds,
+    /// True if the engine tells of each step.
+    observed: bool,
+    /// Nothing begins any more.
+    ended: bool,
+}
+
+impl Assistance {
+    pub(crate) fn new(engine: Arc<Gateway>) -> Self {
+        Self {
+            flow: Flow::new(Arc::clone(&engine)),
+            engine,
+            reported: Reported::default(),
+            counters: FlowCounters::default(),
+            gauges: FlowGauges::default(),
+            indexed: SessionIds::default(),
+            observed: false,
+            ended: false,
+        }
+    }
+
+    /// Calls the engine for this flow. After a panic in it the flow continues without assistance,
+    /// as if the client had never asked for it. `None` also after the session has ended.
+    pub(crate) fn run<R>(
+        &mut self,
+        route: &RouteContext,
+        action: impl FnOnce(&mut Flow) -> R,
+    ) -> Option<R> {
+        if self.ended {
+            return None;
+        }
+        // Nothing of the flow is looked at after a panic: it is replaced as a whole.
+        let result = guarded(route, || action(&mut self.flow));
+        if result.is_none() {
+            let broken = std::mem::replace(&mut self.flow, Flow::new(Arc::clone(&self.engine)));
+            self.flow.observe(self.observed);
+            // What panicked once may panic again when it is dropped.
+            guarded(route, move || {
+                let _dropped_here = broken;
+            });
+        }
+        self.settle(route);
+        result
+    }
+
+    /// Takes over a changed configuration. A session that is assisted keeps its engine; it ends
+    /// when assistance was switched off.
+    pub(crate) fn use_engine(
+        &mut self,
+        engine: &Arc<Gateway>,
+        route: &RouteContext,
+        out: &mut Outbox,
+    ) {
+        if Arc::ptr_eq(&self.engine, engine) {
+            return;
+        }
+        if !engine.config().assist {
+            self.run(route, |flow| flow.close(GoodbyeReason::Draining, out));
+        }
+        if !self.flow.is_assisted() {
+            self.flow = Flow::new(Arc::clone(engine));
+            self.flow.observe(self.observed);
+            self.engine = Arc::clone(engine);
+        }
+    }
+
+    /// Has the engine tell of each step, or not any more.
+    pub(crate) fn observe(&mut self, observed: bool) {
+        self.observed = observed;
+        self.flow.observe(observed);
+    }
+
+    /// Moves counters and levels of the flow into the metrics of the route.
+    fn settle(&mut self, route: &RouteContext) {
+        let read = guarded(route, || (self.flow.take_counters(), self.flow.gauges()));
+        if let Some((counters, gauges)) = read {
+            route.metrics.add_flow(&counters);
+            self.counters.add(&counters);
+            self.gauges = gauges;
+            route.metrics.replace_levels(&mut self.reported, &gauges);
+        }
+    }
+
+    /// The engine's counts for this flow, its levels, and the session that assists it.
+    pub(crate) fn figures(&self) -> (FlowCounters, FlowGauges, Option<SessionId>) {
+        (self.counters, self.gauges, self.indexed.first().copied().flatten())
+    }
+
+    /// The session has ended: none of its levels counts any more.
+    pub(crate) fn finish(&mut self, route: &RouteContext) {
+        self.ended = true;
+        self.settle(route);
+        route.metrics.replace_levels(&mut self.reported, &FlowGauges::default());
+    }
+
+    /// The flow's sessions before and now, if they are others than at the last call.
+    pub(crate) fn replaced_sessions(&mut self) -> Option<(SessionIds, SessionIds)> {
+        let mut now = SessionIds::default();
+        if !self.ended {
+            // Two at most.
+            for (place, id) in now.iter_mut().zip(self.flow.sessions()) {
+                *place = Some(id);
+            }
+        }
+        let before = std::mem::replace(&mut self.indexed, now);
+        (before != now).then_some((before, now))
+    }
+}
+
+/// Runs engine code; a panic is counted and logged, and gives `None`.
+pub(crate) fn guarded<R>(route: &RouteContext, action: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(action))
+        .inspect_err(|panic| {
+            route.metrics.add(Metric::AssistancePanics, 1);
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            route.log(Event::AssistancePanic, || [("message", text.into())]);
+        })
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Environment;
+    use packrat_api::route::RouteConfig;
+
+    #[test]
+    fn a_panic_costs_the_flow_its_assistance_and_nothing_else() {
+        let config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
+        let route = RouteContext::new(config, Environment::silent(1)).unwrap();
+        let mut assistance = Assistance::new(Arc::clone(&route.settings().engine));
+        let result: Option<()> = assistance.run(&route, |_| panic!("deliberate, in a test"));
+        assert!(result.is_none());
+        assert_eq!(route.metrics.get(Metric::AssistancePanics), 1);
+        assert_eq!(assistance.run(&route, |flow| flow.is_assisted()), Some(false));
+    }
+}

@@ -1,0 +1,21 @@
+//! Sessions: one client of one route each, with an upstream socket of its own.
+
+mod assistance;
+mod assisted;
+mod client_path;
+mod deadlines;
+mod endpoint;
+mod engine_events;
+mod far_round_trip;
+mod flow_id;
+mod state;
+mod upstream;
+mod upstream_state;
+
+pub(crate) use assistance::guarded;
+pub(crate) use assisted::AssistedSessions;
+pub(crate) use client_path::ClientPath;
+pub(crate) use deadlines::Deadlines;
+pub(crate) use flow_id::FlowId;
+pub(crate) use state::Session;
+pub(crate) use upstream::Upstream;

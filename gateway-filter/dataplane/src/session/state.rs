@@ -1,0 +1,409 @@
+//! One client of one route.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use packrat_engine::{Flow, Outbox};
+use packrat_wire::estimate::Timestamp;
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Map, Value};
+
+use super::assistance::{Assistance, SessionIds};
+use super::assisted::AssistedSessions;
+use super::client_path::ClientPath;
+use super::deadlines::Armed;
+use super::endpoint::choose_endpoint;
+use super::engine_events;
+use super::far_round_trip::FarRoundTrip;
+use super::flow_id::FlowId;
+use super::upstream::Upstream;
+use super::upstream_state::{UpstreamState, UpstreamStateCell};
+use crate::context::{RouteContext, Settings};
+use crate::log::{Event, LogSubject, Logger};
+use crate::metrics::{Distribution, Metric};
+use crate::socket::{ClientAddress, Ecn, FlowPermit, GsoBatch, SendReport, Sender, WhenFull};
+use packrat_api::status::SessionSnapshot;
+
+/// Longest time that a server which is not configured any more may leave its client without an
+/// answer; then another one is tried.
+const UNANSWERED: Duration = Duration::from_secs(3);
+
+/// Totals of a session; for the log line at its end.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) to_client_datagrams: AtomicU64,
+    pub(crate) to_client_bytes: AtomicU64,
+    pub(crate) to_server_datagrams: AtomicU64,
+    pub(crate) to_server_bytes: AtomicU64,
+    pub(crate) repairs: AtomicU64,
+}
+
+/// One client of one route.
+///
+/// A session has no way to its I/O thread: where the thread has to do something, a method says so,
+/// and the caller tells the thread.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) route: Arc<RouteContext>,
+    pub(crate) id: FlowId,
+    /// The worker whose I/O thread reads the upstream socket.
+    pub(crate) worker: usize,
+    pub(crate) totals: Totals,
+    pub(crate) opened: Timestamp,
+    /// The client in it changes under the locks of the route's table only.
+    path: RwLock<ClientPath>,
+    /// Another client has proved to be at this client's address: nothing is sent there until this
+    /// one shows up elsewhere.
+    displaced: AtomicBool,
+    /// Taken out of the table for good.
+    closed: AtomicBool,
+    upstream: RwLock<Arc<Upstream>>,
+    upstream_state: UpstreamStateCell,
+    generation: AtomicU64,
+    assistance: Mutex<Assistance>,
+    /// The sessions of the route that the engine assists.
+    index: Arc<AssistedSessions<Self>>,
+    /// True if the engine assists this session; known without the lock of `assistance`.
+    assisted: AtomicBool,
+    last_activity: AtomicU64,
+    /// The time at which the I/O thread will look at this session next; others ask for an earlier
+    /// one.
+    pub(crate) armed: Armed,
+    ecn: AtomicU8,
+    far_round_trip: FarRoundTrip,
+    /// The right to the descriptor and the port of `upstream`.
+    _permit: FlowPermit,
+}
+
+impl Session {
+    pub(crate) fn open(
+        route: &Arc<RouteContext>,
+        settings: &Settings,
+        index: &Arc<AssistedSessions<Self>>,
+        path: &ClientPath,
+        worker: usize,
+        now: Timestamp,
+    ) -> io::Result<Self> {
+        let environment = &route.environment;
+        let permit = environment.capacity.try_acquire().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::QuotaExceeded, environment.capacity.reason().to_owned())
+        })?;
+        let endpoint = choose_endpoint(&settings.config.endpoints, path.client)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the route has no endpoints"))?;
+        Ok(Self {
+            route: Arc::clone(route),
+            id: FlowId::new(environment.next_number()),
+            worker,
+            totals: Totals::default(),
+            opened: now,
+            path: RwLock::new(path.clone()),
+            displaced: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            upstream: RwLock::new(Arc::new(Upstream::open(endpoint, path.client)?)),
+            upstream_state: UpstreamStateCell::default(),
+            generation: AtomicU64::new(route.generation()),
+            assistance: Mutex::new(Assistance::new(Arc::clone(&settings.engine))),
+            index: Arc::clone(index),
+            assisted: AtomicBool::new(false),
+            last_activity: AtomicU64::new(now.as_micros()),
+            armed: Armed::default(),
+            ecn: AtomicU8::new(0),
+            far_round_trip: FarRoundTrip::default(),
+            _permit: permit,
+        })
+    }
+
+    pub(crate) fn upstream(&self) -> Arc<Upstream> {
+        Arc::clone(&self.upstream.read())
+    }
+
+    pub(crate) fn path(&self) -> ClientPath {
+        self.path.read().clone()
+    }
+
+    /// The client's address now.
+    pub(crate) fn client(&self) -> ClientAddress {
+        self.path.read().client
+    }
+
+    /// Moves the client; the table's locks of the old and the new client address must be held.
+    pub(crate) fn set_path(&self, path: &ClientPath) {
+        *self.path.write() = path.clone();
+    }
+
+    pub(crate) fn is_displaced(&self) -> bool {
+        self.displaced.load(Ordering::Relaxed)
+    }
+
+    /// The table's lock of the client address must be held.
+    pub(crate) fn set_displaced(&self, displaced: bool) {
+        self.displaced.store(displaced, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// The table's lock of the client address must be held.
+    pub(crate) fn set_closed(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the engine assists this session.
+    pub(crate) fn is_assisted(&self) -> bool {
+        self.assisted.load(Ordering::Relaxed)
+    }
+
+    /// Calls the engine for this session, and keeps the index of assisted sessions up to date;
+    /// `None` after a fault in it, or when the session has ended.
+    pub(crate) fn assist<R>(self: &Arc<Self>, action: impl FnOnce(&mut Flow) -> R) -> Option<R> {
+        let mut assistance = self.assistance.lock();
+        let result = assistance.run(&self.route, action);
+        self.index(&mut assistance);
+        result
+    }
+
+    /// Calls the engine for this session for the last time.
+    pub(crate) fn end_assistance(self: &Arc<Self>, action: impl FnOnce(&mut Flow)) {
+        let mut assistance = self.assistance.lock();
+        assistance.run(&self.route, action);
+        assistance.finish(&self.route);
+        self.index(&mut assistance);
+    }
+
+    fn index(self: &Arc<Self>, assistance: &mut Assistance) {
+        if let Some((before, now)) = assistance.replaced_sessions() {
+            self.index.replace(self, before, now);
+            self.assisted.store(now != SessionIds::default(), Ordering::Relaxed);
+        }
+    }
+
+    /// True if the engine wants to be called before the I/O thread looks at this session anyway:
+    /// then the thread has to be told.
+    pub(crate) fn wants_earlier_look(&self, deadline: Option<Timestamp>) -> bool {
+        deadline.is_some_and(|deadline| self.armed.is_later_than(deadline))
+    }
+
+    pub(crate) fn touch(&self, now: Timestamp) {
+        self.last_activity.fetch_max(now.as_micros(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn idle_since(&self) -> Timestamp {
+        Timestamp::from_micros(self.last_activity.load(Ordering::Relaxed))
+    }
+
+    /// Notes that a datagram goes to the server.
+    pub(crate) fn note_question(&self) {
+        if self.upstream_state.get() == UpstreamState::Draining {
+            let since = self.route.environment.now();
+            self.upstream_state.set(UpstreamState::Unanswered { since });
+        }
+        self.far_round_trip.note_question(|| self.route.environment.now());
+    }
+
+    /// Notes that something has come from the server.
+    pub(crate) fn note_answer(&self, now: Timestamp) {
+        if matches!(self.upstream_state.get(), UpstreamState::Unanswered { .. }) {
+            self.upstream_state.set(UpstreamState::Draining);
+        }
+        if let Some(microseconds) = self.far_round_trip.note_answer(now) {
+            self.route.metrics.add_far_round_trip(microseconds);
+            self.route.metrics.record(Distribution::FarRoundTrip, microseconds);
+        }
+    }
+
+    /// The first round trip to the server, in microseconds, with the server's time to answer.
+    pub(crate) fn far_round_trip(&self) -> Option<u64> {
+        self.far_round_trip.microseconds()
+    }
+
+    pub(crate) fn remember_ecn(&self, ecn: Ecn) {
+        self.ecn.store(ecn.traffic_class(), Ordering::Relaxed);
+    }
+
+    /// Follows a client that now comes through another listener, and a configuration that has
+    /// changed. True if the session has another upstream socket, which its I/O thread has to read.
+    #[must_use]
+    pub(crate) fn follow(self: &Arc<Self>, path: &ClientPath) -> bool {
+        let unchanged = {
+            let current = self.path.read();
+            let is_same = Arc::ptr_eq(&current.slot, &path.slot)
+                || (current.slot.listener() == path.slot.listener() && current.slot.is_filled());
+            is_same && current.local == path.local
+        };
+        if !unchanged {
+            let mut current = self.path.write();
+            // It may just have moved, on the word of another thread.
+            if current.client == path.client {
+                *current = path.clone();
+            }
+        }
+        self.follow_route()
+    }
+
+    /// Takes over a configuration that has changed, and leaves an endpoint that is not configured
+    /// and does not answer. True if the session has another upstream socket.
+    #[must_use]
+    pub(crate) fn follow_route(self: &Arc<Self>) -> bool {
+        let generation = self.route.generation();
+        if self.generation.swap(generation, Ordering::AcqRel) != generation {
+            return self.follow_configuration();
+        }
+        match self.upstream_state.get() {
+            UpstreamState::Unanswered { since }
+                if self.route.environment.now().saturating_since(since) > UNANSWERED =>
+            {
+                self.leave_endpoint()
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that the network says the server can't be reached: when it is not configured any
+    /// more, there is nothing to wait for. True if the session has another upstream socket.
+    #[must_use]
+    pub(crate) fn note_unreachable(&self) -> bool {
+        self.upstream_state.get() != UpstreamState::Configured && self.leave_endpoint()
+    }
+
+    fn follow_configuration(self: &Arc<Self>) -> bool {
+        let settings = self.route.settings();
+        let mut outbox = Outbox::default();
+        {
+            let mut assistance = self.assistance.lock();
+            assistance.use_engine(&settings.engine, &self.route, &mut outbox);
+            self.index(&mut assistance);
+        }
+        self.send_outbox(&mut Sender::default(), &mut outbox, WhenFull::Drop);
+        if settings.config.endpoints.contains(&self.upstream().endpoint().get()) {
+            self.upstream_state.set(UpstreamState::Configured);
+            return false;
+        }
+        self.upstream_state.set(UpstreamState::Draining);
+        self.far_round_trip().is_none() && self.leave_endpoint()
+    }
+
+    /// Moves to the next choice among the endpoints that are configured; true if it has. Nothing
+    /// happens when another thread has done so.
+    fn leave_endpoint(&self) -> bool {
+        if !self.upstream_state.leave() {
+            return false;
+        }
+        let settings = self.route.settings();
+        let old = self.upstream().endpoint();
+        if settings.config.endpoints.contains(&old.get()) {
+            return false;
+        }
+        let client = self.client();
+        let Some(new) = choose_endpoint(&settings.config.endpoints, client) else { return false };
+        match Upstream::open(new, client) {
+            Ok(upstream) => {
+                self.route.metrics.add(Metric::SessionsMoved, 1);
+                self.log(Event::EndpointChanged, || {
+                    [("from", old.to_string().into()), ("to", new.to_string().into())]
+                });
+                *self.upstream.write() = Arc::new(upstream);
+                true
+            }
+            Err(error) => {
+                // The old socket still exists; the next change of the configuration tries again.
+                self.route.metrics.add(Metric::UpstreamErrors, 1);
+                self.log(Event::UpstreamError, || {
+                    [("endpoint", new.to_string().into()), ("error", error.to_string().into())]
+                });
+                false
+            }
+        }
+    }
+
+    /// Sends datagrams of the base connection to the client.
+    pub(crate) fn send_to_client(
+        &self,
+        sender: &mut Sender,
+        batches: &[GsoBatch<'_>],
+        when_full: WhenFull,
+    ) -> SendReport {
+        if self.is_displaced() {
+            let dropped = GsoBatch::count(batches);
+            self.route.metrics.add(Metric::DownstreamDropped, dropped);
+            return SendReport { dropped, ..SendReport::default() };
+        }
+        self.path().send(&self.route, sender, batches, when_full)
+    }
+
+    /// Sends what the engine has for the client: control datagrams and repairs.
+    pub(crate) fn send_outbox(
+        &self,
+        sender: &mut Sender,
+        outbox: &mut Outbox,
+        when_full: WhenFull,
+    ) {
+        let ecn = Ecn::from_traffic_class(self.ecn.load(Ordering::Relaxed)).for_repair();
+        if !self.is_displaced() {
+            let repairs = self.path().send_outbox(&self.route, sender, outbox, ecn, when_full);
+            self.totals.repairs.fetch_add(repairs, Ordering::Relaxed);
+        }
+        self.record_events(outbox);
+        outbox.clear();
+    }
+
+    /// Writes what has happened in the engine to the log, and what it has measured to the metrics.
+    pub(crate) fn record_events(&self, outbox: &mut Outbox) {
+        if !engine_events::record(&self.route, self.id, self, outbox) {
+            self.assistance.lock().observe(false);
+        }
+    }
+
+    /// Has the engine tell of each step in this session; what it tells is kept in the environment's
+    /// observations.
+    pub(crate) fn observe(&self) {
+        self.assistance.lock().observe(true);
+    }
+
+    /// Writes a line about this session.
+    pub(crate) fn log<const N: usize>(
+        &self,
+        event: Event,
+        fields: impl FnOnce() -> [(&'static str, Value); N],
+    ) {
+        self.route.environment.logger.about(event, self, fields);
+    }
+
+    /// The session as an operator may see it.
+    pub(crate) fn snapshot(&self) -> SessionSnapshot {
+        let environment = &self.route.environment;
+        let (counters, gauges, assistance) = self.assistance.lock().figures();
+        let total = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        SessionSnapshot {
+            session: self.id.get(),
+            client: environment.logger.client(self.client().get()).as_str().map(str::to_owned),
+            endpoint: self.upstream().endpoint().get(),
+            assistance: assistance.map(|id| id.get()),
+            seconds: environment.now().saturating_since(self.opened).as_secs_f64(),
+            to_client_datagrams: total(&self.totals.to_client_datagrams),
+            to_client_bytes: total(&self.totals.to_client_bytes),
+            to_server_datagrams: total(&self.totals.to_server_datagrams),
+            to_server_bytes: total(&self.totals.to_server_bytes),
+            recorded: counters.datagrams_recorded,
+            missing: counters.datagrams_missing,
+            repairs: counters.repairs,
+            repairs_arrived: counters.repairs_arrived,
+            resets: counters.resets_gateway + counters.resets_client,
+            cache_bytes: gauges.cache_bytes,
+            last_mile_round_trip_microseconds: gauges.round_trip_microseconds,
+            last_mile_loss_ppm: gauges.loss_ppm,
+            far_round_trip_microseconds: self.far_round_trip().unwrap_or_default(),
+            route: self.route.name().to_owned(),
+        }
+    }
+}
+
+impl LogSubject for Session {
+    fn describe(&self, line: &mut Map<String, Value>, logger: &Logger) {
+        self.route.describe(line, logger);
+        line.insert("session".to_owned(), self.id.into());
+        line.insert("client".to_owned(), logger.client(self.client().get()));
+    }
+}

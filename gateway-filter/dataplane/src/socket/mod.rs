@@ -1,0 +1,34 @@
+//! Datagram sockets: options, batches with segmentation offload, ECN marks and source addresses;
+//! and waiting for them.
+//!
+//! Thin, safe wrappers: every unsafe system call of the data path is in the files below this
+//! module.
+
+mod address;
+mod capacity;
+mod control_message;
+mod ecn;
+mod ephemeral_ports;
+mod options;
+mod poller;
+mod receive;
+mod reuse_port;
+mod send;
+mod slot;
+
+pub use address::canonical;
+pub use ecn::Ecn;
+pub use options::{
+    Family, bind_reuse_port, listener_options, local_address, open_connected,
+    raise_descriptor_limit,
+};
+pub use receive::{Message, ReceiveBatch};
+pub use send::{Destination, GsoBatch, Offload, SendReport, Sender, WhenFull, send_connected};
+
+pub(crate) use address::{ClientAddress, EndpointAddress, ListenerAddress};
+pub(crate) use capacity::{Capacity, FlowPermit};
+pub(crate) use ephemeral_ports::ephemeral_ports;
+pub(crate) use options::join_source;
+pub(crate) use poller::{Poller, use_precise_timers};
+pub(crate) use reuse_port::{MOST_READERS, NOWHERE, Places, put_in_force};
+pub(crate) use slot::{Descriptors, Reader, Slot};

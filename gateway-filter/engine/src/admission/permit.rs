@@ -1,0 +1,185 @@
+//! A session's share of the gateway's limits.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use packrat_wire::estimate::Timestamp;
+
+use super::Admission;
+use crate::budget::{FlowBudget, SourceBudget};
+use crate::gateway::Gateway;
+
+/// A session whose client has not proven its address keeps no more bytes than this: a server's
+/// first flight, not its patience.
+const UNVALIDATED_CACHE_BYTES: usize = 128 * 1024;
+
+/// Permit of one session: its place among the gateway's sessions, its source's charge, and the
+/// memory it holds. All of it is returned when the permit is dropped.
+#[derive(Debug)]
+pub(crate) struct SessionPermit {
+    gateway: Arc<Gateway>,
+    source: IpAddr,
+    /// Repairs that its source may have. There is one as soon as the client is known to receive at
+    /// its address, and the source has been charged for the session.
+    budget: Option<Arc<SourceBudget>>,
+    cache_bytes: usize,
+}
+
+impl SessionPermit {
+    /// A permit for a client that has proven its address. `None`: there is no room for another
+    /// session, of this source or at all.
+    pub(crate) fn new(gateway: &Arc<Gateway>, source: IpAddr, now: Timestamp) -> Option<Self> {
+        let mut permit = Self::below(gateway, source, gateway.admission.maximum_sessions)?;
+        permit.validate(now).then_some(permit)
+    }
+
+    /// A permit for a client that has not proven its address: an attacker that forges addresses
+    /// must not use up what belongs to them, nor more than half of the room. `None`: the client has
+    /// to prove its address first.
+    pub(crate) fn unvalidated(
+        gateway: &Arc<Gateway>,
+        source: IpAddr,
+        now: Timestamp,
+    ) -> Option<Self> {
+        if !gateway.admission.may_prepare(source, now) {
+            return None;
+        }
+        Self::below(gateway, source, gateway.admission.room_for_unvalidated())
+    }
+
+    fn below(gateway: &Arc<Gateway>, source: IpAddr, limit: usize) -> Option<Self> {
+        gateway.admission.take_room(limit).then_some(())?;
+        Some(Self { gateway: Arc::clone(gateway), source, budget: None, cache_bytes: 0 })
+    }
+
+    fn admission(&self) -> &Admission {
+        &self.gateway.admission
+    }
+
+    /// The client receives at its address: from now on its source is charged for the session.
+    /// `false`: the source may have no more.
+    pub(crate) fn validate(&mut self, now: Timestamp) -> bool {
+        if self.budget.is_none() {
+            self.budget = self.admission().sources.begin(self.source, now);
+        }
+        self.budget.is_some()
+    }
+
+    /// A flow whose repairs may take this share has forwarded `bytes`.
+    pub(crate) fn earn(&self, bytes: u64, share: f64) {
+        match &self.budget {
+            Some(source) => self.gateway.budget.earn_for(source, bytes, share),
+            None => self.gateway.budget.earn(bytes, share),
+        }
+    }
+
+    /// Takes `bytes` for a repair from what the flow, its source and the gateway may send. `live`:
+    /// for a live stream.
+    pub(crate) fn take_repair(&self, flow: &mut FlowBudget, bytes: usize, live: bool) -> bool {
+        if let Some(source) = &self.budget {
+            return self.gateway.budget.take(source, flow, bytes, live);
+        }
+        // Its first message proves the address, and is answered before the source is charged for
+        // the session.
+        let source = self.admission().sources.budget(self.source);
+        self.gateway.budget.take(&source, flow, bytes, live)
+    }
+
+    /// See [`Admission::failure_factor`].
+    pub(crate) fn failure_factor(&self, now: Timestamp) -> u16 {
+        self.admission().failure_factor(self.source, now)
+    }
+
+    /// See [`Admission::allows_costly_decode`].
+    pub(crate) fn allows_costly_decode(&self, now: Timestamp) -> bool {
+        self.admission().allows_costly_decode(now)
+    }
+
+    pub(crate) fn gateway(&self) -> &Gateway {
+        &self.gateway
+    }
+
+    /// Tells the gateway how much memory this session holds now.
+    pub(crate) fn hold(&mut self, bytes: usize) {
+        let total = &self.admission().cache_bytes;
+        if bytes >= self.cache_bytes {
+            total.fetch_add(bytes - self.cache_bytes, Ordering::Relaxed);
+        } else {
+            total.fetch_sub(self.cache_bytes - bytes, Ordering::Relaxed);
+        }
+        self.cache_bytes = bytes;
+    }
+
+    /// Takes `more` bytes of memory, if all sessions together may have them.
+    pub(crate) fn try_take(&mut self, more: usize) -> bool {
+        if self.budget.is_none() && self.cache_bytes + more > UNVALIDATED_CACHE_BYTES {
+            return false;
+        }
+        let admission = self.admission();
+        let limit = admission.maximum_cache_bytes;
+        let within = |held: usize| held.checked_add(more).filter(|held| *held <= limit);
+        let taken = admission
+            .cache_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
+            .is_ok();
+        if taken {
+            self.cache_bytes += more;
+        }
+        taken
+    }
+
+    /// Memory that the session holds, as far as the gateway was told.
+    pub(crate) fn held(&self) -> usize {
+        self.cache_bytes
+    }
+}
+
+impl Drop for SessionPermit {
+    fn drop(&mut self) {
+        let admission = self.admission();
+        admission.leave_room();
+        if self.budget.is_some() {
+            admission.sources.end(self.source);
+        }
+        admission.cache_bytes.fetch_sub(self.cache_bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::GatewayConfig;
+
+    const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    fn gateway(maximum_sessions: usize) -> Arc<Gateway> {
+        let config =
+            GatewayConfig { maximum_sessions, cache_bytes_total: 1 << 20, ..Default::default() };
+        Gateway::new(config, [1; 32], [2; 32])
+    }
+
+    #[test]
+    fn a_dropped_permit_returns_all_that_it_took() {
+        let gateway = gateway(1);
+        let mut permit = SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).unwrap();
+        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_none());
+        assert!(permit.try_take(1 << 20) && !permit.try_take(1));
+        permit.hold(1 << 10);
+        assert!(permit.try_take(1));
+        drop(permit);
+        assert_eq!(gateway.sessions(), 0);
+        assert_eq!(gateway.admission.cache_bytes.load(Ordering::Relaxed), 0);
+        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_some());
+    }
+
+    #[test]
+    fn clients_without_a_proven_address_get_half_of_the_room_and_little_memory() {
+        let gateway = gateway(2);
+        let mut first = SessionPermit::unvalidated(&gateway, SOURCE, Timestamp::ZERO).unwrap();
+        assert!(SessionPermit::unvalidated(&gateway, SOURCE, Timestamp::ZERO).is_none());
+        assert!(first.try_take(UNVALIDATED_CACHE_BYTES) && !first.try_take(1));
+        assert!(first.validate(Timestamp::ZERO) && first.try_take(1));
+        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_some());
+    }
+}

@@ -1,0 +1,205 @@
+//! Rules of reconciliation that sessions and subscribers of a stream share: which epoch an eACK
+//! belongs to, where an epoch's set begins, which assumptions a decode may make, and what follows
+//! when all of them fail.
+//!
+//! ```text
+//!   eACK --- epoch? --- stale? --- anchor ---> decode under an assumption ---> what is missing, what arrived
+//!             |                                   | none decodes
+//!             v                                   v
+//!        Current, Entered, Other          a longer prefix, then a Reset
+//! ```
+//!
+//! The rules are functions of small values. Storage is the caller's: a session has a sketch of its
+//! own, a subscriber only what its set lacks of the stream's.
+
+use core::time::Duration;
+
+use packrat_eack::{Encoding, Identifier, SketchLimits};
+use packrat_wire::Epoch;
+use packrat_wire::estimate::RoundTrip;
+use packrat_wire::message::Eack;
+
+use crate::history::History;
+
+/// Failed decodes of the longest prefix in a row before a Reset.
+const FAILURES_BEFORE_RESET: u8 = 2;
+/// A selective client's silence about a datagram means that it arrived no sooner than this after
+/// a round trip.
+const OVERDUE_MARGIN: Duration = Duration::from_millis(1);
+
+/// Epoch of an eACK, beside the one that the gateway is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EpochOf {
+    /// The same.
+    Current,
+    /// A newer one: the client has begun it.
+    Newer,
+    /// An older one, or one that a Reset is to end.
+    Other,
+}
+
+/// Compares the epoch of an eACK with the gateway's. `resetting`: a Reset is not answered yet.
+pub(crate) fn epoch_of(eack: Epoch, own: Epoch, resetting: bool) -> EpochOf {
+    if eack.is_newer_than(own) {
+        EpochOf::Newer
+    } else if eack == own && !resetting {
+        EpochOf::Current
+    } else {
+        EpochOf::Other
+    }
+}
+
+/// True if an eACK says nothing new: sets only grow, and what an older eACK says is known, or was
+/// wrong.
+pub(crate) fn is_stale(counter: u32, newest: Option<u32>) -> bool {
+    newest.is_some_and(|newest| counter <= newest)
+}
+
+/// Sequence number of the first datagram in the client's set of this epoch: the one behind its
+/// anchor. `joined`: where the session's first epoch begins, if the client has no anchor.
+pub(crate) fn epoch_start(eack: &Eack<'_>, epoch: Epoch, joined: u64, history: &History) -> u64 {
+    let known = |identifier: Option<Identifier>| {
+        identifier.and_then(|identifier| history.sequence_of(identifier))
+    };
+    match known(eack.anchor) {
+        Some(anchor) => anchor + 1,
+        // Nothing received before, or before this gateway remembers: the session's first epoch
+        // begins with its first datagram, a later one with the client's newest.
+        None if epoch == Epoch::FIRST => joined.max(history.first()),
+        None => known(eack.newest).unwrap_or(history.next()),
+    }
+}
+
+/// Age of the newest datagram that a selective client's eACK must have known of when it arrived.
+pub(crate) fn known_age(round_trip: &RoundTrip) -> Option<Duration> {
+    Some(round_trip.smoothed()? + round_trip.variation() + OVERDUE_MARGIN)
+}
+
+/// Tries assumptions about what is missing, one after the other, until `decode` succeeds with one.
+/// An assumption that says the same as an earlier one is left out. `decode` is told the number of
+/// the attempt.
+///
+/// A sketch decodes a difference up to its size. When more is missing, little of it has arrived,
+/// and *that* can be decoded: what is assumed missing is taken out of the gateway's set, so that
+/// it is in neither; what of it has arrived comes out as only there.
+pub(crate) fn decode_assuming<T>(
+    assumptions: &[&[Identifier]],
+    mut decode: impl FnMut(usize, &[Identifier]) -> Option<T>,
+) -> Option<T> {
+    assumptions.iter().enumerate().find_map(|(attempt, assumed)| {
+        let repeats = assumptions[..attempt].contains(assumed);
+        if repeats { None } else { decode(attempt, assumed) }
+    })
+}
+
+/// Consequence of a failed decode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterFailure {
+    /// The client is asked for this encoding.
+    Ask(Encoding),
+    /// A new epoch must begin.
+    Reset,
+}
+
+/// Decides what follows when an eACK of this encoding could not be decoded. `failures` counts those
+/// in a row that could not have been longer: several eACKs may be under way when the first of them
+/// fails.
+pub(crate) fn after_failure(
+    encoding: Encoding,
+    limits: &SketchLimits,
+    failures: &mut u8,
+) -> AfterFailure {
+    let longer = limits.longer(encoding);
+    *failures = failures.saturating_add(u8::from(longer.is_none()));
+    if *failures < FAILURES_BEFORE_RESET {
+        AfterFailure::Ask(longer.unwrap_or(encoding))
+    } else {
+        AfterFailure::Reset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packrat_wire::estimate::Timestamp;
+
+    use super::*;
+    use crate::history::SETTLED_ENTRIES;
+
+    fn identifier(number: u64) -> Identifier {
+        Identifier::from_hash((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn history(datagrams: u64) -> History {
+        let mut history = History::new(1 << 20, SETTLED_ENTRIES);
+        for number in 0..datagrams {
+            history.make_room(10, |_| true);
+            history.push(identifier(number), &[0; 10], Timestamp::ZERO);
+        }
+        history
+    }
+
+    fn eack(anchor: Option<Identifier>, newest: Option<Identifier>) -> Eack<'static> {
+        Eack {
+            epoch: Epoch::FIRST,
+            newest,
+            newest_age: Duration::ZERO,
+            holes: 0,
+            echo: false,
+            anchor,
+            encoding: Encoding::PowerSums { count: 1 },
+            prefix: &[],
+        }
+    }
+
+    #[test]
+    fn an_epoch_that_a_reset_is_to_end_is_not_listened_to_any_more() {
+        let (own, next) = (Epoch::new(7), Epoch::new(8));
+        assert_eq!(epoch_of(own, own, false), EpochOf::Current);
+        assert_eq!(epoch_of(own, own, true), EpochOf::Other);
+        assert_eq!([epoch_of(next, own, false), epoch_of(next, own, true)], [EpochOf::Newer; 2]);
+        assert_eq!(epoch_of(own, next, false), EpochOf::Other);
+    }
+
+    #[test]
+    fn an_eack_that_was_overtaken_is_stale() {
+        assert!(!is_stale(5, None) && !is_stale(6, Some(5)));
+        assert!(is_stale(5, Some(5)) && is_stale(4, Some(5)));
+    }
+
+    #[test]
+    fn an_epoch_begins_behind_its_anchor() {
+        let (history, later) = (history(10), Epoch::FIRST.next());
+        let [third, last, unknown] =
+            [Some(identifier(3)), Some(identifier(9)), Some(identifier(77))];
+        assert_eq!(epoch_start(&eack(third, last), later, 0, &history), 4);
+        assert_eq!(epoch_start(&eack(None, last), Epoch::FIRST, 0, &history), 0);
+        assert_eq!(epoch_start(&eack(None, last), Epoch::FIRST, 6, &history), 6);
+        assert_eq!(epoch_start(&eack(unknown, last), later, 0, &history), 9);
+        assert_eq!(epoch_start(&eack(None, unknown), later, 0, &history), 10);
+    }
+
+    #[test]
+    fn assumptions_are_tried_in_order_and_once() {
+        let all: Vec<_> = (0..4).map(identifier).collect();
+        let assumptions: [&[Identifier]; 5] = [&[], &all[2..], &all[..2], &all[..0], &all];
+        let mut tried = Vec::new();
+        let decoded = decode_assuming(&assumptions, |attempt, assumed| {
+            tried.push(attempt);
+            (assumed.len() == 4).then_some("decoded")
+        });
+        assert_eq!((decoded, tried), (Some("decoded"), vec![0, 1, 2, 4]));
+        assert_eq!(decode_assuming(&assumptions, |_, _| None::<()>), None);
+    }
+
+    #[test]
+    fn a_failure_asks_for_more_and_the_second_of_the_longest_for_a_reset() {
+        let limits = SketchLimits { coded_symbols: 0, power_sums: 40 };
+        let (mut failures, short, longest) =
+            (0, Encoding::PowerSums { count: 10 }, Encoding::PowerSums { count: 40 });
+        let first = after_failure(short, &limits, &mut failures);
+        assert!(matches!(first, AfterFailure::Ask(wanted) if wanted != short), "{first:?}");
+        assert_eq!(failures, 0);
+        assert_eq!(after_failure(longest, &limits, &mut failures), AfterFailure::Ask(longest));
+        assert_eq!(after_failure(longest, &limits, &mut failures), AfterFailure::Reset);
+    }
+}

@@ -1,0 +1,369 @@
+//! eACKs: decoded against what was forwarded, and what follows from them.
+
+use core::time::Duration;
+
+use packrat_eack::{Encoding, Identifier};
+use packrat_wire::Epoch;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::message::{Eack, Message, Report, ResetReason};
+
+use super::{Session, Turn};
+use crate::event::{Event, Side};
+use crate::history::{Fate, SETTLED_ENTRIES};
+use crate::live::LiveStream;
+use crate::reconciliation::{AfterFailure, EpochOf};
+use crate::repair::{Decision, MAXIMUM_TRANSMISSIONS, copies, decide, is_crowded, patience};
+use crate::sample::Sample;
+use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
+
+/// Verdict on a missing datagram.
+enum Verdict {
+    Wait,
+    /// So many copies, so far apart.
+    Send(u32, Duration),
+    GiveUp(GiveUpReason),
+}
+
+/// Tells that an eACK is not looked at.
+fn ignore(eack: u32, reason: EackIgnoredReason, turn: &mut Turn<'_>) {
+    turn.tell(|| SessionEvent::EackIgnored { eack, reason });
+}
+
+impl Session {
+    pub(super) fn on_eack(&mut self, counter: u32, eack: &Eack<'_>, turn: &mut Turn<'_>) {
+        turn.counters.eacks_received += 1;
+        turn.counters.eack_prefix_bytes += eack.prefix.len() as u64;
+        turn.out.sample(Sample::EackSymbols(eack.encoding.count()));
+        if !self.accept_epoch(eack.epoch, turn) {
+            ignore(counter, EackIgnoredReason::OtherEpoch, turn);
+            return;
+        }
+        if !self.eack_credit.admits(turn.now) {
+            turn.counters.eacks_limited += 1;
+            ignore(counter, EackIgnoredReason::Limited, turn);
+            return;
+        }
+        if self.epoch.is_stale(counter) {
+            turn.counters.eacks_stale += 1;
+            ignore(counter, EackIgnoredReason::Stale, turn);
+            return;
+        }
+        self.repairs.share_earnings(&self.permit);
+        if self.epoch.anchor(eack, &mut self.history) {
+            let (epoch, first) = (self.epoch.number(), self.epoch.horizon());
+            turn.tell(|| SessionEvent::EpochAnchored { epoch, first });
+        }
+        let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
+        if let Some(newest) = newest {
+            self.last_mile.measure(newest, eack.newest_age, &self.history, turn);
+        }
+        let spoken_of = newest.max(self.known_by_time(turn.now));
+        self.epoch.advance_horizon(spoken_of, &mut self.history);
+        let now = turn.now;
+        let allows_costly = || self.permit.allows_costly_decode(now);
+        let decoded = self.epoch.decode(
+            eack,
+            self.repairs.sequences(),
+            &self.history,
+            allows_costly,
+            turn.scratch(),
+        );
+        match decoded {
+            Some(()) => self.on_decoded(counter, eack, newest, turn),
+            None => self.on_failed_decode(counter, eack.encoding, turn),
+        }
+        self.trim(SETTLED_ENTRIES);
+        self.schedule_probe(turn.now);
+    }
+
+    /// True if an eACK of this epoch is to be processed. Enters the epoch if it is a newer one, and
+    /// repeats a Reset that the client has not answered.
+    fn accept_epoch(&mut self, epoch: Epoch, turn: &mut Turn<'_>) -> bool {
+        match self.epoch.compare(epoch) {
+            EpochOf::Current => true,
+            EpochOf::Newer => {
+                self.enter_epoch(epoch);
+                true
+            }
+            EpochOf::Other => {
+                turn.counters.eacks_other_epoch += 1;
+                // Otherwise the client has not heard of the Reset that it asked for itself, or its
+                // eACK was overtaken: nothing to do.
+                if self.epoch.repeats_reset(turn.now) {
+                    self.send_reset(turn);
+                }
+                false
+            }
+        }
+    }
+
+    fn enter_epoch(&mut self, epoch: Epoch) {
+        self.eack_credit.charge_epoch();
+        self.epoch.enter(epoch);
+        self.repairs.clear();
+    }
+
+    /// The newest datagram of which a selective client's eACK that arrives now must have known.
+    fn known_by_time(&self, now: Timestamp) -> Option<u64> {
+        let until = self.live.as_ref()?.known_until(&self.last_mile.path, now)?;
+        let after = |sequence: &u64| {
+            self.history.get(*sequence).is_some_and(|entry| entry.forwarded_at > until)
+        };
+        (self.epoch.horizon()..self.history.next()).rev().find(|sequence| !after(sequence))
+    }
+
+    fn on_decoded(
+        &mut self,
+        counter: u32,
+        eack: &Eack<'_>,
+        newest: Option<u64>,
+        turn: &mut Turn<'_>,
+    ) {
+        turn.counters.eacks_decoded += 1;
+        self.epoch.on_decoded(counter);
+        let newly_missing = self.settle(turn);
+        turn.tell(|| SessionEvent::EackDecoded {
+            eack: counter,
+            recorded: self.history.next(),
+            newest,
+            newly_missing,
+            missing: self.repairs.len() as u64,
+        });
+        self.repair(newest, turn);
+        self.history.release_settled();
+        // Holes that are not missing here are not worth waiting for; the client is told which.
+        let in_vain = usize::from(eack.holes) > self.repairs.len();
+        let settled = if in_vain || eack.echo { self.settled() } else { None };
+        let is_news = in_vain
+            && settled
+                .is_some_and(|settled| self.reported.settled.replace(settled) != Some(settled));
+        // What a full queue loses is the sender's to see, at once: the client does not even begin
+        // to wait.
+        let turned = self.standing_queue(turn.now).is_some() != self.reported.queue;
+        if eack.echo || is_news || turned {
+            self.report(counter, None, settled, turn);
+        }
+    }
+
+    /// Takes in what a decoded eACK says. Returns how many datagrams it shows to be missing for the
+    /// first time.
+    fn settle(&mut self, turn: &mut Turn<'_>) -> u64 {
+        let Self { epoch, repairs, history, last_mile, .. } = self;
+        let only_there = core::mem::take(&mut turn.scratch().only_there);
+        for &identifier in &only_there {
+            let was_forwarded = epoch.fold_in(identifier, history);
+            turn.counters.identifiers_foreign += u64::from(!was_forwarded);
+        }
+        turn.scratch().only_there = only_there;
+
+        let only_here = core::mem::take(&mut turn.scratch().only_here);
+        let mut still_missing = core::mem::take(&mut turn.scratch().still_missing);
+        still_missing.clear();
+        let mut newly_missing = 0u64;
+        for &identifier in &only_here {
+            let Some(sequence) = history.sequence_of(identifier) else {
+                epoch.fold_out(identifier);
+                turn.tell(|| SessionEvent::GivenUp {
+                    datagram: None,
+                    transmissions: 0,
+                    reason: GiveUpReason::Forgotten,
+                });
+                continue;
+            };
+            still_missing.push(sequence);
+            if repairs.find(sequence, turn.now) {
+                newly_missing += 1;
+                if let Some(entry) = history.get_mut(sequence) {
+                    entry.fate = Fate::Missing;
+                    let age = turn.now.saturating_since(entry.forwarded_at);
+                    turn.tell(|| SessionEvent::DatagramMissing { datagram: sequence, age });
+                }
+            }
+        }
+        turn.scratch().only_here = only_here;
+        still_missing.sort_unstable();
+        repairs.settle(&still_missing, history, turn);
+        turn.scratch().still_missing = still_missing;
+
+        let covered = epoch.consider(history);
+        turn.counters.datagrams_missing += newly_missing;
+        if newly_missing > 0 {
+            turn.out.sample(Sample::EackMissing(newly_missing));
+        }
+        if covered > 0 {
+            last_mile.path.on_fate(covered, newly_missing.min(covered));
+        }
+        repairs.follow_loss(last_mile.path.loss());
+        newly_missing
+    }
+
+    /// Sends what is missing and worth sending.
+    fn repair(&mut self, newest: Option<u64>, turn: &mut Turn<'_>) {
+        if self.repairs.is_empty() {
+            return;
+        }
+        let congested = self.standing_queue(turn.now).is_some();
+        let patience =
+            patience(&self.last_mile.path, self.live.is_some(), self.agreed.maximum_hold);
+        let mut sequences = core::mem::take(&mut turn.scratch().sequences);
+        sequences.clear();
+        sequences.extend(self.repairs.sequences());
+        for &sequence in &sequences {
+            match self.judge(sequence, newest, congested, patience, turn.now) {
+                Verdict::Wait => {}
+                Verdict::GiveUp(reason) => {
+                    match reason {
+                        GiveUpReason::QueueStands => turn.counters.losses_shown += 1,
+                        GiveUpReason::BytesGone => turn.counters.repairs_evicted += 1,
+                        _ => turn.counters.repairs_late += 1,
+                    }
+                    self.give_up(sequence, reason, turn);
+                }
+                Verdict::Send(copies, spacing) => {
+                    if self.send_repair(sequence, turn) {
+                        self.repairs.plan_copies(sequence, copies, spacing, turn.now);
+                    }
+                }
+            }
+        }
+        turn.scratch().sequences = sequences;
+        self.repairs.sort_copies();
+    }
+
+    /// Decides about a missing datagram.
+    fn judge(
+        &self,
+        sequence: u64,
+        newest: Option<u64>,
+        congested: bool,
+        patience: Duration,
+        now: Timestamp,
+    ) -> Verdict {
+        let Some(repair) = self.repairs.get(sequence) else { return Verdict::Wait };
+        // Lost in a queue that stands, most likely: its sender must know, or it takes what belongs
+        // to others.
+        if congested && repair.is_new(now) {
+            return Verdict::GiveUp(GiveUpReason::QueueStands);
+        }
+        if self.history.cached_length(sequence).is_none() {
+            return Verdict::GiveUp(GiveUpReason::BytesGone);
+        }
+        let forwarded = self.history.get(sequence).map_or(now, |entry| entry.forwarded_at);
+        if self.live.as_ref().is_some_and(|live| live.is_late(forwarded, now)) {
+            return Verdict::GiveUp(GiveUpReason::WindowOver);
+        }
+        let path = &self.last_mile.path;
+        let progress = repair.progress(newest, self.repairs.arrived(), now);
+        match decide(&progress, path.rtt(), Some(patience), MAXIMUM_TRANSMISSIONS) {
+            Decision::Wait => Verdict::Wait,
+            Decision::GiveUp if repair.transmissions() >= MAXIMUM_TRANSMISSIONS => {
+                Verdict::GiveUp(GiveUpReason::TooManyRepairs)
+            }
+            Decision::GiveUp => Verdict::GiveUp(GiveUpReason::TooOld),
+            Decision::Send => {
+                let behind = self.history.next().saturating_sub(sequence);
+                let crowded = is_crowded(behind, now.saturating_since(forwarded));
+                let target = self.permit.gateway().config.residual_loss_target;
+                let (copies, spacing) = copies(repair, path, patience, target, crowded, now);
+                Verdict::Send(copies, spacing)
+            }
+        }
+    }
+
+    pub(super) fn give_up(&mut self, sequence: u64, reason: GiveUpReason, turn: &mut Turn<'_>) {
+        let transmissions = self.repairs.give_up(sequence);
+        turn.tell(|| SessionEvent::GivenUp { datagram: Some(sequence), transmissions, reason });
+        self.epoch.give_up(sequence, &mut self.history);
+    }
+
+    /// The last datagram that the client has before the first that is being repaired.
+    fn settled(&self) -> Option<Identifier> {
+        self.epoch.settled(self.repairs.sequences().next(), &self.history)
+    }
+
+    fn on_failed_decode(&mut self, counter: u32, encoding: Encoding, turn: &mut Turn<'_>) {
+        turn.counters.eacks_failed += 1;
+        self.eack_credit.charge_failure(self.permit.failure_factor(turn.now));
+        let after = self.epoch.on_failed(encoding, turn.now);
+        turn.tell(|| SessionEvent::EackFailed {
+            eack: counter,
+            symbols: encoding.count(),
+            resets: after == AfterFailure::Reset,
+        });
+        match after {
+            AfterFailure::Ask(wanted) => self.report(counter, Some(wanted), self.settled(), turn),
+            AfterFailure::Reset => {
+                turn.counters.resets_gateway += 1;
+                self.send_reset(turn);
+                self.log_reset(
+                    Side::Gateway,
+                    self.epoch.next_number(),
+                    ResetReason::DecodeFailed,
+                    turn,
+                );
+            }
+        }
+    }
+
+    fn send_reset(&mut self, turn: &mut Turn<'_>) {
+        let epoch = self.epoch.next_number();
+        self.channel.send(&Message::Reset { epoch, reason: ResetReason::DecodeFailed }, turn);
+    }
+
+    pub(super) fn on_client_reset(
+        &mut self,
+        epoch: Epoch,
+        reason: ResetReason,
+        turn: &mut Turn<'_>,
+    ) {
+        if self.epoch.compare(epoch) != EpochOf::Newer || !self.eack_credit.covers_epoch() {
+            turn.counters.eacks_other_epoch += 1;
+            return;
+        }
+        turn.counters.resets_client += 1;
+        self.epoch.count_reset();
+        self.enter_epoch(epoch);
+        self.log_reset(Side::Client, epoch, reason, turn);
+    }
+
+    fn log_reset(&self, side: Side, epoch: Epoch, reason: ResetReason, turn: &mut Turn<'_>) {
+        turn.out.event(Event::Reset { session: self.id(), side, reason, epoch });
+    }
+
+    /// Plans the next tail probe.
+    pub(super) fn schedule_probe(&mut self, now: Timestamp) {
+        // A selective client is silent as long as it misses nothing: its silence says nothing.
+        let speaks = !self.live.as_deref().is_some_and(LiveStream::is_selective);
+        let unspoken = speaks && self.epoch.is_tail_open(&self.history);
+        let open = self.epoch.is_anchored() && (unspoken || !self.repairs.is_empty());
+        self.probe.schedule(open, &self.last_mile.path, now);
+    }
+
+    /// Tells the client what became of an eACK, and what is known of the path.
+    fn report(
+        &mut self,
+        echo: u32,
+        wanted: Option<Encoding>,
+        settled: Option<Identifier>,
+        turn: &mut Turn<'_>,
+    ) {
+        turn.counters.reports_sent += 1;
+        let queueing = self.standing_queue(turn.now);
+        self.reported.queue = queueing.is_some();
+        let path = &self.last_mile.path;
+        let report = Report {
+            epoch: self.epoch.number(),
+            echo,
+            // Reports are sent while the eACK is processed.
+            echo_age: Duration::ZERO,
+            missing: u16::try_from(self.repairs.len()).unwrap_or(u16::MAX),
+            settled,
+            wanted,
+            round_trip: path.round_trip().unwrap_or_default(),
+            loss: (path.loss() * 65536.0).min(65535.0) as u16,
+            queueing: queueing.unwrap_or_default(),
+            totals: self.totals(),
+        };
+        self.channel.send(&Message::Report(report), turn);
+    }
+}

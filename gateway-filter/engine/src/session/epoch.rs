@@ -1,0 +1,476 @@
+//! The epoch of a session: both ends' sets, and how far the client has spoken of them.
+//!
+//! ```text
+//!                       eACK with an anchor                   eACK decoded
+//!   Entered (sets empty) ------------------> Anchored <---------------------+
+//!        ^                                    |    |                        |
+//!        |                                    |    +------------------------+
+//!        | eACK of a newer epoch,             | failed, longest prefix, twice
+//!        | or the client's Reset              v
+//!        +---------------------------- Resetting (Reset repeated until it is answered)
+//! ```
+//!
+//! Sequence numbers in an epoch:
+//!
+//! ```text
+//!   history.first()      considered            horizon            history.next()
+//!        |--- fate known ----|--- in the sketch ---|--- not yet ---|
+//! ```
+
+use core::time::Duration;
+
+use packrat_eack::{EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
+use packrat_wire::Epoch;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::handshake::GatewayParams;
+use packrat_wire::message::Eack;
+
+use crate::history::{Entry, Fate, History};
+use crate::reconciliation::{
+    AfterFailure, EpochOf, after_failure, decode_assuming, epoch_of, epoch_start, is_stale,
+};
+use crate::scratch::Scratch;
+
+/// A Reset is repeated at most this often.
+const RESET_INTERVAL: Duration = Duration::from_millis(10);
+/// Datagrams among which one is looked for that the client has.
+const SETTLED_SEARCH: usize = 512;
+
+/// The gateway's half of an epoch.
+pub(crate) struct EpochState {
+    number: Epoch,
+    key: SketchKey,
+    limits: SketchLimits,
+    /// Made when something is in it.
+    sketch: Option<Box<Sketch>>,
+    /// True if it is known where the client's set begins.
+    anchored: bool,
+    /// Everything before this sequence number has been considered for the sketch.
+    horizon: u64,
+    /// Of everything before this sequence number the client has spoken, in an eACK that was
+    /// decoded.
+    considered: u64,
+    /// Counter of the newest eACK decoded.
+    newest_eack: Option<u32>,
+    /// Failed decodes of the longest prefix since one succeeded.
+    failures: u8,
+    /// When a Reset was last sent that the client has not answered yet.
+    reset_sent: Option<Timestamp>,
+    decode_failures: u32,
+    resets: u32,
+}
+
+impl core::fmt::Debug for EpochState {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter
+            .debug_struct("EpochState")
+            .field("number", &self.number)
+            .field("considered", &self.considered)
+            .field("horizon", &self.horizon)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EpochState {
+    pub(crate) fn new(params: &GatewayParams) -> Self {
+        Self {
+            number: Epoch::FIRST,
+            key: params.sketch_key(),
+            limits: params.limits,
+            sketch: None,
+            anchored: false,
+            horizon: 0,
+            considered: 0,
+            newest_eack: None,
+            failures: 0,
+            reset_sent: None,
+            decode_failures: 0,
+            resets: 0,
+        }
+    }
+
+    pub(crate) fn number(&self) -> Epoch {
+        self.number
+    }
+
+    /// True if the client has not spoken of all that was forwarded, although it could have.
+    pub(crate) fn is_tail_open(&self, history: &History) -> bool {
+        self.horizon < history.next()
+    }
+
+    pub(crate) fn is_anchored(&self) -> bool {
+        self.anchored
+    }
+
+    pub(crate) fn horizon(&self) -> u64 {
+        self.horizon
+    }
+
+    /// True if an eACK of this epoch was decoded.
+    pub(crate) fn was_acknowledged(&self) -> bool {
+        self.newest_eack.is_some()
+    }
+
+    /// See [`epoch_of`].
+    pub(crate) fn compare(&self, epoch: Epoch) -> EpochOf {
+        epoch_of(epoch, self.number, self.reset_sent.is_some())
+    }
+
+    /// Begins an epoch with empty sets, to be anchored by the client's first eACK of it.
+    pub(crate) fn enter(&mut self, epoch: Epoch) {
+        self.number = epoch;
+        self.reset_sent = None;
+        self.anchored = false;
+        self.newest_eack = None;
+        self.failures = 0;
+        self.sketch = None;
+    }
+
+    /// See [`is_stale`].
+    pub(crate) fn is_stale(&self, counter: u32) -> bool {
+        is_stale(counter, self.newest_eack)
+    }
+
+    /// Finds where the client's set begins, unless that is known: behind its anchor. Everything up
+    /// to there is settled, one way or the other. True if it was not known before.
+    pub(crate) fn anchor(&mut self, eack: &Eack<'_>, history: &mut History) -> bool {
+        if self.anchored {
+            return false;
+        }
+        let start = epoch_start(eack, self.number, 0, history);
+        for sequence in history.first()..history.next() {
+            if let Some(entry) = history.get_mut(sequence) {
+                entry.in_sketch = false;
+                if sequence < start && entry.fate != Fate::Received {
+                    entry.fate = Fate::GivenUp;
+                } else if sequence >= start {
+                    entry.fate = Fate::Unknown;
+                }
+            }
+        }
+        self.horizon = start;
+        self.considered = start;
+        self.anchored = true;
+        history.release_settled();
+        true
+    }
+
+    /// Inserts everything up to the client's newest datagram into the sketch. Idempotent, so that a
+    /// failed decode does no harm.
+    pub(crate) fn advance_horizon(&mut self, newest: Option<u64>, history: &mut History) {
+        let Some(newest) = newest else { return };
+        for sequence in self.horizon..=newest {
+            let Some(entry) = history.get_mut(sequence) else { continue };
+            if !entry.in_sketch {
+                entry.in_sketch = true;
+                self.sketch().insert(entry.identifier);
+            }
+        }
+        self.horizon = self.horizon.max(newest + 1);
+    }
+
+    fn sketch(&mut self) -> &mut Sketch {
+        let Self { sketch, key, limits, .. } = self;
+        sketch.get_or_insert_with(|| Box::new(Sketch::new(key.clone(), *limits)))
+    }
+
+    /// Decodes the difference into `only_here` and `only_there` of the working memory; `None` when
+    /// that fails. Changes nothing else.
+    ///
+    /// First as it is: what is missing is only here. Then under assumptions (see
+    /// [`decode_assuming`]): that of the datagrams forwarded since the last eACK all are missing (a
+    /// long burst), of those that were `missing` before (a long repair), or of both.
+    /// `allows_costly` is asked before each of these.
+    pub(crate) fn decode(
+        &self,
+        eack: &Eack<'_>,
+        missing: impl Iterator<Item = u64>,
+        history: &History,
+        allows_costly: impl Fn() -> bool,
+        scratch: &mut Scratch,
+    ) -> Option<()> {
+        let prefix = EncodedPrefix::new(eack.encoding, eack.prefix).ok()?;
+        let empty;
+        let own = match &self.sketch {
+            Some(sketch) => &**sketch,
+            None => {
+                empty = Sketch::new(self.key.clone(), self.limits);
+                &empty
+            }
+        };
+        let identifier = |sequence| history.get(sequence).map(|entry| entry.identifier);
+        let unknown = |sequence: &u64| {
+            history.get(*sequence).is_some_and(|entry| entry.fate == Fate::Unknown)
+        };
+        let Scratch { candidates, only_here, only_there, decoder, .. } = scratch;
+        let decoder = decoder.get_or_insert_default();
+        candidates.clear();
+        candidates.extend(missing.filter_map(identifier));
+        let known = candidates.len();
+        candidates.extend((self.considered..self.horizon).filter(unknown).filter_map(identifier));
+        let all = &**candidates;
+        let (known, new) = all.split_at(known);
+        let assumptions: [(&[_], &[_]); 4] = [(all, &[]), (known, new), (new, known), (&[], all)];
+        let assumed = assumptions.map(|(_, assumed)| assumed);
+        decode_assuming(&assumed, |attempt, assumed| {
+            if attempt > 0 && !allows_costly() {
+                return None;
+            }
+            let reduced;
+            let sketch = if assumed.is_empty() {
+                own
+            } else {
+                reduced = assumed.iter().fold(own.clone(), |mut sketch, identifier| {
+                    sketch.remove(*identifier);
+                    sketch
+                });
+                &reduced
+            };
+            let candidates = assumptions[attempt].0.iter().copied();
+            let difference = sketch.decode(prefix, candidates, decoder).ok()?;
+            let arrived =
+                |identifier: &Identifier| difference.only_there.binary_search(identifier).is_ok();
+            only_here.clear();
+            only_here.extend_from_slice(difference.only_here);
+            only_here.extend(assumed.iter().filter(|identifier| !arrived(identifier)));
+            only_there.clear();
+            only_there.extend(
+                difference.only_there.iter().filter(|identifier| !assumed.contains(identifier)),
+            );
+            Some(())
+        })
+    }
+
+    /// An eACK with this counter was decoded.
+    pub(crate) fn on_decoded(&mut self, counter: u32) {
+        self.newest_eack = Some(counter);
+        self.failures = 0;
+    }
+
+    /// An eACK could not be decoded: what follows. After [`AfterFailure::Reset`] a Reset is to be
+    /// sent.
+    pub(crate) fn on_failed(&mut self, encoding: Encoding, now: Timestamp) -> AfterFailure {
+        self.decode_failures += 1;
+        let after = after_failure(encoding, &self.limits, &mut self.failures);
+        if after == AfterFailure::Reset {
+            self.resets += 1;
+            self.reset_sent = Some(now);
+        }
+        after
+    }
+
+    /// The epoch that a Reset names.
+    pub(crate) fn next_number(&self) -> Epoch {
+        self.number.next()
+    }
+
+    /// The client has asked for a Reset.
+    pub(crate) fn count_reset(&mut self) {
+        self.resets += 1;
+    }
+
+    /// Failed decodes and Resets of either side.
+    pub(crate) fn totals(&self) -> (u32, u32) {
+        (self.decode_failures, self.resets)
+    }
+
+    /// True if the Reset that the client has not answered is to be sent again now.
+    pub(crate) fn repeats_reset(&mut self, now: Timestamp) -> bool {
+        let due = self.reset_sent.is_some_and(|sent| now.saturating_since(sent) >= RESET_INTERVAL);
+        if due {
+            self.reset_sent = Some(now);
+        }
+        due
+    }
+
+    /// The client has a datagram that is not in the sketch: folds it in. False if it was never
+    /// forwarded.
+    pub(crate) fn fold_in(&mut self, identifier: Identifier, history: &mut History) -> bool {
+        self.sketch().insert(identifier);
+        let sequence = history.sequence_of(identifier);
+        let Some(entry) = sequence.and_then(|sequence| history.get_mut(sequence)) else {
+            return false;
+        };
+        entry.in_sketch = true;
+        entry.fate = Fate::Received;
+        true
+    }
+
+    /// The client will never get this datagram: folds it out.
+    pub(crate) fn fold_out(&mut self, identifier: Identifier) {
+        self.sketch().remove(identifier);
+    }
+
+    /// The client does not have this datagram and will not get it from here.
+    pub(crate) fn give_up(&mut self, sequence: u64, history: &mut History) {
+        let Some(entry) = history.get_mut(sequence) else { return };
+        entry.fate = Fate::GivenUp;
+        if entry.in_sketch {
+            entry.in_sketch = false;
+            let identifier = entry.identifier;
+            self.fold_out(identifier);
+        }
+    }
+
+    /// Settles everything up to the horizon: it has arrived, unless it is missing. Returns the number
+    /// of datagrams of which the client has spoken for the first time.
+    pub(crate) fn consider(&mut self, history: &mut History) -> u64 {
+        for sequence in self.considered..self.horizon {
+            if let Some(entry) = history.get_mut(sequence)
+                && entry.fate == Fate::Unknown
+            {
+                entry.fate = Fate::Received;
+            }
+        }
+        let covered = self.horizon - self.considered;
+        self.considered = self.horizon;
+        covered
+    }
+
+    /// The last datagram that the client has before the first that is being repaired.
+    pub(crate) fn settled(
+        &self,
+        first_missing: Option<u64>,
+        history: &History,
+    ) -> Option<Identifier> {
+        let end = first_missing.unwrap_or(self.horizon);
+        let sequences = (history.first()..end).rev().take(SETTLED_SEARCH);
+        sequences
+            .filter_map(|sequence| history.get(sequence))
+            .find(|entry| entry.fate == Fate::Received)
+            .map(|entry| entry.identifier)
+    }
+
+    /// The history forgets an entry. What was never considered for the sketch is considered now, so
+    /// that the horizon stays inside the history.
+    pub(crate) fn forget(&mut self, sequence: u64, entry: &Entry) {
+        self.considered = self.considered.max(sequence + 1);
+        if sequence >= self.horizon {
+            self.horizon = sequence + 1;
+            if self.anchored && !entry.in_sketch {
+                self.sketch().insert(entry.identifier);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packrat_wire::SessionId;
+    use packrat_wire::identifier::IdentifierScheme;
+
+    use super::*;
+    use crate::history::MAXIMUM_ENTRIES;
+
+    /// A gateway that has forwarded some datagrams, and a client that has received some of them.
+    struct Ends {
+        epoch: EpochState,
+        history: History,
+        received: Sketch,
+        encoding: Encoding,
+    }
+
+    fn identifier(number: u64) -> Identifier {
+        Identifier::from_hash((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    impl Ends {
+        fn new(forwarded: u64) -> Self {
+            let limits = SketchLimits { coded_symbols: 0, power_sums: 20 };
+            let params = GatewayParams {
+                session: SessionId::new(1),
+                scheme: IdentifierScheme::default(),
+                limits,
+                cache_bytes: 0,
+                secret: [7; 32],
+                stream: None,
+            };
+            let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
+            for number in 0..forwarded {
+                history.make_room(10, |_| true);
+                history.push(identifier(number), &[0; 10], Timestamp::ZERO);
+            }
+            let received = Sketch::new(params.sketch_key(), limits);
+            let encoding = Encoding::PowerSums { count: 5 };
+            Self { epoch: EpochState::new(&params), history, received, encoding }
+        }
+
+        fn receive(&mut self, numbers: impl IntoIterator<Item = u64>) {
+            numbers.into_iter().for_each(|number| self.received.insert(identifier(number)));
+        }
+
+        /// Processes an eACK whose newest datagram is `newest`: what is only here and only there.
+        fn eack(
+            &mut self,
+            newest: u64,
+            missing: &[u64],
+            allows_costly: bool,
+        ) -> Option<(Vec<Identifier>, Vec<Identifier>)> {
+            let mut prefix = Vec::new();
+            self.received.write_prefix(self.encoding, &mut prefix).unwrap();
+            let eack = Eack {
+                epoch: self.epoch.number(),
+                newest: Some(identifier(newest)),
+                newest_age: Duration::ZERO,
+                holes: 0,
+                echo: false,
+                anchor: None,
+                encoding: self.encoding,
+                prefix: &prefix,
+            };
+            let Self { epoch, history, .. } = self;
+            epoch.anchor(&eack, history);
+            epoch.advance_horizon(Some(newest), history);
+            let (missing, mut scratch) = (missing.iter().copied(), Scratch::default());
+            epoch.decode(&eack, missing, history, || allows_costly, &mut scratch)?;
+            Some((scratch.only_here, scratch.only_there))
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_only_here_and_what_came_after_all_only_there() {
+        let mut ends = Ends::new(10);
+        ends.receive([0, 1, 2, 4, 5, 7]);
+        let (only_here, only_there) = ends.eack(5, &[], false).unwrap();
+        assert_eq!((only_here, only_there), (vec![identifier(3)], vec![identifier(7)]));
+        assert!(ends.epoch.fold_in(identifier(7), &mut ends.history));
+        assert!(!ends.epoch.fold_in(identifier(99), &mut ends.history), "never forwarded");
+        ends.epoch.fold_out(identifier(99));
+        ends.epoch.give_up(3, &mut ends.history);
+        assert_eq!(ends.epoch.consider(&mut ends.history), 6);
+        assert_eq!(ends.eack(7, &[], false), Some((vec![identifier(6)], vec![])));
+        assert!(ends.epoch.is_tail_open(&ends.history));
+        assert_eq!(ends.epoch.settled(Some(6), &ends.history), Some(identifier(5)));
+    }
+
+    #[test]
+    fn a_long_burst_is_decoded_under_the_assumption_that_all_of_it_is_missing() {
+        let mut ends = Ends::new(100);
+        ends.receive([0, 1, 40, 99]);
+        assert_eq!(ends.eack(99, &[], false), None, "nothing may be assumed");
+        let (mut only_here, only_there) = ends.eack(99, &[], true).unwrap();
+        only_here.sort_unstable();
+        let mut lost: Vec<_> = (2..99).filter(|number| *number != 40).map(identifier).collect();
+        lost.sort_unstable();
+        assert_eq!((only_here, only_there), (lost, vec![]));
+    }
+
+    #[test]
+    fn failures_lead_to_a_reset_which_is_repeated_until_it_is_answered() {
+        let mut epoch = Ends::new(0).epoch;
+        let (longest, now) = (Encoding::PowerSums { count: 20 }, Timestamp::from_millis(1000));
+        assert_eq!(epoch.on_failed(longest, now), AfterFailure::Ask(longest));
+        epoch.on_decoded(7);
+        assert!(epoch.is_stale(7) && !epoch.is_stale(8));
+        assert_eq!(epoch.on_failed(longest, now), AfterFailure::Ask(longest));
+        assert_eq!(epoch.on_failed(longest, now), AfterFailure::Reset);
+        assert_eq!(epoch.compare(Epoch::FIRST), EpochOf::Other);
+        assert!(!epoch.repeats_reset(now + Duration::from_millis(9)));
+        assert!(epoch.repeats_reset(now + RESET_INTERVAL));
+        assert!(!epoch.repeats_reset(now + RESET_INTERVAL));
+        epoch.enter(epoch.next_number());
+        assert_eq!(epoch.compare(Epoch::FIRST.next()), EpochOf::Current);
+        assert!(!epoch.is_anchored() && !epoch.was_acknowledged() && !epoch.is_stale(0));
+        assert_eq!(epoch.totals(), (3, 1));
+    }
+}

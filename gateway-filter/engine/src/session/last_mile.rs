@@ -1,0 +1,112 @@
+//! The path from gateway to client, as a session's eACKs show it.
+
+use core::time::Duration;
+
+use packrat_wire::estimate::{PathEstimate, Queueing, STANDING_QUEUE, Timestamp};
+
+use super::Turn;
+use crate::history::History;
+use crate::lazy_box::LazyBox;
+use crate::sample::Sample;
+
+/// Round trip, loss and standing queue of the last mile.
+pub(crate) struct LastMile {
+    pub(crate) path: LazyBox<PathEstimate>,
+    queueing: LazyBox<Queueing>,
+    /// Sequence number of the newest datagram whose round trip was measured.
+    measured: Option<u64>,
+}
+
+impl LastMile {
+    pub(crate) const fn new() -> Self {
+        Self { path: LazyBox::new(), queueing: LazyBox::new(), measured: None }
+    }
+
+    /// An eACK names `newest`, which arrived `age` before it was sent.
+    pub(crate) fn measure(
+        &mut self,
+        newest: u64,
+        age: Duration,
+        history: &History,
+        turn: &mut Turn<'_>,
+    ) {
+        if self.measured.is_some_and(|measured| newest <= measured) {
+            return;
+        }
+        if let Some(entry) = history.get(newest)
+            && !entry.resent
+        {
+            let sample = turn.now.saturating_since(entry.forwarded_at).saturating_sub(age);
+            self.path.on_round_trip(sample);
+            turn.out.sample(Sample::LastMileRoundTrip(sample));
+            self.queueing.on_round_trip(sample, turn.now);
+            self.measured = Some(newest);
+        }
+    }
+
+    /// The delay of the queue that stands now, if it is so long that what is lost now was lost in
+    /// it, most likely.
+    pub(crate) fn standing_queue(&self, now: Timestamp) -> Option<Duration> {
+        Some(self.queueing.standing(now)).filter(|standing| *standing >= STANDING_QUEUE)
+    }
+
+    /// Another path has another round trip; what is known of the old one's loss is the best guess.
+    pub(crate) fn move_to_new_path(&mut self) {
+        self.path.forget_round_trip();
+        self.queueing = LazyBox::new();
+        self.measured = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packrat_eack::Identifier;
+
+    use super::*;
+    use crate::counters::FlowCounters;
+    use crate::history::MAXIMUM_ENTRIES;
+    use crate::outbox::Outbox;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    /// A datagram each millisecond from 1 on; an eACK names each of them after `round_trip`.
+    fn measured(round_trip: impl Fn(u64) -> u64) -> (LastMile, usize) {
+        let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
+        for number in 1..=100u64 {
+            let identifier = Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            history.push(identifier, &[], at(number));
+        }
+        let (mut last_mile, mut counters) = (LastMile::new(), FlowCounters::default());
+        let mut out = Outbox::new();
+        for sequence in 0..100 {
+            let now = at(sequence + 1 + round_trip(sequence) + 5);
+            let mut turn = Turn::new(now, &mut counters, &mut out);
+            let age = Duration::from_millis(5);
+            last_mile.measure(sequence, age, &history, &mut turn);
+            // Named again, it says nothing new.
+            last_mile.measure(sequence, Duration::ZERO, &history, &mut turn);
+        }
+        (last_mile, out.samples().len())
+    }
+
+    #[test]
+    fn each_datagram_is_one_sample_and_a_new_path_begins_anew() {
+        let (mut last_mile, samples) = measured(|_| 20);
+        assert_eq!(samples, 100);
+        assert_eq!(last_mile.path.round_trip(), Some(Duration::from_millis(20)));
+        assert_eq!(last_mile.standing_queue(at(125)), None);
+        last_mile.path.on_fate(100, 10);
+        last_mile.move_to_new_path();
+        assert_eq!(last_mile.path.round_trip(), None);
+        assert!((last_mile.path.loss() - 0.1).abs() < 1e-9, "the best guess");
+    }
+
+    #[test]
+    fn a_queue_that_grows_stands() {
+        let (last_mile, _) = measured(|sequence| 20 + sequence);
+        let standing = last_mile.standing_queue(at(225)).unwrap();
+        assert!(standing > Duration::from_millis(60), "{standing:?}");
+    }
+}

@@ -1,0 +1,172 @@
+//! Events within a session, for those who ask why a missing datagram was not repaired.
+//!
+//! They are made only while [`crate::Flow::observe`] is on. A datagram is named by its sequence
+//! number: how many datagrams the session had recorded before it.
+
+use core::time::Duration;
+
+use packrat_wire::Epoch;
+
+/// A step of a session's reconciliation and repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionEvent {
+    /// The first eACK of an epoch has told where the client's set begins.
+    EpochAnchored {
+        /// The epoch.
+        epoch: Epoch,
+        /// The first datagram that the epoch is about.
+        first: u64,
+    },
+    /// An eACK was decoded.
+    EackDecoded {
+        /// Its counter.
+        eack: u32,
+        /// Datagrams recorded so far.
+        recorded: u64,
+        /// The newest datagram that it names.
+        newest: Option<u64>,
+        /// Datagrams that it shows to be missing for the first time.
+        newly_missing: u64,
+        /// Datagrams missing now.
+        missing: u64,
+    },
+    /// An eACK could not be decoded: its prefix is shorter than the difference.
+    EackFailed {
+        /// Its counter.
+        eack: u32,
+        /// Symbols of its prefix.
+        symbols: u8,
+        /// True if a Reset follows, false if the client is asked for a longer prefix.
+        resets: bool,
+    },
+    /// An eACK was not looked at.
+    EackIgnored {
+        /// Its counter.
+        eack: u32,
+        /// The reason.
+        reason: EackIgnoredReason,
+    },
+    /// A datagram is missing.
+    DatagramMissing {
+        /// The datagram.
+        datagram: u64,
+        /// Time since it was forwarded.
+        age: Duration,
+    },
+    /// A missing datagram was sent again.
+    RepairSent {
+        /// The datagram.
+        datagram: u64,
+        /// The number of this transmission among those of the datagram, from 1.
+        transmission: u32,
+        /// Time since the datagram was forwarded.
+        age: Duration,
+    },
+    /// A repair was wanted, and not sent. The next eACK that shows the datagram missing, or the
+    /// next copy, tries again.
+    RepairRefused {
+        /// The datagram.
+        datagram: u64,
+        /// The reason.
+        reason: RepairRefusedReason,
+    },
+    /// The newest datagram was sent again after silence.
+    TailProbeSent {
+        /// The datagram.
+        datagram: u64,
+    },
+    /// A missing datagram is not missing any more.
+    MissingArrived {
+        /// The datagram.
+        datagram: u64,
+        /// Its repairs; 0: it was only late.
+        transmissions: u32,
+        /// Time since it was forwarded.
+        age: Duration,
+    },
+    /// A missing datagram is not repaired any more.
+    GivenUp {
+        /// The datagram; `None`: the history has forgotten it.
+        datagram: Option<u64>,
+        /// Its repairs.
+        transmissions: u32,
+        /// The reason.
+        reason: GiveUpReason,
+    },
+}
+
+/// Reason for not looking at an eACK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EackIgnoredReason {
+    /// A newer one was decoded before.
+    Stale,
+    /// It is of another epoch.
+    OtherEpoch,
+    /// The client sends more than its credit covers.
+    Limited,
+}
+
+impl EackIgnoredReason {
+    /// The name in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stale => "stale",
+            Self::OtherEpoch => "other_epoch",
+            Self::Limited => "limited",
+        }
+    }
+}
+
+/// Reason for not sending a repair now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepairRefusedReason {
+    /// A repair budget is used up: the flow's, its source's or the gateway's.
+    BudgetEmpty,
+    /// The cache has no bytes of the datagram any more.
+    BytesGone,
+}
+
+impl RepairRefusedReason {
+    /// The name in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BudgetEmpty => "budget_empty",
+            Self::BytesGone => "bytes_gone",
+        }
+    }
+}
+
+/// Reason for giving up a missing datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GiveUpReason {
+    /// A queue stands on the last mile: the sender must see the loss.
+    QueueStands,
+    /// The cache has no bytes of the datagram any more.
+    BytesGone,
+    /// It is older than a live stream's window.
+    WindowOver,
+    /// No client waits for it so long after the loss was found.
+    TooOld,
+    /// It was sent as often as ever helps.
+    TooManyRepairs,
+    /// The flow fell quiet.
+    Quiet,
+    /// The history has forgotten the datagram.
+    Forgotten,
+}
+
+impl GiveUpReason {
+    /// The name in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueStands => "queue_stands",
+            Self::BytesGone => "bytes_gone",
+            Self::WindowOver => "window_over",
+            Self::TooOld => "too_old",
+            Self::TooManyRepairs => "too_many_repairs",
+            Self::Quiet => "quiet",
+            Self::Forgotten => "forgotten",
+        }
+    }
+}

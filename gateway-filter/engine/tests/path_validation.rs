@@ -1,0 +1,155 @@
+//! A client that uses everything it knows cannot have its session moved to an address at which it
+//! does not receive.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packrat_eack::SketchLimits;
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, PathEvent, Received};
+use packrat_wire::control::{Control, VERSION};
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::handshake::{ClientParams, Established, Initiator};
+use packrat_wire::identifier::IdentifierScheme;
+use packrat_wire::message::Message;
+use sha2::{Digest, Sha256};
+
+const NONCE: u64 = 7;
+
+/// An attacker with a session of its own, and the gateway's end of it.
+struct Attacker {
+    flow: Flow,
+    session: Established,
+    now: Timestamp,
+}
+
+impl Attacker {
+    fn new() -> Self {
+        let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
+        let mut flow = Flow::new(Arc::clone(&gateway));
+        let (now, own) = (Timestamp::from_millis(1000), "198.51.100.1:5000".parse().unwrap());
+        let client_params = ClientParams {
+            scheme: IdentifierScheme::Trailer,
+            limits: SketchLimits { coded_symbols: 0, power_sums: 129 },
+            maximum_hold: Duration::from_secs(1),
+            token: Vec::new(),
+            live: None,
+        };
+        let initiator = Initiator::new([1; 32], NONCE, client_params, None);
+        let noise = initiator.message().unwrap();
+        let (mut question, mut out) = (Vec::new(), Outbox::new());
+        Control::Discover { nonce: NONCE, versions: &[VERSION], noise: &noise }
+            .encode(&mut question);
+        let Received::Begin(begin) = gateway.receive(&question, own, now, &mut out) else {
+            panic!("the gateway asks for a cookie")
+        };
+        flow.begin(begin, [0x5a; 32], now, &mut out);
+        let answer = out.datagrams().next().unwrap();
+        let Ok(Control::InitAck { noise, .. }) = Control::decode(answer) else {
+            panic!("no InitAck")
+        };
+        let session = initiator.finish(noise).unwrap();
+        let mut attacker = Self { flow, session, now };
+        // The session begins with the first sealed message from its own address.
+        let hello = attacker.seal(&Message::PathResponse { data: 0 });
+        attacker.flow.control(&hello, now, &mut Outbox::new());
+        assert!(attacker.flow.is_assisted());
+        attacker
+    }
+
+    fn seal(&mut self, message: &Message<'_>) -> Vec<u8> {
+        let (mut plaintext, mut datagram) = (Vec::new(), Vec::new());
+        message.encode(&mut plaintext);
+        self.session.sealer.seal(&plaintext, &mut datagram).unwrap();
+        datagram
+    }
+
+    /// One sealed PathResponse under the source address of `victim`; what the gateway answers goes
+    /// there, unseen by the attacker.
+    fn answer(
+        &mut self,
+        data: u64,
+        victim: SocketAddr,
+        random: [u8; 8],
+    ) -> (PathEvent, usize, usize) {
+        let datagram = self.seal(&Message::PathResponse { data });
+        let mut out = Outbox::new();
+        let event = self.flow.control_on_new_path(&datagram, victim, || random, self.now, &mut out);
+        (event, datagram.len(), out.datagrams().map(<[u8]>::len).sum())
+    }
+
+    /// Values that follow from the secrets of the session, in all the ways the protocol derives
+    /// anything.
+    fn guesses(&self) -> Vec<u64> {
+        let gateway_params = &self.session.gateway_params;
+        let labels =
+            ["packrat/1 path", "packrat/1 sketch", "packrat/1 identifier", "packrat/1 stream", ""];
+        let words = |digest: &[u8]| -> Vec<u64> {
+            digest
+                .chunks_exact(8)
+                .map(|word| u64::from_be_bytes(word.try_into().unwrap()))
+                .collect()
+        };
+        let mut guesses = vec![0, NONCE, u64::from(gateway_params.session.get())];
+        for label in labels {
+            guesses.extend(words(
+                &Sha256::new_with_prefix(gateway_params.secret).chain_update(label).finalize(),
+            ));
+            for number in 0..16u64 {
+                let digest = Sha256::new_with_prefix(gateway_params.secret)
+                    .chain_update(label)
+                    .chain_update(number.to_be_bytes())
+                    .finalize();
+                guesses.extend(words(&digest));
+            }
+        }
+        guesses
+    }
+}
+
+#[test]
+fn the_answer_to_a_challenge_does_not_follow_from_what_the_client_knows() {
+    let mut attacker = Attacker::new();
+    let victim = "203.0.113.9:53".parse().unwrap();
+    let (mut spoofed, mut reflected) = (0, 0);
+    for round in 0..8u8 {
+        // Every guess meets the same outstanding challenges; the next round meets one more.
+        for guess in attacker.guesses() {
+            let random = Sha256::digest([round])[..8].try_into().unwrap();
+            let (event, sent, answered) = attacker.answer(guess, victim, random);
+            assert_ne!(
+                event,
+                PathEvent::Validated,
+                "round {round}: a guess moved the session to the victim"
+            );
+            assert!(answered <= sent);
+            spoofed += sent;
+            reflected += answered;
+        }
+        attacker.now = attacker.now + Duration::from_millis(20);
+    }
+    assert!(reflected > 0, "the victim was never challenged");
+    assert!(reflected <= spoofed / 2, "{reflected} bytes reflected for {spoofed} spoofed");
+    // The session is where it was.
+    assert!(attacker.flow.is_assisted());
+}
+
+#[test]
+fn a_challenge_answered_at_one_address_is_of_no_use_at_another() {
+    let mut attacker = Attacker::new();
+    let (own, victim) = ("198.51.100.1:6000".parse().unwrap(), "203.0.113.9:53".parse().unwrap());
+    assert_eq!(attacker.answer(0, victim, [1; 8]).0, PathEvent::Challenged);
+    // The attacker is challenged at another address of its own, and repeats that challenge's data
+    // in the victim's name.
+    assert_eq!(attacker.answer(0, own, [2; 8]).0, PathEvent::Challenged);
+    assert_eq!(
+        attacker.answer(u64::from_be_bytes([2; 8]), victim, [3; 8]).0,
+        PathEvent::Challenged
+    );
+    assert_eq!(attacker.answer(u64::from_be_bytes([2; 8]), own, [3; 8]).0, PathEvent::Validated);
+    // Used once: the same data moves nothing a second time, from nowhere.
+    let (event, ..) = attacker.answer(u64::from_be_bytes([2; 8]), victim, [4; 8]);
+    assert_eq!(event, PathEvent::Challenged);
+}

@@ -1,0 +1,314 @@
+//! Why a missing datagram was repaired or not, as an observed session tells it: a real client and a
+//! real flow with nothing between them but a test that drops what it likes.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packrat_client::{Assist, ClientConfig};
+use packrat_engine::{
+    EackIgnoredReason, Event, Flow, FlowCounters, Gateway, GatewayConfig, GiveUpReason, Outbox,
+    Received, RepairRefusedReason, SessionEvent,
+};
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::is_control;
+use packrat_wire::message::GoodbyeReason;
+
+const LENGTH: usize = 1200;
+/// The datagram that is lost.
+const LOST: u64 = 100;
+
+struct Pair {
+    gateway: Arc<Gateway>,
+    flow: Flow,
+    client: Assist,
+    now: Timestamp,
+    number: u64,
+    /// True if repairs arrive.
+    repairs_arrive: bool,
+    /// The time that datagrams of the server take to arrive.
+    delay: Duration,
+    under_way: Vec<(Timestamp, u64, Vec<u8>)>,
+    /// Messages of the client, kept back to arrive in the wrong order.
+    kept_back: Option<Vec<Vec<u8>>>,
+    counters: FlowCounters,
+    events: Vec<SessionEvent>,
+}
+
+impl Pair {
+    fn new(config: GatewayConfig, observed: bool) -> Self {
+        let now = Timestamp::from_millis(1000);
+        let gateway = Gateway::new(config, [9; 32], [8; 32]);
+        let mut flow = Flow::new(Arc::clone(&gateway));
+        flow.observe(observed);
+        Self {
+            flow,
+            gateway,
+            client: Assist::new(ClientConfig::default(), [7; 32], now),
+            now,
+            number: 0,
+            repairs_arrive: true,
+            delay: Duration::ZERO,
+            under_way: Vec::new(),
+            kept_back: None,
+            counters: FlowCounters::default(),
+            events: Vec::new(),
+        }
+    }
+
+    /// So many milliseconds, each with a datagram of the server if it `sends`.
+    fn run(&mut self, milliseconds: u64, sends: bool, arrives: impl Fn(u64) -> bool) {
+        for _ in 0..milliseconds {
+            self.now = self.now + Duration::from_millis(1);
+            if sends {
+                let mut bytes = vec![1; LENGTH];
+                bytes[0] = 0x40;
+                bytes[LENGTH - 16..LENGTH - 8].copy_from_slice(&(self.number + 1).to_be_bytes());
+                bytes[LENGTH - 8..].copy_from_slice(&((self.number + 1) << 8).to_be_bytes());
+                self.flow.forward(&bytes, self.now);
+                if arrives(self.number) {
+                    self.under_way.push((self.now + self.delay, self.number, bytes));
+                }
+                self.number += 1;
+            }
+            let now = self.now;
+            let (due, later) =
+                std::mem::take(&mut self.under_way).into_iter().partition(|(at, ..)| *at <= now);
+            self.under_way = later;
+            for (_, number, bytes) in due {
+                self.client.on_datagram(&bytes, now);
+                self.client.on_packet_number(number, now);
+            }
+            self.talk();
+        }
+    }
+
+    fn talk(&mut self) {
+        let mut out = Outbox::new();
+        if self.flow.next_timeout().is_some_and(|at| at <= self.now) {
+            self.flow.handle_timeout(self.now, &mut out);
+            self.deliver(&mut out);
+        }
+        self.client.handle_timeout(self.now);
+        while let Some(said) = self.client.poll_transmit(self.now) {
+            match &mut self.kept_back {
+                Some(kept_back) => kept_back.push(said),
+                None => self.hear(&said),
+            }
+        }
+    }
+
+    fn hear(&mut self, said: &[u8]) {
+        let mut out = Outbox::new();
+        let peer = SocketAddr::from(([192, 0, 2, 1], 5000));
+        match self.gateway.receive(said, peer, self.now, &mut out) {
+            Received::Done(_) => {}
+            Received::Begin(begin) => {
+                self.flow.begin(begin, [said[9]; 32], self.now, &mut out);
+            }
+            Received::ForFlow => self.flow.control(said, self.now, &mut out),
+        }
+        self.deliver(&mut out);
+    }
+
+    fn deliver(&mut self, out: &mut Outbox) {
+        self.counters.add(&self.flow.take_counters());
+        for bytes in out.datagrams() {
+            if is_control(bytes) {
+                self.client.on_datagram(bytes, self.now);
+            } else if self.repairs_arrive {
+                self.client.on_datagram(bytes, self.now);
+                let number = u64::from_be_bytes(bytes[LENGTH - 16..LENGTH - 8].try_into().unwrap());
+                self.client.on_packet_number(number - 1, self.now);
+            }
+        }
+        self.events.extend(out.take_events().into_iter().filter_map(|event| match event {
+            Event::Session { event, .. } => Some(event),
+            _ => None,
+        }));
+        out.clear();
+    }
+
+    /// The sequence number of what was found to be missing first.
+    fn missing(&self) -> u64 {
+        let missing = self.events.iter().find_map(|event| match event {
+            SessionEvent::DatagramMissing { datagram, .. } => Some(*datagram),
+            _ => None,
+        });
+        missing.unwrap_or_else(|| panic!("nothing is missing: {:?}", self.events))
+    }
+
+    fn reasons(&self) -> Vec<GiveUpReason> {
+        let given_up = self.events.iter().filter_map(|event| match event {
+            SessionEvent::GivenUp { reason, .. } => Some(*reason),
+            _ => None,
+        });
+        given_up.collect()
+    }
+}
+
+/// A session in which one datagram is lost.
+fn with_one_loss(config: GatewayConfig, observed: bool, repairs_arrive: bool) -> Pair {
+    let mut pair = Pair::new(config, observed);
+    pair.repairs_arrive = repairs_arrive;
+    pair.run(600, true, |number| number != LOST);
+    pair
+}
+
+#[test]
+fn a_loss_is_found_repaired_and_arrives() {
+    let pair = with_one_loss(GatewayConfig::default(), true, true);
+    let lost = pair.missing();
+    let of_it: Vec<&SessionEvent> = pair
+        .events
+        .iter()
+        .filter(|event| match event {
+            SessionEvent::DatagramMissing { datagram, .. }
+            | SessionEvent::RepairSent { datagram, .. }
+            | SessionEvent::MissingArrived { datagram, .. } => *datagram == lost,
+            _ => false,
+        })
+        .collect();
+    assert!(
+        matches!(
+            of_it[..],
+            [
+                SessionEvent::DatagramMissing { .. },
+                SessionEvent::RepairSent { transmission: 1, .. },
+                SessionEvent::MissingArrived { transmissions: 1, .. },
+            ]
+        ),
+        "{of_it:?}"
+    );
+    assert!(matches!(pair.events[0], SessionEvent::EpochAnchored { .. }), "{:?}", pair.events[0]);
+    assert!(pair.events.iter().any(|event| matches!(
+        event,
+        SessionEvent::EackDecoded { newly_missing: 1, missing: 1, .. }
+    )));
+    assert_eq!(pair.reasons(), []);
+}
+
+#[test]
+fn nothing_is_told_of_a_session_that_is_not_observed_and_nothing_else_differs() {
+    let unobserved = with_one_loss(GatewayConfig::default(), false, true);
+    assert_eq!(unobserved.events, []);
+    let observed = with_one_loss(GatewayConfig::default(), true, true);
+    assert_eq!(unobserved.counters, observed.counters);
+    // Observation ends as it began.
+    let mut pair = observed;
+    pair.flow.observe(false);
+    pair.events.clear();
+    pair.run(100, true, |number| number % 10 != 3);
+    assert_eq!(pair.events, []);
+}
+
+#[test]
+fn a_repair_without_budget_is_refused_until_the_loss_is_too_old() {
+    let config = GatewayConfig { repair_budget: 0.0, ..GatewayConfig::default() };
+    let pair = with_one_loss(config, true, true);
+    let refused = SessionEvent::RepairRefused {
+        datagram: pair.missing(),
+        reason: RepairRefusedReason::BudgetEmpty,
+    };
+    assert!(pair.counters.budget_refusals > 0, "{:?}", pair.counters);
+    assert!(pair.events.contains(&refused), "{:?}", pair.events);
+    assert!(pair.reasons().contains(&GiveUpReason::TooOld), "{:?}", pair.events);
+}
+
+#[test]
+fn repairs_that_never_arrive_are_given_up() {
+    let pair = with_one_loss(GatewayConfig::default(), true, false);
+    let given_up = pair.events.iter().find_map(|event| match event {
+        SessionEvent::GivenUp { datagram: Some(datagram), transmissions, reason }
+            if *datagram == pair.missing() =>
+        {
+            Some((*transmissions, *reason))
+        }
+        _ => None,
+    });
+    let (transmissions, reason) = given_up.unwrap_or_else(|| panic!("{:?}", pair.events));
+    assert!(transmissions > 1, "{transmissions}");
+    assert!(matches!(reason, GiveUpReason::TooOld | GiveUpReason::TooManyRepairs), "{reason:?}");
+    assert_eq!(pair.counters.repairs_late as usize, pair.reasons().len());
+}
+
+#[test]
+fn a_loss_that_the_cache_has_lost_is_given_up_for_that() {
+    // So little that a datagram is gone before the client's next eACK.
+    let config = GatewayConfig { cache_bytes_per_flow: 1500, ..GatewayConfig::default() };
+    let pair = with_one_loss(config, true, true);
+    assert!(pair.reasons().contains(&GiveUpReason::BytesGone), "{:?}", pair.events);
+    assert!(pair.counters.repairs_evicted > 0);
+}
+
+#[test]
+fn a_loss_in_a_queue_that_stands_is_left_to_the_sender() {
+    let mut pair = Pair::new(GatewayConfig::default(), true);
+    pair.run(100, true, |_| true);
+    for _ in 0..300 {
+        pair.delay += Duration::from_micros(500);
+        pair.run(1, true, |number| number % 50 != 7);
+    }
+    assert!(pair.reasons().contains(&GiveUpReason::QueueStands), "{:?}", pair.reasons());
+    assert!(pair.counters.losses_shown > 0);
+}
+
+#[test]
+fn a_loss_before_a_silence_is_given_up_when_the_flow_is_quiet() {
+    let mut pair = Pair::new(GatewayConfig::default(), true);
+    pair.run(100, true, |_| true);
+    pair.repairs_arrive = false;
+    pair.run(20, true, |number| number != LOST + 10);
+    // The client is heard of no more: nothing but time ends the repair.
+    pair.kept_back = Some(Vec::new());
+    pair.run(3000, false, |_| true);
+    assert_eq!(pair.reasons(), [GiveUpReason::Quiet], "{:?}", pair.events);
+}
+
+#[test]
+fn eacks_that_are_not_looked_at_say_why() {
+    let mut pair = Pair::new(GatewayConfig::default(), true);
+    pair.run(100, true, |_| true);
+    pair.kept_back = Some(Vec::new());
+    pair.run(60, true, |_| true);
+    for said in pair.kept_back.take().unwrap().iter().rev() {
+        pair.hear(said);
+    }
+    let stale = |event: &SessionEvent| {
+        matches!(event, SessionEvent::EackIgnored { reason: EackIgnoredReason::Stale, .. })
+    };
+    let told = pair.events.iter().filter(|event| stale(event)).count() as u64;
+    assert!(told > 0, "{:?}", pair.events);
+    assert_eq!(told, pair.counters.eacks_stale);
+}
+
+#[test]
+fn a_difference_beyond_the_sketch_fails_and_resets() {
+    let mut pair = Pair::new(GatewayConfig::default(), true);
+    pair.run(100, true, |_| true);
+    for number in 0..300u64 {
+        let mut foreign = vec![0xee; LENGTH];
+        foreign[0] = 0x40;
+        foreign[LENGTH - 16..LENGTH - 8].copy_from_slice(&(1_000_000 + number).to_be_bytes());
+        foreign[LENGTH - 8..].copy_from_slice(&((1_000_000 + number) << 8).to_be_bytes());
+        pair.client.on_datagram(&foreign, pair.now);
+    }
+    pair.run(300, true, |_| true);
+    let failed = |resets: bool| {
+        let is = |event: &&SessionEvent| matches!(event, SessionEvent::EackFailed { resets: done, .. } if *done == resets);
+        pair.events.iter().filter(is).count() as u64
+    };
+    assert_eq!(failed(true), pair.counters.resets_gateway);
+    assert_eq!(failed(true) + failed(false), pair.counters.eacks_failed);
+    assert!(failed(true) > 0, "{:?}", pair.counters);
+    let anchored = pair
+        .events
+        .iter()
+        .filter(|event| matches!(event, SessionEvent::EpochAnchored { .. }))
+        .count();
+    assert_eq!(anchored, 2);
+    let mut out = Outbox::new();
+    pair.flow.close(GoodbyeReason::Idle, &mut out);
+}

@@ -1,0 +1,47 @@
+//! Many trials on several threads.
+
+use crate::trial::{Trial, TrialError, TrialResult};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+/// Runs all trials, at most `jobs` at a time, and gives their results to `report` in the order of
+/// the trials. A trial never depends on another one, nor on the thread it runs on.
+///
+/// # Errors
+/// The first error of `report`; it ends the batch.
+pub fn run<E>(
+    trials: &[Trial],
+    jobs: usize,
+    mut report: impl FnMut(Result<TrialResult, TrialError>) -> Result<(), E>,
+) -> Result<(), E> {
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, trials.len().max(1)) {
+            let (next, sender) = (&next, sender.clone());
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(trial) = trials.get(index) else { return };
+                    // An error means that the receiver of the results is gone.
+                    if sender.send((index, trial.run())).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut waiting = BTreeMap::new();
+        let mut reported = 0;
+        for (index, result) in receiver {
+            waiting.insert(index, result);
+            while let Some(result) = waiting.remove(&reported) {
+                report(result)?;
+                reported += 1;
+            }
+        }
+        Ok(())
+    })
+}

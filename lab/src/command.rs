@@ -1,0 +1,357 @@
+//! `packrat lab`.
+
+use crate::batch;
+use crate::figures::{self, FigureError, Recipe, Settings};
+use crate::observer::TraceEvent;
+use crate::sender::Sender;
+use crate::table;
+use crate::trial::{Arm, Trial};
+use clap::{Args, Subcommand};
+use packrat_emulation::scenario::{QueueKind, Scenario, ScenarioError};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Options of `packrat lab`.
+#[derive(Debug, Args)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Run trials and print their results
+    Run(Run),
+    /// Run one trial, print everything that happened in it, one JSON object per event, and draw it
+    Trace(Trace),
+    /// Make figures of the paper: NAME.json, NAME.csv and NAME.svg
+    Figure(Figures),
+    /// Make all figures
+    Figures(Making),
+    /// Live streams: media (one receiver), multicast (many)
+    Live(crate::live::command::Options),
+}
+
+#[derive(Debug, Args)]
+struct Trace {
+    #[command(flatten)]
+    run: Run,
+    /// The picture's file [default: SCENARIO-SENDER-ARM-SEED.svg]
+    #[arg(long, short)]
+    output: Option<PathBuf>,
+    /// The picture begins at this second
+    #[arg(long, default_value_t = 0.0)]
+    from: f64,
+    /// The picture ends at this second [default: at the end of the download]
+    #[arg(long)]
+    to: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+struct Figures {
+    /// fig3, fig4, fig5, fig6, fig7, fig8, fig8b, fig9, fig9cd, fig10, fig11, fig11b, competing
+    #[arg(required = true)]
+    name: Vec<String>,
+    #[command(flatten)]
+    making: Making,
+}
+
+#[derive(Debug, Args)]
+struct Making {
+    /// The folder for the files
+    #[arg(long, short, default_value = "docs/figures")]
+    output: PathBuf,
+    /// Bytes of a download
+    #[arg(long, default_value_t = 10_000_000)]
+    size: u64,
+    /// Trials of each kind
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Trials at the same time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// wifi, cellular, satellite, sat_long, wifi_burst, competing, or a TOML file
+    scenario: String,
+    /// Loss of the last mile instead of the scenario's, 0 to 1; may be repeated
+    #[arg(long, value_parser = share)]
+    loss: Vec<f64>,
+    /// Mean number of datagrams lost in a row, instead of the scenario's; may be repeated
+    #[arg(long, value_parser = burst)]
+    burst: Vec<f64>,
+    /// drop-tail, red: the queues instead of the scenario's; may be repeated
+    #[arg(long)]
+    queue: Vec<QueueKind>,
+    /// s2n-cubic, s2n-bbr, quinn-cubic, quinn-newreno, quinn-bbr; may be repeated [default:
+    /// s2n-cubic]
+    #[arg(long)]
+    sender: Vec<Sender>,
+    /// end-to-end, packrat, repair-only, split, ideal; may be repeated [default: all, without
+    /// ideal where flows compete]
+    #[arg(long)]
+    arm: Vec<Arm>,
+    /// Trials of each kind, with the seeds 1, 2, 3 …
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    first_seed: u64,
+    /// Trials at the same time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Bytes of a download instead of the scenario's
+    #[arg(long)]
+    size: Option<u64>,
+    /// Longest time an acknowledgement is withheld, milliseconds, instead of the client's default
+    #[arg(long)]
+    maximum_hold: Option<u64>,
+    /// Repairs as a share of the forwarded bytes, instead of the gateway's default
+    #[arg(long)]
+    repair_budget: Option<f64>,
+    /// Real time: real Envoy, real Caddy, the emulated path between real sockets (only as `packrat
+    /// lab`)
+    #[arg(long)]
+    real: bool,
+    /// Where `make demo` installed Envoy and Caddy, for --real
+    #[arg(long, default_value = ".packrat")]
+    parts: PathBuf,
+    /// One JSON object per trial instead of a table of medians
+    #[arg(long)]
+    json: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if (0.0..1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err("it must be at least 0 and below 1".to_owned())
+    }
+}
+
+fn burst(text: &str) -> Result<f64, String> {
+    let burst: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if burst >= 1.0 && burst.is_finite() {
+        Ok(burst)
+    } else {
+        Err("it must be at least 1".to_owned())
+    }
+}
+
+/// The values asked for, or else those of the scenario, or else the one default.
+fn choose<T: Clone>(asked: &[T], vary: &[T], one: T) -> Vec<T> {
+    [asked, vary]
+        .into_iter()
+        .find(|values| !values.is_empty())
+        .map_or_else(|| vec![one], <[T]>::to_vec)
+}
+
+/// Trials to run in real time.
+#[derive(Debug)]
+pub struct Real {
+    /// The trials; their `sender` is ignored.
+    pub trials: Vec<Trial>,
+    /// The directory of Envoy and Caddy.
+    pub parts: PathBuf,
+    /// True if results are printed as JSON.
+    pub json: bool,
+}
+
+/// The arms that real servers can have.
+const REAL_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Ideal];
+
+impl Options {
+    /// The trials of `--real`; [`run`] does not run them.
+    ///
+    /// # Errors
+    /// A message, when there is no such scenario, or the request cannot be met in real time.
+    pub fn real(&self) -> Option<Result<Real, String>> {
+        let Action::Run(run) = &self.action else { return None };
+        run.real.then(|| run.in_real_time())
+    }
+}
+
+/// Runs the command in virtual time; its exit code.
+pub fn run(options: &Options) -> ExitCode {
+    if options.real().is_some() {
+        eprintln!(
+            "error: --real starts Envoy and Caddy: cargo run --release -p packrat --features lab -- lab run …"
+        );
+        return ExitCode::FAILURE;
+    }
+    let outcome = match &options.action {
+        Action::Run(run) => {
+            run.trials().map(|trials| run_all(run, &trials)).map_err(FigureError::from)
+        }
+        Action::Trace(trace) => trace.draw(),
+        Action::Figure(Figures { name, making }) => {
+            let recipes: Result<Vec<_>, _> =
+                name.iter().map(|name| figures::recipe(name)).collect();
+            recipes.and_then(|recipes| making.make(&recipes))
+        }
+        Action::Live(live) => Ok(crate::live::command::run(live)),
+        Action::Figures(making) => making.make(&figures::RECIPES.iter().collect::<Vec<_>>()),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+impl Making {
+    fn make(&self, recipes: &[&Recipe]) -> Result<ExitCode, FigureError> {
+        let settings = Settings { size: self.size, seeds: self.seeds, jobs: self.jobs };
+        figures::make(recipes, settings, &self.output)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn run_all(run: &Run, trials: &[Trial]) -> ExitCode {
+    let mut results = Vec::new();
+    let mut failed = false;
+    let outcome: io::Result<()> = batch::run(trials, run.jobs, |result| {
+        match result {
+            Ok(result) if run.json => {
+                let mut out = io::stdout().lock();
+                serde_json::to_writer(&mut out, &result)?;
+                writeln!(out)?;
+            }
+            Ok(result) => results.push(result),
+            Err(error) => {
+                failed = true;
+                eprintln!("error: {error}");
+            }
+        }
+        Ok(())
+    });
+    // A reader that has gone away, like `head`, wants no more; that is no failure of the trials.
+    if outcome.is_ok() && !run.json {
+        let _ = write!(io::stdout().lock(), "{}", table::markdown(&results));
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+impl Trace {
+    fn draw(&self) -> Result<ExitCode, FigureError> {
+        let trials = self.run.trials()?;
+        let [trial] = &trials[..] else {
+            eprintln!(
+                "error: these are {} trials; name one arm, one sender, one loss, and --seeds 1",
+                trials.len()
+            );
+            return Ok(ExitCode::FAILURE);
+        };
+        let (result, events) = trial.trace()?;
+        let end = events.last().map_or(0.0, TraceEvent::at);
+        let (from, to) = (self.from, self.to.unwrap_or(end));
+        let name = format!(
+            "{}-{}-{}-{}",
+            result.scenario,
+            result.sender.name(),
+            result.arm.name(),
+            result.seed
+        );
+        let path = self.output.clone().unwrap_or_else(|| format!("{name}.svg").into());
+        let svg = figures::timeline(&result, &events, from..to)?;
+        std::fs::write(&path, svg)
+            .map_err(|source| FigureError::Write { path: path.clone(), source })?;
+        eprintln!("The picture is in {}.", path.display());
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        for event in events {
+            // A reader that has gone away wants no more.
+            if serde_json::to_writer(&mut out, &event).is_err() || writeln!(out).is_err() {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+        let _ = serde_json::to_writer(&mut out, &result).map(|()| writeln!(out));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Run {
+    fn trials(&self) -> Result<Vec<Trial>, ScenarioError> {
+        let mut scenario = Scenario::load(&self.scenario)?;
+        scenario.size = self.size.unwrap_or(scenario.size);
+        let losses = choose(&self.loss, &[], scenario.last_mile.loss);
+        let bursts = choose(&self.burst, &scenario.vary.burst, scenario.last_mile.burst);
+        let queues = choose(&self.queue, &scenario.vary.queue, scenario.queue);
+        let senders = choose(&self.sender, &[], Sender::S2nCubic);
+        let arms = choose(
+            &self.arm,
+            if scenario.competition.is_some() { &Arm::ALL[..4] } else { &Arm::ALL },
+            Arm::Packrat,
+        );
+        let mut trials = Vec::new();
+        for queue in queues {
+            for &burst in &bursts {
+                for &loss in &losses {
+                    let scenario =
+                        scenario.clone().with_queue(queue).with_burst(burst).with_loss(loss);
+                    for &sender in &senders {
+                        for &arm in &arms {
+                            trials.extend(
+                                self.seeds().map(|seed| self.trial(&scenario, arm, sender, seed)),
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        Ok(trials)
+    }
+
+    fn in_real_time(&self) -> Result<Real, String> {
+        if !self.sender.is_empty() {
+            return Err("in real time Caddy sends; leave --sender out".to_owned());
+        }
+        let mut trials = self.trials().map_err(|error| error.to_string())?;
+        if trials.iter().any(|trial| trial.scenario.competition.is_some()) {
+            return Err(
+                "in real time there is one download at a time; choose another scenario".to_owned()
+            );
+        }
+        if let Some(arm) = self.arm.iter().find(|arm| !REAL_ARMS.contains(arm)) {
+            let known = REAL_ARMS.map(Arm::name).join(", ");
+            return Err(format!(
+                "in real time there is no arm {}; choose one of {known}",
+                arm.name()
+            ));
+        }
+        trials.retain(|trial| REAL_ARMS.contains(&trial.arm));
+        Ok(Real { trials, parts: self.parts.clone(), json: self.json })
+    }
+
+    fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
+        (self.first_seed..).take(self.seeds as usize)
+    }
+
+    fn trial(&self, scenario: &Scenario, arm: Arm, sender: Sender, seed: u64) -> Trial {
+        let mut trial = Trial::new(scenario.clone(), arm, sender, seed);
+        if let Some(hold) = self.maximum_hold
+            && arm != Arm::RepairOnly
+        {
+            trial.client.maximum_hold = Duration::from_millis(hold);
+        }
+        if let Some(budget) = self.repair_budget {
+            trial.gateway.repair_budget = budget;
+        }
+        trial
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_comes_before_what_the_scenario_varies() {
+        assert_eq!(choose(&[1, 2], &[3], 4), [1, 2]);
+        assert_eq!(choose(&[], &[3], 4), [3]);
+        assert_eq!(choose(&[], &[], 4), [4]);
+    }
+}

@@ -1,0 +1,124 @@
+//! Text, lines and marks on an SVG, in pixels.
+
+use plotters::coord::Shift;
+use plotters::drawing::DrawingAreaErrorKind;
+use plotters::prelude::SVGBackend;
+use plotters::prelude::{
+    Circle, DrawingArea, FontStyle, IntoDrawingArea, IntoFont, PathElement, Polygon, RGBAColor,
+    Rectangle, Text, WHITE,
+};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, RGBColor, ShapeStyle, TextStyle};
+
+/// Failure to draw a picture.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot draw the picture: {0}; this is a fault of the laboratory, please report it")]
+pub(crate) struct DrawError(String);
+
+impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for DrawError {
+    fn from(error: DrawingAreaErrorKind<E>) -> Self {
+        Self(error.to_string())
+    }
+}
+
+pub(crate) const INK: RGBColor = RGBColor(0x22, 0x26, 0x2a);
+pub(crate) const FAINT_INK: RGBColor = RGBColor(0x6b, 0x72, 0x78);
+pub(crate) const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xea);
+
+/// The part of a text that lies at the given point.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Anchor {
+    Left,
+    Middle,
+    Right,
+}
+
+/// A white picture.
+pub(crate) struct Canvas<'a>(DrawingArea<SVGBackend<'a>, Shift>);
+
+impl<'a> Canvas<'a> {
+    /// A picture of this size that is written into `svg`.
+    pub(crate) fn new(svg: &'a mut String, width: i32, height: i32) -> Result<Self, DrawError> {
+        let size = (width.unsigned_abs(), height.unsigned_abs());
+        let area = SVGBackend::with_string(svg, size).into_drawing_area();
+        area.fill(&WHITE)?;
+        Ok(Self(area))
+    }
+
+    /// Ends the picture.
+    pub(crate) fn finish(self) -> Result<(), DrawError> {
+        Ok(self.0.present()?)
+    }
+
+    /// Text whose vertical middle is at `y`; returns nothing about its width, which depends on the
+    /// reader's fonts.
+    pub(crate) fn text(
+        &self,
+        at: (i32, i32),
+        text: &str,
+        size: i32,
+        color: RGBColor,
+        anchor: Anchor,
+        bold: bool,
+    ) -> Result<(), DrawError> {
+        let horizontal = match anchor {
+            Anchor::Left => HPos::Left,
+            Anchor::Middle => HPos::Center,
+            Anchor::Right => HPos::Right,
+        };
+        let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
+        let font = ("sans-serif", f64::from(size)).into_font().style(style);
+        let style = TextStyle::from(font).color(&color).pos(Pos::new(horizontal, VPos::Center));
+        Ok(self.0.draw(&Text::new(text, at, style))?)
+    }
+
+    pub(crate) fn line(
+        &self,
+        points: &[(i32, i32)],
+        color: impl Into<RGBAColor>,
+        width: u32,
+    ) -> Result<(), DrawError> {
+        let style = ShapeStyle { color: color.into(), filled: false, stroke_width: width };
+        Ok(self.0.draw(&PathElement::new(points.to_vec(), style))?)
+    }
+
+    pub(crate) fn disc(
+        &self,
+        at: (i32, i32),
+        radius: i32,
+        color: impl Into<RGBAColor>,
+    ) -> Result<(), DrawError> {
+        let style = ShapeStyle { color: color.into(), filled: true, stroke_width: 0 };
+        Ok(self.0.draw(&Circle::new(at, radius, style))?)
+    }
+
+    /// A diamond: white, or filled with its color.
+    pub(crate) fn diamond(
+        &self,
+        at: (i32, i32),
+        radius: i32,
+        color: RGBColor,
+        filled: bool,
+    ) -> Result<(), DrawError> {
+        let (x, y) = at;
+        let corners = vec![
+            (x - radius, y),
+            (x, y - radius),
+            (x + radius, y),
+            (x, y + radius),
+            (x - radius, y),
+        ];
+        let fill = if filled { color } else { WHITE };
+        self.0.draw(&Polygon::new(corners.clone(), fill.filled()))?;
+        self.line(&corners, color, 2)
+    }
+
+    pub(crate) fn rectangle(
+        &self,
+        corners: [(i32, i32); 2],
+        color: impl Into<RGBAColor>,
+    ) -> Result<(), DrawError> {
+        let style = ShapeStyle { color: color.into(), filled: true, stroke_width: 0 };
+        Ok(self.0.draw(&Rectangle::new(corners, style))?)
+    }
+}

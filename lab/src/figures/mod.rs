@@ -1,0 +1,201 @@
+//! The figures of Packrat26, measured here: numbers as JSON and CSV, and a picture.
+//!
+//! A figure is a [`Recipe`] in [`RECIPES`]: it runs trials and makes a [`Figure`] of the results.
+//! Each measurement (downloads here; other receivers as well) adds a recipe; files, progress and
+//! drawing are the same for all.
+
+mod canvas;
+mod data;
+mod downloads;
+mod live;
+mod plot;
+mod scale;
+mod sharing;
+mod sketches;
+mod timeline;
+
+pub use data::{Axis, Bar, Bars, Figure, Form, Lines, Panel, Point, Series, Subject};
+pub(crate) use timeline::svg as timeline;
+
+use crate::batch;
+use crate::trial::{Trial, TrialError, TrialResult};
+use indicatif::{ProgressBar, ProgressStyle};
+use packrat_emulation::scenario::ScenarioError;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The extent of the measurements.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    /// Bytes of a download.
+    pub(crate) size: u64,
+    /// Trials of each kind.
+    pub(crate) seeds: u64,
+    /// Trials at the same time.
+    pub(crate) jobs: usize,
+}
+
+/// Failure to make a figure.
+#[derive(Debug, thiserror::Error)]
+pub enum FigureError {
+    /// A trial has no result.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    /// A scenario is not there.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// It could not be drawn.
+    #[error("{0}")]
+    Draw(String),
+    /// A file could not be written.
+    #[error("cannot write {}: {source}; name a folder that you may write to with --output", path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// There is no such figure.
+    #[error("there is no figure {name:?}; choose one of {}", names())]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+}
+
+impl From<canvas::DrawError> for FigureError {
+    fn from(error: canvas::DrawError) -> Self {
+        Self::Draw(error.to_string())
+    }
+}
+
+/// One figure.
+pub(crate) struct Recipe {
+    /// On the command line, and of its files.
+    pub(crate) name: &'static str,
+    /// Panels side by side.
+    columns: usize,
+    plan: fn(Settings) -> Result<Plan, FigureError>,
+}
+
+type Make = Box<dyn FnOnce(&Bench) -> Result<Figure, FigureError>>;
+
+/// The work for a figure.
+pub(crate) struct Plan {
+    /// Ticks of the progress bar.
+    steps: u64,
+    make: Make,
+}
+
+/// Every figure.
+pub(crate) const RECIPES: [Recipe; 13] = [
+    Recipe { name: "fig3", columns: 2, plan: sketches::costs },
+    Recipe { name: "fig4", columns: 1, plan: sketches::decode_success },
+    Recipe { name: "fig5", columns: 3, plan: downloads::goodput },
+    Recipe { name: "fig6", columns: 2, plan: live::latency },
+    Recipe { name: "fig7", columns: 2, plan: live::requests },
+    Recipe { name: "fig8", columns: 2, plan: downloads::spurious },
+    Recipe { name: "fig8b", columns: 2, plan: live::spurious },
+    Recipe { name: "fig9", columns: 2, plan: downloads::link_overhead },
+    Recipe { name: "fig9cd", columns: 2, plan: live::link_overhead },
+    Recipe { name: "fig10", columns: 2, plan: downloads::bursts },
+    Recipe { name: "fig11", columns: 2, plan: downloads::cache },
+    Recipe { name: "fig11b", columns: 1, plan: live::cache },
+    Recipe { name: "competing", columns: 2, plan: sharing::competing },
+];
+
+fn names() -> String {
+    RECIPES.map(|recipe| recipe.name).join(", ")
+}
+
+/// The recipe of a figure.
+pub(crate) fn recipe(name: &str) -> Result<&'static Recipe, FigureError> {
+    static ALL: [Recipe; 13] = RECIPES;
+    ALL.iter()
+        .find(|recipe| recipe.name == name)
+        .ok_or_else(|| FigureError::Unknown { name: name.to_owned() })
+}
+
+/// The threads and the progress bar of the work for figures.
+pub(crate) struct Bench {
+    jobs: usize,
+    progress: ProgressBar,
+}
+
+impl Bench {
+    /// One step is done.
+    pub(crate) fn tick(&self) {
+        self.progress.inc(1);
+    }
+
+    /// Runs trials; a step each.
+    pub(crate) fn run(&self, trials: &[Trial]) -> Result<Vec<TrialResult>, FigureError> {
+        let mut results = Vec::with_capacity(trials.len());
+        batch::run(trials, self.jobs, |result| {
+            results.push(result?);
+            self.tick();
+            Ok::<(), FigureError>(())
+        })?;
+        Ok(results)
+    }
+}
+
+/// Makes figures and writes NAME.json, NAME.csv and NAME.svg of each into `folder`.
+pub(crate) fn make(
+    recipes: &[&Recipe],
+    settings: Settings,
+    folder: &Path,
+) -> Result<(), FigureError> {
+    let unwritable = |path: &Path| {
+        let path = path.to_owned();
+        move |source| FigureError::Write { path, source }
+    };
+    fs::create_dir_all(folder).map_err(unwritable(folder))?;
+    let plans = recipes
+        .iter()
+        .map(|recipe| (recipe.plan)(settings))
+        .collect::<Result<Vec<_>, FigureError>>()?;
+    let progress = ProgressBar::new(plans.iter().map(|plan| plan.steps).sum());
+    let template = "{msg:10} [{bar:40}] {pos} of {len} trials, {elapsed} gone, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        progress.set_style(style.progress_chars("=> "));
+    }
+    let bench = Bench { jobs: settings.jobs, progress };
+    for (recipe, plan) in recipes.iter().zip(plans) {
+        bench.progress.set_message(recipe.name);
+        let figure = (plan.make)(&bench)?;
+        let json =
+            serde_json::to_string(&figure).map_err(|error| FigureError::Draw(error.to_string()))?;
+        let svg = plot::svg(&figure, recipe.columns)?;
+        for (extension, text) in [("json", json + "\n"), ("csv", figure.csv()), ("svg", svg)] {
+            let path = folder.join(format!("{}.{extension}", recipe.name));
+            fs::write(&path, text).map_err(unwritable(&path))?;
+        }
+    }
+    bench.progress.finish_and_clear();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_written_as_numbers_and_as_a_picture() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { size: 300_000, seeds: 1, jobs: 2 };
+        make(&[recipe("fig8").unwrap()], settings, folder.path()).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&read("fig8.json")).unwrap();
+        assert_eq!(json["name"], "fig8");
+        assert!(read("fig8.csv").lines().count() > 3);
+        let svg = read("fig8.svg");
+        assert!(svg.starts_with("<svg") && svg.contains("Packrat"), "{svg}");
+    }
+
+    #[test]
+    fn unknown_figures_are_named_with_those_that_there_are() {
+        let error = recipe("fig99").map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("fig99") && error.contains("fig10"), "{error}");
+    }
+}

@@ -1,0 +1,225 @@
+//! Figures of the sketches alone: their cost, and the symbols that must be sent.
+
+use super::data::{Axis, Figure, Form, Lines, Panel, Point, Series, Subject};
+use super::{FigureError, Plan, Settings};
+use packrat_eack::{
+    CodedSymbols, Decoder, EncodedPrefix, Encoding, Identifier, PowerSums, Sketch, SketchKey,
+    SketchLimits,
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Identifiers of one measurement.
+const IDENTIFIERS: usize = 4096;
+/// Rounds; the best one counts, as whatever else runs on the machine can only make it slower.
+const ROUNDS: usize = 12;
+const SYMBOLS: [u8; 6] = [8, 20, 40, 80, 160, 191];
+const MISSING: [usize; 7] = [1, 2, 5, 10, 20, 40, 80];
+/// Datagrams under way when a sketch is decoded.
+const CANDIDATES: usize = 256;
+
+fn series(label: &str, subject: Subject, form: Form, points: Vec<Point>) -> Series {
+    Series { label: label.to_owned(), subject, form, points }
+}
+
+fn exact(points: &[(f64, f64)]) -> Vec<Point> {
+    points.iter().map(|&(x, y)| Point::exact(x, y)).collect()
+}
+
+fn best_nanos(rounds: usize, count: usize, mut work: impl FnMut()) -> f64 {
+    let round = |_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_nanos() as f64 / count as f64
+    };
+    (0..rounds).map(round).fold(f64::INFINITY, f64::min)
+}
+
+/// Two sketches that differ by so many identifiers, the shorter one as it is sent.
+fn difference(
+    random: &mut ChaCha8Rng,
+    key: &SketchKey,
+    missing: usize,
+    limits: SketchLimits,
+) -> (Sketch, Sketch, Vec<Identifier>) {
+    let identifiers: Vec<Identifier> =
+        (0..CANDIDATES).map(|_| Identifier::from_hash(random.random())).collect();
+    let mut own = Sketch::new(key.clone(), limits);
+    identifiers.iter().for_each(|identifier| own.insert(*identifier));
+    let mut theirs = own.clone();
+    let mut lost = BTreeSet::new();
+    while lost.len() < missing {
+        lost.insert(random.random_range(0..identifiers.len()));
+    }
+    lost.iter().for_each(|index| theirs.remove(identifiers[*index]));
+    (own, theirs, identifiers)
+}
+
+/// Figure 3: time to insert and to decode. Unlike all others this one depends on the machine.
+pub(super) fn costs(_: Settings) -> Result<Plan, FigureError> {
+    let make = |bench: &super::Bench| {
+        let mut random = ChaCha8Rng::seed_from_u64(2);
+        let identifiers: Vec<Identifier> =
+            (0..IDENTIFIERS).map(|_| Identifier::from_hash(random.random())).collect();
+        let key = SketchKey::new(random.random());
+        let insert_coded = SYMBOLS.map(|count| {
+            let mut symbols = CodedSymbols::new(key.clone(), count);
+            let nanos = best_nanos(ROUNDS, IDENTIFIERS, || {
+                identifiers.iter().for_each(|identifier| symbols.insert(*identifier));
+            });
+            black_box(symbols.prefix(count).sum::<u64>());
+            (f64::from(count), nanos)
+        });
+        let insert_sums = SYMBOLS.map(|count| {
+            let mut sums = PowerSums::new(count);
+            let nanos = best_nanos(ROUNDS, IDENTIFIERS, || {
+                identifiers.iter().for_each(|identifier| sums.insert(*identifier));
+            });
+            black_box(&sums);
+            (f64::from(count), nanos)
+        });
+        bench.tick();
+        let limits = SketchLimits::LARGEST;
+        let coded = SketchLimits { power_sums: 0, ..limits };
+        let decode = |limits: SketchLimits, random: &mut ChaCha8Rng| {
+            MISSING
+                .iter()
+                .filter_map(|&missing| {
+                    let encoding = match limits.power_sums {
+                        0 => coded.encoding_for(missing)?,
+                        _ => Encoding::PowerSums { count: u8::try_from(missing + 1).ok()? },
+                    };
+                    let mut decoder = Decoder::new();
+                    let cases: Vec<_> = (0..32)
+                        .filter_map(|_| {
+                            let (own, theirs, identifiers) =
+                                difference(random, &key, missing, limits);
+                            let mut bytes = Vec::new();
+                            theirs.write_prefix(encoding, &mut bytes).ok()?;
+                            Some((own, bytes, identifiers))
+                        })
+                        .collect();
+                    let nanos = best_nanos(ROUNDS, cases.len(), || {
+                        for (own, bytes, identifiers) in &cases {
+                            if let Ok(prefix) = EncodedPrefix::new(encoding, bytes) {
+                                let _ = black_box(own.decode(
+                                    prefix,
+                                    identifiers.iter().copied(),
+                                    &mut decoder,
+                                ));
+                            }
+                        }
+                    });
+                    Some((missing as f64, nanos * 1e-3))
+                })
+                .collect::<Vec<_>>()
+        };
+        let decode_coded = decode(coded, &mut random);
+        let decode_sums = decode(limits, &mut random);
+        bench.tick();
+        let reference = "reference code";
+        Ok(Figure {
+            name: "fig3".to_owned(),
+            title: "What a sketch costs".to_owned(),
+            caption: "Best of 12 rounds on one core. Diamonds: the paper's own code, measured on two virtual cores.".to_owned(),
+            panels: vec![
+                Panel::Lines(Lines {
+                    title: "Insert one identifier".to_owned(),
+                    x: Axis::logarithmic("symbols, or sums").with_ticks(&[8.0, 20.0, 40.0, 80.0, 160.0]),
+                    y: Axis::logarithmic("nanoseconds").with_ticks(&[1.0, 10.0, 100.0, 1000.0]),
+                    series: vec![
+                        series("coded symbols", Subject::Packrat, Form::Line, exact(&insert_coded)),
+                        series("power sums", Subject::Split, Form::Line, exact(&insert_sums)),
+                        series(reference, Subject::Packrat, Form::Paper, exact(&[(40.0, 52.0), (160.0, 89.0)])),
+                    ],
+                }),
+                Panel::Lines(Lines {
+                    title: "Decode what is missing".to_owned(),
+                    x: Axis::logarithmic("datagrams missing").with_ticks(&MISSING.map(|missing| missing as f64)),
+                    y: Axis::logarithmic("microseconds").with_ticks(&[0.1, 1.0, 10.0, 100.0, 1000.0]),
+                    series: vec![
+                        series("coded symbols", Subject::Packrat, Form::Line, exact(&decode_coded)),
+                        series("power sums", Subject::Split, Form::Line, exact(&decode_sums)),
+                        series(
+                            reference,
+                            Subject::Packrat,
+                            Form::Paper,
+                            exact(&[(1.0, 0.097), (8.0, 0.68), (20.0, 1.9), (80.0, 9.4)]),
+                        ),
+                        series(reference, Subject::Split, Form::Paper, exact(&[(20.0, 78.0), (80.0, 1690.0)])),
+                    ],
+                }),
+            ],
+        })
+    };
+    Ok(Plan { steps: 2, make: Box::new(make) })
+}
+
+/// Differences tried for each number of missing datagrams.
+const TRIALS: usize = 2000;
+
+/// Figure 4: the symbols that a difference needs.
+pub(super) fn decode_success(_: Settings) -> Result<Plan, FigureError> {
+    // Missing, and the share that the code of Packrat26 decodes with four cells each (its
+    // benchmark's identifiers are sequential, these are not).
+    const CASES: [(usize, f64, Subject); 4] = [
+        (2, 0.976, Subject::Bound),
+        (5, 0.955, Subject::Variant),
+        (20, 0.467, Subject::Packrat),
+        (40, 0.038, Subject::Split),
+    ];
+    let make = |bench: &super::Bench| {
+        let mut random = ChaCha8Rng::seed_from_u64(4);
+        let limits = SketchLimits { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: 0 };
+        let mut lines = Vec::new();
+        for (missing, reference, subject) in CASES {
+            let needed: Vec<f64> = (0..TRIALS)
+                .map(|_| {
+                    let key = SketchKey::new(random.random());
+                    let (own, theirs, _) = difference(&mut random, &key, missing, limits);
+                    fewest_symbols(&own, &theirs, missing) / missing as f64
+                })
+                .collect();
+            bench.tick();
+            let multipliers = (0..=60).map(|step| 1.0 + f64::from(step) * 0.1);
+            let share = |multiplier: f64| {
+                let enough = needed.iter().filter(|needed| **needed <= multiplier + 1e-9).count();
+                enough as f64 / needed.len() as f64
+            };
+            let points =
+                multipliers.map(|multiplier| Point::exact(multiplier, share(multiplier))).collect();
+            lines.push(series(&format!("{missing} missing"), subject, Form::Curve, points));
+            lines.push(series("reference code", subject, Form::Paper, exact(&[(4.0, reference)])));
+        }
+        Ok(Figure {
+            name: "fig4".to_owned(),
+            title: "Symbols that a difference needs".to_owned(),
+            caption: format!("{TRIALS} differences each. Diamonds: the paper's own code."),
+            panels: vec![Panel::Lines(Lines {
+                title: "Share of differences decoded".to_owned(),
+                x: Axis::linear("coded symbols ÷ missing")
+                    .with_ticks(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]),
+                y: Axis::linear("share").with_ticks(&[0.0, 0.25, 0.5, 0.75, 1.0]),
+                series: lines,
+            })],
+        })
+    };
+    Ok(Plan { steps: CASES.len() as u64, make: Box::new(make) })
+}
+
+/// The shortest prefix that decodes; infinite when none does.
+fn fewest_symbols(own: &Sketch, theirs: &Sketch, missing: usize) -> f64 {
+    let mut decoder = Decoder::new();
+    let least = missing.max(usize::from(Encoding::MIN_CODED_SYMBOLS)) as u8;
+    let decodes = |count: &u8| {
+        let encoding = Encoding::CodedSymbols { count: *count };
+        let mut bytes = Vec::new();
+        theirs.write_prefix(encoding, &mut bytes).is_ok()
+            && EncodedPrefix::new(encoding, &bytes)
+                .is_ok_and(|prefix| own.decode(prefix, std::iter::empty(), &mut decoder).is_ok())
+    };
+    (least..=CodedSymbols::MAX_CAPACITY).find(decodes).map_or(f64::INFINITY, f64::from)
+}

@@ -1,0 +1,327 @@
+//! A picture of one trial: the packets sent, lost, repaired, waited for and acknowledged, and the
+//! course of the window and of the cache.
+
+use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID, INK};
+use super::data::{Axis, Subject};
+use super::scale::{Scale, round_values};
+use crate::observer::{DatagramKind, TraceEvent};
+use crate::trial::TrialResult;
+use plotters::style::{Color, RGBColor};
+use std::ops::Range;
+
+const WIDTH: i32 = 1000;
+const LEFT: i32 = 70;
+const RIGHT: i32 = 110;
+const HEAD: i32 = 62;
+const SEQUENCE: i32 = 420;
+const STRIP: i32 = 110;
+const GAP: i32 = 40;
+const FOOT: i32 = 48;
+const SMALL: i32 = 13;
+
+const LOST: RGBColor = RGBColor(0xd0, 0x1c, 0x3f);
+const SENT: RGBColor = RGBColor(0x4a, 0x4f, 0x55);
+const ACKNOWLEDGED: RGBColor = RGBColor(0x00, 0x72, 0xb2);
+const REPAIR: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
+const HOLD: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
+const EACK: RGBColor = RGBColor(0x00, 0x9e, 0x73);
+
+/// Marks of one kind: times and packet numbers.
+type Marks = Vec<(f64, f64)>;
+
+#[derive(Default)]
+struct Drawing {
+    sent: Marks,
+    acknowledged: Marks,
+    lost: Marks,
+    repairs: Marks,
+    declared_lost: Marks,
+    /// From, until, number.
+    holes: Vec<(f64, f64, f64)>,
+    eacks: Vec<f64>,
+    reductions: Vec<f64>,
+    window: Marks,
+    in_flight: Marks,
+    cache: Marks,
+}
+
+impl Drawing {
+    fn new(events: &[TraceEvent], span: &Range<f64>) -> Self {
+        let mut drawing = Self::default();
+        for event in events {
+            let at = event.at();
+            let ends = match *event {
+                TraceEvent::Hole { until, .. } => until.unwrap_or(span.end),
+                _ => at,
+            };
+            if at > span.end || ends < span.start {
+                continue;
+            }
+            match *event {
+                TraceEvent::Sent { number, .. } => drawing.sent.push((at, number as f64)),
+                TraceEvent::Acknowledged { largest, .. } => {
+                    drawing.acknowledged.push((at, largest as f64))
+                }
+                TraceEvent::DeclaredLost { number, .. } => {
+                    drawing.declared_lost.push((at, number as f64))
+                }
+                TraceEvent::Congestion { .. } => drawing.reductions.push(at),
+                TraceEvent::Window { window, in_flight, .. } => {
+                    drawing.window.push((at, f64::from(window) * 1e-3));
+                    drawing.in_flight.push((at, f64::from(in_flight) * 1e-3));
+                }
+                TraceEvent::Hole { number, .. } => {
+                    drawing.holes.push((at.max(span.start), ends.min(span.end), number as f64));
+                }
+                TraceEvent::LastMile { down, kind, lost, number, cache_bytes, .. } => {
+                    if let Some(bytes) = cache_bytes.filter(|_| down) {
+                        drawing.cache.push((at, bytes as f64 * 1e-3));
+                    }
+                    match (kind, number) {
+                        (DatagramKind::Control, _) if !down => drawing.eacks.push(at),
+                        (DatagramKind::Base, Some(number)) if down && lost => {
+                            drawing.lost.push((at, number as f64))
+                        }
+                        (DatagramKind::Repair, Some(number)) => {
+                            drawing.repairs.push((at, number as f64))
+                        }
+                        _ => {}
+                    }
+                }
+                TraceEvent::SlowStartEnded { .. } | TraceEvent::TooOld { .. } => {}
+            }
+        }
+        drawing
+    }
+}
+
+/// The picture of the events in `span` (virtual seconds).
+pub(crate) fn svg(
+    result: &TrialResult,
+    events: &[TraceEvent],
+    span: Range<f64>,
+) -> Result<String, DrawError> {
+    let drawing = Drawing::new(events, &span);
+    let strips = if drawing.cache.is_empty() { 1 } else { 2 };
+    let height = HEAD + SEQUENCE + strips * (GAP + STRIP) + FOOT;
+    let (left, right) = (LEFT, WIDTH - RIGHT);
+    let mut svg = String::new();
+    let canvas = Canvas::new(&mut svg, WIDTH, height)?;
+    let title = format!(
+        "{}, {} % loss, {}, {}, seed {}: {:.2} Mbit/s",
+        result.scenario,
+        (result.loss * 1000.0).round() / 10.0,
+        result.sender.name(),
+        result.arm.name(),
+        result.seed,
+        result.goodput_mbps
+    );
+    canvas.text((12, 20), &title, 18, INK, Anchor::Left, true)?;
+    let time = Time { from: span.start, to: span.end.max(span.start + 1e-3), left, right };
+    let mut top = HEAD;
+    sequence(&canvas, &drawing, &time, (top, top + SEQUENCE))?;
+    top += SEQUENCE + GAP;
+    let lines = [
+        ("window", &drawing.window, ACKNOWLEDGED),
+        ("in flight", &drawing.in_flight, Subject::Bound.color()),
+    ];
+    strip(&canvas, "kB at the sender", &lines, &time, (top, top + STRIP))?;
+    for &at in &drawing.reductions {
+        let x = time.pixel(at);
+        canvas.line(&[(x, top), (x, top + STRIP)], LOST.mix(0.6), 1)?;
+    }
+    if !drawing.reductions.is_empty() {
+        canvas.text((right + 8, top + 8), "reductions", SMALL, LOST, Anchor::Left, false)?;
+    }
+    if strips == 2 {
+        top += STRIP + GAP;
+        strip(
+            &canvas,
+            "kB in the gateway's cache",
+            &[("cache", &drawing.cache, REPAIR)],
+            &time,
+            (top, top + STRIP),
+        )?;
+    }
+    let bottom = top + STRIP;
+    let digits = if time.to - time.from < 1.0 { 3 } else { 1 };
+    for at in round_values(time.from, time.to, 9) {
+        let x = time.pixel(at);
+        canvas.line(&[(x, bottom), (x, bottom + 4)], FAINT_INK, 1)?;
+        canvas.text(
+            (x, bottom + 15),
+            &format!("{at:.digits$}"),
+            SMALL,
+            FAINT_INK,
+            Anchor::Middle,
+            false,
+        )?;
+    }
+    canvas.text(
+        ((left + right) / 2, bottom + 34),
+        "seconds",
+        SMALL,
+        FAINT_INK,
+        Anchor::Middle,
+        false,
+    )?;
+    canvas.finish()?;
+    Ok(svg)
+}
+
+struct Time {
+    from: f64,
+    to: f64,
+    left: i32,
+    right: i32,
+}
+
+impl Time {
+    fn pixel(&self, at: f64) -> i32 {
+        let position = ((at - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
+        self.left + (position * f64::from(self.right - self.left)).round() as i32
+    }
+}
+
+fn sequence(
+    canvas: &Canvas<'_>,
+    drawing: &Drawing,
+    time: &Time,
+    (top, bottom): (i32, i32),
+) -> Result<(), DrawError> {
+    let numbers = || drawing.sent.iter().chain(&drawing.acknowledged).map(|mark| mark.1);
+    let (least, most) = numbers()
+        .fold((f64::INFINITY, 1.0), |(least, most): (f64, f64), n| (least.min(n), most.max(n)));
+    let least = if least.is_finite() { least } else { 0.0 };
+    let span = (most - least).max(1.0);
+    let pixel =
+        |number: f64| bottom - ((number - least) / span * f64::from(bottom - top)).round() as i32;
+    canvas.text((12, top - 14), "packet number", SMALL, FAINT_INK, Anchor::Left, false)?;
+    let legend = [
+        ("sent", SENT),
+        ("acknowledged", ACKNOWLEDGED),
+        ("lost", LOST),
+        ("repair", REPAIR),
+        ("hole at the client", HOLD),
+        ("declared lost", Subject::Variant.color()),
+        ("eACK", EACK),
+    ];
+    let mut x = time.left + 60;
+    for (text, color) in legend {
+        canvas.disc((x, top - 14), 4, color)?;
+        canvas.text((x + 9, top - 14), text, SMALL, color, Anchor::Left, true)?;
+        x += 34 + text.chars().count() as i32 * 7;
+    }
+    for number in round_values(least, most, 6) {
+        let y = pixel(number);
+        canvas.line(&[(time.left, y), (time.right, y)], GRID, 1)?;
+        canvas.text(
+            (time.left - 6, y),
+            &format!("{number:.0}"),
+            SMALL,
+            FAINT_INK,
+            Anchor::Right,
+            false,
+        )?;
+    }
+    for &(from, until, number) in &drawing.holes {
+        let (x1, x2, y) = (time.pixel(from), time.pixel(until), pixel(number));
+        canvas.line(&[(x1, y), (x2.max(x1 + 1), y)], HOLD.mix(0.8), 2)?;
+    }
+    let place = |&(at, number): &(f64, f64)| (time.pixel(at), pixel(number));
+    canvas.line(&thinned(drawing.sent.iter().map(place)), SENT, 1)?;
+    canvas.line(&stairs(&thinned(drawing.acknowledged.iter().map(place))), ACKNOWLEDGED, 1)?;
+    for mark in &drawing.repairs {
+        canvas.disc(place(mark), 2, REPAIR)?;
+    }
+    for mark in &drawing.lost {
+        canvas.disc(place(mark), 2, LOST)?;
+    }
+    for mark in &drawing.declared_lost {
+        canvas.diamond(place(mark), 3, Subject::Variant.color(), true)?;
+    }
+    let mut last = i32::MIN;
+    for x in drawing.eacks.iter().map(|&at| time.pixel(at)).filter(|x| {
+        let new = *x != last;
+        last = *x;
+        new
+    }) {
+        canvas.line(&[(x, bottom + 2), (x, bottom + 10)], EACK.mix(0.6), 1)?;
+    }
+    Ok(())
+}
+
+/// Quantities over time.
+fn strip(
+    canvas: &Canvas<'_>,
+    label: &str,
+    lines: &[(&str, &Marks, RGBColor)],
+    time: &Time,
+    (top, bottom): (i32, i32),
+) -> Result<(), DrawError> {
+    let values = lines.iter().flat_map(|(_, marks, _)| marks.iter().map(|mark| mark.1));
+    let y = Scale::new(&Axis::linear(label), values, (bottom, top), 3);
+    canvas.text((12, top - 14), label, SMALL, FAINT_INK, Anchor::Left, false)?;
+    for (value, text) in y.ticks() {
+        let at = y.pixel(value);
+        canvas.line(&[(time.left, at), (time.right, at)], GRID, 1)?;
+        canvas.text((time.left - 6, at), &text, SMALL, FAINT_INK, Anchor::Right, false)?;
+    }
+    for (index, (text, marks, color)) in lines.iter().enumerate().rev() {
+        canvas.line(
+            &thinned(marks.iter().map(|mark| (time.pixel(mark.0), y.pixel(mark.1)))),
+            *color,
+            1,
+        )?;
+        let row = bottom - 8 - 16 * (lines.len() - 1 - index) as i32;
+        canvas.text((time.right + 8, row), text, SMALL, *color, Anchor::Left, true)?;
+    }
+    Ok(())
+}
+
+/// Of the points in each column of pixels the first, the highest, the lowest and the last: more
+/// cannot be seen.
+fn thinned(points: impl Iterator<Item = (i32, i32)>) -> Vec<(i32, i32)> {
+    let points: Vec<_> = points.collect();
+    let mut thinned = Vec::new();
+    for column in points.chunk_by(|one, other| one.0 == other.0) {
+        let y = |point: &(i32, i32)| point.1;
+        let (Some(first), Some(last)) = (column.first(), column.last()) else { continue };
+        let (lowest, highest) = (column.iter().map(y).min(), column.iter().map(y).max());
+        let mut kept = [Some(first.1), lowest, highest, Some(last.1)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>();
+        kept.dedup();
+        thinned.extend(kept.into_iter().map(|y| (first.0, y)));
+    }
+    thinned
+}
+
+/// A value holds until the next one.
+fn stairs(points: &[(i32, i32)]) -> Vec<(i32, i32)> {
+    let mut stairs = Vec::with_capacity(points.len() * 2);
+    for point in points {
+        if let Some(&(_, y)) = stairs.last() {
+            stairs.push((point.0, y));
+        }
+        stairs.push(*point);
+    }
+    stairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinning_keeps_the_extremes_of_each_column() {
+        let points = [(0, 5), (0, 9), (0, 1), (0, 4), (2, 3)];
+        assert_eq!(thinned(points.into_iter()), [(0, 5), (0, 1), (0, 9), (0, 4), (2, 3)]);
+    }
+
+    #[test]
+    fn stairs_go_on_before_they_go_up() {
+        assert_eq!(stairs(&[(0, 5), (3, 2)]), [(0, 5), (3, 5), (3, 2)]);
+    }
+}

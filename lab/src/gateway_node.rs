@@ -1,0 +1,137 @@
+//! The gateway on the path: the real engine, fed by the simulation.
+
+use crate::randomness::{self, Stream};
+use packrat_engine::{Flow, FlowCounters, FlowGauges, Gateway, GatewayConfig, Outbox, Received};
+use packrat_wire::estimate::Timestamp;
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// One client's flow through the gateway.
+#[derive(Debug)]
+struct Client {
+    flow: Flow,
+    server: SocketAddr,
+    counters: FlowCounters,
+    gauges: FlowGauges,
+    /// Cached bytes, summed over the forwarded datagrams, and how many those were.
+    cache_sum: u64,
+    cache_samples: u64,
+}
+
+/// The gateway's counters and gauges of one client.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct GatewayFigures {
+    pub(crate) counters: FlowCounters,
+    pub(crate) gauges: FlowGauges,
+    pub(crate) cache_mean: f64,
+}
+
+/// A datagram that the gateway itself sends to a client.
+#[derive(Debug)]
+pub(crate) struct Originated {
+    pub(crate) client: SocketAddr,
+    pub(crate) server: SocketAddr,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The gateway and its flows. Like the data plane in Envoy, without its sockets.
+#[derive(Debug)]
+pub(crate) struct GatewayNode {
+    gateway: Arc<Gateway>,
+    clients: BTreeMap<SocketAddr, Client>,
+    random: ChaCha8Rng,
+    out: Outbox,
+}
+
+impl GatewayNode {
+    pub(crate) fn new(config: GatewayConfig, seed: u64) -> Self {
+        let mut random = randomness::generator(seed, Stream::Gateway);
+        let (key, secret) = (randomness::bytes(&mut random), randomness::bytes(&mut random));
+        let gateway = Gateway::new(config, key, secret);
+        Self { gateway, clients: BTreeMap::new(), random, out: Outbox::new() }
+    }
+
+    /// A datagram of the base connection passes towards the client.
+    pub(crate) fn forward(&mut self, client: SocketAddr, datagram: &[u8], now: Timestamp) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.flow.forward(datagram, now);
+            client.gauges = client.flow.gauges();
+            client.cache_sum += client.gauges.cache_bytes;
+            client.cache_samples += 1;
+        }
+    }
+
+    /// Bytes cached for a client.
+    pub(crate) fn cache_bytes(&self, client: SocketAddr) -> u64 {
+        self.clients.get(&client).map_or(0, |client| client.gauges.cache_bytes)
+    }
+
+    /// A control datagram came from the client of `server`.
+    pub(crate) fn control(
+        &mut self,
+        from: SocketAddr,
+        server: SocketAddr,
+        datagram: &[u8],
+        now: Timestamp,
+        originated: &mut Vec<Originated>,
+    ) {
+        let client = self.clients.entry(from).or_insert_with(|| Client {
+            flow: Flow::new(Arc::clone(&self.gateway)),
+            server,
+            counters: FlowCounters::default(),
+            gauges: FlowGauges::default(),
+            cache_sum: 0,
+            cache_samples: 0,
+        });
+        match self.gateway.receive(datagram, from, now, &mut self.out) {
+            Received::Done(_) => {}
+            Received::Begin(begin) => {
+                let fresh = randomness::bytes(&mut self.random);
+                client.flow.begin(begin, fresh, now, &mut self.out);
+            }
+            Received::ForFlow => client.flow.control(datagram, now, &mut self.out),
+        }
+        client.drain(from, &mut self.out, originated);
+    }
+
+    /// The time at which [`Self::handle_timeout`] must be called.
+    pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
+        self.clients.values().filter_map(|client| client.flow.next_timeout()).min()
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, originated: &mut Vec<Originated>) {
+        for (address, client) in &mut self.clients {
+            if client.flow.next_timeout().is_some_and(|at| at <= now) {
+                client.flow.handle_timeout(now, &mut self.out);
+                client.drain(*address, &mut self.out, originated);
+            }
+        }
+    }
+
+    /// The counters and gauges of one client.
+    pub(crate) fn figures(&self, client: SocketAddr) -> GatewayFigures {
+        self.clients.get(&client).map_or_else(GatewayFigures::default, |client| GatewayFigures {
+            counters: client.counters,
+            gauges: client.gauges,
+            cache_mean: client.cache_sum as f64 / client.cache_samples.max(1) as f64,
+        })
+    }
+}
+
+impl Client {
+    fn drain(&mut self, client: SocketAddr, out: &mut Outbox, originated: &mut Vec<Originated>) {
+        originated.extend(out.datagrams().map(|bytes| Originated {
+            client,
+            server: self.server,
+            bytes: bytes.to_vec(),
+        }));
+        out.clear();
+        self.counters.add(&self.flow.take_counters());
+        if self.flow.is_assisted() {
+            self.gauges = self.flow.gauges();
+        }
+    }
+}

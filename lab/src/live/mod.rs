@@ -1,0 +1,23 @@
+//! Live streams in virtual time (Packrat26, sections 7.2.2 and 7.2.3).
+//!
+//! Real parts on an emulated path: the receiver of packrat-media or the client core, and the
+//! gateway's engine. Only sockets and time are not real. The same seed gives the same result in
+//! every process. A trial of [`media`] can be run in real time, too, with sockets and the data
+//! plane; then the host has its part in the result.
+//!
+//! - [`media`]: one stream, one receiver, with and without help
+//! - [`multicast`]: one stream, many receivers
+//! - `packrat-lab live` is [`command`]
+
+pub mod command;
+mod gateway;
+pub mod media;
+pub mod multicast;
+mod player;
+mod queue;
+mod real;
+mod stream;
+
+pub use media::{Arm, MediaResult, MediaTrial};
+pub use multicast::{MulticastArm, MulticastResult, MulticastTrial};
+pub use stream::Stream;

@@ -1,0 +1,149 @@
+//! The same in real time: sender and receiver on sockets of the loopback interface, the data plane
+//! between them, the emulated path between those. The host's own lateness is in the numbers.
+
+use std::error::Error;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use packrat_dataplane::log::Silent;
+use packrat_dataplane::metrics::definitions;
+use packrat_dataplane::socket::{bind_reuse_port, local_address};
+use packrat_dataplane::{Dataplane, Options, Route, RouteConfig};
+use packrat_emulation::path::{DirectionReport, PathConfig, UdpPath};
+use packrat_media::udp::{UdpReceiver, UdpSender};
+use packrat_media::{MediaKey, Sender, SenderConfig};
+use tokio::sync::mpsc;
+
+use crate::live::media::{
+    AFTERWARDS, Arm, BEGIN, GatewayTotals, MediaResult, MediaTrial, Outcome, SOURCE, Traffic,
+};
+
+/// The longest wait for the receiver's first datagram.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl MediaTrial {
+    /// Runs it in real time. The gateway forwards in every arm; the data plane has early copies
+    /// always, so that the arms without them can't be run.
+    ///
+    /// # Errors
+    /// No sockets or threads can be had, or nothing arrives.
+    pub async fn run_in_real_time(&self) -> Result<MediaResult, Box<dyn Error + Send + Sync>> {
+        let scenario = match self.arm {
+            Arm::Ideal => self.scenario.clone().with_loss(0.0),
+            Arm::NoEarlyCopies | Arm::RepairOnly => {
+                return Err(
+                    "the data plane has early copies always: these arms are for virtual time"
+                        .into(),
+                );
+            }
+            _ => self.scenario.clone(),
+        };
+        let links = scenario.links(self.seed);
+        let assistance = self.assistance();
+        let config = self.stream.receiver();
+        let (key, again) = (MediaKey::new([7; 32]), MediaKey::new([7; 32]));
+        let sender = Sender::new(SenderConfig { source: SOURCE, repeats: config.repeats }, key);
+        let mut sender = UdpSender::bind(([127, 0, 0, 1], 0).into(), sender).await?;
+        let far = UdpPath::start(PathConfig {
+            server: sender.local_address()?,
+            upward: links.far_up,
+            downward: links.far_down,
+        })?;
+        let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent))?;
+        let mut route = RouteConfig::new("live", [far.address()])?;
+        route.cache_bytes_per_session = self.gateway.cache_bytes_per_flow as u64;
+        let route = dataplane.configure(route)?;
+        let socket = bind_reuse_port(([127, 0, 0, 1], 0).into())?;
+        let listen = local_address(socket.as_fd()).ok_or("the gateway has no address")?;
+        let _attachment = dataplane.listen(&route, listen, 0, socket)?;
+        let near = UdpPath::start(PathConfig {
+            server: listen,
+            upward: links.last_mile_up,
+            downward: links.last_mile_down,
+        })?;
+        let mut receiver =
+            UdpReceiver::connect(near.address(), SOURCE, config, again, assistance.as_ref())
+                .await?;
+        let origin = Instant::now();
+        let micros = move || u64::try_from(origin.elapsed().as_micros()).unwrap_or(u64::MAX);
+
+        // The sender, until everything was sent and a little longer.
+        let ((sizes, rhythm), duration) = (self.stream.burst(), self.duration);
+        let (end, mut ended) = mpsc::channel::<()>(1);
+        let sending = tokio::spawn(async move {
+            let _end = end;
+            sender.serve(PATIENCE, true).await?;
+            sender.serve(Duration::from_micros(BEGIN.as_micros()), false).await?;
+            let (mut sent, mut next) = (Vec::new(), Instant::now());
+            let last = next + duration;
+            while next < last {
+                for size in &sizes {
+                    let unit = vec![sent.len() as u8; *size];
+                    sent.push(micros());
+                    sender.send(&unit).await?;
+                }
+                next += rhythm;
+                sender.serve(next.saturating_duration_since(Instant::now()), false).await?;
+            }
+            sender.serve(AFTERWARDS, false).await?;
+            Ok::<_, std::io::Error>((sent, sender.sender().retransmissions()))
+        });
+        let mut arrived = Vec::new();
+        loop {
+            tokio::select! {
+                unit = receiver.next() => {
+                    let unit = unit?;
+                    arrived.push((unit.number, unit.available.as_micros()));
+                }
+                _ = ended.recv() => break,
+            }
+        }
+        let (sent, retransmissions) = sending.await??;
+        let mut available = vec![None; sent.len()];
+        for (number, at) in arrived {
+            if let Some(place) =
+                usize::try_from(number).ok().and_then(|number| available.get_mut(number))
+            {
+                *place = Some(at);
+            }
+        }
+        let (far, near) = (far.report(), near.report());
+        let traffic = |report: &DirectionReport| Traffic::of(&report.link);
+        let metric = |name: &str| metric(&route, name);
+        Ok(self.evaluate(
+            &scenario,
+            &Outcome {
+                sent,
+                available,
+                links,
+                client: traffic(&near.upward),
+                client_to_server: traffic(&far.upward),
+                server: traffic(&far.downward),
+                last_mile: traffic(&near.downward),
+                retransmissions,
+                counts: receiver.take_statistics().accumulated,
+                assistance: receiver.assistance().unwrap_or_default(),
+                gateway: GatewayTotals {
+                    repairs: metric("packrat_repairs_total"),
+                    early_copies: metric("packrat_early_copies_total"),
+                    eacks_failed: metric("packrat_eacks_total{result=\"failed\"}"),
+                    resets: definitions()
+                        .iter()
+                        .filter(|definition| {
+                            definition.series().starts_with("packrat_resets_total")
+                        })
+                        .map(|definition| metric(&definition.series()))
+                        .sum(),
+                    cache_mean: f64::NAN,
+                    cache_max: metric("packrat_cache_high_water_bytes"),
+                },
+                cache_series: Vec::new(),
+            },
+        ))
+    }
+}
+
+fn metric(route: &Route, name: &str) -> u64 {
+    let index = definitions().iter().position(|definition| definition.series() == name);
+    index.and_then(|index| route.metrics().values().nth(index)).unwrap_or_default()
+}

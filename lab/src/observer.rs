@@ -1,0 +1,344 @@
+//! Observers of the QUIC stacks: of s2n-quic through its events, of quinn through
+//! [`crate::quinn_observer`].
+
+use s2n_quic::provider::event::{self, events};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A sender's totals.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SenderFigures {
+    /// 1-RTT packets sent.
+    pub(crate) sent: u64,
+    /// Numbers of the 1-RTT packets that it declared lost.
+    pub(crate) declared_lost: BTreeSet<u64>,
+    /// Times that it reduced its window.
+    pub(crate) congestion_events: u64,
+    /// Packet numbers left out on purpose.
+    pub(crate) skipped: u64,
+    /// Since the path was looked at last.
+    congested: bool,
+    window_last: u32,
+    pub(crate) window_sum: f64,
+    pub(crate) window_samples: u64,
+    pub(crate) window_most: u32,
+    largest_acknowledged: Option<u64>,
+    /// The end of slow start, if it ended.
+    pub(crate) slow_start_ended: Option<f64>,
+    /// Packets received that were too late for the receiver's window of packet numbers.
+    pub(crate) too_old: u64,
+    /// Only when tracing.
+    pub(crate) trace: Vec<TraceEvent>,
+}
+
+/// An event of a trial, with its time (virtual seconds).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "event")]
+pub enum TraceEvent {
+    /// The sender sent a 1-RTT packet.
+    Sent {
+        /// The time of the event.
+        at: f64,
+        /// Its number.
+        number: u64,
+        /// Its length.
+        bytes: usize,
+    },
+    /// The sender learned that packets up to this one have arrived; those below may be missing.
+    Acknowledged {
+        /// The time of the event.
+        at: f64,
+        /// The largest packet number acknowledged so far.
+        largest: u64,
+    },
+    /// The sender looked at its path after an acknowledgement.
+    Window {
+        /// The time of the event.
+        at: f64,
+        /// Bytes that may be under way.
+        window: u32,
+        /// Bytes under way.
+        in_flight: u32,
+        /// The newest sample of the round trip, milliseconds.
+        round_trip_ms: f64,
+    },
+    /// The sender declared a packet lost.
+    DeclaredLost {
+        /// The time of the event.
+        at: f64,
+        /// Its number.
+        number: u64,
+        /// True if it has arrived at the receiver, sooner or later.
+        arrived: bool,
+    },
+    /// The sender reduced its window.
+    Congestion {
+        /// The time of the event.
+        at: f64,
+    },
+    /// The sender left slow start.
+    SlowStartEnded {
+        /// The time of the event.
+        at: f64,
+        /// The cause.
+        cause: &'static str,
+    },
+    /// A datagram was offered to the last mile.
+    LastMile {
+        /// The time of the event.
+        at: f64,
+        /// True if it went to the client.
+        down: bool,
+        /// Base connection, control, or repair.
+        kind: DatagramKind,
+        /// UDP payload.
+        bytes: usize,
+        /// True if the medium lost it, or the queue dropped it.
+        lost: bool,
+        /// The time at which it comes out at the other end, if it does.
+        arrives: Option<f64>,
+        /// The packet number in it, where it is known.
+        number: Option<u64>,
+        /// Bytes in the gateway's cache afterwards, where there is one.
+        cache_bytes: Option<u64>,
+        /// Tells datagrams of the same trial apart; repairs have that of their original.
+        #[serde(skip)]
+        identity: u64,
+    },
+    /// The client waited for a packet while later ones had arrived.
+    Hole {
+        /// The beginning of the hole.
+        at: f64,
+        /// The packet's number.
+        number: u64,
+        /// The time of its arrival, if it arrived.
+        until: Option<f64>,
+        /// True if the sender never learned of the hole: it did not declare the packet lost.
+        hidden: bool,
+    },
+    /// The receiver dropped a packet that came too late for its window of packet numbers.
+    TooOld {
+        /// The time of the event.
+        at: f64,
+        /// Its number.
+        number: u64,
+    },
+}
+
+/// The kind of a datagram on the last mile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DatagramKind {
+    /// The base connection's.
+    Base,
+    /// Packrat's: handshake, eACKs, reports.
+    Control,
+    /// The base connection's, sent again by the gateway.
+    Repair,
+}
+
+impl TraceEvent {
+    /// The time of the event.
+    pub(crate) fn at(&self) -> f64 {
+        match self {
+            Self::Sent { at, .. }
+            | Self::Acknowledged { at, .. }
+            | Self::Window { at, .. }
+            | Self::DeclaredLost { at, .. }
+            | Self::Congestion { at }
+            | Self::SlowStartEnded { at, .. }
+            | Self::LastMile { at, .. }
+            | Self::Hole { at, .. }
+            | Self::TooOld { at, .. } => *at,
+        }
+    }
+}
+
+/// Listens to one s2n-quic endpoint.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Observer {
+    figures: Arc<Mutex<SenderFigures>>,
+    tracing: bool,
+}
+
+impl Observer {
+    /// `tracing`: whether to remember each event.
+    pub(crate) fn new(tracing: bool) -> Self {
+        Self { tracing, ..Self::default() }
+    }
+
+    /// A 1-RTT packet was sent.
+    pub(crate) fn sent(&self, at: f64, number: u64, bytes: usize) {
+        self.lock().sent += 1;
+        self.trace(|| TraceEvent::Sent { at, number, bytes });
+    }
+
+    /// A 1-RTT packet was declared lost.
+    pub(crate) fn declared_lost(&self, at: f64, number: u64) {
+        self.lock().declared_lost.insert(number);
+        self.trace(|| TraceEvent::DeclaredLost { at, number, arrived: false });
+    }
+
+    /// A packet number was left out on purpose.
+    pub(crate) fn skipped(&self) {
+        self.lock().skipped += 1;
+    }
+
+    /// There was congestion, so the window may be smaller when the path is looked at next.
+    pub(crate) fn congestion(&self) {
+        self.lock().congested = true;
+    }
+
+    /// Slow start has ended.
+    pub(crate) fn slow_start_ended(&self, at: f64, cause: &'static str) {
+        self.trace(|| TraceEvent::SlowStartEnded { at, cause });
+        self.lock().slow_start_ended.get_or_insert(at);
+    }
+
+    /// The state of the path after an acknowledgement, bytes.
+    pub(crate) fn window(&self, at: f64, window: u32, in_flight: u32, round_trip: Duration) {
+        let round_trip_ms = round_trip.as_secs_f64() * 1e3;
+        self.trace(|| TraceEvent::Window { at, window, in_flight, round_trip_ms });
+        let mut figures = self.lock();
+        // Congestion during recovery reduces nothing any more.
+        if std::mem::take(&mut figures.congested) && window < figures.window_last {
+            figures.congestion_events += 1;
+            if self.tracing {
+                figures.trace.push(TraceEvent::Congestion { at });
+            }
+        }
+        figures.window_last = window;
+        figures.window_sum += f64::from(window);
+        figures.window_samples += 1;
+        figures.window_most = figures.window_most.max(window);
+    }
+
+    /// Packets up to this number are acknowledged.
+    pub(crate) fn acknowledged(&self, at: f64, largest: u64) {
+        if self.tracing {
+            let mut figures = self.lock();
+            if figures.largest_acknowledged.is_none_or(|before| before < largest) {
+                figures.largest_acknowledged = Some(largest);
+                figures.trace.push(TraceEvent::Acknowledged { at, largest });
+            }
+        }
+    }
+
+    fn trace(&self, event: impl FnOnce() -> TraceEvent) {
+        if self.tracing {
+            self.lock().trace.push(event());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SenderFigures> {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn figures(&self) -> SenderFigures {
+        self.lock().clone()
+    }
+}
+
+impl event::Subscriber for Observer {
+    type ConnectionContext = ();
+
+    fn create_connection_context(&mut self, _: &event::ConnectionMeta, _: &event::ConnectionInfo) {}
+
+    fn on_packet_sent(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::PacketSent,
+    ) {
+        if let events::PacketHeader::OneRtt { number, .. } = event.packet_header {
+            self.sent(seconds(meta), number, event.packet_len);
+        }
+    }
+
+    fn on_ack_range_received(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::AckRangeReceived,
+    ) {
+        if matches!(event.packet_header, events::PacketHeader::OneRtt { .. }) {
+            self.acknowledged(seconds(meta), *event.ack_range.end());
+        }
+    }
+
+    fn on_packet_lost(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::PacketLost,
+    ) {
+        // A probe for the path's MTU that is lost is no loss.
+        if let events::PacketHeader::OneRtt { number, .. } = event.packet_header
+            && !event.is_mtu_probe
+        {
+            self.declared_lost(seconds(meta), number);
+        }
+    }
+
+    fn on_packet_skipped(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        _: &event::ConnectionMeta,
+        _: &events::PacketSkipped,
+    ) {
+        self.skipped();
+    }
+
+    fn on_congestion(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        _: &event::ConnectionMeta,
+        _: &events::Congestion,
+    ) {
+        self.congestion();
+    }
+
+    fn on_slow_start_exited(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::SlowStartExited,
+    ) {
+        let cause = match event.cause {
+            events::SlowStartExitCause::PacketLoss { .. } => "loss",
+            events::SlowStartExitCause::Rtt { .. } => "round_trip",
+            _ => "threshold",
+        };
+        self.slow_start_ended(seconds(meta), cause);
+    }
+
+    fn on_recovery_metrics(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::RecoveryMetrics,
+    ) {
+        let (window, in_flight) = (event.congestion_window, event.bytes_in_flight);
+        self.window(seconds(meta), window, in_flight, event.latest_rtt);
+    }
+
+    fn on_duplicate_packet(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::DuplicatePacket,
+    ) {
+        if let events::DuplicatePacketError::TooOld { .. } = event.error
+            && let events::PacketHeader::OneRtt { number, .. } = event.packet_header
+        {
+            self.lock().too_old += 1;
+            self.trace(|| TraceEvent::TooOld { at: seconds(meta), number });
+        }
+    }
+}
+
+fn seconds(meta: &event::ConnectionMeta) -> f64 {
+    meta.timestamp.duration_since_start().as_secs_f64()
+}

@@ -1,0 +1,146 @@
+//! quinn in the simulation: its clock, its timers, its socket.
+
+use crate::clock::VirtualClock;
+use packrat_wire::estimate::Timestamp;
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, UdpPoller};
+use s2n_quic::provider::io::testing::{Socket, spawn, time};
+use s2n_quic_core::inet::ExplicitCongestionNotification::NotEct;
+use std::fmt;
+use std::future::Future;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+/// Virtual time for quinn, which counts in [`Instant`]s: `base` stands for the clock's origin, and
+/// nothing depends on when that was.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct VirtualRuntime {
+    clock: VirtualClock,
+    base: Instant,
+}
+
+impl VirtualRuntime {
+    /// Inside the simulation that the clock is of.
+    pub(crate) fn new(clock: VirtualClock) -> Self {
+        Self { clock, base: Instant::now() }
+    }
+
+    /// Virtual seconds since the clock's origin.
+    pub(crate) fn seconds(&self, instant: Instant) -> f64 {
+        instant.saturating_duration_since(self.base).as_secs_f64()
+    }
+
+    /// The beginning of virtual time.
+    pub(crate) fn base(&self) -> Instant {
+        self.base
+    }
+
+    fn timer(&self, at: Instant) -> time::Timer {
+        // Rounded up: a timer that fires nanoseconds early is set again for ever at the same
+        // virtual time.
+        let nanos = at.saturating_duration_since(self.base).as_nanos();
+        let micros = u64::try_from(nanos.div_ceil(1000)).unwrap_or(u64::MAX);
+        self.clock.sleep_until(Timestamp::from_micros(micros))
+    }
+}
+
+impl Runtime for VirtualRuntime {
+    fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
+        Box::pin(VirtualTimer { runtime: *self, timer: Box::pin(self.timer(at)) })
+    }
+
+    fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        spawn(future);
+    }
+
+    fn wrap_udp_socket(&self, _: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        Err(io::Error::other("there are no real sockets in virtual time"))
+    }
+
+    fn now(&self) -> Instant {
+        self.base + Duration::from_micros(self.clock.now().as_micros())
+    }
+}
+
+struct VirtualTimer {
+    runtime: VirtualRuntime,
+    timer: Pin<Box<time::Timer>>,
+}
+
+impl fmt::Debug for VirtualTimer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("VirtualTimer").finish_non_exhaustive()
+    }
+}
+
+impl AsyncTimer for VirtualTimer {
+    fn reset(mut self: Pin<&mut Self>, at: Instant) {
+        self.timer = Box::pin(self.runtime.timer(at));
+    }
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.timer.as_mut().poll(context)
+    }
+}
+
+/// A simulated socket. It always has room to send.
+#[derive(Debug)]
+pub(crate) struct VirtualSocket(pub(crate) Socket);
+
+#[derive(Debug)]
+struct AlwaysWritable;
+
+impl UdpPoller for AlwaysWritable {
+    fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncUdpSocket for VirtualSocket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Box::pin(AlwaysWritable)
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.0.send_to(transmit.destination, NotEct, transmit.contents.to_vec())
+    }
+
+    fn poll_recv(
+        &self,
+        context: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let (Some(buffer), Some(meta)) = (buffers.first_mut(), meta.first_mut()) else {
+            return Poll::Ready(Ok(0));
+        };
+        // Not ConnectionReset at the end of the simulation: quinn would ignore that and ask again,
+        // for ever.
+        let (from, _, datagram) =
+            ready!(self.0.poll_recv_from(context)).map_err(io::Error::other)?;
+        let room = buffer
+            .get_mut(..datagram.len())
+            .ok_or_else(|| io::Error::other("a datagram is longer than quinn's buffer"))?;
+        room.copy_from_slice(&datagram);
+        *meta = RecvMeta {
+            addr: from,
+            len: datagram.len(),
+            stride: datagram.len(),
+            ecn: None,
+            dst_ip: None,
+        };
+        Poll::Ready(Ok(1))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    fn may_fragment(&self) -> bool {
+        false
+    }
+}

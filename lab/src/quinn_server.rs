@@ -1,0 +1,133 @@
+//! quinn servers, all of whose randomness follows from the seed.
+
+use crate::certificate::Certificate;
+use crate::clock::VirtualClock;
+use crate::observer::Observer;
+use crate::quinn_observer::{Observed, QlogReader};
+use crate::quinn_runtime::{VirtualRuntime, VirtualSocket};
+use crate::randomness;
+use crate::s2n_server::WINDOW;
+use crate::sender::Sender;
+use crate::tls;
+use hmac::{Hmac, Mac};
+use quinn::congestion::{BbrConfig, CubicConfig, NewRenoConfig};
+use quinn::crypto::{CryptoError, HmacKey};
+use quinn::{
+    ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, QlogConfig, ServerConfig,
+    TransportConfig, ValidationTokenConfig,
+};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::RngCore;
+use s2n_quic::provider::io::testing::Handle;
+use sha2::Sha256;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Length of the connection identifiers, bytes: quinn's own choice.
+const CONNECTION_ID: usize = 8;
+
+/// Starts a server with the sender's congestion control.
+pub(crate) fn start(
+    handle: &Handle,
+    sender: Sender,
+    clock: VirtualClock,
+    certificate: &Certificate,
+    mut random: ChaCha8Rng,
+    observer: Observer,
+) -> Result<Endpoint, Box<dyn Error>> {
+    let runtime = VirtualRuntime::new(clock);
+    let mut transport = TransportConfig::default();
+    transport.send_window(WINDOW);
+    match sender {
+        Sender::QuinnNewReno => {
+            let inner = Arc::new(NewRenoConfig::default());
+            transport.congestion_controller_factory(Observed::factory(
+                inner,
+                runtime,
+                observer.clone(),
+            ));
+        }
+        Sender::QuinnBbr => {
+            let inner = Arc::new(BbrConfig::default());
+            transport.congestion_controller_factory(Observed::factory(
+                inner,
+                runtime,
+                observer.clone(),
+            ));
+        }
+        _ => {
+            let inner = Arc::new(CubicConfig::default());
+            transport.congestion_controller_factory(Observed::factory(
+                inner,
+                runtime,
+                observer.clone(),
+            ));
+        }
+    }
+    let mut qlog = QlogConfig::default();
+    qlog.start_time(runtime.base());
+    qlog.writer(Box::new(QlogReader::new(clock, observer)));
+    transport.qlog_stream(qlog.into_stream());
+    let mut tokens = ValidationTokenConfig::default();
+    // Tokens for a next connection, which there is none of, are random.
+    tokens.sent(0);
+    let mut server = ServerConfig::with_crypto(Arc::new(tls::quinn_server(certificate)?));
+    server.transport_config(Arc::new(transport)).validation_token_config(tokens);
+    let mut config = EndpointConfig::new(Arc::new(ResetKey(randomness::bytes(&mut random))));
+    config.rng_seed(Some(randomness::bytes(&mut random)));
+    let identifiers = Arc::new(Mutex::new(random));
+    config.cid_generator(move || Box::new(ConnectionIds(Arc::clone(&identifiers))));
+    let socket = handle.builder().build()?.socket();
+    let socket = Arc::new(VirtualSocket(socket));
+    Ok(Endpoint::new_with_abstract_socket(config, Some(server), socket, Arc::new(runtime))?)
+}
+
+/// Connection identifiers from the seed: they are part of what packets authenticate, and with it of
+/// Packrat's identifiers.
+struct ConnectionIds(Arc<Mutex<ChaCha8Rng>>);
+
+impl ConnectionIdGenerator for ConnectionIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut id = [0; CONNECTION_ID];
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut id);
+        ConnectionId::new(&id)
+    }
+
+    fn cid_len(&self) -> usize {
+        CONNECTION_ID
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// The key of stateless reset tokens, for the same reason.
+struct ResetKey([u8; 32]);
+
+impl ResetKey {
+    fn mac(&self, data: &[u8]) -> Option<Hmac<Sha256>> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
+        mac.update(data);
+        Some(mac)
+    }
+}
+
+impl HmacKey for ResetKey {
+    fn sign(&self, data: &[u8], signature: &mut [u8]) {
+        if let Some(mac) = self.mac(data) {
+            let code = mac.finalize().into_bytes();
+            signature.iter_mut().zip(code).for_each(|(to, from)| *to = from);
+        }
+    }
+
+    fn signature_len(&self) -> usize {
+        32
+    }
+
+    fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        let mac = self.mac(data).ok_or(CryptoError)?;
+        mac.verify_slice(signature).map_err(|_| CryptoError)
+    }
+}

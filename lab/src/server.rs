@@ -1,0 +1,92 @@
+//! Servers of several QUIC stacks, as one.
+
+use bytes::Bytes;
+use s2n_quic::stream::BidirectionalStream;
+use std::io;
+use std::net::SocketAddr;
+
+/// A server that accepts connections.
+pub(crate) enum Server {
+    S2n(s2n_quic::Server),
+    Quinn(quinn::Endpoint),
+}
+
+/// A connection that a server has accepted.
+pub(crate) enum ServerConnection {
+    S2n(s2n_quic::Connection),
+    Quinn(quinn::Connection),
+}
+
+/// A stream that a client has opened.
+pub(crate) enum ServerStream {
+    S2n(BidirectionalStream),
+    Quinn { send: quinn::SendStream, receive: quinn::RecvStream },
+}
+
+impl Server {
+    /// The address at which it listens.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::S2n(server) => server.local_addr().map_err(io::Error::other),
+            Self::Quinn(endpoint) => endpoint.local_addr(),
+        }
+    }
+
+    /// The next connection whose handshake succeeds; `None` when the server has ended.
+    pub(crate) async fn accept(&mut self) -> Option<ServerConnection> {
+        match self {
+            Self::S2n(server) => server.accept().await.map(ServerConnection::S2n),
+            Self::Quinn(endpoint) => loop {
+                if let Ok(connection) = endpoint.accept().await?.await {
+                    return Some(ServerConnection::Quinn(connection));
+                }
+            },
+        }
+    }
+}
+
+impl ServerConnection {
+    /// The next stream; `None` when the connection has ended.
+    pub(crate) async fn accept_stream(&mut self) -> Option<ServerStream> {
+        match self {
+            Self::S2n(connection) => {
+                connection.accept_bidirectional_stream().await.ok()?.map(ServerStream::S2n)
+            }
+            Self::Quinn(connection) => {
+                let (send, receive) = connection.accept_bi().await.ok()?;
+                Some(ServerStream::Quinn { send, receive })
+            }
+        }
+    }
+}
+
+impl ServerStream {
+    /// Reads a request; `None` when it is none.
+    pub(crate) async fn requested(&mut self) -> Option<u64> {
+        let request = match self {
+            Self::S2n(stream) => stream.receive().await.ok()??,
+            Self::Quinn { receive, .. } => receive.read_chunk(8, true).await.ok()??.bytes,
+        };
+        Some(u64::from_be_bytes(request.get(..8)?.try_into().ok()?))
+    }
+
+    /// Sends as soon as there is room; false when the client has gone.
+    pub(crate) async fn send(&mut self, data: Bytes) -> bool {
+        match self {
+            Self::S2n(stream) => stream.send(data).await.is_ok(),
+            Self::Quinn { send, .. } => send.write_chunk(data).await.is_ok(),
+        }
+    }
+
+    /// Nothing comes any more. An error means that the client has gone.
+    pub(crate) fn finish(mut self) {
+        match &mut self {
+            Self::S2n(stream) => {
+                let _ = stream.finish();
+            }
+            Self::Quinn { send, .. } => {
+                let _ = send.finish();
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Results as tables in Markdown: medians per kind of trial.
+
+use crate::trial::{Arm, TrialResult};
+
+/// The parameters of a trial apart from its seed.
+fn kind(result: &TrialResult) -> impl PartialEq + use<> {
+    (result.arm, result.sender, result.queue.name(), result.loss.to_bits(), result.burst.to_bits())
+}
+
+/// Neighbouring results of the same kind.
+fn groups(results: &[TrialResult]) -> impl Iterator<Item = &[TrialResult]> {
+    results.chunk_by(|one, other| kind(one) == kind(other))
+}
+
+/// A table of all results; those of flows that compete have one of another form.
+pub(crate) fn markdown(results: &[TrialResult]) -> String {
+    if results.iter().any(|result| result.competition.is_some()) {
+        sharing(results)
+    } else {
+        downloads(results)
+    }
+}
+
+fn downloads(results: &[TrialResult]) -> String {
+    let mut text = String::from(
+        "| scenario | loss | sender | arm | Mbit/s | ratio | lost | declared lost | spurious | window reductions | repair bytes / lost bytes |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for group in groups(results) {
+        let first = &group[0];
+        // The ratio is that to the ideal arm of the same sender and queue.
+        let ideal: Vec<f64> = results
+            .iter()
+            .filter(|result| result.arm == Arm::Ideal)
+            .filter(|result| result.sender == first.sender && result.queue == first.queue)
+            .map(|result| result.goodput_mbps)
+            .collect();
+        let goodput = median(group.iter().map(|result| result.goodput_mbps));
+        let ratio = if ideal.is_empty() {
+            "–".to_owned()
+        } else {
+            format!("{:.3}", goodput / median(ideal.into_iter()))
+        };
+        let counted = |field: fn(&TrialResult) -> u64| {
+            median(group.iter().map(|result| field(result) as f64))
+        };
+        let repair_ratio = median(group.iter().map(|result| {
+            let mean = result.bytes_last_mile as f64 * result.loss.max(1e-9);
+            result.repair_bytes as f64 / mean
+        }));
+        text.push_str(&format!(
+            "| {} | {} | {} | {} | {goodput:.2} | {ratio} | {} | {} | {} | {} | {} |\n",
+            first.scenario,
+            loss(first),
+            first.sender.name(),
+            first.arm.name(),
+            counted(|result| result.lost_last_mile),
+            counted(|result| result.declared_lost),
+            counted(|result| result.spurious),
+            counted(|result| result.congestion_events),
+            if first.loss > 0.0 && repair_ratio > 0.0 {
+                format!("{repair_ratio:.2}")
+            } else {
+                "–".to_owned()
+            },
+        ));
+    }
+    text
+}
+
+fn sharing(results: &[TrialResult]) -> String {
+    let mut text = String::from(
+        "| scenario | queue | loss | sender | arm | Mbit/s | others Mbit/s | share (1 is fair) | Jain index | dropped | repaired | window reductions |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for group in groups(results) {
+        let first = &group[0];
+        let of = |field: fn(&TrialResult) -> f64| median(group.iter().map(field));
+        let others = of(|result| {
+            let Some(competition) = &result.competition else { return 0.0 };
+            competition.others_mbps.iter().sum::<f64>() / competition.others_mbps.len() as f64
+        });
+        text.push_str(&format!(
+            "| {} | {} | {} | {} | {} | {:.2} | {others:.2} | {:.3} | {:.3} | {} | {} | {} |\n",
+            first.scenario,
+            first.queue.name(),
+            loss(first),
+            first.sender.name(),
+            first.arm.name(),
+            of(|result| result.goodput_mbps),
+            of(|result| result.competition.as_ref().map_or(1.0, |fairness| fairness.share)),
+            of(|result| result.competition.as_ref().map_or(1.0, |fairness| fairness.jain)),
+            of(|result| result.queue_dropped as f64),
+            of(|result| result.repaired as f64),
+            of(|result| result.congestion_events as f64),
+        ));
+    }
+    text
+}
+
+fn loss(result: &TrialResult) -> String {
+    let percent = result.loss * 100.0;
+    if result.burst > 1.0 && result.loss > 0.0 {
+        format!("{percent:.0} %, bursts of {}", result.burst)
+    } else {
+        format!("{percent:.0} %")
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; 0 of none.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    quantile(&sorted(values), 0.5)
+}
+
+/// Ascending.
+pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The value below which this share of the sorted values lies, between two of them where necessary;
+/// 0 of none.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let position = share.clamp(0.0, 1.0) * last as f64;
+    let (below, above) = (sorted[position.floor() as usize], sorted[position.ceil() as usize]);
+    below + (above - below) * position.fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
+        assert_eq!(median(std::iter::empty()), 0.0);
+    }
+
+    #[test]
+    fn quantiles_lie_between_the_values() {
+        let values = sorted([5.0, 1.0, 3.0].into_iter());
+        assert_eq!(
+            [0.0, 0.25, 0.5, 1.0].map(|share| quantile(&values, share)),
+            [1.0, 2.0, 3.0, 5.0]
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Joins what sender, path and receiver say about one trial.
+
+use crate::flow::FlowOutcome;
+use crate::observer::TraceEvent;
+use crate::world::World;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// A datagram as it left its sender.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Departure {
+    identity: u64,
+    bytes: usize,
+    /// True if it is one 1-RTT packet and nothing else (RFC 9000, section 17.3).
+    short_header: bool,
+}
+
+impl Departure {
+    pub(crate) fn of(payload: &[u8]) -> Self {
+        let short_header = payload.first().is_some_and(|first| first & 0x80 == 0);
+        Self { identity: identity(payload), bytes: payload.len(), short_header }
+    }
+}
+
+/// Tells datagrams apart by their content.
+pub(crate) fn identity(payload: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    payload.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Packets that a search for the one in a datagram passes over: those that left inside of handshake
+/// datagrams.
+const SEARCH: usize = 16;
+
+/// Everything that happened, in order.
+pub(crate) fn complete(outcome: FlowOutcome, world: &World) -> Vec<TraceEvent> {
+    let (mut path, departures) = world.take_trace();
+    let mut trace = outcome.sender.trace;
+    let numbers = numbers(&trace, &departures);
+    for event in &mut path {
+        if let TraceEvent::LastMile { number, identity, .. } = event {
+            *number = numbers.get(identity).copied();
+        }
+    }
+    for event in &mut trace {
+        if let TraceEvent::DeclaredLost { number, arrived, .. } = event {
+            *arrived = outcome.download.has_received(*number);
+        }
+    }
+    let declared_lost = |number| outcome.sender.declared_lost.contains(&number);
+    trace.extend(holes(&path, declared_lost));
+    trace.append(&mut path);
+    // Only these events of the receiver: the others are about packets that it sent.
+    let late = |event: &TraceEvent| matches!(event, TraceEvent::TooOld { .. });
+    trace.extend(outcome.receiving.trace.into_iter().filter(late));
+    trace.sort_by(|one, other| one.at().total_cmp(&other.at()));
+    trace
+}
+
+/// The number of the packet in each datagram: datagrams leave in the order in which their packets
+/// were made.
+fn numbers(trace: &[TraceEvent], departures: &[Departure]) -> BTreeMap<u64, u64> {
+    let mut sent = trace.iter().filter_map(|event| match *event {
+        TraceEvent::Sent { number, bytes, .. } => Some((number, bytes)),
+        _ => None,
+    });
+    let mut numbers = BTreeMap::new();
+    for departure in departures.iter().filter(|departure| departure.short_header) {
+        let mut ahead = sent.clone().take(SEARCH);
+        if let Some(skipped) = ahead.position(|(_, bytes)| bytes == departure.bytes)
+            && let Some((number, _)) = sent.nth(skipped)
+        {
+            numbers.insert(departure.identity, number);
+        }
+    }
+    numbers
+}
+
+/// Packets that were missing while later ones had arrived.
+fn holes(path: &[TraceEvent], declared_lost: impl Fn(u64) -> bool) -> Vec<TraceEvent> {
+    let mut arrivals: Vec<(f64, u64)> = path
+        .iter()
+        .filter_map(|event| match *event {
+            TraceEvent::LastMile {
+                down: true, arrives: Some(at), number: Some(number), ..
+            } => Some((at, number)),
+            _ => None,
+        })
+        .collect();
+    arrivals.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let mut first_arrival: BTreeMap<u64, f64> = BTreeMap::new();
+    for &(at, number) in &arrivals {
+        first_arrival.entry(number).or_insert(at);
+    }
+    // Packet numbers that were never sent are no holes.
+    let sent: std::collections::BTreeSet<u64> = path
+        .iter()
+        .filter_map(|event| match *event {
+            TraceEvent::LastMile { down: true, number, .. } => number,
+            _ => None,
+        })
+        .collect();
+    let mut highest = None;
+    let mut holes = Vec::new();
+    for (at, number) in arrivals {
+        if highest.is_none_or(|highest| number > highest) {
+            let begin = highest.map_or(0, |highest| highest + 1);
+            for &number in sent.range(begin..number) {
+                let until = first_arrival.get(&number).copied();
+                holes.push(TraceEvent::Hole { at, number, until, hidden: !declared_lost(number) });
+            }
+            highest = Some(number);
+        }
+    }
+    holes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observer::DatagramKind;
+
+    fn last_mile(at: f64, number: u64, arrives: Option<f64>) -> TraceEvent {
+        TraceEvent::LastMile {
+            at,
+            down: true,
+            kind: DatagramKind::Base,
+            bytes: 1200,
+            lost: arrives.is_none(),
+            arrives,
+            number: Some(number),
+            cache_bytes: None,
+            identity: number,
+        }
+    }
+
+    #[test]
+    fn a_hole_lasts_from_the_first_later_arrival_until_its_own() {
+        let path = [
+            last_mile(0.0, 0, Some(0.1)),
+            last_mile(0.1, 1, None),
+            last_mile(0.2, 3, Some(0.3)), // 2 was never sent
+            last_mile(0.3, 4, Some(0.4)),
+            last_mile(0.5, 1, Some(0.6)),
+            last_mile(0.6, 5, None),
+            last_mile(0.7, 6, Some(0.8)),
+        ];
+        let found = holes(&path, |number| number == 5);
+        assert_eq!(
+            found,
+            [
+                TraceEvent::Hole { at: 0.3, number: 1, until: Some(0.6), hidden: true },
+                TraceEvent::Hole { at: 0.8, number: 5, until: None, hidden: false },
+            ]
+        );
+    }
+
+    #[test]
+    fn packets_are_found_in_datagrams_by_order_and_length() {
+        let sent = |number, bytes| TraceEvent::Sent { at: 0.0, number, bytes };
+        let trace = [sent(0, 60), sent(1, 1200), sent(2, 1200), sent(4, 90)];
+        let departure = |identity, bytes, short_header| Departure { identity, bytes, short_header };
+        // The first packet left behind a handshake packet.
+        let departures = [
+            departure(10, 1200, false),
+            departure(11, 1200, true),
+            departure(12, 1200, true),
+            departure(14, 90, true),
+        ];
+        let numbers = numbers(&trace, &departures);
+        assert_eq!(numbers.into_iter().collect::<Vec<_>>(), [(11, 1), (12, 2), (14, 4)]);
+    }
+}

@@ -1,0 +1,425 @@
+//! The path: hosts at three places, four links between them, a gateway in the middle.
+//!
+//! ```text
+//!            far segment                    last mile
+//!   server <--------------> gateway node <--------------> client
+//! ```
+//!
+//! Datagrams that pass the gateway's place pass the gateway. All of them wait in one queue, ordered
+//! by time and then by the order in which they were sent, so that the same seed gives the same
+//! world in every process.
+
+use crate::clock::VirtualClock;
+use crate::gateway_node::{GatewayFigures, GatewayNode, Originated};
+use crate::observer::{DatagramKind, TraceEvent};
+use crate::trace::{self, Departure};
+use packrat_emulation::path::{CrossTraffic, Link, LinkCounters, Verdict};
+use packrat_emulation::scenario::Scenario;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::is_control;
+use s2n_quic::provider::io::testing::network::{Buffers, Network, Packet};
+use s2n_quic_core::inet::ExplicitCongestionNotification::NotEct;
+use s2n_quic_core::path::Tuple;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+fn seconds(at: Timestamp) -> f64 {
+    at.as_micros() as f64 * 1e-6
+}
+
+/// The place of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    Server,
+    Gateway,
+    Client,
+}
+
+/// The links' counters, and those of one client's datagrams on the way to it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PathCounters {
+    pub(crate) far_down: LinkCounters,
+    pub(crate) far_up: LinkCounters,
+    pub(crate) last_mile_down: LinkCounters,
+    pub(crate) last_mile_up: LinkCounters,
+    pub(crate) client: ClientCounters,
+}
+
+/// The fates of one client's datagrams.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ClientCounters {
+    /// Offered to the last mile, bytes.
+    pub(crate) last_mile_bytes: u64,
+    /// Lost by the last mile's medium.
+    pub(crate) lost: u64,
+    /// Dropped by a queue.
+    pub(crate) queue_dropped: u64,
+}
+
+/// The world of one trial, shared by the simulation's network and the task that moves datagrams.
+#[derive(Clone)]
+pub(crate) struct World(Arc<Mutex<State>>);
+
+struct State {
+    clock: Option<VirtualClock>,
+    buffers: Option<Buffers>,
+    places: BTreeMap<SocketAddr, Place>,
+    far_down: Link,
+    far_up: Link,
+    last_mile_down: Link,
+    last_mile_up: Link,
+    /// Of the far segment and of the last mile, towards the client.
+    cross_traffic: [Option<CrossTraffic>; 2],
+    clients: BTreeMap<SocketAddr, ClientCounters>,
+    gateway: Option<GatewayNode>,
+    under_way: BinaryHeap<Reverse<UnderWay>>,
+    order: u64,
+    /// Wakes the task; when it will wake by itself.
+    waker: Option<Waker>,
+    armed: Option<Timestamp>,
+    /// Only when tracing: the client whose datagrams are followed, and their fate.
+    traced: Option<SocketAddr>,
+    departures: Vec<Departure>,
+    trace: Option<Vec<TraceEvent>>,
+}
+
+/// A datagram on a link. Ordered by time of arrival, then by the order of sending.
+#[derive(Debug)]
+struct UnderWay {
+    at: Timestamp,
+    order: u64,
+    to: Place,
+    packet: Packet,
+}
+
+impl PartialEq for UnderWay {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+impl Eq for UnderWay {}
+impl PartialOrd for UnderWay {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for UnderWay {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+impl World {
+    /// A world without hosts. `gateway`: `None` when the path has no gateway.
+    pub(crate) fn new(
+        scenario: &Scenario,
+        seed: u64,
+        gateway: Option<GatewayNode>,
+        tracing: bool,
+    ) -> Self {
+        let links = scenario.links(seed);
+        Self(Arc::new(Mutex::new(State {
+            clock: None,
+            buffers: None,
+            places: BTreeMap::new(),
+            far_down: Link::new(links.far_down),
+            far_up: Link::new(links.far_up),
+            last_mile_down: Link::new(links.last_mile_down),
+            last_mile_up: Link::new(links.last_mile_up),
+            cross_traffic: scenario.cross_traffic(seed),
+            clients: BTreeMap::new(),
+            gateway,
+            under_way: BinaryHeap::new(),
+            order: 0,
+            waker: None,
+            armed: None,
+            traced: None,
+            departures: Vec::new(),
+            trace: tracing.then(Vec::new),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the world's clock; the returned task moves datagrams and must be spawned.
+    pub(crate) fn start(&self, clock: VirtualClock) -> impl Future<Output = ()> + Send + use<> {
+        self.lock().clock = Some(clock);
+        Courier { world: self.clone(), clock, timer: None }
+    }
+
+    /// A host has this address.
+    pub(crate) fn place(&self, address: SocketAddr, place: Place) {
+        self.lock().places.insert(address, place);
+    }
+
+    /// The client at this address is the one that is followed when tracing.
+    pub(crate) fn follow(&self, client: SocketAddr) {
+        self.lock().traced = Some(client);
+    }
+
+    /// The links' counters so far, and those of this client's datagrams.
+    pub(crate) fn counters(&self, client: SocketAddr) -> PathCounters {
+        let state = self.lock();
+        PathCounters {
+            far_down: state.far_down.counters(),
+            far_up: state.far_up.counters(),
+            last_mile_down: state.last_mile_down.counters(),
+            last_mile_up: state.last_mile_up.counters(),
+            client: state.clients.get(&client).copied().unwrap_or_default(),
+        }
+    }
+
+    /// The events on the last mile, when tracing, and the datagrams sent to the client, in order.
+    pub(crate) fn take_trace(&self) -> (Vec<TraceEvent>, Vec<Departure>) {
+        let mut state = self.lock();
+        (state.trace.take().unwrap_or_default(), std::mem::take(&mut state.departures))
+    }
+
+    /// The gateway's counters and gauges of a client.
+    pub(crate) fn gateway_figures(&self, client: SocketAddr) -> GatewayFigures {
+        self.lock().gateway.as_ref().map(|gateway| gateway.figures(client)).unwrap_or_default()
+    }
+}
+
+impl Network for World {
+    fn execute(&mut self, buffers: &Buffers) -> usize {
+        let state = &mut *self.lock();
+        let Some(clock) = state.clock else { return 0 };
+        if state.buffers.is_none() {
+            state.buffers = Some(buffers.clone());
+        }
+        // The ready-made way to drain the sockets walks a hash map in an order that differs between
+        // processes.
+        let mut senders = BTreeSet::new();
+        buffers.pending_transmission(|packet| {
+            senders.insert(SocketAddr::from(*packet.path.local_address));
+        });
+        if senders.is_empty() {
+            return 0;
+        }
+        let now = clock.now();
+        let mut packets = Vec::new();
+        for sender in senders {
+            buffers.tx(sender.into(), |queue| packets.extend(queue.drain()));
+        }
+        let count = packets.len();
+        for packet in packets {
+            state.depart(packet, now);
+        }
+        state.wake_courier();
+        count
+    }
+}
+
+impl State {
+    /// A host sends a packet.
+    fn depart(&mut self, packet: Packet, now: Timestamp) {
+        let place = |address: SocketAddr| self.places.get(&address).copied();
+        let from = place(SocketAddr::from(*packet.path.local_address));
+        let to = place(SocketAddr::from(*packet.path.remote_address));
+        let (Some(from), Some(to)) = (from, to) else { return };
+        if self.trace.is_some()
+            && to == Place::Client
+            && self.traced == Some(SocketAddr::from(*packet.path.remote_address))
+        {
+            self.departures.push(Departure::of(&packet.payload));
+        }
+        self.travel(packet, from, to, false, now);
+    }
+
+    /// One link in the direction of `to`.
+    fn travel(
+        &mut self,
+        mut packet: Packet,
+        from: Place,
+        to: Place,
+        originated: bool,
+        now: Timestamp,
+    ) {
+        // Datagrams of cross traffic that came before go first.
+        self.offer_cross_traffic(now);
+        let (link, next) = match (from, to) {
+            (Place::Server, Place::Gateway | Place::Client) => (&mut self.far_down, Place::Gateway),
+            (Place::Gateway, Place::Client) => (&mut self.last_mile_down, Place::Client),
+            (Place::Client, Place::Gateway | Place::Server) => {
+                (&mut self.last_mile_up, Place::Gateway)
+            }
+            (Place::Gateway, Place::Server) => (&mut self.far_up, Place::Server),
+            // Neighbours at the same place have no network between them here.
+            (Place::Server, Place::Server)
+            | (Place::Gateway, Place::Gateway)
+            | (Place::Client, Place::Client) => return,
+        };
+        // The emulated path between real sockets does not carry ECN either.
+        packet.ecn = NotEct;
+        let verdict = link.offer(now, packet.payload.len());
+        let client = match to {
+            Place::Client => SocketAddr::from(*packet.path.remote_address),
+            _ => SocketAddr::from(*packet.path.local_address),
+        };
+        if to == Place::Client {
+            let counters = self.clients.entry(client).or_default();
+            counters.lost += u64::from(verdict == Verdict::Lost);
+            counters.queue_dropped += u64::from(verdict == Verdict::QueueDropped);
+            if next == Place::Client {
+                counters.last_mile_bytes += packet.payload.len() as u64;
+            }
+        }
+        if let Some(trace) = &mut self.trace
+            && self.traced == Some(client)
+            && (from == Place::Client || next == Place::Client)
+        {
+            let kind = match (is_control(&packet.payload), originated) {
+                (true, _) => DatagramKind::Control,
+                (false, true) => DatagramKind::Repair,
+                (false, false) => DatagramKind::Base,
+            };
+            let arrives = match verdict {
+                Verdict::Deliver { at } => Some(seconds(at)),
+                _ => None,
+            };
+            trace.push(TraceEvent::LastMile {
+                at: seconds(now),
+                down: next == Place::Client,
+                kind,
+                bytes: packet.payload.len(),
+                lost: arrives.is_none(),
+                arrives,
+                number: None,
+                cache_bytes: self.gateway.as_ref().map(|gateway| gateway.cache_bytes(client)),
+                identity: trace::identity(&packet.payload),
+            });
+        }
+        if let Verdict::Deliver { at } = verdict {
+            self.order += 1;
+            self.under_way.push(Reverse(UnderWay { at, order: self.order, to: next, packet }));
+        }
+    }
+
+    /// Everything that is due.
+    fn advance(&mut self, now: Timestamp) {
+        let mut originated = Vec::new();
+        loop {
+            let arrival =
+                self.under_way.peek().map(|Reverse(next)| next.at).filter(|at| *at <= now);
+            let timeout =
+                self.gateway.as_ref().and_then(GatewayNode::next_timeout).filter(|at| *at <= now);
+            if timeout.is_some_and(|timeout| arrival.is_none_or(|arrival| timeout < arrival)) {
+                if let Some(gateway) = &mut self.gateway {
+                    gateway.handle_timeout(now, &mut originated);
+                }
+            } else if arrival.is_some() {
+                let Some(Reverse(UnderWay { to, packet, .. })) = self.under_way.pop() else {
+                    return;
+                };
+                self.arrive(packet, to, now, &mut originated);
+            } else {
+                return;
+            }
+            for Originated { client, server, bytes } in originated.drain(..) {
+                let path = Tuple {
+                    local_address: s2n_quic_core::inet::SocketAddress::from(server).into(),
+                    remote_address: s2n_quic_core::inet::SocketAddress::from(client).into(),
+                };
+                let packet = Packet { path, ecn: NotEct, payload: bytes };
+                self.travel(packet, Place::Gateway, Place::Client, true, now);
+            }
+        }
+    }
+
+    fn arrive(
+        &mut self,
+        mut packet: Packet,
+        at: Place,
+        now: Timestamp,
+        originated: &mut Vec<Originated>,
+    ) {
+        let sender = SocketAddr::from(*packet.path.local_address);
+        let receiver = SocketAddr::from(*packet.path.remote_address);
+        let Some(destination) = self.places.get(&receiver).copied() else { return };
+        if destination == at {
+            packet.switch();
+            if let Some(buffers) = &self.buffers {
+                buffers.rx(receiver.into(), |queue| queue.enqueue(packet));
+            }
+            return;
+        }
+        if let Some(gateway) = &mut self.gateway {
+            match destination {
+                Place::Client => gateway.forward(receiver, &packet.payload, now),
+                _ if is_control(&packet.payload) => {
+                    gateway.control(sender, receiver, &packet.payload, now, originated);
+                    return;
+                }
+                _ => {}
+            }
+        }
+        self.travel(packet, at, destination, false, now);
+    }
+
+    /// The traffic of others until `now` goes into the links' queues; where it goes then does not
+    /// matter.
+    fn offer_cross_traffic(&mut self, now: Timestamp) {
+        let links = [&mut self.far_down, &mut self.last_mile_down];
+        for (traffic, link) in self.cross_traffic.iter_mut().zip(links) {
+            let Some(traffic) = traffic else { continue };
+            while traffic.next_at() <= now {
+                let at = traffic.next_at();
+                link.offer(at, traffic.take());
+            }
+        }
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        let arrival = self.under_way.peek().map(|Reverse(next)| next.at);
+        let timeout = self.gateway.as_ref().and_then(GatewayNode::next_timeout);
+        [arrival, timeout].into_iter().flatten().min()
+    }
+
+    fn wake_courier(&mut self) {
+        let due = self.next_due();
+        if due.is_some_and(|due| self.armed.is_none_or(|armed| due < armed))
+            && let Some(waker) = self.waker.take()
+        {
+            waker.wake();
+        }
+    }
+}
+
+/// Moves the datagrams that are due, for as long as the trial lasts.
+struct Courier {
+    world: World,
+    clock: VirtualClock,
+    timer: Option<s2n_quic::provider::io::testing::time::Timer>,
+}
+
+impl Future for Courier {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let world = this.world.clone();
+        let state = &mut *world.lock();
+        loop {
+            state.advance(this.clock.now());
+            state.waker = Some(context.waker().clone());
+            state.armed = state.next_due();
+            let Some(at) = state.armed else {
+                this.timer = None;
+                return Poll::Pending;
+            };
+            let mut timer = this.clock.sleep_until(at);
+            if Pin::new(&mut timer).poll(context).is_pending() {
+                this.timer = Some(timer);
+                return Poll::Pending;
+            }
+        }
+    }
+}

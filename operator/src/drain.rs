@@ -1,0 +1,157 @@
+//! Drains an Envoy with Packrat's filter before it ends: asks for it on the administration
+//! interface, which also tells the assisted clients, and waits until no session is left.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Time between two looks at the number of sessions.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Longest time for one request.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Shortest time before "no session" ends the wait: as long a load balancer, which hears of the end
+/// at the same time as Envoy, may go on sending new clients.
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// The reason for the end of waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// No session is left.
+    NoSessions,
+    /// The time is up.
+    TimeIsUp,
+    /// Envoy has ended by itself.
+    Gone,
+}
+
+/// Drains the Envoy whose administration interface is at `admin`; returns when no session is left,
+/// though not within the first seconds, or after `longest`. An Envoy that is too busy to answer is
+/// asked again: giving up would end its sessions.
+///
+/// # Errors
+/// When Envoy does not take the request to drain.
+pub fn drain(admin: SocketAddr, longest: Duration) -> std::io::Result<End> {
+    let start = Instant::now();
+    let end = start + longest;
+    let pause = || std::thread::sleep(INTERVAL.min(end.saturating_duration_since(Instant::now())));
+    while let Err(error) = request(admin, "POST", "/drain_listeners?graceful&skip_exit") {
+        if is_gone(&error) || Instant::now() >= end {
+            return Err(error);
+        }
+        pause();
+    }
+    while Instant::now() < end {
+        match request(admin, "GET", "/packrat/sessions?limit=0").map(|body| sessions(&body)) {
+            Ok(Some(0)) if start.elapsed() >= SETTLING => return Ok(End::NoSessions),
+            // Unknown is not none.
+            Ok(_) => {}
+            Err(error) if is_gone(&error) => return Ok(End::Gone),
+            Err(_) => {}
+        }
+        pause();
+    }
+    Ok(End::TimeIsUp)
+}
+
+/// True if Envoy is gone: its port is closed. An Envoy that is only slow is not gone.
+fn is_gone(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ConnectionRefused
+}
+
+/// Sessions of all routes, from the module's page.
+fn sessions(body: &str) -> Option<u64> {
+    serde_json::from_str::<Value>(body).ok()?["total"].as_u64()
+}
+
+fn request(admin: SocketAddr, method: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    // Envoy takes no HTTP/1.0.
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    if status != "200" {
+        return Err(std::io::Error::other(format!("{method} {path} was answered with {status}")));
+    }
+    let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    Ok(if is_chunked { without_chunks(body) } else { body.to_owned() })
+}
+
+/// A body without the lengths of its chunks (RFC 9112, section 7.1).
+fn without_chunks(mut rest: &str) -> String {
+    let mut body = String::new();
+    while let Some((length, after)) = rest.split_once("\r\n")
+        && let Ok(length) = usize::from_str_radix(length, 16)
+        && let Some(chunk) = after.get(..length)
+        && length > 0
+    {
+        body.push_str(chunk);
+        rest = after.get(length + 2..).unwrap_or_default();
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_put_together() {
+        assert_eq!(without_chunks("3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n"), "abc0123456789");
+        assert_eq!(without_chunks("ff\r\ntoo short"), "");
+    }
+
+    /// An administration interface that does not answer the first request of each kind, and then
+    /// reports that no session is left.
+    #[test]
+    fn an_envoy_that_is_too_busy_to_answer_is_asked_again() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let admin = listener.local_addr().unwrap();
+        let envoy = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            let mut silent = Vec::new();
+            while asked.len() < 4 {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 256];
+                let length = stream.read(&mut request).unwrap();
+                let line =
+                    String::from_utf8_lossy(&request[..length]).lines().next().unwrap().to_owned();
+                let again = asked.contains(&line);
+                asked.push(line);
+                if again {
+                    let body = r#"{ "total": 1 }"#;
+                    write!(
+                        stream,
+                        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+                        body.len()
+                    )
+                    .unwrap();
+                } else {
+                    silent.push(stream);
+                }
+            }
+            asked
+        });
+        // It goes when it has been asked for the sessions twice.
+        assert_eq!(drain(admin, Duration::from_secs(60)).unwrap(), End::Gone);
+        let asked = envoy.join().unwrap();
+        assert_eq!(asked[0], asked[1]);
+        assert!(asked[0].starts_with("POST /drain_listeners?graceful&skip_exit "), "{asked:?}");
+        assert!(asked[3].starts_with("GET /packrat/sessions?limit=0 "), "{asked:?}");
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_none() {
+        assert_eq!(sessions(r#"{ "total": 5, "sessions": [] }"#), Some(5));
+        assert_eq!(sessions(r#"{ "total": 0, "sessions": [] }"#), Some(0));
+        assert_eq!(sessions("{}"), None);
+        assert_eq!(sessions("no JSON"), None);
+    }
+}

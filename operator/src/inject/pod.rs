@@ -1,0 +1,338 @@
+//! The change of one Pod.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::{COLLECTOR, CONTAINER, INJECT, SIDECAR_LABEL, envoy};
+
+/// First port inside the Pod that the sidecar's listeners have.
+const FIRST_PORT: u16 = 15_100;
+/// Seconds that the sidecar goes on forwarding after the Pod was asked to end.
+const DRAIN_SECONDS: u32 = 20;
+
+/// The settings of the sidecar.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sidecar {
+    /// Its image.
+    pub image: String,
+    /// The address that it listens on: `0.0.0.0`, or `::` for IPv6 with IPv4.
+    pub listen_address: String,
+}
+
+/// The outcome for a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The sidecar was added; UDP ports that it has taken over.
+    Injected(Vec<u16>),
+    /// The sidecar is there already.
+    Present,
+    /// It was not asked for.
+    NotWanted,
+}
+
+/// The reason for which the sidecar cannot be added, and the change to make.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InjectError {
+    /// The annotation has another value.
+    #[error(
+        "packrat.dev/inject: \"{0}\" is not understood; write sidecar, or remove the annotation"
+    )]
+    Annotation(String),
+    /// On the host network there is no port of the Pod's own to forward to.
+    #[error(
+        "a Pod on the host network cannot have the sidecar: its containers already listen on the node; remove hostNetwork and give the container's UDP port a hostPort, or use an EdgeGateway with exposure HostNetwork"
+    )]
+    HostNetwork,
+    /// Nothing to take over.
+    #[error(
+        "the Pod has no UDP port with a hostPort; give one of a container's ports protocol: UDP and a hostPort"
+    )]
+    NoHostPort,
+    /// Not a Pod.
+    #[error("the Pod has no spec with containers")]
+    NoContainers,
+}
+
+/// Adds the sidecar to a Pod or Pod template (an object with `metadata` and `spec`), when its
+/// annotation asks for it. A Pod that has it already stays as it is.
+///
+/// # Errors
+/// [`InjectError`]; then nothing was changed.
+pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectError> {
+    match pod["metadata"]["annotations"][INJECT].as_str() {
+        None => return Ok(Outcome::NotWanted),
+        Some("sidecar") => {}
+        Some("disabled") => return Ok(Outcome::NotWanted),
+        Some(other) => return Err(InjectError::Annotation(other.chars().take(64).collect())),
+    }
+    let name = pod["metadata"]["name"].as_str().or(pod["metadata"]["generateName"].as_str());
+    let name = name.unwrap_or("sidecar").trim_end_matches('-').to_owned();
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+    let collector = pod["metadata"]["annotations"][COLLECTOR].as_str().map(str::to_owned);
+    let spec =
+        pod.get_mut("spec").and_then(Value::as_object_mut).ok_or(InjectError::NoContainers)?;
+    let is_sidecar = |container: &Value| container["name"] == CONTAINER;
+    let lists = ["containers", "initContainers"];
+    if lists.iter().any(|list| {
+        spec.get(*list).and_then(Value::as_array).is_some_and(|list| list.iter().any(is_sidecar))
+    }) {
+        return Ok(Outcome::Present);
+    }
+    if spec.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
+        return Err(InjectError::HostNetwork);
+    }
+    let containers = spec
+        .get_mut("containers")
+        .and_then(Value::as_array_mut)
+        .ok_or(InjectError::NoContainers)?;
+    let mut taken: BTreeSet<u16> = [envoy::ADMIN_PORT, envoy::METRICS_PORT].into();
+    taken
+        .extend(containers.iter().flat_map(ports).filter_map(|port| number(port, "containerPort")));
+    let mut forwards = Vec::new();
+    for container in containers.iter_mut() {
+        let container_name = container["name"].as_str().unwrap_or_default().to_owned();
+        let first = forwards.len();
+        for port in container["ports"].as_array_mut().into_iter().flatten() {
+            let (Some(target), Some(host)) =
+                (number(port, "containerPort"), number(port, "hostPort"))
+            else {
+                continue;
+            };
+            if port["protocol"].as_str() != Some("UDP") {
+                continue;
+            }
+            let Some(listen) = (FIRST_PORT..=u16::MAX).find(|port| !taken.contains(port)) else {
+                continue;
+            };
+            taken.insert(listen);
+            let host_ip = port["hostIP"].as_str().map(str::to_owned);
+            forwards.push(Forward {
+                host,
+                host_ip,
+                listen,
+                target,
+                container: container_name.clone(),
+            });
+            if let Some(port) = port.as_object_mut() {
+                port.remove("hostPort");
+                port.remove("hostIP");
+            }
+        }
+        // The kubelet publishes the host ports of ordinary containers only, not those of a
+        // restartable init container. All containers of a Pod have one network, so that it
+        // does not matter which of them names the port.
+        let published = forwards[first..].iter().map(Forward::published);
+        if let Some(ports) = container["ports"].as_array_mut() {
+            ports.extend(published);
+        }
+    }
+    if forwards.is_empty() {
+        return Err(InjectError::NoHostPort);
+    }
+    let mut container = container(sidecar, &name, &namespace, &forwards);
+    if let (Some(collector), Some(variables)) = (collector, container["env"].as_array_mut()) {
+        variables.push(json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": collector }));
+    }
+    // It begins before the containers and ends after them, so that their last datagrams are still
+    // forwarded.
+    match spec.entry("initContainers").or_insert_with(|| json!([])) {
+        Value::Array(list) => list.insert(0, container),
+        other => *other = json!([container]),
+    }
+    // Scrapers of metrics find the Pods by it.
+    pod["metadata"]["labels"][SIDECAR_LABEL] = "injected".into();
+    Ok(Outcome::Injected(forwards.iter().map(|forward| forward.host).collect()))
+}
+
+/// A port that is taken over.
+pub(crate) struct Forward {
+    host: u16,
+    host_ip: Option<String>,
+    pub(crate) listen: u16,
+    pub(crate) target: u16,
+    pub(crate) container: String,
+}
+
+impl Forward {
+    /// The port that leads from the node to the sidecar.
+    fn published(&self) -> Value {
+        let mut port =
+            json!({ "containerPort": self.listen, "hostPort": self.host, "protocol": "UDP" });
+        if let Some(ip) = &self.host_ip {
+            port["hostIP"] = ip.as_str().into();
+        }
+        port
+    }
+}
+
+fn ports(container: &Value) -> impl Iterator<Item = &Value> {
+    container["ports"].as_array().into_iter().flatten()
+}
+
+fn number(port: &Value, field: &str) -> Option<u16> {
+    port[field].as_u64().and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0)
+}
+
+fn container(sidecar: &Sidecar, gateway: &str, namespace: &str, forwards: &[Forward]) -> Value {
+    let ports: Vec<Value> = forwards
+        .iter()
+        .map(|forward| json!({ "containerPort": forward.listen, "protocol": "UDP" }))
+        .chain([
+            json!({ "name": "packrat-metrics", "containerPort": envoy::METRICS_PORT, "protocol": "TCP" }),
+        ])
+        .collect();
+    json!({
+        "name": CONTAINER,
+        "image": sidecar.image,
+        "restartPolicy": "Always",
+        "command": ["/usr/local/bin/envoy"],
+        "args": [
+            "--config-yaml", envoy::configuration(gateway, namespace, &sidecar.listen_address, forwards).to_string(),
+            "--service-node", "sidecar",
+            "--service-cluster", gateway,
+            "--drain-time-s", DRAIN_SECONDS.to_string(),
+            "--log-level", "warning",
+            "--component-log-level", "dynamic_modules:info",
+        ],
+        "env": [{ "name": "ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "value": "/usr/lib/packrat" }],
+        "ports": ports,
+        "startupProbe": {
+            "httpGet": { "path": "/ready", "port": envoy::METRICS_PORT }, "periodSeconds": 1, "failureThreshold": 30,
+        },
+        "lifecycle": { "preStop": { "exec": { "command": [
+            "/usr/local/bin/packrat-drain", "--admin", format!("127.0.0.1:{}", envoy::ADMIN_PORT),
+            "--seconds", DRAIN_SECONDS.to_string(),
+        ]}}},
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": 65532,
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"] },
+            "seccompProfile": { "type": "RuntimeDefault" },
+        },
+        "resources": { "requests": { "cpu": "50m", "memory": "64Mi" } },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sidecar() -> Sidecar {
+        Sidecar { image: "packrat/gateway:1".to_owned(), listen_address: "0.0.0.0".to_owned() }
+    }
+
+    fn pod(annotation: &str) -> Value {
+        json!({
+            "metadata": { "name": "game", "annotations": { INJECT: annotation } },
+            "spec": { "containers": [{
+                "name": "server", "image": "game",
+                "ports": [
+                    { "containerPort": 7777, "hostPort": 7000, "protocol": "UDP" },
+                    { "containerPort": 15100, "protocol": "UDP" },
+                    { "containerPort": 80, "hostPort": 8080 },
+                ],
+            }]},
+        })
+    }
+
+    #[test]
+    fn the_sidecar_takes_the_host_ports_over_and_forwards_to_the_container() {
+        let mut injected = pod("sidecar");
+        assert_eq!(inject_pod(&mut injected, &sidecar()), Ok(Outcome::Injected(vec![7000])));
+        assert_eq!(injected["metadata"]["labels"], json!({ SIDECAR_LABEL: "injected" }));
+        let container = &injected["spec"]["initContainers"][0];
+        assert_eq!(container["ports"][0], json!({ "containerPort": 15101, "protocol": "UDP" }));
+        let ports = &injected["spec"]["containers"][0]["ports"];
+        assert_eq!(ports[0], json!({ "containerPort": 7777, "protocol": "UDP" }));
+        assert_eq!(ports[2]["hostPort"], 8080, "TCP stays where it is");
+        // An ordinary container names the port: otherwise it would not be published.
+        assert_eq!(
+            ports[3],
+            json!({ "containerPort": 15101, "hostPort": 7000, "protocol": "UDP" })
+        );
+        let configuration: Value =
+            serde_json::from_str(container["args"][1].as_str().unwrap()).unwrap();
+        let listener = &configuration["static_resources"]["listeners"][0];
+        assert_eq!(listener["address"]["socket_address"]["port_value"], 15101);
+        let value = &listener["listener_filters"][0]["typed_config"]["filter_config"]["value"];
+        assert_eq!(value["endpoints"], json!(["127.0.0.1:7777"]));
+    }
+
+    #[test]
+    fn a_sidecar_for_both_families_listens_on_both() {
+        let mut injected = pod("sidecar");
+        let sidecar = Sidecar { listen_address: "::".to_owned(), ..sidecar() };
+        inject_pod(&mut injected, &sidecar).unwrap();
+        let arguments = &injected["spec"]["initContainers"][0]["args"];
+        let configuration: Value = serde_json::from_str(arguments[1].as_str().unwrap()).unwrap();
+        for listener in configuration["static_resources"]["listeners"].as_array().unwrap() {
+            let address = &listener["address"]["socket_address"];
+            assert_eq!(
+                (&address["address"], &address["ipv4_compat"]),
+                (&json!("::"), &json!(true))
+            );
+        }
+    }
+
+    #[test]
+    fn the_sidecar_is_told_of_a_collector() {
+        let variables = |annotated: bool| {
+            let mut injected = pod("sidecar");
+            if annotated {
+                injected["metadata"]["annotations"][COLLECTOR] =
+                    "http://collector.telemetry:4318".into();
+            }
+            inject_pod(&mut injected, &sidecar()).unwrap();
+            injected["spec"]["initContainers"][0]["env"].clone()
+        };
+        assert_eq!(variables(false).as_array().unwrap().len(), 1);
+        let told = json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector.telemetry:4318" });
+        assert_eq!(variables(true)[1], told);
+    }
+
+    #[test]
+    fn a_second_time_changes_nothing() {
+        let mut injected = pod("sidecar");
+        inject_pod(&mut injected, &sidecar()).unwrap();
+        let once = injected.clone();
+        assert_eq!(inject_pod(&mut injected, &sidecar()), Ok(Outcome::Present));
+        assert_eq!(injected, once);
+    }
+
+    /// Whatever cannot be injected is said exactly, and left as it was.
+    #[test]
+    fn what_cannot_be_injected_stays_as_it_is() {
+        let mut on_host = pod("sidecar");
+        on_host["spec"]["hostNetwork"] = true.into();
+        let mut without = pod("sidecar");
+        without["spec"]["containers"][0]["ports"][0]["protocol"] = "TCP".into();
+        let mut empty = pod("sidecar");
+        empty["spec"] = Value::Null;
+        for (mut pod, message) in [
+            (
+                pod("yes"),
+                "packrat.dev/inject: \"yes\" is not understood; write sidecar, or remove the annotation",
+            ),
+            (
+                on_host,
+                "a Pod on the host network cannot have the sidecar: its containers already listen on the node; remove hostNetwork and give the container's UDP port a hostPort, or use an EdgeGateway with exposure HostNetwork",
+            ),
+            (
+                without,
+                "the Pod has no UDP port with a hostPort; give one of a container's ports protocol: UDP and a hostPort",
+            ),
+            (empty, "the Pod has no spec with containers"),
+        ] {
+            let before = pod.clone();
+            assert_eq!(inject_pod(&mut pod, &sidecar()).unwrap_err().to_string(), message);
+            assert_eq!(pod, before);
+        }
+        let mut nobody = json!({ "metadata": {}, "spec": { "containers": [] } });
+        assert_eq!(inject_pod(&mut nobody, &sidecar()), Ok(Outcome::NotWanted));
+    }
+}

@@ -1,0 +1,98 @@
+//! The table of settings (`packrat_api::knobs`) is what EdgeGateways, annotations and the README
+//! have.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail anywhere")]
+
+use packrat_api::knobs::{ClusterValues, Knob, in_cluster};
+use packrat_api::route::RouteConfig;
+use packrat_operator::annotations::{ANNOTATIONS, Annotations, CONFIG_PREFIX, Carrier};
+use packrat_operator::resource::{EdgeGateway, EdgeGatewaySpec};
+use serde_json::{Map, Value, json};
+
+fn route() -> RouteConfig {
+    RouteConfig::unchecked("web", ["192.0.2.1:443".parse().unwrap()])
+}
+
+/// A value that is not the default, as an EdgeGateway and as an annotation writes it.
+fn another_value(knob: &Knob, values: ClusterValues) -> (Value, &'static str) {
+    match values {
+        ClusterValues::Bytes if knob.field == "cache_bytes_total" => (json!("512Mi"), "512Mi"),
+        ClusterValues::Bytes => (json!("2Mi"), "2Mi"),
+        ClusterValues::Numbers { .. } => (json!(77), "77"),
+        ClusterValues::TokenPolicies => (json!("Optional"), "optional"),
+    }
+}
+
+#[test]
+fn the_schema_of_edge_gateways_has_every_setting_with_its_range() {
+    let definition = serde_json::to_value(<EdgeGateway as kube::CustomResourceExt>::crd()).unwrap();
+    let schema =
+        &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    for (_, knob) in in_cluster() {
+        let path = knob.edge_gateway;
+        let property = path.split('.').fold(schema, |schema, name| &schema["properties"][name]);
+        match knob.values {
+            ClusterValues::Bytes => {
+                let rule = property["x-kubernetes-validations"][0]["rule"].as_str();
+                assert!(rule.unwrap_or_default().contains("Ki|Mi|Gi"), "{path}: {property}");
+            }
+            ClusterValues::Numbers { least, most } => assert_eq!(
+                (property["minimum"].as_f64(), property["maximum"].as_f64()),
+                (Some(least.into()), Some(most.into())),
+                "{path}"
+            ),
+            ClusterValues::TokenPolicies => {
+                assert_eq!(property["enum"], json!(["Off", "Optional", "Required"]), "{path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gateway_of_which_nothing_is_said_has_the_defaults_of_a_route() {
+    let mut of_gateway = route();
+    EdgeGatewaySpec::default().apply(&mut of_gateway);
+    assert_eq!(of_gateway, route());
+}
+
+/// Each setting of an EdgeGateway, and each annotation, changes the one field of the route that
+/// its row names, and both to the same value.
+#[test]
+fn settings_and_annotations_reach_the_field_of_their_row() {
+    let fields = |route: &RouteConfig| match serde_json::to_value(route).unwrap() {
+        Value::Object(fields) => fields,
+        other => panic!("{other}"),
+    };
+    let before = fields(&route());
+    let changed = |after: &Map<String, Value>| -> Vec<String> {
+        before.keys().filter(|key| before[*key] != after[*key]).cloned().collect()
+    };
+    for (knob, cluster) in in_cluster() {
+        let (in_spec, in_annotation) = another_value(knob, cluster.values);
+        let spec =
+            cluster.edge_gateway.rsplit('.').fold(in_spec, |inner, name| json!({ name: inner }));
+        let spec: EdgeGatewaySpec = serde_json::from_value(spec).unwrap();
+        let mut by_gateway = route();
+        spec.apply(&mut by_gateway);
+
+        let name = format!("{CONFIG_PREFIX}{}", cluster.annotation);
+        let read = Annotations::read(Carrier::Service, [(name.as_str(), in_annotation)]);
+        assert_eq!(read.problems, [], "{name}");
+        let mut by_annotation = route();
+        read.overrides.apply(&mut by_annotation);
+
+        assert_eq!(by_gateway, by_annotation, "{name}");
+        assert_eq!(changed(&fields(&by_gateway)), [knob.field], "{}", cluster.edge_gateway);
+    }
+}
+
+#[test]
+fn the_readme_lists_every_annotation() {
+    let readme = include_str!("../README.md");
+    for (name, on) in ANNOTATIONS {
+        assert!(readme.contains(&format!("| `{name}` | {on} |")), "no row for {name} on {on}");
+    }
+    let listed = readme.split_once("\n`NAME`: ").unwrap().1.split_once("\n\n").unwrap().0;
+    for (_, knob) in in_cluster() {
+        assert!(listed.contains(&format!("`{}`", knob.annotation)), "{}", knob.annotation);
+    }
+}

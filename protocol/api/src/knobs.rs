@@ -1,0 +1,296 @@
+//! One table of everything that can be set for a route: names, values, defaults, meaning.
+//!
+//! docs/CONFIGURATION.md is generated from it. Tests hold the fields of [`crate::route`], the
+//! schema of EdgeGateways and the annotations against it.
+
+use std::fmt;
+
+/// A setting of a route.
+#[derive(Debug, Clone, Copy)]
+pub struct Knob {
+    /// Field in the JSON of a route; `stream.` is before those of its live stream.
+    pub field: &'static str,
+    /// Values in this JSON, for people.
+    pub values: &'static str,
+    /// Default as JSON; `None` when there is none.
+    pub default: Option<&'static str>,
+    /// Meaning, as part of a sentence.
+    pub meaning: &'static str,
+    /// The same setting in Kubernetes.
+    pub cluster: Option<ClusterKnob>,
+}
+
+/// A setting of a route in an EdgeGateway, and in an annotation that overrides it.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterKnob {
+    /// Path below `spec` of the EdgeGateway.
+    pub edge_gateway: &'static str,
+    /// Name of the annotation after `packrat.dev/config.`.
+    pub annotation: &'static str,
+    /// Values in both.
+    pub values: ClusterValues,
+}
+
+/// Values of a setting in Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterValues {
+    /// Sizes as Kubernetes writes them.
+    Bytes,
+    /// Whole numbers.
+    Numbers {
+        /// The least.
+        least: u32,
+        /// The most.
+        most: u32,
+    },
+    /// Policies about tokens.
+    TokenPolicies,
+}
+
+impl fmt::Display for ClusterValues {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes => formatter.write_str("`512Ki`, `1Mi`, `2Gi`"),
+            Self::Numbers { least, most } => write!(formatter, "{least} to {most}"),
+            Self::TokenPolicies => formatter.write_str(
+                "`off`, `optional`, `required`; in an EdgeGateway `Off`, `Optional`, `Required`",
+            ),
+        }
+    }
+}
+
+impl Knob {
+    const fn new(field: &'static str, values: &'static str, meaning: &'static str) -> Self {
+        Self { field, values, default: None, meaning, cluster: None }
+    }
+
+    const fn with_default(self, default: &'static str) -> Self {
+        Self { default: Some(default), ..self }
+    }
+
+    const fn in_cluster(
+        self,
+        edge_gateway: &'static str,
+        annotation: &'static str,
+        values: ClusterValues,
+    ) -> Self {
+        Self { cluster: Some(ClusterKnob { edge_gateway, annotation, values }), ..self }
+    }
+}
+
+const fn numbers(least: u32, most: u32) -> ClusterValues {
+    ClusterValues::Numbers { least, most }
+}
+
+/// All settings, in the order of their documents.
+pub const KNOBS: [Knob; 31] = [
+    Knob::new(
+        "route",
+        "1 to 253 bytes",
+        "name of the route: the key of its sessions, and a label of its metrics; required",
+    ),
+    Knob::new("gateway", "1 to 253 bytes", "name of the gateway, a label of the metrics")
+        .with_default("\"packrat\""),
+    Knob::new("namespace", "1 to 253 bytes", "namespace of the servers, a label of the metrics")
+        .with_default("\"default\""),
+    Knob::new(
+        "endpoints",
+        "list of `ip:port`",
+        "servers; each client address is assigned to one of them. Required, unless there is a `stream`",
+    )
+    .with_default("[]"),
+    Knob::new("stream", "object", "a live stream for everyone who subscribes; its fields are below"),
+    Knob::new(
+        "assist",
+        "`true`, `false`",
+        "clients may ask for assistance. `false`: control datagrams are dropped, everything else is forwarded",
+    )
+    .with_default("true"),
+    Knob::new("cache_bytes_per_session", "from 1", "bytes that one session may keep for repair")
+        .with_default("1048576")
+        .in_cluster("cache.bytesPerSession", "cache-bytes-per-session", ClusterValues::Bytes),
+    Knob::new(
+        "cache_bytes_total",
+        "from `cache_bytes_per_session`",
+        "bytes that all sessions of the route together may keep for repair",
+    )
+    .with_default("268435456")
+    .in_cluster("cache.bytesTotal", "cache-bytes-total", ClusterValues::Bytes),
+    Knob::new(
+        "repair_budget",
+        "0 to 10",
+        "repairs as a share of the forwarded bytes; up to twice that where the measured loss needs it. In Kubernetes in percent",
+    )
+    .with_default("0.25")
+    .in_cluster("repair.budgetPercent", "repair-budget-percent", numbers(0, 1000)),
+    Knob::new(
+        "early_copies",
+        "0 to 1",
+        "second copies that thin live streams get at once where a repair would come too late, as a share of the forwarded bytes of such a stream",
+    )
+    .with_default("0.5"),
+    Knob::new(
+        "residual_loss_target",
+        "above 0, below 1",
+        "probability that a repaired datagram may still be missing when it is needed. In Kubernetes in parts per million",
+    )
+    .with_default("0.00001")
+    .in_cluster("lastMile.residualLossPerMillion", "residual-loss-per-million", numbers(1, 500_000)),
+    Knob::new(
+        "idle_timeout_seconds",
+        "1 to 86400",
+        "seconds without a datagram in either direction after which a session ends",
+    )
+    .with_default("120")
+    .in_cluster("sessions.idleTimeoutSeconds", "idle-timeout-seconds", numbers(1, 86_400)),
+    Knob::new(
+        "maximum_sessions",
+        "from 1",
+        "sessions that may exist at once; datagrams of further clients are dropped and counted",
+    )
+    .with_default("100000")
+    .in_cluster("sessions.maximum", "maximum-sessions", numbers(1, 10_000_000)),
+    Knob::new(
+        "sessions_per_source",
+        "from 1",
+        "assisted sessions of one source (an IPv4 address, or the /64 of an IPv6 address) at the same time; further ones are refused assistance and forwarded plainly",
+    )
+    .with_default("4096")
+    .in_cluster("sessions.perSource", "sessions-per-source", numbers(1, 10_000_000)),
+    Knob::new(
+        "handshakes_per_second_per_source",
+        "from 1",
+        "assisted sessions that one source may begin per second, with bursts of as many; further ones are refused assistance and forwarded plainly",
+    )
+    .with_default("100")
+    .in_cluster(
+        "sessions.handshakesPerSecondPerSource",
+        "handshakes-per-second-per-source",
+        numbers(1, 10_000_000),
+    ),
+    Knob::new(
+        "handshakes_per_second_without_cookie",
+        "from 0",
+        "handshakes per second of the route below which clients save the round trip of the cookie; 0: a cookie is always demanded",
+    )
+    .with_default("100"),
+    Knob::new(
+        "static_key",
+        "64 hexadecimal digits",
+        "the gateway's static private key (X25519). Without it and `static_key_file`: a random one at each start",
+    ),
+    Knob::new(
+        "static_key_file",
+        "path",
+        "a file with the static key: 32 raw bytes, or 64 hexadecimal digits",
+    ),
+    Knob::new("tokens", "`\"off\"`, `\"optional\"`, `\"required\"`", "which clients need a token to be assisted")
+        .with_default("\"off\"")
+        .in_cluster("tokens.policy", "tokens", ClusterValues::TokenPolicies),
+    Knob::new(
+        "token_keys",
+        "list of `identifier:64 hexadecimal digits`",
+        "keys of the token endpoint: the current one, then the previous one",
+    )
+    .with_default("[]"),
+    Knob::new("token_keys_file", "path", "a file with these keys, one in a line"),
+    Knob::new(
+        "stream.upstream",
+        "`ip:port`",
+        "where the stream arrives: an address of the gateway, or a multicast group, which is joined; required",
+    ),
+    Knob::new(
+        "stream.sources",
+        "list of addresses",
+        "the only hosts that may send it. Empty: the `endpoints`; without these, anyone who reaches the address",
+    )
+    .with_default("[]"),
+    Knob::new(
+        "stream.group",
+        "`ip:port`",
+        "a multicast group to which the stream is sent once, instead of a copy to each subscriber",
+    ),
+    Knob::new(
+        "stream.group_hops",
+        "1 to 255",
+        "routers that what is sent to the group may pass, plus one",
+    )
+    .with_default("1"),
+    Knob::new(
+        "stream.interface",
+        "IPv4 address",
+        "the address of the interface at which IPv4 groups are joined and sent to; else the routing table decides",
+    ),
+    Knob::new(
+        "stream.key",
+        "64 hexadecimal digits",
+        "the key that identifiers are made with. Without it: a random one at each start",
+    ),
+    Knob::new("stream.maximum_clients", "from 1", "subscribers at the same time").with_default("10000"),
+    Knob::new(
+        "stream.cache_bytes",
+        "from 2048",
+        "bytes of packets kept for repair, for all subscribers together",
+    )
+    .with_default("65536"),
+    Knob::new(
+        "stream.silence_seconds",
+        "1 to 86400",
+        "seconds of silence after which a subscriber is forgotten",
+    )
+    .with_default("30"),
+    Knob::new(
+        "stream.group_repairs_from",
+        "from 1",
+        "with a group: subscribers that miss the same packet within a round trip, from which on a repair goes to all",
+    )
+    .with_default("3"),
+];
+
+/// The settings that EdgeGateways and annotations have, too.
+pub fn in_cluster() -> impl Iterator<Item = (&'static Knob, &'static ClusterKnob)> {
+    KNOBS.iter().filter_map(|knob| Some((knob, knob.cluster.as_ref()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::{RouteConfig, StreamRoute};
+    use serde_json::{Value, json};
+
+    /// The fields that serde knows, out of what it says about one that it does not know.
+    fn fields<T: serde::de::DeserializeOwned>(prefix: &str) -> Vec<String> {
+        let error = serde_json::from_value::<T>(json!({ "?": 1 })).err().unwrap().to_string();
+        let known = error.split_once("expected one of ").unwrap().1;
+        known.split('`').skip(1).step_by(2).map(|field| format!("{prefix}{field}")).collect()
+    }
+
+    #[test]
+    fn every_field_has_a_row_and_every_row_a_field() {
+        let rows: Vec<&str> = KNOBS.iter().map(|knob| knob.field).collect();
+        let fields = [fields::<RouteConfig>(""), fields::<StreamRoute>("stream.")].concat();
+        assert_eq!(rows, fields);
+    }
+
+    #[test]
+    fn a_default_of_the_table_is_what_a_field_has_when_it_is_left_out() {
+        for knob in &KNOBS {
+            let Some(default) = knob.default else { continue };
+            let bare = json!({ "route": "web", "stream": { "upstream": "192.0.2.1:5" } });
+            let mut said = bare.clone();
+            let pointer = format!("/{}", knob.field.replace('.', "/"));
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            said.pointer_mut(parent).unwrap()[key] = serde_json::from_str(default).unwrap();
+            let read = |value: Value| serde_json::from_value::<RouteConfig>(value).unwrap();
+            assert_eq!(read(said), read(bare), "{}", knob.field);
+        }
+    }
+
+    #[test]
+    fn what_has_no_default_is_required_or_may_be_missing() {
+        for knob in KNOBS.iter().filter(|knob| knob.default.is_none()) {
+            let is_required = knob.meaning.ends_with("; required");
+            assert_eq!(is_required, matches!(knob.field, "route" | "stream.upstream"));
+        }
+    }
+}

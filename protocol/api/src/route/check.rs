@@ -1,0 +1,247 @@
+//! Ranges of a route's fields.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use super::key::is_key;
+use super::{RouteConfig, StreamRoute};
+use crate::token::TokenPolicy;
+
+/// Longest name of a route or gateway, in bytes; names become label values of metrics.
+pub const MAXIMUM_NAME_BYTES: usize = 253;
+
+/// A field of a route's configuration with a value outside its range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidField {
+    /// Name of the field.
+    pub field: &'static str,
+    /// The rest of a sentence: the mistake, and what would be right.
+    pub problem: String,
+}
+
+impl fmt::Display for InvalidField {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "field `{}` of the route configuration {}", self.field, self.problem)
+    }
+}
+
+impl std::error::Error for InvalidField {}
+
+fn require(holds: bool, field: &'static str, problem: &str) -> Result<(), InvalidField> {
+    if holds { Ok(()) } else { Err(InvalidField { field, problem: problem.to_owned() }) }
+}
+
+impl RouteConfig {
+    /// The same configuration when every value is within its range.
+    ///
+    /// # Errors
+    /// [`InvalidField`] naming the first field that is not.
+    pub fn checked(mut self) -> Result<Self, InvalidField> {
+        self.check_names()?;
+        require(
+            !self.endpoints.is_empty() || self.stream.is_some(),
+            "endpoints",
+            "must name at least one \"ip:port\"",
+        )?;
+        self.stream.as_ref().map_or(Ok(()), StreamRoute::check)?;
+        self.endpoints.iter().try_for_each(check_endpoint)?;
+        self.endpoints.sort_unstable();
+        self.endpoints.dedup();
+        self.check_numbers()?;
+        self.check_keys()?;
+        Ok(self)
+    }
+
+    fn check_names(&self) -> Result<(), InvalidField> {
+        let is_name = |name: &str| {
+            !name.is_empty() && name.len() <= MAXIMUM_NAME_BYTES && !name.contains(char::is_control)
+        };
+        let problem = "must be a text of 1 to 253 bytes without control characters";
+        require(is_name(&self.route), "route", problem)?;
+        require(is_name(&self.gateway), "gateway", problem)?;
+        require(is_name(&self.namespace), "namespace", problem)
+    }
+
+    fn check_numbers(&self) -> Result<(), InvalidField> {
+        require(self.cache_bytes_per_session > 0, "cache_bytes_per_session", "must be at least 1")?;
+        require(
+            self.cache_bytes_total >= self.cache_bytes_per_session,
+            "cache_bytes_total",
+            "must be at least `cache_bytes_per_session`",
+        )?;
+        require(
+            (0.0..=10.0).contains(&self.repair_budget),
+            "repair_budget",
+            "must be between 0 and 10",
+        )?;
+        require(
+            (0.0..=1.0).contains(&self.early_copies),
+            "early_copies",
+            "must be between 0 and 1",
+        )?;
+        require(
+            self.residual_loss_target > 0.0 && self.residual_loss_target < 1.0,
+            "residual_loss_target",
+            "must be above 0 and below 1",
+        )?;
+        require(
+            (1..=86_400).contains(&self.idle_timeout_seconds),
+            "idle_timeout_seconds",
+            "must be between 1 and 86400",
+        )?;
+        require(self.maximum_sessions > 0, "maximum_sessions", "must be at least 1")?;
+        let problem = "must be at least 1; to assist nobody set `assist` to false";
+        require(self.sessions_per_source > 0, "sessions_per_source", problem)?;
+        require(
+            self.handshakes_per_second_per_source > 0,
+            "handshakes_per_second_per_source",
+            problem,
+        )
+    }
+
+    fn check_keys(&self) -> Result<(), InvalidField> {
+        require(
+            self.static_key.is_none() || self.static_key_file.is_none(),
+            "static_key",
+            "and `static_key_file` are both given; give one of them",
+        )?;
+        require(
+            self.token_keys.is_empty() || self.token_keys_file.is_none(),
+            "token_keys",
+            "and `token_keys_file` are both given; give one of them",
+        )?;
+        require(
+            self.tokens == TokenPolicy::Off
+                || !self.token_keys.is_empty()
+                || self.token_keys_file.is_some(),
+            "tokens",
+            "cannot be verified without `token_keys` or `token_keys_file`",
+        )
+    }
+}
+
+fn check_endpoint(endpoint: &SocketAddr) -> Result<(), InvalidField> {
+    let usable =
+        endpoint.port() != 0 && !endpoint.ip().is_unspecified() && !endpoint.ip().is_multicast();
+    let problem =
+        format!("contains {endpoint}, which nothing can be sent to; give a unicast ip:port");
+    require(usable, "endpoints", &problem)
+}
+
+impl StreamRoute {
+    fn check(&self) -> Result<(), InvalidField> {
+        let is_group =
+            self.group.is_none_or(|group| group.ip().is_multicast() && group.port() != 0);
+        require(
+            is_group,
+            "stream.group",
+            "must be a multicast group with a port, such as 239.9.9.9:5006",
+        )?;
+        require(
+            self.group.is_none_or(|group| group != self.upstream),
+            "stream.group",
+            "must not be where the stream comes from: what is sent there would come back",
+        )?;
+        require(
+            self.upstream.port() != 0 || !self.upstream.ip().is_multicast(),
+            "stream.upstream",
+            "must have a port when it is a multicast group",
+        )?;
+        require((1..=255).contains(&self.group_hops), "stream.group_hops", "must be 1 to 255")?;
+        require(self.maximum_clients > 0, "stream.maximum_clients", "must be at least 1")?;
+        require(
+            self.cache_bytes >= 2048,
+            "stream.cache_bytes",
+            "must be at least 2048: a packet has to fit",
+        )?;
+        require(
+            (1..=86_400).contains(&self.silence_seconds),
+            "stream.silence_seconds",
+            "must be 1 to 86400",
+        )?;
+        require(self.group_repairs_from > 0, "stream.group_repairs_from", "must be at least 1")?;
+        require(
+            self.key.as_ref().is_none_or(is_key),
+            "stream.key",
+            "must be 64 hexadecimal digits (32 bytes)",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<RouteConfig, String> {
+        let config: RouteConfig = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        config.checked().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        let endpoints = r#""route":"web","endpoints":["192.0.2.1:443"]"#;
+        for (text, part) in [
+            (r#"{"route":"web"}"#.to_owned(), "endpoints"),
+            (r#"{"route":"web","endpoints":[]}"#.to_owned(), "endpoints"),
+            (r#"{"route":"web","endpoints":["0.0.0.0:443"]}"#.to_owned(), "0.0.0.0:443"),
+            (
+                r#"{"route":"web","endpoints":["example.org:443"]}"#.to_owned(),
+                "invalid socket address",
+            ),
+            (r#"{"route":"","endpoints":["192.0.2.1:443"]}"#.to_owned(), "route"),
+            (format!(r#"{{{endpoints},"repair_budjet":1}}"#), "repair_budjet"),
+            (format!(r#"{{{endpoints},"repair_budget":-1}}"#), "repair_budget"),
+            (format!(r#"{{{endpoints},"repair_budget":"NaN"}}"#), "repair_budget"),
+            (format!(r#"{{{endpoints},"repair_budget":"much"}}"#), "a number"),
+            (format!(r#"{{{endpoints},"early_copies":1.5}}"#), "early_copies"),
+            (format!(r#"{{{endpoints},"residual_loss_target":0}}"#), "residual_loss_target"),
+            (format!(r#"{{{endpoints},"idle_timeout_seconds":0}}"#), "idle_timeout_seconds"),
+            (format!(r#"{{{endpoints},"maximum_sessions":1.5}}"#), "whole number"),
+            (format!(r#"{{{endpoints},"maximum_sessions":"-5"}}"#), "whole number"),
+            (format!(r#"{{{endpoints},"cache_bytes_total":1}}"#), "cache_bytes_total"),
+            (format!(r#"{{{endpoints},"sessions_per_source":0}}"#), "sessions_per_source"),
+            (format!(r#"{{{endpoints},"sessions_per_source":4294967296}}"#), "below 2^32"),
+            (
+                format!(r#"{{{endpoints},"handshakes_per_second_per_source":"0"}}"#),
+                "handshakes_per_second_per_source",
+            ),
+            (format!(r#"{{{endpoints},"handshakes_per_second_per_source":-1}}"#), "whole number"),
+            (format!(r#"{{{endpoints},"static_key":"ab","static_key_file":"x"}}"#), "static_key"),
+            (
+                format!(r#"{{{endpoints},"token_keys":["1:00"],"token_keys_file":"x"}}"#),
+                "token_keys_file",
+            ),
+            (format!(r#"{{{endpoints},"tokens":"required"}}"#), "token_keys"),
+            (format!(r#"{{{endpoints},"tokens":"perhaps"}}"#), "perhaps"),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        assert_eq!(
+            read(&format!(r#"{{{endpoints},"sessions_per_source":0}}"#)).unwrap_err(),
+            "field `sessions_per_source` of the route configuration must be at least 1; to assist nobody set `assist` to false"
+        );
+    }
+
+    #[test]
+    fn a_stream_needs_no_endpoints_and_mistakes_are_named() {
+        let text = r#"{"route": "tv", "stream": {"upstream": "239.1.2.3:5004", "group": "239.9.9.9:5006"}}"#;
+        let config = read(text).unwrap();
+        assert!(config.endpoints.is_empty() && config.stream.is_some());
+        assert!(read(r#"{"route": "tv"}"#).unwrap_err().contains("endpoints"));
+        for (stream, field) in [
+            ("{}", "upstream"),
+            (r#"{"upstream": "nonsense"}"#, "socket address"),
+            (r#"{"upstream": "0.0.0.0:5004", "group": "192.0.2.1:5"}"#, "stream.group"),
+            (r#"{"upstream": "239.9.9.9:5", "group": "239.9.9.9:5"}"#, "come back"),
+            (r#"{"upstream": "239.9.9.9:0"}"#, "stream.upstream"),
+            (r#"{"upstream": "0.0.0.0:5", "maximum_clients": 0}"#, "stream.maximum_clients"),
+            (r#"{"upstream": "0.0.0.0:5", "cache_bytes": 9}"#, "stream.cache_bytes"),
+            (r#"{"upstream": "0.0.0.0:5", "key": "12"}"#, "stream.key"),
+            (r#"{"upstream": "0.0.0.0:5", "colour": 1}"#, "colour"),
+        ] {
+            let error = read(&format!(r#"{{"route": "tv", "stream": {stream}}}"#)).unwrap_err();
+            assert!(error.contains(field), "{stream}: {error}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Secrets in a route's configuration.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A secret that does not show up in logs. Written as JSON it does: only into a configuration.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Hidden(String);
+
+impl Hidden {
+    /// Hides a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("(hidden)")
+    }
+}
+
+/// True for a key of 64 hexadecimal digits.
+pub(super) fn is_key(text: &Hidden) -> bool {
+    text.0.len() == 64 && text.0.bytes().all(|digit| digit.is_ascii_hexdigit())
+}

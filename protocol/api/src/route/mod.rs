@@ -1,0 +1,285 @@
+//! The configuration of a route: the JSON object that the operator or a person writes and both
+//! gateways read. Unknown fields are errors.
+
+mod check;
+pub mod default;
+mod key;
+mod number;
+mod stream;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use check::{InvalidField, MAXIMUM_NAME_BYTES};
+pub use key::Hidden;
+pub use stream::StreamRoute;
+
+use crate::token::TokenPolicy;
+
+/// The configuration of one route: one set of endpoints behind one or several listeners.
+///
+/// Written, a field that the operator cannot set is left out while it has its default, so that
+/// gateways of another version understand the rest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteConfig {
+    /// Name of the route: the key of its sessions, and a label of its metrics.
+    pub route: String,
+    /// Name of the gateway; a label of the metrics.
+    #[serde(default = "default::gateway")]
+    pub gateway: String,
+    /// Kubernetes namespace of the servers; a label of the metrics.
+    #[serde(default = "default::namespace")]
+    pub namespace: String,
+    /// Servers to forward to. A client is assigned to one of them by rendezvous hashing of its
+    /// address.
+    #[serde(default)]
+    pub endpoints: Vec<SocketAddr>,
+    /// A live stream for everybody who subscribes at the listeners. Then endpoints may be left
+    /// out; they are where subscribers' own datagrams go, and who may send the stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamRoute>,
+    /// True if clients may ask for assistance. Without it, control datagrams are dropped and
+    /// everything else is forwarded.
+    #[serde(default = "default::assist", skip_serializing_if = "default::is_assist")]
+    pub assist: bool,
+    /// Bytes that one session may keep for repair.
+    #[serde(
+        default = "default::cache_bytes_per_session",
+        deserialize_with = "number::whole",
+        serialize_with = "number::as_text"
+    )]
+    pub cache_bytes_per_session: u64,
+    /// Bytes that all sessions of the route together may keep for repair.
+    #[serde(
+        default = "default::cache_bytes_total",
+        deserialize_with = "number::whole",
+        serialize_with = "number::as_text"
+    )]
+    pub cache_bytes_total: u64,
+    /// Repairs as a share of the forwarded bytes (0.25 = 25 %); up to twice that where the
+    /// measured loss needs it.
+    #[serde(default = "default::repair_budget", deserialize_with = "number::fraction")]
+    pub repair_budget: f64,
+    /// Second copies that thin live streams get at once where a repair would come too late, as a
+    /// share of the forwarded bytes of such a stream; 0: none.
+    #[serde(
+        default = "default::early_copies",
+        deserialize_with = "number::fraction",
+        skip_serializing_if = "default::is_early_copies"
+    )]
+    pub early_copies: f64,
+    /// Probability that a repaired datagram may still be missing when it is needed.
+    #[serde(default = "default::residual_loss_target", deserialize_with = "number::fraction")]
+    pub residual_loss_target: f64,
+    /// Seconds without a datagram in either direction after which a session ends.
+    #[serde(default = "default::idle_timeout_seconds", deserialize_with = "number::whole")]
+    pub idle_timeout_seconds: u64,
+    /// Sessions that may exist at once; datagrams of further clients are dropped and counted.
+    #[serde(default = "default::maximum_sessions", deserialize_with = "number::whole")]
+    pub maximum_sessions: u64,
+    /// Assisted sessions that clients of one address (IPv6: of one /64) may have at the same time;
+    /// further ones are refused assistance and forwarded plainly.
+    #[serde(default = "default::sessions_per_source", deserialize_with = "number::small_whole")]
+    pub sessions_per_source: u32,
+    /// Assisted sessions that clients of one address (IPv6: of one /64) may begin per second, with
+    /// bursts of as many; further ones are refused assistance and forwarded plainly.
+    #[serde(
+        default = "default::handshakes_per_second_per_source",
+        deserialize_with = "number::small_whole"
+    )]
+    pub handshakes_per_second_per_source: u32,
+    /// Handshakes per second below which clients save the round trip of the cookie; 0: a cookie is
+    /// always demanded.
+    #[serde(
+        default = "default::handshakes_per_second_without_cookie",
+        deserialize_with = "number::small_whole",
+        skip_serializing_if = "number::is::<{ default::handshakes_per_second_without_cookie() }>"
+    )]
+    pub handshakes_per_second_without_cookie: u32,
+    /// The gateway's 32-byte static private key (X25519) as 64 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_key: Option<Hidden>,
+    /// A file with the static key: 32 raw bytes, or 64 hexadecimal digits with optional white
+    /// space around them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_key_file: Option<PathBuf>,
+    /// Policy about tokens.
+    #[serde(default)]
+    pub tokens: TokenPolicy,
+    /// The keys of the token endpoint, each `identifier:64 hexadecimal digits`: the current one,
+    /// then the previous one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub token_keys: Vec<Hidden>,
+    /// A file with these keys, one in a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_keys_file: Option<PathBuf>,
+}
+
+impl RouteConfig {
+    /// A route with the defaults.
+    ///
+    /// # Errors
+    /// [`InvalidField`] when the name or the list of endpoints is not usable.
+    pub fn new(
+        route: impl Into<String>,
+        endpoints: impl IntoIterator<Item = SocketAddr>,
+    ) -> Result<Self, InvalidField> {
+        Self::unchecked(route, endpoints).checked()
+    }
+
+    /// A route with nothing but a stream, and the defaults.
+    ///
+    /// # Errors
+    /// [`InvalidField`] when the name or the stream is not usable.
+    pub fn of_stream(route: impl Into<String>, stream: StreamRoute) -> Result<Self, InvalidField> {
+        Self { stream: Some(stream), ..Self::unchecked(route, []) }.checked()
+    }
+
+    /// A route with the defaults, not checked yet: [`RouteConfig::checked`] does that.
+    pub fn unchecked(
+        route: impl Into<String>,
+        endpoints: impl IntoIterator<Item = SocketAddr>,
+    ) -> Self {
+        Self {
+            route: route.into(),
+            gateway: default::gateway(),
+            namespace: default::namespace(),
+            endpoints: endpoints.into_iter().collect(),
+            stream: None,
+            assist: default::assist(),
+            cache_bytes_per_session: default::cache_bytes_per_session(),
+            cache_bytes_total: default::cache_bytes_total(),
+            repair_budget: default::repair_budget(),
+            early_copies: default::early_copies(),
+            residual_loss_target: default::residual_loss_target(),
+            idle_timeout_seconds: default::idle_timeout_seconds(),
+            maximum_sessions: default::maximum_sessions(),
+            sessions_per_source: default::sessions_per_source(),
+            handshakes_per_second_per_source: default::handshakes_per_second_per_source(),
+            handshakes_per_second_without_cookie: default::handshakes_per_second_without_cookie(),
+            static_key: None,
+            static_key_file: None,
+            tokens: TokenPolicy::Off,
+            token_keys: Vec::new(),
+            token_keys_file: None,
+        }
+    }
+
+    /// Time without a datagram after which a session ends.
+    pub const fn idle_timeout(&self) -> Duration {
+        Duration::from_secs(self.idle_timeout_seconds)
+    }
+}
+
+/// A share of one, such as `repair_budget`, from percent: the unit of EdgeGateways and annotations.
+pub const fn share_of_percent(percent: u32) -> f64 {
+    percent as f64 / 100.0
+}
+
+/// A probability, such as `residual_loss_target`, from parts per million: the unit of EdgeGateways
+/// and annotations.
+pub const fn share_of_million(parts: u32) -> f64 {
+    parts as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(text: &str) -> Result<RouteConfig, String> {
+        let config: RouteConfig = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        config.checked().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_and_floating_point_numbers() {
+        let text = r#"{"maximum_sessions":1e3,"sessions_per_source":16.0,"route":"web","endpoints":["192.0.2.1:443","[2001:db8::1]:443"],"idle_timeout_seconds":30.0,"cache_bytes_total":"5000000000","repair_budget":"0.3","residual_loss_target":1e-6}"#;
+        let config = read(text).unwrap();
+        assert_eq!(config.maximum_sessions, 1000);
+        assert_eq!(
+            (config.sessions_per_source, config.handshakes_per_second_per_source),
+            (16, 100)
+        );
+        assert_eq!(config.cache_bytes_total, 5_000_000_000);
+        assert_eq!((config.repair_budget, config.residual_loss_target), (0.3, 1e-6));
+        assert_eq!(config.idle_timeout(), Duration::from_secs(30));
+        assert_eq!(config.endpoints.len(), 2);
+        assert!(config.assist);
+        assert_eq!(config.static_key, None);
+    }
+
+    /// A field that is left out has the same value in a route that is read and in one that is made.
+    #[test]
+    fn there_is_one_set_of_defaults() {
+        let endpoint = "192.0.2.1:443".parse().unwrap();
+        let made = RouteConfig::new("web", [endpoint]).unwrap();
+        assert_eq!(read(r#"{"route":"web","endpoints":["192.0.2.1:443"]}"#), Ok(made));
+        let upstream = "239.1.2.3:5004".parse().unwrap();
+        let made = RouteConfig::of_stream("tv", StreamRoute::new(upstream)).unwrap();
+        assert_eq!(read(r#"{"route":"tv","stream":{"upstream":"239.1.2.3:5004"}}"#), Ok(made));
+    }
+
+    #[test]
+    fn the_operator_writes_these_fields_and_the_gateway_reads_them() {
+        let endpoint = "192.0.2.1:443".parse().unwrap();
+        let mut config = RouteConfig::new("shop/web/443", [endpoint]).unwrap();
+        config.static_key = Some(Hidden::new("0f".repeat(32)));
+        let mut expected = json!({
+            "route": "shop/web/443",
+            "gateway": "packrat",
+            "namespace": "default",
+            "endpoints": ["192.0.2.1:443"],
+            "cache_bytes_per_session": "1048576",
+            "cache_bytes_total": "268435456",
+            "repair_budget": 0.25,
+            "residual_loss_target": 0.00001,
+            "idle_timeout_seconds": 120,
+            "maximum_sessions": 100_000,
+            "sessions_per_source": 4096,
+            "handshakes_per_second_per_source": 100,
+            "static_key": "0f".repeat(32),
+            "tokens": "off",
+        });
+        assert_eq!(serde_json::to_value(&config).unwrap(), expected);
+        config.stream = Some(StreamRoute::new("0.0.0.0:5004".parse().unwrap()));
+        config.tokens = TokenPolicy::Required;
+        config.token_keys = vec![Hidden::new("1:00")];
+        expected["stream"] = json!({ "upstream": "0.0.0.0:5004", "group": null });
+        expected["tokens"] = "required".into();
+        expected["token_keys"] = json!(["1:00"]);
+        assert_eq!(serde_json::to_value(&config).unwrap(), expected);
+        let config = config.checked().unwrap();
+        assert_eq!(read(&expected.to_string()), Ok(config.clone()));
+        assert!(!format!("{config:?}").contains("0f0f"), "secrets stay out of logs");
+    }
+
+    #[test]
+    fn what_the_operator_cannot_set_is_written_when_it_is_not_the_default() {
+        let mut config =
+            RouteConfig::of_stream("tv", StreamRoute::new("0.0.0.0:5".parse().unwrap())).unwrap();
+        config.assist = false;
+        config.early_copies = 0.0;
+        config.handshakes_per_second_without_cookie = 0;
+        let stream = config.stream.as_mut().unwrap();
+        stream.sources = vec!["192.0.2.7".parse().unwrap()];
+        stream.group_hops = 2;
+        stream.interface = Some("192.0.2.1".parse().unwrap());
+        stream.key = Some(Hidden::new("0f".repeat(32)));
+        stream.maximum_clients = 5;
+        stream.cache_bytes = 4096;
+        stream.silence_seconds = 7;
+        stream.group_repairs_from = 4;
+        assert_eq!(read(&serde_json::to_string(&config).unwrap()), Ok(config));
+    }
+
+    #[test]
+    fn shares_of_other_units_are_the_numbers_that_people_write() {
+        assert_eq!((share_of_percent(25), share_of_percent(1000)), (0.25, 10.0));
+        assert_eq!((share_of_million(10), share_of_million(500_000)), (1e-5, 0.5));
+    }
+}

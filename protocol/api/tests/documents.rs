@@ -1,0 +1,56 @@
+//! docs/CONFIGURATION.md has the table of settings that the code has.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail anywhere")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use packrat_api::knobs::{KNOBS, in_cluster};
+
+const BEGIN: &str = "<!-- begin: generated from protocol/api/src/knobs.rs -->\n";
+const END: &str = "<!-- end -->\n";
+
+fn of_routes() -> String {
+    let mut table = String::from("| field | values | default | what |\n| -- | -- | -- | -- |\n");
+    for knob in &KNOBS {
+        let default = knob.default.map(|default| format!("`{default}`")).unwrap_or_default();
+        writeln!(table, "| `{}` | {} | {default} | {} |", knob.field, knob.values, knob.meaning)
+            .unwrap();
+    }
+    table
+}
+
+fn of_clusters() -> String {
+    let mut table = String::from(
+        "| route | EdgeGateway: `spec.` | annotation: `packrat.dev/config.` | values |\n| -- | -- | -- | -- |\n",
+    );
+    for (knob, cluster) in in_cluster() {
+        let (path, annotation) = (cluster.edge_gateway, cluster.annotation);
+        writeln!(table, "| `{}` | `{path}` | `{annotation}` | {} |", knob.field, cluster.values)
+            .unwrap();
+    }
+    table
+}
+
+/// Compares what stands between the marks with the tables; with PACKRAT_WRITE_DOCUMENTS=1 writes
+/// them.
+#[test]
+fn the_tables_of_the_document_are_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CONFIGURATION.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut parts = text.split(BEGIN);
+    let mut expected = parts.next().unwrap().to_owned();
+    for table in [of_routes(), of_clusters()] {
+        let rest = parts.next().unwrap().split_once(END).unwrap().1;
+        write!(expected, "{BEGIN}\n{table}\n{END}{rest}").unwrap();
+    }
+    assert_eq!(parts.next(), None, "there are two tables");
+    if std::env::var_os("PACKRAT_WRITE_DOCUMENTS").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+    } else {
+        assert!(
+            text == expected,
+            "{} is out of date; write it anew with: PACKRAT_WRITE_DOCUMENTS=1 cargo test -p packrat-api",
+            path.display()
+        );
+    }
+}

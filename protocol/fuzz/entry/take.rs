@@ -1,9 +1,0 @@
-//! Pieces of a fuzz input.
-
-/// A length byte, and as many bytes as it says, as far as there are any.
-pub(crate) fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
-    let Some((&length, tail)) = rest.split_first() else { return &[] };
-    let (taken, tail) = tail.split_at(tail.len().min(usize::from(length)));
-    *rest = tail;
-    taken
-}

@@ -1,9 +1,0 @@
-//! Arbitrary bytes into the handshake and the seal; see the entry function.
-#![no_main]
-#![allow(clippy::expect_used)]
-
-#[path = "../../wire/tests/entry/mod.rs"]
-#[allow(dead_code)]
-mod entry;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::handshake(data));

@@ -1,7 +1,0 @@
-//! Arbitrary configurations of the token endpoint, and requests to it; see the entry function.
-#![no_main]
-
-#[path = "../entry/token_filter.rs"]
-mod entry;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::token_filter(data));

@@ -1,0 +1,16 @@
+//! Sans-IO time and the path estimate that every policy reads.
+//!
+//! The cores of the gateway and of the client never look at a clock: the caller passes `now` in.
+//! [`Timestamp`] is that argument. [`RoundTrip`] is the one estimator of round trips, and
+//! [`PathEstimate`] the single place where round trip and loss of the last mile are estimated, so
+//! that repair, hold and scheduling never disagree about the path.
+
+mod path;
+mod queueing;
+mod round_trip;
+mod timestamp;
+
+pub use path::{LIVE_PATIENCE_MARGIN, PATIENCE_MARGIN, PathEstimate, patience_margin};
+pub use queueing::{Queueing, STANDING_QUEUE};
+pub use round_trip::{RoundTrip, SmallRoundTrip};
+pub use timestamp::Timestamp;

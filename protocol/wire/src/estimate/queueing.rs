@@ -1,0 +1,134 @@
+//! Standing queue of a path segment.
+//!
+//! A medium loses datagrams at any rate; a full queue loses them because the sender is too fast,
+//! and then the sender must know. The delay tells them apart: a queue that stands makes *every*
+//! round trip of a while longer, whereas one slow moment of a host or of a radio link leaves some
+//! of them short. That is CoDel's measure (RFC 8289): the least delay within an interval.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::estimate::Timestamp;
+
+/// Losses that come with a queue that makes datagrams wait for this long are not repaired: they are
+/// the sender's to see.
+pub const STANDING_QUEUE: Duration = Duration::from_millis(10);
+/// A queue stands when there was one for this long (CoDel: a round trip).
+const INTERVAL: Duration = Duration::from_millis(50);
+/// Fewer round trips within the interval say nothing.
+const SAMPLES: usize = 3;
+/// The round trip without a queue is the least one of this time and of as long before: a path may
+/// change.
+const MEMORY: Duration = Duration::from_secs(30);
+
+/// The least queueing delay of a while. Fed with round trips, sample by sample.
+#[derive(Debug, Clone, Default)]
+pub struct Queueing {
+    /// Times and round trips within the interval.
+    recent: VecDeque<(Timestamp, Duration)>,
+    /// Least round trip since then, and that of the period before.
+    least: Option<(Timestamp, Duration)>,
+    least_before: Option<Duration>,
+}
+
+impl Queueing {
+    /// One that knows nothing yet.
+    pub const fn new() -> Self {
+        Self { recent: VecDeque::new(), least: None, least_before: None }
+    }
+
+    /// Takes in one round-trip sample.
+    pub fn on_round_trip(&mut self, sample: Duration, now: Timestamp) {
+        self.recent.push_back((now, sample));
+        while self.recent.front().is_some_and(|&(at, _)| now.saturating_since(at) > INTERVAL) {
+            self.recent.pop_front();
+        }
+        self.least = Some(match self.least {
+            Some((since, least)) if now.saturating_since(since) < MEMORY => {
+                (since, least.min(sample))
+            }
+            Some((_, least)) => {
+                self.least_before = Some(least);
+                (now, sample)
+            }
+            None => (now, sample),
+        });
+    }
+
+    /// The round trip without a queue: the least one of the last half minute or more.
+    pub fn base(&self) -> Option<Duration> {
+        [self.least.map(|(_, least)| least), self.least_before].into_iter().flatten().min()
+    }
+
+    /// Time that datagrams have waited at least in the queue that stands now; zero when there is
+    /// none, or nothing is known.
+    pub fn standing(&self, now: Timestamp) -> Duration {
+        let recent = self.recent.iter().filter(|&&(at, _)| now.saturating_since(at) <= INTERVAL);
+        let (count, shortest) = recent.fold((0, Duration::MAX), |(count, least), &(_, sample)| {
+            (count + 1, least.min(sample))
+        });
+        match self.base() {
+            Some(base) if count >= SAMPLES => shortest.saturating_sub(base),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    /// A sample each five milliseconds, as this function of the time says, in milliseconds.
+    fn fed(until: u64, round_trip: impl Fn(u64) -> u64) -> Queueing {
+        let mut queueing = Queueing::new();
+        for time in (0..until).step_by(5) {
+            queueing.on_round_trip(Duration::from_millis(round_trip(time)), at(time));
+        }
+        queueing
+    }
+
+    #[test]
+    fn a_queue_that_grows_stands() {
+        let queueing = fed(1000, |time| 4 + time / 20);
+        let standing = queueing.standing(at(1000));
+        assert!(
+            standing > Duration::from_millis(44) && standing < Duration::from_millis(50),
+            "{standing:?}"
+        );
+    }
+
+    #[test]
+    fn slow_moments_are_no_queue() {
+        // Every twentieth sample is short: the others waited for a host or a radio.
+        let queueing = fed(1000, |time| if time % 40 == 0 { 4 } else { 60 });
+        assert_eq!(queueing.standing(at(1000)), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_base_is_the_least_round_trip_of_a_while() {
+        assert_eq!(Queueing::new().base(), None);
+        assert_eq!(fed(1000, |time| 30 + time / 20).base(), Some(Duration::from_millis(30)));
+    }
+
+    #[test]
+    fn old_evidence_and_little_evidence_say_nothing() {
+        let queueing = fed(1000, |time| 4 + time / 20);
+        assert_eq!(queueing.standing(at(1100)), Duration::ZERO);
+        let mut few = Queueing::new();
+        few.on_round_trip(Duration::from_millis(4), at(0));
+        few.on_round_trip(Duration::from_millis(90), at(500));
+        assert_eq!(few.standing(at(500)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_longer_path_is_no_queue_for_ever() {
+        let queueing = fed(100_000, |time| if time < 10_000 { 4 } else { 60 });
+        assert_eq!(queueing.standing(at(100_000)), Duration::ZERO);
+        let queueing = fed(20_000, |time| if time < 10_000 { 4 } else { 60 });
+        assert_eq!(queueing.standing(at(20_000)), Duration::from_millis(56));
+    }
+}

@@ -1,0 +1,41 @@
+//! Programs and modules that a test needs and cargo does not build.
+
+use std::path::{Path, PathBuf};
+
+/// The file that the environment variable names, or the one at `path` in the workspace, where `make
+/// TARGET` installs it. `None`, with a line that says so, if it is missing.
+///
+/// # Panics
+/// With `CI=true`, if it is missing.
+pub fn find(variable: &str, path: &str, target: &str) -> Option<PathBuf> {
+    let workspace =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace");
+    let part = std::env::var_os(variable).map_or(workspace.join(path), PathBuf::from);
+    if part.exists() {
+        return Some(part);
+    }
+    let hint = format!("nothing at {}: set {variable} or run `make {target}` once", part.display());
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{hint}");
+    println!("SKIPPED: {hint}");
+    None
+}
+
+/// The Envoy of `PACKRAT_ENVOY`, or the one installed by `make`; see [`find`].
+pub fn find_envoy() -> Option<PathBuf> {
+    find("PACKRAT_ENVOY", ".packrat/venv/bin/envoy", "demo-parts")
+}
+
+/// The directory of the filter, which cargo builds next to the tests of packages that depend on it.
+///
+/// # Panics
+/// If it is missing.
+pub fn module_directory() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    let directory = test.parent().expect("its directory");
+    assert!(
+        directory.join("libpackrat_envoy.so").exists(),
+        "no libpackrat_envoy.so in {}: run `cargo build -p packrat-envoy`",
+        directory.display()
+    );
+    directory.to_owned()
+}
