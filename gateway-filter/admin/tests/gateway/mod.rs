@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use packrat_admin::Server;
 use packrat_dataplane::log::Silent;
@@ -36,7 +36,8 @@ impl Gateway {
         Self { dataplane, admin, listen, server, _attachment: attachment }
     }
 
-    /// Sends a client's request and receives its answer.
+    /// Sends a client's request, receives its answer and waits until the gateway has counted it:
+    /// the data plane counts a batch after it has sent it.
     pub(crate) fn ask(&self) {
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -46,6 +47,13 @@ impl Gateway {
         let (length, from) = self.server.recv_from(&mut buffer).unwrap();
         self.server.send_to(&buffer[..length], from).unwrap();
         assert_eq!(client.recv(&mut buffer).unwrap(), length);
+        let deadline = Instant::now() + PATIENCE;
+        while self.json("/packrat")["routes"][0]["metrics"]["packrat_to_client_datagrams_total"] == 0
+            || self.json("/packrat/sessions")["sessions"][0]["to_client_bytes"] == 0
+        {
+            assert!(Instant::now() < deadline, "the gateway never counted the answer");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Head and body of the answer to a request.
