@@ -32,7 +32,7 @@ mod subscription;
 pub mod udp;
 
 pub use packrat_client::{
-    Assist, AssistState, AssistStats, ClientConfig, IdentifierScheme, Live, RefusalReason,
+    Assist, AssistState, AssistStats, ClientConfig, IdentifierScheme, Live, PacketNumber, RefusalReason,
     Timestamp, Token, TokenTooLong, Totals,
 };
 pub use receiver::{Receiver, ReceiverConfig, Unit};

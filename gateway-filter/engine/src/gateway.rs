@@ -312,7 +312,7 @@ pub(crate) fn refuse(nonce: u64, outcome: HandshakeOutcome, out: &mut Outbox) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packrat_wire::SessionId;
+    use packrat_wire::{MessageCounter, SessionId};
 
     fn gateway(assist: bool) -> Arc<Gateway> {
         Gateway::new(GatewayConfig { assist, ..GatewayConfig::default() }, [1; 32], [2; 32])
@@ -372,13 +372,17 @@ mod tests {
     #[test]
     fn a_session_that_does_not_exist_is_refused_in_fewer_bytes() {
         let mut sealed = Vec::new();
-        Control::Sealed { session: SessionId::new(3), counter: 9, ciphertext: &[0; 17] }
-            .encode(&mut sealed);
+        Control::Sealed {
+            session: SessionId::new(3),
+            counter: MessageCounter::new(9),
+            ciphertext: &[0; 17],
+        }
+        .encode(&mut sealed);
         let (gateway, mut out) = (gateway(true), Outbox::new());
         assert_eq!(gateway.refuse_session(&sealed, &mut out), HandshakeOutcome::RefusedSession);
         let answer = out.datagrams().next().unwrap();
         assert!(answer.len() <= sealed.len());
-        let nonce = session_nonce(SessionId::new(3), 9);
+        let nonce = session_nonce(SessionId::new(3), MessageCounter::new(9));
         assert!(
             matches!(Control::decode(answer), Ok(Control::Refusal { nonce: told, .. }) if told == nonce)
         );

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live};
+use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_engine::{
     Gateway, GatewayConfig, Stream, StreamConfig, StreamCounters, StreamOutbox, Target,
 };
@@ -175,7 +175,7 @@ impl World {
                     let first = *member.first.get_or_insert(number);
                     member.duplicates += u64::from(!member.received.insert(number));
                     if let Some(index) = number.checked_sub(first) {
-                        member.assist.on_packet_number(index, now);
+                        member.assist.on_packet_number(PacketNumber::new(index), now);
                     }
                 }
             }
@@ -326,7 +326,7 @@ fn a_member_that_asks_for_everything_gets_its_share_and_the_others_theirs() {
     for _ in 0..400 {
         world.run(5, true);
         let now = world.now;
-        world.members[greedy].assist.on_overdue(u64::from(u16::MAX), now);
+        world.members[greedy].assist.on_overdue(PacketNumber::new(u64::from(u16::MAX)), now);
     }
     for member in 0..4 {
         assert!(world.missing(member) <= 3, "member {member} misses {}", world.missing(member));
@@ -353,7 +353,7 @@ fn a_member_that_asks_for_everything_has_no_more_sent_to_the_group_than_its_own_
     for _ in 0..400 {
         world.run(5, true);
         let now = world.now;
-        world.members[greedy].assist.on_overdue(u64::from(u16::MAX), now);
+        world.members[greedy].assist.on_overdue(PacketNumber::new(u64::from(u16::MAX)), now);
     }
     assert!(
         world.counters.stream_group_repairs > before.stream_group_repairs,
@@ -408,7 +408,7 @@ fn identifiers_of_another_stream_get_nothing() {
         let mut foreign = packet(1_000_000 + number);
         foreign[0] = 0x80;
         world.members[prober].assist.on_datagram(&foreign, now);
-        world.members[prober].assist.on_overdue(5000 + number, now);
+        world.members[prober].assist.on_overdue(PacketNumber::new(5000 + number), now);
         world.run(20, true);
     }
     assert!(world.counters.stream_foreign > 0);
@@ -423,7 +423,7 @@ fn a_message_from_another_address_does_nothing_to_its_owner() {
     world.run(300, false);
     world.run(100, true);
     let now = world.now;
-    world.members[member].assist.on_overdue(500, now);
+    world.members[member].assist.on_overdue(PacketNumber::new(500), now);
     let sealed = world.members[member].assist.poll_transmit(now).unwrap();
     let elsewhere: SocketAddr = ([203, 0, 113, 9], 9).into();
     world.stream.receive(&sealed, elsewhere, || [0; 32], now, &mut world.out);
@@ -488,7 +488,7 @@ fn a_challenge_is_for_one_address_and_smaller_than_what_it_answers() {
     let (mut sent, mut answered) = (0, 0);
     for number in 0..200 {
         let now = world.now;
-        world.members[member].assist.on_overdue(10_000 + number, now);
+        world.members[member].assist.on_overdue(PacketNumber::new(10_000 + number), now);
         while let Some(sealed) = world.members[member].assist.poll_transmit(now) {
             sent += sealed.len();
             world.stream.receive(&sealed, victim, || [4; 32], now, &mut world.out);

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live};
+use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, PathEvent, Received};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
@@ -306,7 +306,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
                             "seed {seed}: a repair is not an exact copy"
                         );
                         delivered.insert(number);
-                        client.on_packet_number(number, now);
+                        client.on_packet_number(PacketNumber::new(number), now);
                     }
                 }
                 Event::AtGateway(from, bytes) => match gateway.receive(&bytes, from, now, &mut out)
