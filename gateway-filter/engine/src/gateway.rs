@@ -9,7 +9,7 @@ use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
 
-use crate::admission::{Admission, TokenPolicy};
+use crate::admission::{Admission, TokenAdmission};
 use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
 use crate::outbox::Outbox;
@@ -154,11 +154,11 @@ impl Gateway {
         })
     }
 
-    /// Puts a token policy in force ([`TokenPolicy::Off`] until then), for example with a new key;
+    /// Puts a token admission in force ([`TokenAdmission::Off`] until then), for example with a new key;
     /// sessions that exist are not touched. Tokens expire by the calendar: tell
     /// [`Self::set_unix_origin`], too.
-    pub fn set_tokens(&self, policy: TokenPolicy) {
-        self.admission.tokens.set_policy(policy);
+    pub fn set_tokens(&self, admission: TokenAdmission) {
+        self.admission.tokens.set(admission);
     }
 
     /// Sets the calendar's time at [`Timestamp::ZERO`], as time since 1970; again when the clock is

@@ -505,7 +505,7 @@ fn a_challenge_is_for_one_address_and_smaller_than_what_it_answers() {
 #[test]
 fn a_stream_asks_for_tokens_as_its_gateway_does() {
     use packrat_engine::assist_token::{Claims, Key, Keys, RouteHash};
-    use packrat_engine::{TokenCheck, TokenPolicy};
+    use packrat_engine::{TokenAdmission, TokenCheck};
     let key = |id: u8| Key::from_text(&format!("{id}:{}", "ab".repeat(32))).unwrap();
     let check = TokenCheck {
         keys: Keys { current: key(1), previous: None },
@@ -516,13 +516,13 @@ fn a_stream_asks_for_tokens_as_its_gateway_does() {
     };
     let now = 2_000_000_000;
     for (policy, given, expected) in [
-        (TokenPolicy::Off, Vec::new(), true),
-        (TokenPolicy::Optional(check.clone()), Vec::new(), true),
-        (TokenPolicy::Optional(check.clone()), token(now - 600, "video"), false),
-        (TokenPolicy::Required(check.clone()), Vec::new(), false),
-        (TokenPolicy::Required(check.clone()), token(now - 600, "video"), false),
-        (TokenPolicy::Required(check.clone()), token(now + 500, "other"), false),
-        (TokenPolicy::Required(check.clone()), token(now + 500, "video"), true),
+        (TokenAdmission::Off, Vec::new(), true),
+        (TokenAdmission::Optional(check.clone()), Vec::new(), true),
+        (TokenAdmission::Optional(check.clone()), token(now - 600, "video"), false),
+        (TokenAdmission::Required(check.clone()), Vec::new(), false),
+        (TokenAdmission::Required(check.clone()), token(now - 600, "video"), false),
+        (TokenAdmission::Required(check.clone()), token(now + 500, "other"), false),
+        (TokenAdmission::Required(check.clone()), token(now + 500, "video"), true),
     ] {
         let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
         gateway.set_tokens(policy.clone());
