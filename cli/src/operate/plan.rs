@@ -54,11 +54,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "RATIO", value_parser = ratio, default_value_t = 0.0)]
     far_loss: f64,
 
-    /// How the sender answers to loss
+    /// The sender's congestion control
     #[arg(long, value_enum, default_value = "cubic")]
     sender: Reaction,
 
-    /// What the path could carry, in Mbit/s: nobody gets more
+    /// Capacity of the path in Mbit/s, the most that a download gets
     #[arg(long, value_name = "MBIT/S", value_parser = positive, default_value_t = 20.0)]
     rate: f64,
 
@@ -66,7 +66,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "RATIO", value_parser = ratio)]
     repair_budget: Option<f64>,
 
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

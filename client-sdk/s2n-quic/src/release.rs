@@ -396,8 +396,8 @@ mod tests {
         let short_header = vec![0x41; 1200];
         assert_eq!(world.arrive(short_header.clone(), SERVER), [short_header]);
         // From another address nothing is taken out; s2n-quic drops it by itself.
-        let elsewhere = SocketAddr::new(SERVER.ip(), 10);
-        assert_eq!(world.arrive(control.clone(), elsewhere), [control]);
+        let other = SocketAddr::new(SERVER.ip(), 10);
+        assert_eq!(world.arrive(control.clone(), other), [control]);
     }
 
     #[test]

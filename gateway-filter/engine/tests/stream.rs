@@ -425,12 +425,12 @@ fn a_message_from_another_address_does_nothing_to_its_owner() {
     let now = world.now;
     world.members[member].assist.on_overdue(PacketNumber::new(500), now);
     let sealed = world.members[member].assist.poll_transmit(now).unwrap();
-    let elsewhere: SocketAddr = ([203, 0, 113, 9], 9).into();
-    world.stream.receive(&sealed, elsewhere, || [0; 32], now, &mut world.out);
+    let other: SocketAddr = ([203, 0, 113, 9], 9).into();
+    world.stream.receive(&sealed, other, || [0; 32], now, &mut world.out);
     let answers: Vec<(Target, usize)> =
         world.out.datagrams().map(|(target, bytes)| (target, bytes.len())).collect();
     assert!(
-        matches!(answers[..], [(Target::One(to), length)] if to == elsewhere && length <= sealed.len())
+        matches!(answers[..], [(Target::One(to), length)] if to == other && length <= sealed.len())
     );
     // Garbage that names the session, from the right address: dropped as well.
     let mut bent = sealed.clone();

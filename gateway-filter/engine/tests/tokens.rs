@@ -184,7 +184,7 @@ fn an_optional_token_may_be_missing_but_not_wrong() {
 fn wrong_tokens_are_refused(gateway: &Arc<Gateway>, good: &[u8]) {
     let mut bent = good.to_vec();
     *bent.last_mut().unwrap() ^= 1;
-    let elsewhere = Binding::new("198.51.100.0".parse().unwrap(), 24).unwrap();
+    let other_network = Binding::new("198.51.100.0".parse().unwrap(), 24).unwrap();
     for (token, outcome) in [
         (bent, HandshakeOutcome::RefusedTokenForged),
         (vec![1, 2, 3], HandshakeOutcome::RefusedTokenForged),
@@ -194,7 +194,7 @@ fn wrong_tokens_are_refused(gateway: &Arc<Gateway>, good: &[u8]) {
             HandshakeOutcome::RefusedTokenElsewhere,
         ),
         (
-            key(2).issue(&Claims { binding: Some(elsewhere), ..claims() }),
+            key(2).issue(&Claims { binding: Some(other_network), ..claims() }),
             HandshakeOutcome::RefusedTokenElsewhere,
         ),
     ] {
