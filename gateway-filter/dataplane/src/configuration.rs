@@ -53,22 +53,20 @@ pub fn route_from_json(text: &[u8]) -> Result<RouteConfig, ConfigurationError> {
 /// When the text or the file is not a key.
 pub fn read_static_key(config: &RouteConfig) -> Result<Option<[u8; 32]>, ConfigurationError> {
     if let Some(text) = &config.static_key {
-        let problem = || InvalidField {
-            field: "static_key",
-            problem: "must be 64 hexadecimal digits (32 bytes)".to_owned(),
-        };
+        let problem =
+            || InvalidField::of_route("static_key", "must be 64 hexadecimal digits (32 bytes)");
         return Ok(Some(decode_key(text.reveal().as_bytes()).ok_or_else(problem)?));
     }
     let Some(path) = &config.static_key_file else { return Ok(None) };
     let content = std::fs::read(path)
         .map_err(|source| ConfigurationError::KeyFile { path: path.clone(), source })?;
     let raw = <[u8; 32]>::try_from(content.as_slice()).ok();
-    let key = raw.or_else(|| decode_key(content.trim_ascii())).ok_or_else(|| InvalidField {
-        field: "static_key_file",
-        problem: format!(
+    let key = raw.or_else(|| decode_key(content.trim_ascii())).ok_or_else(|| {
+        let problem = format!(
             "names {}, which holds neither 32 raw bytes nor 64 hexadecimal digits",
             path.display()
-        ),
+        );
+        InvalidField::of_route("static_key_file", problem)
     })?;
     Ok(Some(key))
 }

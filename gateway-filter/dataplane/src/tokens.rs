@@ -23,7 +23,7 @@ pub(crate) fn token_admission<'a>(
     if policy == TokenPolicy::Off {
         return Ok(TokenAdmission::Off);
     }
-    let value = |problem: String| InvalidField { field, problem };
+    let value = |problem: String| InvalidField::of_route(field, problem);
     let keys: Vec<_> = texts
         .map(Key::from_text)
         .collect::<Result<_, _>>()

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use kube::CustomResource;
 use packrat_api::route::default;
 use packrat_api::token::TokenPolicy;
+use packrat_api::token_endpoint;
 use schemars::JsonSchema;
 use schemars::transform::RecursiveTransform;
 use serde::{Deserialize, Serialize};
@@ -343,9 +344,9 @@ impl Default for Tokens {
     fn default() -> Self {
         Self {
             policy: TokenPolicy::Off,
-            lifetime_seconds: 300,
+            lifetime_seconds: token_endpoint::default::lifetime_seconds() as i32,
             rotation_hours: 24,
-            maximum_hold_milliseconds: 1000,
+            maximum_hold_milliseconds: token_endpoint::default::maximum_hold_ms() as i32,
             bind_to_network: false,
             tls: None,
         }
