@@ -202,11 +202,13 @@ pub enum HoldEndedReason {
     TooMany,
 }
 
+type Call = dyn Fn(Timestamp, &ClientEvent) + Send + Sync;
+
 /// Receives the events of connections.
 ///
 /// It is called from within the core: it must return soon, and must not call the connection.
 #[derive(Clone)]
-pub struct Observer(Arc<dyn Fn(Timestamp, &ClientEvent) + Send + Sync>);
+pub struct Observer(Arc<Call>);
 
 impl Observer {
     /// An observer that passes each event and its time to `call`.
