@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const VERSION: &str = "0.3";
 /// Namespace of the events of assistance.
 const NAMESPACE: &str = "packrat";
-/// What a record of a JSON text sequence begins with.
+/// The first byte of a record in a JSON text sequence.
 const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// The qlog of one connection; complete when it is dropped.
