@@ -150,6 +150,7 @@ mod tests {
             service: service.to_owned(),
             service_port: port,
             endpoints: 1,
+            stream_port: None,
         };
         let before = [
             status(443, "a/web"),

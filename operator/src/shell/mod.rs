@@ -11,6 +11,7 @@ mod injector;
 mod keys;
 mod listening;
 mod observations;
+mod peers;
 mod refusal;
 mod reports;
 mod run;

@@ -81,7 +81,8 @@ async fn operate(options: Options) -> Result<(), RunError> {
         Client::try_default().await.map_err(|error| RunError::Client(error.to_string()))?;
     let listen_address = options.gateway_listen_address();
     let surroundings = Surroundings::in_pods(&listen_address);
-    let snapshots = Snapshots::new(&options.namespace, surroundings, watches::ESSENTIAL);
+    let policy = options.policy();
+    let snapshots = Snapshots::new(&options.namespace, policy, surroundings, watches::ESSENTIAL);
     let observations = Arc::new(Observations::default());
     let connections = Arc::new(Connections::default());
     let (owned, drifted) = mpsc::unbounded_channel();
@@ -156,6 +157,8 @@ async fn operate(options: Options) -> Result<(), RunError> {
             image: options.gateway_image.clone(),
             discovery_host: options.discovery_host(),
             discovery_port: options.discovery_port,
+            discovery_namespace: options.discovery_namespace(),
+            egress_policy: options.gateway_egress_policy,
             listen_address,
         },
         snapshots,
