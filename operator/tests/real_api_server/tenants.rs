@@ -1,4 +1,4 @@
-//! What tenants of a shared gateway, and authors of EdgeGateways, may not have.
+//! Limits of a shared gateway's tenants, and of EdgeGateways' authors.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn endpoints_are_pods_and_a_port_stays_with_the_service_that_is_served() {
     for object in service(namespace, "old", 8443, &old, &["10.9.9.66".to_owned()]) {
         cluster.apply(object);
     }
-    // The seconds of creation decide where nobody has the port.
+    // The seconds of creation decide about a free port.
     std::thread::sleep(std::time::Duration::from_secs(2));
     pod_with_address(&cluster, namespace, "web-0", "10.9.9.1");
     let on = json!({ "packrat.dev/assist": "enabled" });
@@ -73,7 +73,7 @@ fn endpoints_are_pods_and_a_port_stays_with_the_service_that_is_served() {
         is_told("Service", "PortConflict") && is_told("EdgeGateway", "PortConflict")
     });
 
-    // A slice of somebody's own adds nothing.
+    // A slice that a user writes adds nothing.
     let by_hand = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": { "name": "web-by-hand", "namespace": namespace, "labels": { "kubernetes.io/service-name": "web" } },
