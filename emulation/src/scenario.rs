@@ -114,6 +114,9 @@ pub struct Segment {
     /// Mean length of a burst of loss, datagrams; 1: they are lost independently.
     #[serde(default = "one")]
     pub burst: f64,
+    /// Mean length of a burst in time, milliseconds, instead of datagrams: everything sent in it is
+    /// lost.
+    pub burst_ms: Option<f64>,
     /// Loss without a burst, 0 to 1...
     #[serde(default)]
     pub good_loss: f64,
@@ -404,6 +407,12 @@ impl Segment {
             if let Some(mistake) = queue.as_ref().and_then(QueueSettings::mistake) {
                 return Some(format!("{name}.{mistake}"));
             }
+        }
+        if self.burst_ms.is_some_and(|burst| !(0.01..=60_000.0).contains(&burst)) {
+            return Some("burst_ms is not in 0.01 to 60000".to_owned());
+        }
+        if self.burst_ms.is_some() && (self.outages.is_some() || self.loss_recording.is_some()) {
+            return Some("burst_ms goes neither with outages nor with loss_recording".to_owned());
         }
         let steps = &self.delay_steps;
         if !steps.is_sorted_by(|one, other| one.at_ms < other.at_ms)

@@ -1,13 +1,12 @@
 //! Propagation delay over time: steps, recordings, jitter.
 
 use std::f64::consts::E;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::recording::ProbeRecording;
+use super::recording::{ProbeRecording, Replay};
 
 /// Delay that comes on top of the base delay, drawn anew at regular times.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,7 +77,7 @@ pub struct DelayModel {
     /// Other base delays from these times on, ascending.
     pub steps: Vec<(Duration, Duration)>,
     /// The delays of a recording instead.
-    pub recording: Option<Arc<ProbeRecording>>,
+    pub recording: Option<Replay<ProbeRecording>>,
     /// On top of either.
     pub jitter: Option<Jitter>,
     /// True if a datagram with a shorter delay overtakes those before it; otherwise it waits.
@@ -145,6 +144,7 @@ fn nanos(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     const MILLISECOND: u64 = 1_000_000;
 
@@ -198,7 +198,7 @@ mod tests {
         let recording = ProbeRecording::parse("p", "0 12000\n10 40000\n20 12000\n").unwrap();
         let model = DelayModel {
             base: millis(100),
-            recording: Some(Arc::new(recording)),
+            recording: Some(Replay { recording: Arc::new(recording), from: Duration::ZERO }),
             ..DelayModel::default()
         };
         let mut process = DelayProcess::new(model, 0);

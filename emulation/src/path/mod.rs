@@ -30,6 +30,6 @@ pub use loss::{LossModel, LossProcess, StateLoss};
 pub use outages::OutageModel;
 pub use queue::{QueueDiscipline, bandwidth_delay_product};
 pub use queued_link::{Fate, QueuedLink, QueuedLinkConfig, Rate};
-pub use recording::{ProbeRecording, RateRecording, RecordingError};
+pub use recording::{ProbeRecording, RateRecording, RecordingError, Replay};
 pub use release::{Direction, InFlight};
 pub use udp::{DirectionReport, PathConfig, PathError, PathReport, UdpPath};

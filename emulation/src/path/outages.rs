@@ -1,12 +1,11 @@
 //! Outages: times in which a medium loses everything.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::recording::ProbeRecording;
+use super::recording::{ProbeRecording, Replay};
 
 /// The times at which a medium loses everything that is on it. A datagram is lost when any part of
 /// its transmission falls into an outage.
@@ -29,7 +28,7 @@ pub enum OutageModel {
         on: Duration,
     },
     /// Those of a recording.
-    Recorded(Arc<ProbeRecording>),
+    Recorded(Replay<ProbeRecording>),
 }
 
 impl OutageModel {

@@ -6,7 +6,6 @@
 //! So it holds the datagrams, and its caller asks for their fates.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use packrat_wire::estimate::Timestamp;
 
@@ -15,7 +14,7 @@ use super::discipline::{QueueManagement, Queued, Waiting};
 use super::link::{LinkCounters, Verdict};
 use super::loss::{LossModel, LossProcess};
 use super::outages::{OutageModel, OutageProcess};
-use super::recording::{OPPORTUNITY, RateRecording};
+use super::recording::{OPPORTUNITY, RateRecording, Replay};
 
 /// Bytes of IPv4 and UDP headers, which a recorded rate carries as well.
 const HEADERS: usize = 28;
@@ -28,7 +27,7 @@ pub enum Rate {
     /// Bits per second of UDP payload.
     Constant(u64),
     /// That of a recording, which counts the headers of IP and UDP.
-    Recorded(Arc<RateRecording>),
+    Recorded(Replay<RateRecording>),
 }
 
 impl Rate {
@@ -37,7 +36,7 @@ impl Rate {
         match self {
             Self::Unlimited => 0,
             Self::Constant(rate) => *rate,
-            Self::Recorded(recording) => recording.mean_rate(),
+            Self::Recorded(replay) => replay.recording.mean_rate(),
         }
     }
 }
@@ -286,6 +285,7 @@ fn nanos(at: Timestamp) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use proptest::prelude::*;
@@ -356,7 +356,8 @@ mod tests {
     }
 
     fn recording(text: &str) -> Rate {
-        Rate::Recorded(Arc::new(RateRecording::parse("r", text).unwrap()))
+        let recording = Arc::new(RateRecording::parse("r", text).unwrap());
+        Rate::Recorded(Replay { recording, from: Duration::ZERO })
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Nanoseconds in a millisecond.
 const MILLISECOND: u64 = 1_000_000;
@@ -49,6 +51,45 @@ pub enum RecordingError {
         /// The thing that it lacks, for people.
         what: &'static str,
     },
+}
+
+/// A recording that is replayed from a time of it on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replay<R> {
+    /// The recording.
+    pub recording: Arc<R>,
+    /// The time of the recording at which the link begins.
+    pub from: Duration,
+}
+
+impl<R> Replay<R> {
+    fn begin(&self) -> u64 {
+        u64::try_from(self.from.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Replay<RateRecording> {
+    /// The time of an opportunity, nanoseconds; of those before the link begins 0.
+    pub(crate) fn time(&self, opportunity: u64) -> u64 {
+        self.recording.time(opportunity).saturating_sub(self.begin())
+    }
+
+    /// The number of the first opportunity that is not before `nanos`.
+    pub(crate) fn first_from(&self, nanos: u64) -> u64 {
+        self.recording.first_from(self.begin() + nanos)
+    }
+}
+
+impl Replay<ProbeRecording> {
+    /// Delay one way at `nanos`, microseconds.
+    pub(crate) fn delay(&self, nanos: u64) -> u64 {
+        self.recording.delay(self.begin() + nanos)
+    }
+
+    /// True if an outage overlaps the time between two instants, nanoseconds.
+    pub(crate) fn is_out(&self, from: u64, to: u64) -> bool {
+        self.recording.is_out(self.begin() + from, self.begin() + to)
+    }
 }
 
 /// The text of a recording; `NAME.xz` is decompressed when there is no `NAME`.
@@ -121,14 +162,14 @@ impl RateRecording {
     }
 
     /// The time of an opportunity, nanoseconds; they are numbered from 0.
-    pub(crate) fn time(&self, opportunity: u64) -> u64 {
+    fn time(&self, opportunity: u64) -> u64 {
         let count = self.times.len() as u64;
         let within = self.times[(opportunity % count) as usize];
         (opportunity / count * self.period() + u64::from(within)) * MILLISECOND
     }
 
     /// The number of the first opportunity that is not before `nanos`.
-    pub(crate) fn first_from(&self, nanos: u64) -> u64 {
+    fn first_from(&self, nanos: u64) -> u64 {
         let millis = nanos.div_ceil(MILLISECOND);
         // The last opportunity of one round is at the time at which the next round begins.
         let round = millis.saturating_sub(1) / self.period();
@@ -222,14 +263,14 @@ impl ProbeRecording {
     }
 
     /// Delay one way at `nanos`, microseconds: that of the last answered probe before.
-    pub(crate) fn delay(&self, nanos: u64) -> u64 {
+    fn delay(&self, nanos: u64) -> u64 {
         let within = nanos / MILLISECOND % self.period;
         let after = self.delays.partition_point(|(at, _)| *at <= within);
         self.delays[after.saturating_sub(1)].1
     }
 
     /// True if an outage overlaps the time between two instants, nanoseconds.
-    pub(crate) fn is_out(&self, from: u64, to: u64) -> bool {
+    fn is_out(&self, from: u64, to: u64) -> bool {
         let period = self.period * MILLISECOND;
         let (round, within) = (from / period, from % period);
         let after = self.outages.partition_point(|(_, end)| end * MILLISECOND <= within);
@@ -283,6 +324,20 @@ mod tests {
         assert!(recording.is_out(millis(60), millis(71 + 30)));
         // Two of seven, and either direction has lost them.
         assert!((recording.single_loss() - 1.0 / 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_replay_begins_in_the_middle() {
+        let from = Duration::from_millis(3);
+        let rate = Arc::new(RateRecording::parse("r", "1\n2\n4\n5\n").unwrap());
+        let replay = Replay { recording: rate, from };
+        let first = replay.first_from(0);
+        let times: Vec<u64> = (first..first + 4).map(|n| replay.time(n) / MILLISECOND).collect();
+        assert_eq!(times, [1, 2, 3, 4]);
+        let probes = Arc::new(ProbeRecording::parse("p", "0 10\n2 -\n3 -\n4 20\n").unwrap());
+        let replay = Replay { recording: probes, from };
+        assert!(replay.is_out(0, 0) && !replay.is_out(MILLISECOND, 2 * MILLISECOND));
+        assert_eq!((replay.delay(0), replay.delay(MILLISECOND)), (10, 20));
     }
 
     #[test]

@@ -2,13 +2,16 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::settings::milliseconds;
-use super::{DirectionSettings, JitterSettings, QueueKind, Scenario, ScenarioError, Segment};
+use super::{
+    DirectionSettings, JitterSettings, OutageSettings, QueueKind, Scenario, ScenarioError, Segment,
+};
 use crate::path::{
     AnyLinkConfig, DelayModel, LinkConfig, LossModel, OutageModel, ProbeRecording, QueueDiscipline,
-    QueueManagement, QueuedLinkConfig, Rate, RateRecording, StateLoss, bandwidth_delay_product,
-    recording,
+    QueueManagement, QueuedLinkConfig, Rate, RateRecording, Replay, StateLoss,
+    bandwidth_delay_product, recording,
 };
 
 /// The four links of a path.
@@ -51,7 +54,14 @@ struct Way<'a> {
     lossy: bool,
     seed: u64,
     outage_seed: u64,
+    /// The time at which recordings begin.
+    recorded_from: Duration,
 }
+
+/// Recordings begin at a time below this, which the seed decides: each seed shows another part.
+const RECORDED_FROM: u64 = 600_000;
+/// Payload of a datagram of full size, bytes.
+const FULL: u64 = 1200;
 
 impl Scenario {
     /// The same network with the recordings that it names, from the folder of the traces.
@@ -112,6 +122,10 @@ impl Scenario {
             seed: seed.wrapping_mul(4).wrapping_add(which),
             // The same in both directions.
             outage_seed: seed.wrapping_mul(4).wrapping_add(which & !1) ^ 0x6f75_7461_6765_0000,
+            // The same for all links, as recordings may have been made at the same time.
+            recorded_from: Duration::from_millis(
+                (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % RECORDED_FROM,
+            ),
         };
         let (far, last_mile) = (&self.far, &self.last_mile);
         [
@@ -140,11 +154,13 @@ impl Scenario {
     }
 
     fn link(&self, way: &Way<'_>) -> AnyLinkConfig {
-        let Way { segment, direction, lossy, seed, outage_seed } = *way;
+        let Way { segment, direction, lossy, seed, outage_seed, recorded_from: from } = *way;
         let constant = self.constant_link(way);
         let rate =
             match direction.rate_recording.as_ref().and_then(|name| self.recordings.get(name)) {
-                Some(Recording::Rate(recording)) => Rate::Recorded(Arc::clone(recording)),
+                Some(Recording::Rate(recording)) => {
+                    Rate::Recorded(Replay { recording: Arc::clone(recording), from })
+                }
                 _ => Rate::Constant(constant.rate),
             };
         let queue = match &direction.queue {
@@ -152,7 +168,7 @@ impl Scenario {
             None => QueueManagement::Arrival(self.default_queue(rate.mean())),
         };
         let probes = |name: &Option<String>| match self.recordings.get(name.as_ref()?)? {
-            Recording::Probes(recording) => Some(Arc::clone(recording)),
+            Recording::Probes(recording) => Some(Replay { recording: Arc::clone(recording), from }),
             Recording::Rate(_) => None,
         };
         let recorded_delay = probes(&segment.delay_recording);
@@ -170,11 +186,14 @@ impl Scenario {
         };
         let lost = probes(&segment.loss_recording);
         let loss = match &lost {
-            Some(recording) => segment.loss_model(recording.single_loss(), direction, lossy),
+            Some(replay) => segment.loss_model(replay.recording.single_loss(), direction, lossy),
             None => constant.loss,
         };
-        let outages =
-            lost.map(OutageModel::Recorded).or(segment.outages.map(|outages| outages.model()));
+        let (loss, bursts) = segment.bursts_in_time(loss, rate.mean());
+        let outages = lost
+            .map(OutageModel::Recorded)
+            .or(segment.outages.map(OutageSettings::model))
+            .or(bursts);
         let base = DelayModel { base: delay.base, ..DelayModel::default() };
         match (&rate, queue) {
             (Rate::Constant(_), QueueManagement::Arrival(queue))
@@ -196,6 +215,14 @@ impl Scenario {
 }
 
 impl Segment {
+    /// Losses, and instead of them outages when bursts are measured in time.
+    fn bursts_in_time(&self, loss: LossModel, rate: u64) -> (LossModel, Option<OutageModel>) {
+        let Some(burst) = self.burst_ms.filter(|_| loss.rate() > 0.0) else { return (loss, None) };
+        let transmission = Duration::from_nanos(FULL * 8_000_000_000 / rate.max(1));
+        let outages = OutageModel::markov(loss.rate(), milliseconds(burst), transmission);
+        (LossModel::None, Some(outages))
+    }
+
     fn loss_model(&self, loss: f64, direction: &DirectionSettings, lossy: bool) -> LossModel {
         let loss = if lossy { loss * direction.loss_scale.unwrap_or(1.0) } else { 0.0 };
         let states = StateLoss { good: self.good_loss, bad: self.bad_loss };
@@ -206,7 +233,6 @@ impl Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const TEXT: &str = "description = \"\"\nsize = 1\n[far]\ndelay_ms = 1\nrate_mbps = 1000\n\
                         [last_mile]\ndelay_ms = 20\nrate_mbps = 40\nloss = 0.01\n";
@@ -281,6 +307,29 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         let absent = Scenario::parse("mine", &text).unwrap().with_traces(&folder).unwrap_err();
         assert!(absent.to_string().contains("r.down"), "{absent}");
+    }
+
+    #[test]
+    fn bursts_in_time_replace_those_in_datagrams() {
+        let [down, up] = last_mile("burst_ms = 2.4\n");
+        for link in [&down, &up].map(queued) {
+            assert_eq!(link.loss, LossModel::None);
+            let Some(OutageModel::Markov { off, on }) = link.outages else { panic!("{link:?}") };
+            assert_eq!(off, Duration::from_micros(2400));
+            // (2.4 + 0.24) ms · 0.99 / 0.01
+            assert!((on.as_secs_f64() - 0.26136).abs() < 1e-6, "{on:?}");
+        }
+        let lossless = Scenario::parse("mine", &format!("{TEXT}burst_ms = 2.4\n")).unwrap();
+        assert!(lossless.without_loss().require_constant_links().is_ok());
+    }
+
+    #[test]
+    fn each_seed_begins_at_another_time_of_a_recording() {
+        let scenario = Scenario::parse("mine", TEXT).unwrap();
+        let from = |seed| scenario.ways(seed).map(|way| way.recorded_from);
+        assert_eq!(from(1), from(1));
+        assert_ne!(from(1)[0], from(2)[0]);
+        assert!(from(1).iter().all(|from_| *from_ == from(1)[0]), "all links at the same time");
     }
 
     #[test]

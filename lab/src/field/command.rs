@@ -49,8 +49,8 @@ pub(crate) struct Field {
     #[arg(long)]
     size: Option<f64>,
     /// Small objects of 100 kB and of 1 MB in each row, with a comma between the numbers
-    #[arg(long, value_delimiter = ',', num_args = 2)]
-    objects: Option<Vec<u64>>,
+    #[arg(long, value_parser = counts)]
+    objects: Option<[u64; 2]>,
     /// Seeds of each cell [default: 3, with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
@@ -63,6 +63,13 @@ pub(crate) struct Field {
     /// Print the table of the small sample that the tests compare, and nothing else
     #[arg(long)]
     sample: bool,
+}
+
+fn counts(text: &str) -> Result<[u64; 2], String> {
+    let two = text
+        .split_once(',')
+        .and_then(|(small, large)| Some([small.parse().ok()?, large.parse().ok()?]));
+    two.ok_or_else(|| "it must be two numbers, such as 20,10".to_owned())
 }
 
 /// Failure to measure the matrix.
@@ -150,11 +157,10 @@ impl Field {
 
     fn amount(&self) -> Amount {
         let default = if self.quick { Amount::QUICK } else { Amount::FULL };
-        let objects = match self.objects.as_deref() {
-            Some(&[small, large]) => [small, large],
-            _ => default.objects,
-        };
-        Amount { size: self.size.unwrap_or(default.size), objects }
+        Amount {
+            size: self.size.unwrap_or(default.size),
+            objects: self.objects.unwrap_or(default.objects),
+        }
     }
 
     fn tasks(&self) -> Result<Vec<Task>, FieldError> {
