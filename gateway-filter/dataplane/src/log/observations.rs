@@ -156,8 +156,8 @@ fn described(step: Step) -> Option<SessionStep> {
 mod tests {
     use super::*;
     use packrat_engine::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, Side};
-    use packrat_wire::Epoch;
     use packrat_wire::message::ResetReason;
+    use packrat_wire::{Epoch, MessageCounter};
 
     const STEP: Step = Step::TailProbeSent { datagram: Sequence::new(7) };
 
@@ -189,23 +189,29 @@ mod tests {
     fn documents_and_traces_have_the_same_keys_and_values() {
         let (age, epoch) = (Duration::from_micros(1500), Epoch::new(3));
         let steps = [
-            Step::EpochAnchored { epoch, first: 7 },
+            Step::EpochAnchored { epoch, first: Sequence::new(7) },
             Step::EackDecoded {
-                eack: 1,
+                eack: MessageCounter::new(1),
                 recorded: 9,
-                newest: Some(8),
+                newest: Some(Sequence::new(8)),
                 newly_missing: 1,
                 missing: 2,
             },
-            Step::EackFailed { eack: 1, symbols: 9, resets: true },
-            Step::EackIgnored { eack: 1, reason: EackIgnoredReason::OtherEpoch },
-            Step::DatagramMissing { datagram: 7, age },
-            Step::RepairSent { datagram: 7, transmission: 1, age },
-            Step::RepairRefused { datagram: 7, reason: RepairRefusedReason::BudgetEmpty },
-            Step::TailProbeSent { datagram: 7 },
-            Step::MissingArrived { datagram: 7, transmissions: 1, age },
+            Step::EackFailed { eack: MessageCounter::new(1), symbols: 9, resets: true },
+            Step::EackIgnored {
+                eack: MessageCounter::new(1),
+                reason: EackIgnoredReason::OtherEpoch,
+            },
+            Step::DatagramMissing { datagram: Sequence::new(7), age },
+            Step::RepairSent { datagram: Sequence::new(7), transmission: 1, age },
+            Step::RepairRefused {
+                datagram: Sequence::new(7),
+                reason: RepairRefusedReason::BudgetEmpty,
+            },
+            Step::TailProbeSent { datagram: Sequence::new(7) },
+            Step::MissingArrived { datagram: Sequence::new(7), transmissions: 1, age },
             Step::ReportSent {
-                eack: 1,
+                eack: MessageCounter::new(1),
                 settled: None,
                 wanted_symbols: Some(9),
                 queue_stands: true,
