@@ -339,15 +339,16 @@ impl Controller {
         }
         self.snapshots.set_keys(key, keys);
 
-        let name = workload::client_secret_name(&key.name);
-        let found = secrets::read(&self.client, &key.namespace, &name).await.map_err(api)?;
+        let secret = workload::client_secret_name(&key.name);
+        let identity = gateway_name(key, &gateway.model.uid);
+        let found = secrets::read(&self.client, &key.namespace, &secret).await.map_err(api)?;
         let current = found.as_ref().is_some_and(|(entries, _)| {
             let state: Value = entries
                 .get(STATE)
                 .and_then(|text| serde_json::from_slice(text).ok())
                 .unwrap_or_default();
             state["issuer"] == authority.issuer()
-                && state["name"] == gateway_name(key, &gateway.model.uid).as_str()
+                && state["name"] == identity.as_str()
                 && state["issued"]
                     .as_i64()
                     .is_some_and(|issued| now - issued < LEAF_RENEWAL_SECONDS)
@@ -357,8 +358,7 @@ impl Controller {
             let uid = &gateway.model.uid;
             let issued =
                 authority.issue_gateway(key, uid, now).map_err(|error| Failure::text(&error))?;
-            let name = gateway_name(key, uid);
-            let state = json!({ "issuer": authority.issuer(), "issued": now, "name": name });
+            let state = json!({ "issuer": authority.issuer(), "issued": now, "name": identity });
             let state = state.to_string();
             let entries = [
                 ("tls.crt", issued.certificate.as_str()),
@@ -366,7 +366,7 @@ impl Controller {
                 ("ca.crt", bundle.as_str()),
                 (STATE, state.as_str()),
             ];
-            let metadata = workload::metadata(&name, key, &gateway.model);
+            let metadata = workload::metadata(&secret, key, &gateway.model);
             let version = found.map(|(_, version)| version);
             secrets::write(&self.client, metadata, &entries, version.as_deref())
                 .await
