@@ -1,5 +1,5 @@
-//! Account of a source: what its sessions together use of what all share, and in whose network it
-//! is.
+//! Account of a source: the part of what all share that its sessions use, and the networks that it
+//! is in.
 //!
 //! ```text
 //!   2001:db8:7:1234::/64 ---> 2001:db8:7:1200::/56 ---> 2001:db8:7::/48
@@ -65,7 +65,7 @@ impl Network {
         Some(Self { bits: self.bits >> dropped << dropped, level })
     }
 
-    /// How many times what a source may have this network may have: sessions, and handshakes per
+    /// Factor of what this network may have over what a source may have: sessions, and handshakes per
     /// second.
     pub(super) const fn factor(self) -> u32 {
         match self.level {
@@ -79,7 +79,7 @@ impl Network {
 /// Weight of what a source, and each larger network, uses against what others may use.
 const WEIGHTS: [f64; 3] = [1.0, 0.75, 0.5];
 
-/// What the sessions of one source, or of all sources of a network, use.
+/// Use of what all share by the sessions of one source, or of all sources of a network.
 #[derive(Debug)]
 pub(crate) struct SourceAccount {
     /// Bytes of repairs that its sessions may have.
