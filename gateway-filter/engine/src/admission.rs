@@ -35,7 +35,7 @@ pub(crate) use permit::SessionPermit;
 pub(crate) use rate_limit::{RateLimit, SharedRateLimit};
 use sources::Sources;
 pub(crate) use tokens::TokenGate;
-pub use tokens::{TokenCheck, TokenPolicy};
+pub use tokens::{TokenAdmission, TokenCheck};
 use work::HANDSHAKE_WORK;
 pub use work::WorkBudget;
 pub(crate) use work::{MESSAGE_WORK, WorkKind};

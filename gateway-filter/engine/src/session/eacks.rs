@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use packrat_eack::{Encoding, Identifier};
-use packrat_wire::Epoch;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::{Eack, Message, Report, ResetReason};
+use packrat_wire::{Epoch, MessageCounter};
 
 use super::{Session, Turn};
 use crate::event::{Event, Side};
@@ -14,6 +14,7 @@ use crate::live::LiveStream;
 use crate::reconciliation::{AfterFailure, EpochOf};
 use crate::repair::{Decision, MAXIMUM_TRANSMISSIONS, copies, decide, is_crowded, patience};
 use crate::sample::Sample;
+use crate::sequence::Sequence;
 use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
 
 /// Work of deciding about a missing datagram.
@@ -28,7 +29,7 @@ enum Verdict {
 }
 
 /// Tells that an eACK is not looked at.
-fn ignore(eack: u32, reason: EackIgnoredReason, turn: &mut Turn<'_>) {
+fn ignore(eack: MessageCounter, reason: EackIgnoredReason, turn: &mut Turn<'_>) {
     turn.tell(|| SessionEvent::EackIgnored { eack, reason });
 }
 
@@ -36,7 +37,7 @@ impl Session {
     /// `admitted`: there is credit and time for it.
     pub(super) fn on_eack(
         &mut self,
-        counter: u32,
+        counter: MessageCounter,
         eack: &Eack<'_>,
         admitted: bool,
         turn: &mut Turn<'_>,
@@ -62,7 +63,7 @@ impl Session {
         if let Some(work) = self.epoch.anchor(eack, &mut self.history) {
             self.charge(work, turn.now);
             let (epoch, first) = (self.epoch.number(), self.epoch.horizon());
-            turn.tell(|| SessionEvent::EpochAnchored { epoch, first });
+            turn.tell(|| SessionEvent::EpochAnchored { epoch, first: Sequence::new(first) });
         }
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
         if let Some(newest) = newest {
@@ -130,7 +131,7 @@ impl Session {
 
     fn on_decoded(
         &mut self,
-        counter: u32,
+        counter: MessageCounter,
         eack: &Eack<'_>,
         newest: Option<u64>,
         turn: &mut Turn<'_>,
@@ -141,7 +142,7 @@ impl Session {
         turn.tell(|| SessionEvent::EackDecoded {
             eack: counter,
             recorded: self.history.next(),
-            newest,
+            newest: newest.map(Sequence::new),
             newly_missing,
             missing: self.repairs.len() as u64,
         });
@@ -192,7 +193,8 @@ impl Session {
                 if let Some(entry) = history.get_mut(sequence) {
                     entry.fate = Fate::Missing;
                     let age = turn.now.saturating_since(entry.forwarded_at);
-                    turn.tell(|| SessionEvent::DatagramMissing { datagram: sequence, age });
+                    let datagram = Sequence::new(sequence);
+                    turn.tell(|| SessionEvent::DatagramMissing { datagram, age });
                 }
             }
         }
@@ -289,7 +291,8 @@ impl Session {
 
     pub(super) fn give_up(&mut self, sequence: u64, reason: GiveUpReason, turn: &mut Turn<'_>) {
         let transmissions = self.repairs.give_up(sequence);
-        turn.tell(|| SessionEvent::GivenUp { datagram: Some(sequence), transmissions, reason });
+        let datagram = Some(Sequence::new(sequence));
+        turn.tell(|| SessionEvent::GivenUp { datagram, transmissions, reason });
         self.epoch.give_up(sequence, &mut self.history);
     }
 
@@ -300,7 +303,7 @@ impl Session {
 
     fn on_failed_decode(
         &mut self,
-        counter: u32,
+        counter: MessageCounter,
         encoding: Encoding,
         work: u64,
         turn: &mut Turn<'_>,
@@ -350,6 +353,7 @@ impl Session {
     }
 
     fn log_reset(&self, side: Side, epoch: Epoch, reason: ResetReason, turn: &mut Turn<'_>) {
+        turn.tell(|| SessionEvent::Reset { epoch, side, reason });
         turn.out.event(Event::Reset { session: self.id(), side, reason, epoch });
     }
 
@@ -365,7 +369,7 @@ impl Session {
     /// Tells the client what became of an eACK, and what is known of the path.
     fn report(
         &mut self,
-        echo: u32,
+        echo: MessageCounter,
         wanted: Option<Encoding>,
         settled: Option<Identifier>,
         turn: &mut Turn<'_>,
@@ -387,6 +391,14 @@ impl Session {
             queueing: queueing.unwrap_or_default(),
             totals: self.totals(),
         };
+        turn.tell(|| SessionEvent::ReportSent {
+            eack: echo,
+            settled: settled
+                .and_then(|settled| self.history.sequence_of(settled))
+                .map(Sequence::new),
+            wanted_symbols: wanted.map(Encoding::count),
+            queue_stands: queueing.is_some(),
+        });
         self.channel.send(&Message::Report(report), turn);
     }
 }

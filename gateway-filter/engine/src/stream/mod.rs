@@ -35,7 +35,7 @@ use packrat_wire::handshake::GatewayParams;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::is_control;
 use packrat_wire::message::{Eack, Message, Report, ResetReason, Totals};
-use packrat_wire::{Epoch, SessionId};
+use packrat_wire::{Epoch, MessageCounter, SessionId};
 
 use crate::admission::{Network, WorkKind};
 use crate::counters::{StreamCounters, StreamGauges};
@@ -212,7 +212,7 @@ impl Stream {
     fn on_eack(
         &mut self,
         subscriber: &mut Subscriber,
-        counter: u32,
+        counter: MessageCounter,
         eack: &Eack<'_>,
         now: Timestamp,
         out: &mut StreamOutbox,
@@ -532,7 +532,7 @@ impl Stream {
     fn on_failed_decode(
         &mut self,
         subscriber: &mut Subscriber,
-        counter: u32,
+        counter: MessageCounter,
         eack: &Eack<'_>,
         work: u64,
         out: &mut StreamOutbox,
@@ -567,7 +567,7 @@ impl Stream {
     fn report(
         &mut self,
         subscriber: &mut Subscriber,
-        echo: u32,
+        echo: MessageCounter,
         wanted: Option<Encoding>,
         out: &mut StreamOutbox,
     ) {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packrat_client::{Assist, ClientConfig};
+use packrat_client::{Assist, ClientConfig, PacketNumber};
 use packrat_engine::{Flow, FlowCounters, Gateway, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
@@ -127,8 +127,9 @@ impl Neighbour {
             self.client.on_datagram(&bytes, now);
             if !is_control(&bytes) {
                 let number = number_of(&bytes);
-                self.client.on_expected_packet_number(number, now);
-                self.client.on_packet_number(number, now);
+                let packet = PacketNumber::new(number);
+                self.client.on_expected_packet_number(packet, now);
+                self.client.on_packet_number(packet, now);
                 self.repaired += u64::from(self.missing.remove(&number));
             }
         }
