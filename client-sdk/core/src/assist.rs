@@ -362,7 +362,7 @@ impl Assist {
             onset.on_round_trip(sample, now);
         }
         self.stats.sessions += 1;
-        self.stats.gateway_key = Some(established.gateway_key);
+        self.stats.gateway_key = established.gateway_key;
         if self.reconnection.on_established() {
             // What the server sends still goes to the gateway before.
             self.hold.repeat_ack();

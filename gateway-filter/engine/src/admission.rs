@@ -10,13 +10,17 @@
 //!
 //! - [`tokens`]: permissions that an issuer gave
 //! - [`sources`]: sessions and handshakes by source address
+//! - [`account`]: what a source and its networks use of what all share
+//! - [`work`]: what messages make a thread do, and for whom it is done
 //! - [`permit`]: a session's share of the gateway's limits, returned when it ends
 //! - [`rate_limit`]: token buckets that fill with time
 
+mod account;
 mod permit;
 mod rate_limit;
 mod sources;
 mod tokens;
+mod work;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,19 +29,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use packrat_assist_token::token_bucket::Rate;
 use packrat_wire::estimate::Timestamp;
 
-use crate::budget::SourceBudget;
 use crate::config::GatewayConfig;
+pub(crate) use account::{Network, SourceAccount};
 pub(crate) use permit::SessionPermit;
 pub(crate) use rate_limit::{RateLimit, SharedRateLimit};
 use sources::Sources;
 pub(crate) use tokens::TokenGate;
 pub use tokens::{TokenAdmission, TokenCheck};
-
-/// Costly decodes of all flows together, at most about a millisecond each.
-const COSTLY_DECODES: Rate = Rate::per_second(200.0);
-/// An eACK that can't be decoded counts as so many where its source has had too many of them: its
-/// session is not listened to for ten seconds.
-const MANY_FAILURES_FACTOR: u16 = 500;
+use work::HANDSHAKE_WORK;
+pub use work::WorkBudget;
+pub(crate) use work::{MESSAGE_WORK, WorkKind};
 
 /// The limits that all sessions of a gateway share, and what is used of them.
 #[derive(Debug)]
@@ -50,11 +51,11 @@ pub(crate) struct Admission {
     sources: Sources,
     /// Handshakes below this rate need no cookie.
     handshakes: SharedRateLimit,
-    costly_decodes: SharedRateLimit,
+    pub(crate) work: Arc<WorkBudget>,
 }
 
 impl Admission {
-    pub(crate) fn new(config: &GatewayConfig) -> Self {
+    pub(crate) fn new(config: &GatewayConfig, work: Arc<WorkBudget>) -> Self {
         let without_cookie = f64::from(config.handshakes_per_second_without_cookie);
         Self {
             tokens: TokenGate::default(),
@@ -64,7 +65,7 @@ impl Admission {
             cache_bytes: AtomicUsize::new(0),
             sources: Sources::new(config),
             handshakes: SharedRateLimit::new(Rate::per_second(without_cookie)),
-            costly_decodes: SharedRateLimit::new(COSTLY_DECODES),
+            work,
         }
     }
 
@@ -79,12 +80,6 @@ impl Admission {
         self.handshakes.try_acquire_strictly(now)
     }
 
-    /// True if a decode may be tried that is only needed when more is missing than a sketch holds,
-    /// or when a client sends garbage. Shared by all flows, as their processors are.
-    pub(crate) fn allows_costly_decode(&self, now: Timestamp) -> bool {
-        self.costly_decodes.try_acquire(now)
-    }
-
     /// Sessions up to which some are prepared for unvalidated addresses: the rest of the room is
     /// left to validated ones.
     fn room_for_unvalidated(&self) -> usize {
@@ -95,6 +90,16 @@ impl Admission {
     /// Changes nothing.
     pub(crate) fn may_prepare(&self, source: IpAddr, now: Timestamp) -> bool {
         self.sessions() < self.room_for_unvalidated() && self.sources.may_begin(source, now)
+    }
+
+    /// Charges this thread, and the source if it is known, for the handshake that is about to be
+    /// answered. `false`: there is no time for it now.
+    pub(crate) fn take_handshake(&self, source: Option<&SourceAccount>, now: Timestamp) -> bool {
+        let admitted = self.work.admits(WorkKind::Handshake, source, 1.0, now);
+        if admitted {
+            self.work.charge(WorkKind::Handshake, source, HANDSHAKE_WORK, now);
+        }
+        admitted
     }
 
     /// Counts another session, if there are fewer than `limit`.
@@ -114,7 +119,7 @@ impl Admission {
         &self,
         source: IpAddr,
         now: Timestamp,
-    ) -> Option<Arc<SourceBudget>> {
+    ) -> Option<Arc<SourceAccount>> {
         if !self.take_room(self.maximum_sessions) {
             return None;
         }
@@ -126,7 +131,7 @@ impl Admission {
     }
 
     /// Counts a subscriber that was another gateway's, whatever the limits.
-    pub(crate) fn adopt_subscriber(&self, source: IpAddr) -> Arc<SourceBudget> {
+    pub(crate) fn adopt_subscriber(&self, source: IpAddr) -> Arc<SourceAccount> {
         self.sessions.fetch_add(1, Ordering::Relaxed);
         self.sources.adopt(source)
     }
@@ -135,12 +140,5 @@ impl Admission {
     pub(crate) fn release_subscriber(&self, source: IpAddr) {
         self.leave_room();
         self.sources.end(source);
-    }
-
-    /// Counts an eACK of this source that could not be decoded, and says how many times its cost
-    /// is to be charged. A source with many sessions, each within its limit, could else keep the
-    /// gateway at work with nothing but such eACKs.
-    pub(crate) fn failure_factor(&self, source: IpAddr, now: Timestamp) -> u16 {
-        if self.sources.decode_failed(source, now) { 1 } else { MANY_FAILURES_FACTOR }
     }
 }

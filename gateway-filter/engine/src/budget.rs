@@ -76,11 +76,11 @@ impl FlowBudget {
 
 /// Bytes of repairs that the flows of one source together may still send.
 #[derive(Debug)]
-pub(crate) struct SourceBudget(SharedBucket);
+pub(crate) struct SourceBudget(SharedBucket<SOURCE_SAVINGS>);
 
 impl SourceBudget {
     pub(crate) fn new() -> Self {
-        Self(SharedBucket::full(SOURCE_SAVINGS))
+        Self(SharedBucket::full())
     }
 
     /// One of its flows has brought so many bytes of repairs.
@@ -91,19 +91,18 @@ impl SourceBudget {
 
 /// A token bucket of whole bytes that many threads fill and take from without a lock.
 #[derive(Debug)]
-struct SharedBucket {
+struct SharedBucket<const BURST: i64> {
     tokens: AtomicI64,
-    largest: i64,
 }
 
-impl SharedBucket {
-    fn full(largest: i64) -> Self {
-        Self { tokens: AtomicI64::new(largest), largest }
+impl<const BURST: i64> SharedBucket<BURST> {
+    fn full() -> Self {
+        Self { tokens: AtomicI64::new(BURST) }
     }
 
     fn earn(&self, earned: i64) {
         let _ = self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tokens| {
-            Some(tokens.saturating_add(earned).min(self.largest))
+            Some(tokens.saturating_add(earned).min(BURST))
         });
     }
 
@@ -117,11 +116,11 @@ impl SharedBucket {
 /// Bytes of repairs that all flows together may still send. Flows report what they forwarded at
 /// each eACK, not at each datagram.
 #[derive(Debug)]
-pub(crate) struct GatewayBudget(SharedBucket);
+pub(crate) struct GatewayBudget(SharedBucket<GATEWAY_BURST>);
 
 impl GatewayBudget {
     pub(crate) fn new() -> Self {
-        Self(SharedBucket::full(GATEWAY_BURST))
+        Self(SharedBucket::full())
     }
 
     /// Flows whose repairs may take this share have forwarded `bytes`.

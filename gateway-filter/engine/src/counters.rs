@@ -50,7 +50,7 @@ counters! {
         eacks_stale,
         /// eACKs ignored because they belong to another epoch.
         eacks_other_epoch,
-        /// eACKs not looked at because the client sends too many.
+        /// eACKs not looked at: the client, or its source, makes the gateway work too much.
         eacks_limited,
         /// eACKs that could not be decoded; a longer prefix was asked for.
         eacks_failed,
@@ -140,7 +140,7 @@ counters! {
         stream_refused,
         /// eACKs received.
         stream_eacks,
-        /// eACKs not looked at because the subscriber sends too many, or too many that can't be decoded.
+        /// eACKs not looked at: the subscriber, or its source, makes the gateway work too much.
         stream_eacks_limited,
         /// eACKs that could not be decoded.
         stream_eacks_failed,

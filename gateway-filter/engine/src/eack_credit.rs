@@ -1,47 +1,59 @@
-//! Credit for eACKs: how much work one client may cause.
+//! Credit of a client: how much work its messages may cause, in units of about a nanosecond
+//! (`admission::work`).
 //!
-//! An eACK costs one token, a new epoch and an eACK that can't be decoded many. A charge may leave
-//! a debt: the client is then not listened to until it is paid.
+//! Each message is charged what it made the gateway do. A new epoch has a price of its own, and an
+//! eACK that can't be decoded one that is far above its work. A charge may leave a debt: the client
+//! is then not listened to until it is paid. Credit is the session's alone, so that no client pays for
+//! a neighbour's mistakes.
 
 use core::time::Duration;
 
 use packrat_assist_token::token_bucket::{Level, Rate, TokenBucket};
 use packrat_wire::estimate::Timestamp;
 
+use crate::admission::MESSAGE_WORK;
+
 /// Prices and rate of one kind of client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EackTariff {
     rate: Rate,
-    /// Tokens of a new client.
+    /// Credit of a new client.
     start: f64,
     /// Price of a new epoch.
     epoch: f64,
-    /// Price of an eACK that can't be decoded.
+    /// Price of an eACK that can't be decoded, at least.
     failure: f64,
 }
 
-/// eACKs of a session per second and in a burst. Its client sends one per millisecond, or one for
-/// every 256 datagrams where these are more.
-const EACKS_PER_SECOND: f64 = 20_000.0;
-const EACK_BURST: f64 = 4_000.0;
-/// A new epoch costs a session as much as this many eACKs, and an eACK that can't be decoded.
-const EPOCH_COST: f64 = 50.0;
-const FAILED_EACK_COST: f64 = 400.0;
+/// Work of a session's messages per second and in a burst: 20,000 eACKs that miss nothing. Its
+/// client sends one per millisecond, or one for every 256 datagrams where these are more.
+const SESSION_WORK_PER_SECOND: f64 = 50_000_000.0;
+const SESSION_WORK_BURST: f64 = 10_000_000.0;
+/// Price of a new epoch, beside the work of filling its sketch.
+const EPOCH_WORK: f64 = 125_000.0;
+/// Price of an eACK that can't be decoded.
+const FAILED_EACK_WORK: f64 = 1_000_000.0;
+/// Price of an identifier that was never forwarded: an honest client has none.
+const FOREIGN_WORK: f64 = 20_000.0;
 
 /// Tariff of a session.
 const SESSION: EackTariff = EackTariff {
-    rate: Rate { per_second: EACKS_PER_SECOND, burst: EACK_BURST },
-    start: 1_000.0,
-    epoch: EPOCH_COST,
-    failure: FAILED_EACK_COST,
+    rate: Rate { per_second: SESSION_WORK_PER_SECOND, burst: SESSION_WORK_BURST },
+    start: 2_500_000.0,
+    epoch: EPOCH_WORK,
+    failure: FAILED_EACK_WORK,
 };
 
-/// Tariff of a subscriber of a stream. Its client speaks when something is missing.
+/// Work of a subscriber's messages per second. It speaks when something is missing, and each decode
+/// is costly.
+const SUBSCRIBER_WORK_PER_SECOND: f64 = 30_000_000.0;
+
+/// Tariff of a subscriber of a stream.
 pub(crate) const SUBSCRIBER: EackTariff = EackTariff {
-    rate: Rate { per_second: 2_000.0, burst: 400.0 },
-    start: 400.0,
-    epoch: 40.0,
-    failure: 40.0,
+    rate: Rate { per_second: SUBSCRIBER_WORK_PER_SECOND, burst: 6_000_000.0 },
+    start: 6_000_000.0,
+    epoch: 600_000.0,
+    failure: 600_000.0,
 };
 
 impl EackTariff {
@@ -50,11 +62,16 @@ impl EackTariff {
         TokenBucket::new(self.start)
     }
 
-    /// Adds what was earned in `elapsed` and takes the price of an eACK. False if the credit does
-    /// not cover it: the eACK is not looked at.
+    /// Adds what was earned in `elapsed`. False if the credit does not cover a message: it is not
+    /// looked at.
     pub(crate) fn admits<L: Level>(&self, credit: &mut TokenBucket<L>, elapsed: Duration) -> bool {
         credit.earn(self.rate.earned(elapsed), self.rate.burst);
-        credit.try_take(1.0)
+        credit.covers(MESSAGE_WORK as f64)
+    }
+
+    /// Share of the credit that is used, from 0 to 1.
+    pub(crate) fn strain<L: Level>(&self, credit: &TokenBucket<L>) -> f64 {
+        (1.0 - credit.tokens() / self.rate.burst).clamp(0.0, 1.0)
     }
 
     /// Takes the price of a new epoch.
@@ -62,9 +79,15 @@ impl EackTariff {
         credit.charge(self.epoch);
     }
 
-    /// Takes the price of an eACK that could not be decoded, `factor` times.
-    pub(crate) fn charge_failure<L: Level>(&self, credit: &mut TokenBucket<L>, factor: u16) {
-        credit.charge(self.failure * f64::from(factor));
+    /// Takes the price of an eACK that could not be decoded after so much work.
+    pub(crate) fn charge_failure<L: Level>(&self, credit: &mut TokenBucket<L>, work: u64) {
+        credit.charge(self.failure.max(work as f64));
+    }
+
+    /// Takes the price of `count` identifiers that were never forwarded. False, and takes nothing,
+    /// if the credit does not cover it: the eACK counts as one that can't be decoded.
+    pub(crate) fn take_foreign<L: Level>(&self, credit: &mut TokenBucket<L>, count: usize) -> bool {
+        count == 0 || credit.try_take(count as f64 * FOREIGN_WORK)
     }
 }
 
@@ -83,8 +106,18 @@ impl EackCredit {
     /// See [`EackTariff::admits`].
     pub(crate) fn admits(&mut self, now: Timestamp) -> bool {
         let elapsed = now.saturating_since(self.filled);
-        self.filled = now;
+        self.filled = self.filled.max(now);
         SESSION.admits(&mut self.tokens, elapsed)
+    }
+
+    /// See [`EackTariff::strain`].
+    pub(crate) fn strain(&self) -> f64 {
+        SESSION.strain(&self.tokens)
+    }
+
+    /// Takes the price of work that was done.
+    pub(crate) fn charge(&mut self, work: u64) {
+        self.tokens.charge(work as f64);
     }
 
     /// True if the credit covers a new epoch.
@@ -96,9 +129,19 @@ impl EackCredit {
         SESSION.charge_epoch(&mut self.tokens);
     }
 
+    /// True if the credit covers so much more work.
+    pub(crate) fn covers(&self, work: u64) -> bool {
+        self.tokens.covers(work as f64)
+    }
+
     /// See [`EackTariff::charge_failure`].
-    pub(crate) fn charge_failure(&mut self, factor: u16) {
-        SESSION.charge_failure(&mut self.tokens, factor);
+    pub(crate) fn charge_failure(&mut self, work: u64) {
+        SESSION.charge_failure(&mut self.tokens, work);
+    }
+
+    /// See [`EackTariff::take_foreign`].
+    pub(crate) fn take_foreign(&mut self, count: usize) -> bool {
+        SESSION.take_foreign(&mut self.tokens, count)
     }
 }
 
@@ -110,15 +153,30 @@ mod tests {
     fn a_client_that_sends_too_many_is_not_listened_to_for_a_while() {
         let mut credit = EackCredit::new(Timestamp::ZERO);
         let admitted = |credit: &mut EackCredit, millis| {
-            (0..10_000).filter(|_| credit.admits(Timestamp::from_millis(millis))).count()
+            let mut admit = || {
+                let admitted = credit.admits(Timestamp::from_millis(millis));
+                credit.charge(if admitted { MESSAGE_WORK } else { 0 });
+                admitted
+            };
+            (0..10_000).filter(|_| admit()).count()
         };
         assert_eq!(admitted(&mut credit, 0), 1000);
         assert_eq!(admitted(&mut credit, 10), 200);
         assert_eq!(admitted(&mut credit, 60_000), 4000);
-        credit.charge_failure(500);
-        assert_eq!(admitted(&mut credit, 70_000), 0);
+        credit.charge_failure(500_000_000);
+        assert_eq!(admitted(&mut credit, 69_000), 0);
         assert!(!credit.covers_epoch());
         assert_eq!(admitted(&mut credit, 71_000), 4000);
+    }
+
+    #[test]
+    fn a_failure_costs_its_price_or_its_work_whichever_is_more() {
+        let mut credit = EackCredit::new(Timestamp::ZERO);
+        credit.charge_failure(10);
+        assert!(credit.covers(1_500_000) && !credit.covers(1_500_001));
+        credit.charge_failure(1_400_000);
+        assert!(credit.covers(100_000) && !credit.covers(100_001));
+        assert!(credit.take_foreign(5) && !credit.take_foreign(1) && credit.take_foreign(0));
     }
 
     #[test]
@@ -129,8 +187,8 @@ mod tests {
             SUBSCRIBER.charge_failure(&mut credit, 1);
         }
         SUBSCRIBER.charge_epoch(&mut credit);
-        SUBSCRIBER.charge_failure(&mut credit, 500);
+        SUBSCRIBER.charge_failure(&mut credit, 300_000_000);
         assert!(!SUBSCRIBER.admits(&mut credit, Duration::from_secs(9)));
-        assert!(SUBSCRIBER.admits(&mut credit, Duration::from_secs(1)));
+        assert!(SUBSCRIBER.admits(&mut credit, Duration::from_secs(2)));
     }
 }

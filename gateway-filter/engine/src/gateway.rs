@@ -9,7 +9,7 @@ use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
 
-use crate::admission::{Admission, TokenAdmission};
+use crate::admission::{Admission, TokenAdmission, WorkBudget};
 use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
 use crate::outbox::Outbox;
@@ -141,9 +141,20 @@ impl Gateway {
     /// `static_key`: the 32-byte X25519 private key that clients may pin; `secret`: 32 random bytes
     /// for cookies.
     pub fn new(config: GatewayConfig, static_key: [u8; 32], secret: [u8; 32]) -> Arc<Self> {
+        Self::sharing(config, static_key, secret, Arc::default())
+    }
+
+    /// The same, for one of several gateways whose flows are on the same threads. `work`: what
+    /// messages of all of their clients may make these threads do. The gateways have one clock.
+    pub fn sharing(
+        config: GatewayConfig,
+        static_key: [u8; 32],
+        secret: [u8; 32],
+        work: Arc<WorkBudget>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             budget: GatewayBudget::new(),
-            admission: Admission::new(&config),
+            admission: Admission::new(&config, work),
             config,
             static_key,
             cookies: RwLock::new(Cookies {
@@ -175,6 +186,11 @@ impl Gateway {
     /// Sessions of all flows together.
     pub fn sessions(&self) -> usize {
         self.admission.sessions()
+    }
+
+    /// The work of clients' messages on each thread.
+    pub fn work(&self) -> &WorkBudget {
+        &self.admission.work
     }
 
     /// True if the cookie secret has been in use for [`COOKIE_SECRET_LIFETIME`]: time for

@@ -201,6 +201,16 @@ impl History {
         open
     }
 
+    /// Frees the bytes of entries that were forwarded before `before`.
+    pub(crate) fn free_before(&mut self, before: Timestamp) {
+        let is_old = |entry: &Entry| entry.forwarded_at < before;
+        while self.cache.len() > 0
+            && self.get(self.first_cached.max(self.first)).is_some_and(is_old)
+        {
+            self.free_oldest();
+        }
+    }
+
     /// Frees the bytes of the oldest entries as far as their fate is settled.
     pub(crate) fn release_settled(&mut self) {
         while let Some(entry) = self.get(self.first_cached) {
@@ -234,6 +244,13 @@ impl History {
 
     pub(crate) fn sequence_of(&self, identifier: Identifier) -> Option<u64> {
         self.index.get(identifier, self.first)
+    }
+
+    /// The newest entry that was forwarded no later than `until`, found by halves: entries are in
+    /// the order of time.
+    pub(crate) fn newest_until(&self, until: Timestamp) -> Option<u64> {
+        let count = self.entries.partition_point(|entry| entry.forwarded_at <= until);
+        (self.first + count as u64).checked_sub(1).filter(|sequence| *sequence >= self.first)
     }
 
     pub(crate) fn get(&self, sequence: u64) -> Option<&Entry> {
@@ -299,6 +316,26 @@ mod tests {
         push(&mut history, 1, 100);
         assert_eq!(push(&mut history, 1, 100), Pushed::Duplicate);
         assert_eq!(history.next(), 1);
+    }
+
+    #[test]
+    fn entries_are_found_and_freed_by_time() {
+        let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
+        let at = Timestamp::from_millis;
+        assert_eq!(history.newest_until(at(9)), None);
+        for number in 0..100 {
+            history.make_room(10, |_| true);
+            history.push(identifier(number), &[0; 10], at(100 + number / 2));
+        }
+        assert_eq!(history.newest_until(at(99)), None);
+        assert_eq!(history.newest_until(at(100)), Some(1));
+        assert_eq!(history.newest_until(at(120)), Some(41));
+        assert_eq!(history.newest_until(at(999)), Some(99));
+        history.free_before(at(120));
+        assert!(history.bytes(39).is_none() && history.bytes(40).is_some());
+        history.trim(10, |_, _| {});
+        history.free_before(at(999));
+        assert_eq!(history.cache().len(), 0);
     }
 
     #[test]

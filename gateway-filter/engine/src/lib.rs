@@ -20,7 +20,7 @@
 //! - [`SessionEvent`]: what happens in a session that is observed; why a datagram was not repaired
 //! - `reconciliation`, `repair`: the rules that sessions and subscribers of streams share
 //! - `history`, `cache`: forwarding order, identifier index, ring of bytes
-//! - `admission`: sources, permits, rates, tokens
+//! - `admission`: sources, permits, rates, tokens, and the work that messages may cause
 //! - `path_validation`: proof that a client is at a new address
 //! - `budget`: how much may be repaired
 //! - `live`: what is different for live streams
@@ -54,7 +54,7 @@ mod session;
 mod session_event;
 mod stream;
 
-pub use admission::{TokenAdmission, TokenCheck};
+pub use admission::{TokenAdmission, TokenCheck, WorkBudget};
 pub use config::GatewayConfig;
 pub use counters::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};
 pub use event::{Event, Side};

@@ -44,7 +44,7 @@ use packrat_wire::handshake::{ClientParams, Established};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{GoodbyeReason, Message, Totals};
 
-use crate::admission::SessionPermit;
+use crate::admission::{MESSAGE_WORK, SessionPermit};
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::eack_credit::EackCredit;
 use crate::event::Event;
@@ -270,8 +270,13 @@ impl Session {
         let mut plaintext = core::mem::take(&mut turn.scratch().plaintext);
         let mut ended = None;
         if let Some(counter) = self.channel.open(datagram, &mut plaintext, turn.counters) {
+            let admitted = self.eack_credit.admits(turn.now)
+                && self.permit.admits_work(self.eack_credit.strain(), turn.now);
+            if admitted {
+                self.charge(MESSAGE_WORK, turn.now);
+            }
             match Message::decode(&plaintext) {
-                Ok(Message::Eack(eack)) => self.on_eack(counter, &eack, turn),
+                Ok(Message::Eack(eack)) => self.on_eack(counter, &eack, admitted, turn),
                 Ok(Message::Reset { epoch, reason }) => self.on_client_reset(epoch, reason, turn),
                 Ok(Message::Goodbye { reason }) => ended = Some(Ended(reason)),
                 // The client has come back before the address it was challenged at was accepted.
@@ -281,6 +286,12 @@ impl Session {
         }
         turn.scratch().plaintext = plaintext;
         ended
+    }
+
+    /// Charges the client for work that one of its messages made necessary.
+    fn charge(&mut self, work: u64, now: Timestamp) {
+        self.eack_credit.charge(work);
+        self.permit.charge_work(work, now);
     }
 
     /// See [`crate::Flow::control_on_new_path`].

@@ -156,7 +156,7 @@ pub enum EackIgnoredReason {
     Stale,
     /// It is of another epoch.
     OtherEpoch,
-    /// The client sends more than its credit covers.
+    /// The client, or its source, makes the gateway work more than its credit covers.
     Limited,
 }
 

@@ -59,7 +59,10 @@ fn bytes(subscribers: u16, settled: bool) -> usize {
         .collect();
     let mut turn = |clients: &mut Vec<Assist>, stream: &mut Stream, now: Timestamp| {
         for (number, client) in (0..).zip(&mut *clients) {
-            let address = ([192, 0, 2, 1], 1000 + number).into();
+            // All come at once, but not from one network.
+            let address = ([192, 0, (number % 10) as u8, 1], 1000 + number).into();
+            // Each a moment after the one before: a thread has only so much time for all of them.
+            let now = now + Duration::from_micros(50) * u32::from(number);
             client.handle_timeout(now);
             while let Some(datagram) = client.poll_transmit(now) {
                 let mut seed = [9; 32];
@@ -82,10 +85,10 @@ fn bytes(subscribers: u16, settled: bool) -> usize {
     }
     for _ in 0..4 {
         turn(&mut clients, &mut stream, now);
-        now = now + Duration::from_millis(5);
+        now = now + Duration::from_millis(55);
     }
     for number in 0..PACKETS {
-        now = now + Duration::from_millis(2);
+        now = now + Duration::from_millis(20);
         stream.forward(&packet(number), now);
         for (index, client) in (0..).zip(&mut clients) {
             if number != 10 + index % 50 {

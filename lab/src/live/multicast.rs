@@ -24,6 +24,8 @@ use crate::live::gateway::bytes;
 
 /// Bytes of a packet (Packrat26, section 6.2).
 const PACKET: usize = 240;
+/// Address of the first receiver, 10.0.0.1; each has one of its own.
+const FIRST_MEMBER: u32 = 0x0a00_0001;
 /// The receivers find their gateway before the stream begins.
 const BEGIN: Duration = Duration::from_millis(1500);
 const AFTERWARDS: Duration = Duration::from_secs(1);
@@ -268,10 +270,9 @@ impl MulticastTrial {
         let client = ClientConfig::default().with_live(live).with_scheme(IdentifierScheme::Payload);
         let seed = bytes(random);
         let assisted = self.arm != MulticastArm::EndToEnd;
-        // Up to 250 addresses of 40,000 ports.
-        let (host, port) = ((index / 40_000) as u8, (index % 40_000) as u16);
+        let address = std::net::Ipv4Addr::from(FIRST_MEMBER + index as u32);
         Member {
-            address: ([192, 0, 2, host], 10_000 + port).into(),
+            address: (address, 10_000).into(),
             assist: assisted.then(|| Assist::new(client, seed, Timestamp::ZERO)),
             receiver: Receiver::new(config),
             down: process(links.last_mile_down, 0),

@@ -132,6 +132,10 @@ impl CodedSymbols {
     }
 }
 
+/// Work of reading a symbol, and of looking closely at one.
+const LOOK_WORK: u64 = 4;
+const PEEL_WORK: u64 = 32;
+
 /// Depth of the check of a symbol that seems to be pure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
@@ -145,6 +149,8 @@ enum Look {
 /// Peels the difference of two sketches. Holds the working memory, to be used again.
 #[derive(Clone, Debug)]
 pub(crate) struct Peeler {
+    /// Work since the caller has last taken it, in multiplications of the power sums' field.
+    pub(crate) work: u64,
     symbols: Box<[u64; 256]>,
     /// Symbols to look at, each at most once.
     pending: Vec<u8>,
@@ -156,6 +162,7 @@ pub(crate) struct Peeler {
 impl Peeler {
     pub(crate) fn new() -> Self {
         Self {
+            work: 0,
             symbols: Box::new([0; 256]),
             pending: Vec::with_capacity(256),
             is_pending: [false; 256],
@@ -177,7 +184,9 @@ impl Peeler {
         // An honest difference peels each identifier once, and each from a symbol of its own. Only
         // a hostile prefix can go around in circles.
         let mut peeled = 0;
+        self.work += count as u64 * LOOK_WORK;
         while let Some(index) = self.pending.pop() {
+            self.work += PEEL_WORK;
             self.is_pending[usize::from(index)] = false;
             let symbol = self.symbols[usize::from(index)];
             let Some((identifier, here, mapping)) = pure(key, symbol, index) else { continue };

@@ -10,6 +10,9 @@ use crate::{CodedSymbols, PowerSums, field};
 /// Internet.
 pub const MAX_ENCODED_LENGTH: usize = 1150;
 
+/// Work of an insertion into coded symbols.
+const SYMBOLS_WORK: u64 = 16;
+
 /// The largest difference that [`encoding_for`] has a row for.
 pub const MAX_EXPECTED_DIFFERENCE: usize = 128;
 
@@ -136,6 +139,13 @@ impl SketchLimits {
                 other.power_sums
             },
         }
+    }
+
+    /// Work of so many insertions into a sketch of these limits, or removals of
+    /// [`crate::Sketch::remove_all`], in the unit of [`crate::Decoder::take_work`].
+    pub const fn work_of(self, identifiers: usize) -> u64 {
+        let symbols = if self.coded_symbols > 0 { SYMBOLS_WORK } else { 0 };
+        identifiers as u64 * (self.power_sums as u64 / 3 + symbols + 1)
     }
 
     /// True if a sketch of these limits can give this prefix.

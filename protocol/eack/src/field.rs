@@ -4,6 +4,10 @@
 //! are accumulated in 128 bits and reduced once: that is what keeps a power sum at about one
 //! multiplication per identifier.
 
+/// Work of a power, an inverse or a square root, in multiplications that need not wait for each
+/// other: it has 64 that do.
+pub(crate) const POWER_WORK: u64 = 256;
+
 /// The modulus, `2^32 - 5`.
 pub(crate) const MODULUS: u64 = 4_294_967_291;
 

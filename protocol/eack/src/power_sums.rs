@@ -109,6 +109,19 @@ impl PowerSums {
         }
     }
 
+    /// Removes all of these identifiers, at what insertions in batches cost.
+    pub fn remove_all(&mut self, identifiers: &[Identifier]) {
+        let mut removed = Self::new(self.capacity);
+        identifiers.iter().for_each(|identifier| removed.insert(*identifier));
+        let mut sums = Vec::new();
+        removed.prefix(self.capacity, &mut sums);
+        self.size = self.size.wrapping_sub(removed.size);
+        self.allocate();
+        for (own, sum) in self.sums.iter_mut().zip(sums) {
+            *own = field::subtract(*own, sum);
+        }
+    }
+
     /// Adds a whole set from its serialised form: its size, and as many sums as this sketch has.
     /// Returns false, and adds nothing, for any other length or values out of range.
     pub fn add(&mut self, set: &[u8]) -> bool {
@@ -172,7 +185,8 @@ impl PowerSums {
     pub(crate) fn decode(
         &self,
         theirs: &[u8],
-        candidates: impl IntoIterator<Item = Identifier>,
+        here: impl IntoIterator<Item = Identifier>,
+        there: impl IntoIterator<Item = Identifier>,
         solver: &mut Solver,
     ) -> Result<(), DecodeError> {
         let Some((size, sums)) = theirs.split_first_chunk::<SIZE_BYTES>() else {
@@ -185,7 +199,7 @@ impl PowerSums {
             *own = field::subtract(*own, field::reduce(u32::from_be_bytes(*bytes).into()));
         }
         let surplus = self.size.wrapping_sub(u16::from_be_bytes(*size)) as i16;
-        solver.solve(surplus.into(), candidates)
+        solver.solve(surplus.into(), here, there)
     }
 }
 
@@ -202,6 +216,11 @@ pub(crate) struct Solver {
 }
 
 impl Solver {
+    /// Multiplications since the last call.
+    pub(crate) fn take_work(&mut self) -> u64 {
+        core::mem::take(&mut self.roots.work)
+    }
+
     pub(crate) fn new() -> Self {
         let polynomial = || Vec::with_capacity(260);
         Self {
@@ -220,11 +239,13 @@ impl Solver {
     fn solve(
         &mut self,
         surplus: isize,
-        candidates: impl IntoIterator<Item = Identifier>,
+        here_candidates: impl IntoIterator<Item = Identifier>,
+        there_candidates: impl IntoIterator<Item = Identifier>,
     ) -> Result<(), DecodeError> {
         self.only_here.clear();
         self.only_there.clear();
         let count = self.sums.len();
+        self.roots.work += 4 * count as u64;
         if surplus.unsigned_abs() >= count {
             // One sum is the redundancy.
             return Err(DecodeError::DifferenceTooLarge);
@@ -241,9 +262,9 @@ impl Solver {
         let numerator_is_here = !swap;
         let here = usize::from(!numerator_is_here);
         self.reverse_into_polynomial(here);
-        self.roots.find(&mut self.polynomial, candidates, &mut self.only_here)?;
+        self.roots.find(&mut self.polynomial, here_candidates, &mut self.only_here)?;
         self.reverse_into_polynomial(1 - here);
-        self.roots.find(&mut self.polynomial, core::iter::empty(), &mut self.only_there)
+        self.roots.find(&mut self.polynomial, there_candidates, &mut self.only_there)
     }
 
     /// The rational function of the sums: numerator in `remainders[0]`, denominator in
@@ -254,6 +275,7 @@ impl Solver {
         let [numerator, previous] = &mut self.remainders;
         let [denominator, previous_cofactor] = &mut self.cofactors;
         exponential(&self.sums, numerator);
+        self.roots.work += (count * (count + 3) / 2) as u64;
         // Fast path, and the usual one: nothing is only there, so the series is a polynomial.
         trim(numerator);
         denominator.clear();
@@ -266,6 +288,9 @@ impl Solver {
             previous.push(1);
             previous_cofactor.clear();
             while numerator.len() > largest_numerator + 1 {
+                let steps = (previous.len() + 1).saturating_sub(numerator.len());
+                self.roots.work +=
+                    field::POWER_WORK + (steps * (numerator.len() + denominator.len() + 1)) as u64;
                 reduce_by(previous, previous_cofactor, numerator, denominator);
                 core::mem::swap(previous, numerator);
                 core::mem::swap(previous_cofactor, denominator);
@@ -287,6 +312,7 @@ impl Solver {
     fn reverse_into_polynomial(&mut self, which: usize) {
         let source = if which == 0 { &self.remainders[0] } else { &self.cofactors[0] };
         self.polynomial.clear();
+        self.roots.work += field::POWER_WORK + source.len() as u64;
         let Some(constant) = source.first() else { return };
         let scale = if *constant == 1 { 1 } else { field::invert(*constant) };
         self.polynomial

@@ -17,13 +17,19 @@ const LANES: usize = 8;
 /// Shifts to try until a polynomial splits. Each fails with a probability of at most one half.
 const ATTEMPTS: u32 = 64;
 
-/// The most roots that are split off without a candidate. It limits the cost of a hostile prefix to
-/// about two milliseconds.
-const MAX_UNKNOWN: usize = 128;
+/// The most roots that are split off without a candidate. Splitting costs as much as the square of
+/// their number, and an honest peer's differences are among the candidates.
+pub(crate) const MAX_UNKNOWN: usize = 32;
+
+/// The most multiplications that candidates are evaluated with. It is enough for 4096 candidates
+/// of the largest polynomial, and bounds the cost of a hostile prefix.
+const MAX_CANDIDATE_WORK: u64 = 1 << 19;
 
 /// Finds roots. Holds the working memory, to be used again.
 #[derive(Clone, Debug)]
 pub(crate) struct RootFinder {
+    /// Multiplications in the field since the caller has last taken them.
+    pub(crate) work: u64,
     /// Monic polynomials still to split, one behind the other, and their lengths.
     factors: Vec<u32>,
     lengths: Vec<usize>,
@@ -37,6 +43,7 @@ impl RootFinder {
     pub(crate) fn new() -> Self {
         let polynomial = || Vec::with_capacity(260);
         Self {
+            work: 0,
             factors: Vec::with_capacity(520),
             lengths: Vec::with_capacity(64),
             factor: polynomial(),
@@ -55,7 +62,7 @@ impl RootFinder {
         roots: &mut Vec<Identifier>,
     ) -> Result<(), DecodeError> {
         if polynomial.len() > 3 {
-            divide_by_candidates(polynomial, candidates, roots);
+            self.work += divide_by_candidates(polynomial, candidates, roots);
         }
         if polynomial.len() > MAX_UNKNOWN + 1 {
             return Err(DecodeError::DifferenceTooLarge);
@@ -69,6 +76,7 @@ impl RootFinder {
         polynomial: &[u32],
         roots: &mut Vec<Identifier>,
     ) -> Result<(), DecodeError> {
+        self.work += polynomial.len() as u64;
         self.factors.clear();
         self.lengths.clear();
         self.factors.extend_from_slice(polynomial);
@@ -83,6 +91,7 @@ impl RootFinder {
                 [] | [_] => {}
                 [constant, _] => push_root(field::negate(constant), roots)?,
                 [constant, linear, _] => {
+                    self.work += field::POWER_WORK;
                     let (one, other) = quadratic_roots(constant, linear)?;
                     push_root(one, roots)?;
                     push_root(other, roots)?;
@@ -119,6 +128,7 @@ impl RootFinder {
         for bit in (0..u32::BITS - exponent.leading_zeros()).rev() {
             self.square_power();
             if exponent >> bit & 1 == 1 {
+                self.work += 2 * self.factor.len() as u64;
                 multiply_by_linear(&mut self.power, shift, &self.factor);
             }
         }
@@ -127,6 +137,9 @@ impl RootFinder {
     /// `power = power^2 mod factor`.
     fn square_power(&mut self) {
         let degree = self.factor.len() - 1;
+        let length = self.power.len();
+        self.work +=
+            (length * (length + 1) / 2 + (2 * length).saturating_sub(degree) * degree) as u64;
         self.wide.clear();
         self.wide.resize(2 * self.power.len(), 0);
         // The products of two different coefficients occur twice.
@@ -178,6 +191,9 @@ impl RootFinder {
         trim(&mut self.power);
         while let Some(leading) = self.power.last() {
             let inverse = field::invert(*leading);
+            let (length, steps) =
+                (self.power.len(), self.divisor.len().saturating_sub(self.power.len()) + 1);
+            self.work += field::POWER_WORK + (length * (steps + 1)) as u64;
             for coefficient in &mut self.power {
                 *coefficient = field::multiply(*coefficient, inverse);
             }
@@ -190,6 +206,7 @@ impl RootFinder {
     fn push_factors(&mut self) {
         // Division in place leaves the quotient in the upper coefficients.
         let degree = self.divisor.len() - 1;
+        self.work += ((self.factor.len() - degree) * degree) as u64;
         for index in (degree..self.factor.len()).rev() {
             let quotient = field::negate(self.factor[index]);
             let lower = &mut self.factor[index - degree..index];
@@ -206,14 +223,16 @@ impl RootFinder {
     }
 }
 
-/// Divides `polynomial` by every candidate that is a root of it, until the rest has a closed form.
+/// Divides `polynomial` by every candidate that is a root of it, until the rest has a closed form
+/// or the work is too much. Returns the number of multiplications.
 fn divide_by_candidates(
     polynomial: &mut Vec<u32>,
     candidates: impl IntoIterator<Item = Identifier>,
     roots: &mut Vec<Identifier>,
-) {
+) -> u64 {
     let mut candidates = candidates.into_iter();
-    while polynomial.len() > 3 {
+    let mut work = 0;
+    while polynomial.len() > 3 && work < MAX_CANDIDATE_WORK {
         let mut lanes = [0u32; LANES];
         let mut filled = 0;
         for (lane, candidate) in lanes.iter_mut().zip(&mut candidates) {
@@ -221,8 +240,9 @@ fn divide_by_candidates(
             filled += 1;
         }
         if filled == 0 {
-            return;
+            break;
         }
+        work += (LANES * polynomial.len()) as u64;
         // Horner's scheme in all lanes. An unfilled lane evaluates at zero, which is never a root.
         let mut values = [0u32; LANES];
         for coefficient in polynomial.iter().rev() {
@@ -236,12 +256,15 @@ fn divide_by_candidates(
             // lane.
             if *value == 0
                 && let Some(identifier) = Identifier::from_field(*lane)
-                && divide_by_root(polynomial, *lane)
             {
-                roots.push(identifier);
+                work += 2 * polynomial.len() as u64;
+                if divide_by_root(polynomial, *lane) {
+                    roots.push(identifier);
+                }
             }
         }
     }
+    work
 }
 
 /// Divides by `x - root`, when that leaves no remainder.
@@ -344,7 +367,7 @@ mod tests {
     proptest! {
         #[test]
         fn finds_the_roots_with_and_without_candidates(
-            roots in proptest::collection::btree_set(1..MODULUS as u32, 0..40),
+            roots in proptest::collection::btree_set(1..MODULUS as u32, 0..=MAX_UNKNOWN),
             known in any::<u64>(),
             others in proptest::collection::vec(1..MODULUS as u32, 0..30),
         ) {

@@ -45,7 +45,7 @@ proptest! {
     #[test]
     fn power_sums_decode_every_difference_that_fits(
         both in btree_set(identifier(), 0..300),
-        here in btree_set(identifier(), 0..40),
+        here in btree_set(identifier(), 0..32),
         there in btree_set(identifier(), 0..12),
         surplus in 0usize..3,
         known in any::<u64>(),
@@ -73,6 +73,7 @@ proptest! {
         both in btree_set(identifier(), 0..300),
         here in btree_set(identifier(), 0..60),
         there in btree_set(identifier(), 0..60),
+        known in any::<bool>(),
         encoding in encoding(),
         secret in any::<[u64; 2]>(),
     ) {
@@ -82,7 +83,8 @@ proptest! {
         let (own, theirs) = (sketch_of(&key, &own_set), sketch_of(&key, &their_set));
         let bytes = prefix(&theirs, encoding);
         let mut decoder = Decoder::new();
-        match own.decode(EncodedPrefix::new(encoding, &bytes)?, here.iter().copied(), &mut decoder) {
+        let candidates = there.iter().copied().filter(|_| known);
+        match own.decode_among(EncodedPrefix::new(encoding, &bytes)?, here.iter().copied(), candidates, &mut decoder) {
             Ok(difference) => {
                 prop_assert_eq!(difference.only_here.to_vec(), own_set.difference(&their_set).copied().collect::<Vec<_>>());
                 prop_assert_eq!(difference.only_there.to_vec(), their_set.difference(&own_set).copied().collect::<Vec<_>>());
@@ -91,7 +93,8 @@ proptest! {
                 prop_assert_eq!(error, DecodeError::DifferenceTooLarge);
                 let size = own_set.symmetric_difference(&their_set).count();
                 prop_assert!(size > 0, "equal sets must decode with every prefix");
-                if let Encoding::PowerSums { count } = encoding {
+                let unknown = if known { 0 } else { there.len() };
+                if let Encoding::PowerSums { count } = encoding && unknown <= 32 {
                     prop_assert!(size >= usize::from(count), "{} differences with {} sums", size, count);
                 }
             }
@@ -212,4 +215,64 @@ fn the_size_may_wrap() {
         assert_eq!(difference.only_here, missing);
         assert_eq!(difference.only_there, []);
     }
+}
+
+/// A client that has `foreign` identifiers of which the gateway knows nothing: whether its sketch
+/// decodes, and the work.
+fn decode_foreign(foreign: u64) -> (bool, u64) {
+    let (key, count) = (SketchKey::new([9, 9]), u8::try_from(foreign + 1).expect("a prefix"));
+    let limits = SketchLimits { coded_symbols: 0, power_sums: count };
+    let (own, mut theirs) = (Sketch::new(key.clone(), limits), Sketch::new(key, limits));
+    for number in 1..=foreign {
+        theirs.insert(Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    }
+    let encoding = Encoding::PowerSums { count };
+    let bytes = prefix(&theirs, encoding);
+    let prefix = EncodedPrefix::new(encoding, &bytes).expect("just written");
+    let mut decoder = Decoder::new();
+    let decodes = own.decode(prefix, [], &mut decoder).is_ok();
+    (decodes, decoder.take_work())
+}
+
+#[test]
+fn unknown_identifiers_cost_what_they_make_the_decoder_do() {
+    let (one, work_of_one) = decode_foreign(1);
+    let (most, work_of_most) = decode_foreign(32);
+    let (too_many, work_of_too_many) = decode_foreign(128);
+    println!("1: {work_of_one}, 32: {work_of_most}, 128: {work_of_too_many}");
+    assert!(one && most && !too_many);
+    // The square of their number, and logarithms.
+    assert!(work_of_most > 50 * work_of_one);
+    // It ends before the roots, which would be another million.
+    assert!(work_of_too_many < work_of_most);
+}
+
+#[test]
+fn a_hundred_candidates_cost_more_than_a_hundred_times_one() {
+    let key = SketchKey::new([9, 9]);
+    let limits = SketchLimits { coded_symbols: 0, power_sums: 129 };
+    let identifiers: Vec<_> = (1..=4096u64)
+        .map(|number| Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        .collect();
+    // So many of the last ones are missing; every candidate is looked at before.
+    let work = |missing: usize, candidates: usize| {
+        let (mut own, theirs) =
+            (Sketch::new(key.clone(), limits), Sketch::new(key.clone(), limits));
+        let known = &identifiers[..candidates];
+        let encoding = Encoding::PowerSums { count: missing as u8 + 1 };
+        known[candidates - missing..].iter().for_each(|identifier| own.insert(*identifier));
+        let bytes = prefix(&theirs, encoding);
+        let prefix = EncodedPrefix::new(encoding, &bytes).expect("just written");
+        let mut decoder = Decoder::new();
+        let found =
+            own.decode(prefix, known.iter().copied(), &mut decoder).map(|found| found.len());
+        (found, decoder.take_work())
+    };
+    let (one, most, far) = (work(1, 1), work(128, 128), work(128, 3000));
+    println!("{one:?} {most:?} {far:?}");
+    assert_eq!((one.0, most.0, far.0), (Ok(1), Ok(128), Ok(128)));
+    assert!(most.1 > 10 * one.1 && far.1 > 100 * one.1);
+    // More candidates than any honest peer leaves: they are not looked at for ever.
+    let (found, work) = work(128, 4096);
+    assert!(found.is_err() || work < 1 << 20, "{found:?} {work}");
 }

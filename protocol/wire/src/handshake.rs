@@ -196,8 +196,9 @@ pub struct Established {
     pub sealer: Sealer,
     /// Opens the other side's messages.
     pub opener: Opener,
-    /// The gateway's static public key, as shown.
-    pub gateway_key: [u8; 32],
+    /// The gateway's static public key, as shown to the client. `None` at the gateway, which need not
+    /// compute it for each session.
+    pub gateway_key: Option<[u8; 32]>,
 }
 
 impl Initiator {
@@ -249,7 +250,7 @@ impl Initiator {
             .filter(|key| self.pinned.is_none_or(|pinned| pinned == *key))
             .ok_or(HandshakeError::WrongGateway)?;
         let gateway_params = GatewayParams::decode(&payload[..length])?;
-        Established::new(gateway_params, noise, gateway_key)
+        Established::new(gateway_params, noise, Some(gateway_key))
     }
 }
 
@@ -257,7 +258,7 @@ impl Established {
     fn new(
         gateway_params: GatewayParams,
         mut noise: HandshakeState,
-        gateway_key: [u8; 32],
+        gateway_key: Option<[u8; 32]>,
     ) -> Result<Self, HandshakeError> {
         if !noise.is_handshake_finished() {
             return Err(snow::Error::State(snow::error::StateProblem::HandshakeNotFinished).into());
@@ -329,7 +330,7 @@ pub fn respond(
     let mut answer = vec![0; MAXIMUM_NOISE];
     let length = noise.write_message(&gateway_params.encode(), &mut answer)?;
     answer.truncate(length);
-    let established = Established::new(gateway_params, noise, public_key(static_key)?)?;
+    let established = Established::new(gateway_params, noise, None)?;
     Ok((established, client_params, answer))
 }
 
@@ -434,7 +435,8 @@ mod tests {
         let mut client = initiator.finish(&answer).unwrap();
         assert_eq!(seen, client_params());
         assert_eq!(client.gateway_params, gateway.gateway_params);
-        assert_eq!(client.gateway_key, public_key(&[5; 32]).unwrap());
+        assert_eq!(client.gateway_key, public_key(&[5; 32]).ok());
+        assert_eq!(gateway.gateway_key, None);
         let mut datagram = Vec::new();
         client.sealer.seal(b"hello", &mut datagram).unwrap();
         let mut plaintext = Vec::new();

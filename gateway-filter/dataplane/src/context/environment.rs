@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use packrat_engine::WorkBudget;
 use packrat_wire::estimate::Timestamp;
 
 use crate::log::{Event, Logger, Observations};
@@ -18,6 +19,8 @@ pub(crate) struct Environment {
     pub(crate) logger: Logger,
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) observations: Observations,
+    /// The work that clients' messages may cause on each thread, on all routes together.
+    pub(crate) work: Arc<WorkBudget>,
     origin: Instant,
     numbers: AtomicU64,
     small_buffer_noted: AtomicBool,
@@ -29,6 +32,7 @@ impl Environment {
             logger,
             capacity,
             observations: Observations::default(),
+            work: Arc::default(),
             origin: Instant::now(),
             numbers: AtomicU64::new(1),
             small_buffer_noted: AtomicBool::new(false),

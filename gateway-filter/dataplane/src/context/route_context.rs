@@ -37,6 +37,7 @@ impl Settings {
     /// Settings for `config`. While nothing changes for the engine it stays the one of `previous`,
     /// and with it the total of its caches. `draining`: the engine refuses everybody.
     fn new(
+        environment: &Environment,
         config: RouteConfig,
         previous: Option<&Self>,
         draining: bool,
@@ -59,7 +60,7 @@ impl Settings {
             {
                 Arc::clone(&previous.engine)
             }
-            _ => Gateway::new(limits, static_key, secret),
+            _ => Gateway::sharing(limits, static_key, secret, Arc::clone(&environment.work)),
         };
         // Another key of the tokens is no reason for another engine.
         engine.set_tokens(tokens);
@@ -108,10 +109,12 @@ impl RouteContext {
         config: RouteConfig,
         environment: Arc<Environment>,
     ) -> Result<Self, ConfigurationError> {
+        let name = config.route.clone();
+        let settings = Settings::new(&environment, config, None, false)?;
         Ok(Self {
             environment,
-            name: config.route.clone(),
-            settings: RwLock::new(Arc::new(Settings::new(config, None, false)?)),
+            name,
+            settings: RwLock::new(Arc::new(settings)),
             generation: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             metrics: Metrics::default(),
@@ -128,7 +131,8 @@ impl RouteContext {
             return Ok(());
         }
         let draining = self.draining.load(Ordering::Relaxed);
-        *settings = Arc::new(Settings::new(config, Some(&settings), draining)?);
+        let next = Settings::new(&self.environment, config, Some(&settings), draining)?;
+        *settings = Arc::new(next);
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
@@ -137,7 +141,9 @@ impl RouteContext {
     pub(crate) fn drain(&self) -> Result<(), ConfigurationError> {
         let mut settings = self.settings.write();
         self.draining.store(true, Ordering::Relaxed);
-        *settings = Arc::new(Settings::new(settings.config.clone(), Some(&settings), true)?);
+        let config = settings.config.clone();
+        let next = Settings::new(&self.environment, config, Some(&settings), true)?;
+        *settings = Arc::new(next);
         self.generation.fetch_add(1, Ordering::Release);
         drop(settings);
         self.show_limits();

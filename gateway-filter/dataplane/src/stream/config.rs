@@ -33,6 +33,7 @@ pub(crate) fn engine(config: &StreamRoute) -> StreamConfig {
         maximum_subscribers: config.maximum_clients as usize,
         silence: Duration::from_secs(config.silence_seconds.into()),
         group_repairs_from: config.group.map(|_| config.group_repairs_from),
+        ..StreamConfig::default()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use packrat_wire::estimate::Timestamp;
 
-use super::Admission;
+use super::{Admission, SourceAccount, WorkKind};
 use crate::budget::{FlowBudget, SourceBudget};
 use crate::gateway::Gateway;
 
@@ -20,9 +20,9 @@ const UNVALIDATED_CACHE_BYTES: usize = 128 * 1024;
 pub(crate) struct SessionPermit {
     gateway: Arc<Gateway>,
     source: IpAddr,
-    /// Repairs that its source may have. There is one as soon as the client is known to receive at
-    /// its address, and the source has been charged for the session.
-    budget: Option<Arc<SourceBudget>>,
+    /// Account of its source. There is one as soon as the client is known to receive at its
+    /// address, and the source has been charged for the session.
+    account: Option<Arc<SourceAccount>>,
     cache_bytes: usize,
 }
 
@@ -31,7 +31,8 @@ impl SessionPermit {
     /// session, of this source or at all.
     pub(crate) fn new(gateway: &Arc<Gateway>, source: IpAddr, now: Timestamp) -> Option<Self> {
         let mut permit = Self::below(gateway, source, gateway.admission.maximum_sessions)?;
-        permit.validate(now).then_some(permit)
+        let admitted = permit.validate(now) && permit.takes_handshake(now);
+        admitted.then_some(permit)
     }
 
     /// A permit for a client that has not proven its address: an attacker that forges addresses
@@ -45,12 +46,17 @@ impl SessionPermit {
         if !gateway.admission.may_prepare(source, now) {
             return None;
         }
-        Self::below(gateway, source, gateway.admission.room_for_unvalidated())
+        let permit = Self::below(gateway, source, gateway.admission.room_for_unvalidated())?;
+        permit.takes_handshake(now).then_some(permit)
     }
 
     fn below(gateway: &Arc<Gateway>, source: IpAddr, limit: usize) -> Option<Self> {
         gateway.admission.take_room(limit).then_some(())?;
-        Some(Self { gateway: Arc::clone(gateway), source, budget: None, cache_bytes: 0 })
+        Some(Self { gateway: Arc::clone(gateway), source, account: None, cache_bytes: 0 })
+    }
+
+    fn takes_handshake(&self, now: Timestamp) -> bool {
+        self.admission().take_handshake(self.account.as_deref(), now)
     }
 
     fn admission(&self) -> &Admission {
@@ -60,16 +66,31 @@ impl SessionPermit {
     /// The client receives at its address: from now on its source is charged for the session.
     /// `false`: the source may have no more.
     pub(crate) fn validate(&mut self, now: Timestamp) -> bool {
-        if self.budget.is_none() {
-            self.budget = self.admission().sources.begin(self.source, now);
+        if self.account.is_none() {
+            self.account = self.admission().sources.begin(self.source, now);
+            if let Some(account) = &self.account {
+                account.hold(0, self.cache_bytes);
+            }
         }
-        self.budget.is_some()
+        self.account.is_some()
+    }
+
+    /// True if this thread may work on a message of the session's client now. `strain`: the share
+    /// of the session's credit that is used.
+    pub(crate) fn admits_work(&self, strain: f64, now: Timestamp) -> bool {
+        let work = &self.admission().work;
+        work.admits(WorkKind::Message, self.account.as_deref(), strain, now)
+    }
+
+    /// Charges the thread and the source for work on a message of the session's client.
+    pub(crate) fn charge_work(&self, units: u64, now: Timestamp) {
+        self.admission().work.charge(WorkKind::Message, self.account.as_deref(), units, now);
     }
 
     /// A flow whose repairs may take this share has forwarded `bytes`.
     pub(crate) fn earn(&self, bytes: u64, share: f64) {
-        match &self.budget {
-            Some(source) => self.gateway.budget.earn_for(source, bytes, share),
+        match &self.account {
+            Some(source) => self.gateway.budget.earn_for(&source.repairs, bytes, share),
             None => self.gateway.budget.earn(bytes, share),
         }
     }
@@ -77,23 +98,15 @@ impl SessionPermit {
     /// Takes `bytes` for a repair from what the flow, its source and the gateway may send. `live`:
     /// for a live stream.
     pub(crate) fn take_repair(&self, flow: &mut FlowBudget, bytes: usize, live: bool) -> bool {
-        if let Some(source) = &self.budget {
-            return self.gateway.budget.take(source, flow, bytes, live);
+        if let Some(source) = &self.account {
+            return self.gateway.budget.take(&source.repairs, flow, bytes, live);
         }
         // Its first message proves the address, and is answered before the source is charged for
         // the session.
-        let source = self.admission().sources.budget(self.source);
-        self.gateway.budget.take(&source, flow, bytes, live)
-    }
-
-    /// See [`Admission::failure_factor`].
-    pub(crate) fn failure_factor(&self, now: Timestamp) -> u16 {
-        self.admission().failure_factor(self.source, now)
-    }
-
-    /// See [`Admission::allows_costly_decode`].
-    pub(crate) fn allows_costly_decode(&self, now: Timestamp) -> bool {
-        self.admission().allows_costly_decode(now)
+        match self.admission().sources.account(self.source) {
+            Some(source) => self.gateway.budget.take(&source.repairs, flow, bytes, live),
+            None => self.gateway.budget.take(&SourceBudget::new(), flow, bytes, live),
+        }
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {
@@ -108,22 +121,30 @@ impl SessionPermit {
         } else {
             total.fetch_sub(self.cache_bytes - bytes, Ordering::Relaxed);
         }
+        if let Some(account) = &self.account {
+            account.hold(self.cache_bytes, bytes);
+        }
         self.cache_bytes = bytes;
     }
 
-    /// Takes `more` bytes of memory, if all sessions together may have them.
+    /// Takes `more` bytes of memory, if all sessions together may have them, and its source leaves
+    /// enough to others.
     pub(crate) fn try_take(&mut self, more: usize) -> bool {
-        if self.budget.is_none() && self.cache_bytes + more > UNVALIDATED_CACHE_BYTES {
+        if self.account.is_none() && self.cache_bytes + more > UNVALIDATED_CACHE_BYTES {
             return false;
         }
         let admission = self.admission();
-        let limit = admission.maximum_cache_bytes;
+        let reserve = self.account.as_ref().map_or(0, |account| account.cache_reserve(more));
+        let limit = admission.maximum_cache_bytes.saturating_sub(reserve);
         let within = |held: usize| held.checked_add(more).filter(|held| *held <= limit);
         let taken = admission
             .cache_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
             .is_ok();
         if taken {
+            if let Some(account) = &self.account {
+                account.hold(0, more);
+            }
             self.cache_bytes += more;
         }
         taken
@@ -139,7 +160,8 @@ impl Drop for SessionPermit {
     fn drop(&mut self) {
         let admission = self.admission();
         admission.leave_room();
-        if self.budget.is_some() {
+        if let Some(account) = &self.account {
+            account.hold(self.cache_bytes, 0);
             admission.sources.end(self.source);
         }
         admission.cache_bytes.fetch_sub(self.cache_bytes, Ordering::Relaxed);
@@ -164,9 +186,10 @@ mod tests {
         let gateway = gateway(1);
         let mut permit = SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).unwrap();
         assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_none());
-        assert!(permit.try_take(1 << 20) && !permit.try_take(1));
+        let most = (1 << 20) / 3 * 2;
+        assert!(permit.try_take(most) && !permit.try_take(9));
         permit.hold(1 << 10);
-        assert!(permit.try_take(1));
+        assert!(permit.try_take(9));
         drop(permit);
         assert_eq!(gateway.sessions(), 0);
         assert_eq!(gateway.admission.cache_bytes.load(Ordering::Relaxed), 0);
@@ -180,6 +203,34 @@ mod tests {
         assert!(SessionPermit::unvalidated(&gateway, SOURCE, Timestamp::ZERO).is_none());
         assert!(first.try_take(UNVALIDATED_CACHE_BYTES) && !first.try_take(1));
         assert!(first.validate(Timestamp::ZERO) && first.try_take(1));
+        assert!(!first.try_take((1 << 20) / 3 * 2), "what it had before counts");
         assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_some());
+    }
+
+    #[test]
+    fn memory_is_shared_between_sources_and_not_between_sessions() {
+        let gateway = Gateway::new(
+            GatewayConfig { cache_bytes_total: 1 << 20, ..GatewayConfig::default() },
+            [1; 32],
+            [2; 32],
+        );
+        let take = |source: IpAddr, sessions: usize| -> Vec<SessionPermit> {
+            let permit = |_| {
+                let mut permit = SessionPermit::new(&gateway, source, Timestamp::ZERO).unwrap();
+                while permit.try_take(1 << 10) {}
+                permit
+            };
+            (0..sessions).map(permit).collect()
+        };
+        let held = |permits: &[SessionPermit]| {
+            permits.iter().map(SessionPermit::held).sum::<usize>() as f64 / f64::from(1 << 20)
+        };
+        let hog = take(SOURCE, 50);
+        assert!((0.6..=0.67).contains(&held(&hog)), "{}", held(&hog));
+        // A neighbour, a stranger, and one of whose session there are few.
+        let (neighbour, stranger) = (take([192, 0, 2, 9].into(), 3), take([10, 0, 0, 1].into(), 1));
+        assert!(held(&neighbour) > 0.05 && held(&stranger) > 0.15, "{}", held(&neighbour));
+        drop(hog);
+        assert!(held(&take([10, 0, 1, 1].into(), 2)) > 0.4);
     }
 }

@@ -1,41 +1,37 @@
-//! Sessions and handshakes of one source: an attacker that holds many addresses can't be stopped,
-//! one that holds a single address can.
+//! Sessions and handshakes of one source and of its networks: an attacker that holds many networks
+//! can't be stopped, one that holds a single one can.
 
 use core::time::Duration;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use packrat_assist_token::token_bucket::Rate;
 use packrat_wire::estimate::Timestamp;
 
 use super::RateLimit;
-use crate::budget::SourceBudget;
+use super::account::{Network, SourceAccount};
 use crate::config::GatewayConfig;
 
-/// Sources remembered at once beside those that have sessions; beyond, those without sessions are
-/// forgotten, and then new ones refused.
+/// Sources and networks remembered at once beside those that have sessions; beyond, those without
+/// sessions are forgotten, and then new ones refused.
 const MAXIMUM_SOURCES: usize = 65_536;
-/// eACKs of one source's sessions together that can't be decoded, per second and at once, until
-/// they are many; and one more for each of its sessions: behind a large NAT there are many of them,
-/// and each has one that fails now and then.
-const FAILED_DECODES_PER_SECOND: f64 = 200.0;
 /// Interval of looking through them when there is no room.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sessions and handshakes by source address. Locked once per handshake and per eACK that can't be
-/// decoded, never per datagram.
+/// Sessions and handshakes by source address. Locked once per handshake and per session that ends,
+/// never per datagram.
 #[derive(Debug)]
 pub(crate) struct Sources {
     sessions_per_source: u32,
-    handshakes: Rate,
+    handshakes_per_second: u32,
     maximum_sources: usize,
     table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    sources: HashMap<IpAddr, Source>,
+    sources: HashMap<Network, Source>,
     swept: Option<Timestamp>,
 }
 
@@ -43,52 +39,50 @@ struct Table {
 struct Source {
     sessions: u32,
     handshakes: RateLimit,
-    /// eACKs that may fail to decode before they are many.
-    failures: RateLimit,
-    budget: Arc<SourceBudget>,
+    account: Arc<SourceAccount>,
 }
 
-impl Source {
-    fn new(handshakes: &Rate, now: Timestamp) -> Self {
-        Self {
-            sessions: 0,
-            handshakes: RateLimit::new(handshakes.burst, now),
-            failures: RateLimit::new(FAILED_DECODES_PER_SECOND, now),
-            budget: Arc::new(SourceBudget::new()),
-        }
-    }
+/// A source, then the networks that it is in.
+fn levels(address: IpAddr) -> impl Iterator<Item = Network> {
+    std::iter::successors(Some(Network::of(address)), |network| network.parent())
 }
 
 impl Sources {
     pub(crate) fn new(config: &GatewayConfig) -> Self {
         Self {
             sessions_per_source: config.sessions_per_source,
-            handshakes: Rate::per_second(config.handshakes_per_second_per_source.into()),
+            handshakes_per_second: config.handshakes_per_second_per_source,
             maximum_sources: config.maximum_sessions.saturating_add(MAXIMUM_SOURCES),
             table: Mutex::default(),
         }
+    }
+
+    fn handshake_rate(&self, network: Network) -> Rate {
+        Rate::per_second(f64::from(self.handshakes_per_second) * f64::from(network.factor()))
+    }
+
+    /// True if this source, or network, may begin another session now.
+    fn has_room(&self, network: Network, source: &Source, now: Timestamp) -> bool {
+        source.sessions < self.sessions_per_source.saturating_mul(network.factor())
+            && source.handshakes.would_admit(&self.handshake_rate(network), now)
     }
 
     /// True if [`Self::begin`] would succeed now; changes nothing, so that nothing can be used up
     /// in the name of a forged address.
     pub(crate) fn may_begin(&self, address: IpAddr, now: Timestamp) -> bool {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        match table.sources.get(&source(address)) {
-            Some(source) => {
-                source.handshakes.would_admit(&self.handshakes, now)
-                    && source.sessions < self.sessions_per_source
-            }
+        levels(address).all(|network| match table.sources.get(&network) {
+            Some(source) => self.has_room(network, source, now),
             None => table.sources.len() < self.maximum_sources,
-        }
+        })
     }
 
-    /// Counts a session of this source, if it may have another one now, and returns the budget of
-    /// its repairs. Every success is followed by one [`Self::end`].
-    pub(crate) fn begin(&self, address: IpAddr, now: Timestamp) -> Option<Arc<SourceBudget>> {
+    /// Counts a session of this source, if it and its networks may have another one now, and
+    /// returns its account. Every success is followed by one [`Self::end`].
+    pub(crate) fn begin(&self, address: IpAddr, now: Timestamp) -> Option<Arc<SourceAccount>> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let Table { sources, swept } = &mut *table;
-        let address = source(address);
-        if sources.len() >= self.maximum_sources && !sources.contains_key(&address) {
+        if sources.len() >= self.maximum_sources && !sources.contains_key(&Network::of(address)) {
             // A look through all of them takes a while, which a flood must not be able to ask for
             // with each datagram.
             if swept.is_none_or(|swept| now.saturating_since(swept) >= SWEEP_INTERVAL) {
@@ -99,57 +93,61 @@ impl Sources {
                 return None;
             }
         }
-        let source = sources.entry(address).or_insert_with(|| Source::new(&self.handshakes, now));
-        let tokens = source.handshakes.refill(&self.handshakes, now);
-        if source.sessions >= self.sessions_per_source || !tokens.try_take(1.0) {
-            return None;
+        let account = self.enter(sources, Network::of(address), now);
+        let admitted = levels(address).all(|network| {
+            sources.get(&network).is_some_and(|source| self.has_room(network, source, now))
+        });
+        for network in levels(address).filter(|_| admitted) {
+            if let Some(source) = sources.get_mut(&network) {
+                source.handshakes.try_acquire(&self.handshake_rate(network), now);
+                source.sessions += 1;
+            }
         }
-        source.sessions += 1;
-        Some(Arc::clone(&source.budget))
+        admitted.then_some(account)
     }
 
-    /// The budget of this source's repairs; a full one when it has never had a session.
-    pub(crate) fn budget(&self, address: IpAddr) -> Arc<SourceBudget> {
+    /// The account of a source or network, made with those of its networks if it is new.
+    fn enter(
+        &self,
+        sources: &mut HashMap<Network, Source>,
+        network: Network,
+        now: Timestamp,
+    ) -> Arc<SourceAccount> {
+        if let Some(known) = sources.get(&network) {
+            return Arc::clone(&known.account);
+        }
+        let parent = network.parent().map(|parent| self.enter(sources, parent, now));
+        let account = Arc::new(SourceAccount::new(parent));
+        let handshakes = RateLimit::new(self.handshake_rate(network).burst, now);
+        sources.insert(network, Source { sessions: 0, handshakes, account: Arc::clone(&account) });
+        account
+    }
+
+    /// The account of this source, if it has had a session.
+    pub(crate) fn account(&self, address: IpAddr) -> Option<Arc<SourceAccount>> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = table.sources.get(&source(address)).map(|source| Arc::clone(&source.budget));
-        known.unwrap_or_else(|| Arc::new(SourceBudget::new()))
-    }
-
-    /// Counts an eACK of this source that could not be decoded. True if they are few.
-    pub(crate) fn decode_failed(&self, address: IpAddr, now: Timestamp) -> bool {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(source) = table.sources.get_mut(&source(address)) else { return true };
-        let rate = Rate::per_second(FAILED_DECODES_PER_SECOND + f64::from(source.sessions));
-        source.failures.try_acquire(&rate, now)
+        table.sources.get(&Network::of(address)).map(|source| Arc::clone(&source.account))
     }
 
     /// Counts a session that exists already, whatever the limits.
-    pub(crate) fn adopt(&self, address: IpAddr) -> Arc<SourceBudget> {
+    pub(crate) fn adopt(&self, address: IpAddr) -> Arc<SourceAccount> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let source = table
-            .sources
-            .entry(source(address))
-            .or_insert_with(|| Source::new(&self.handshakes, Timestamp::ZERO));
-        source.sessions += 1;
-        Arc::clone(&source.budget)
+        let account = self.enter(&mut table.sources, Network::of(address), Timestamp::ZERO);
+        for network in levels(address) {
+            if let Some(source) = table.sources.get_mut(&network) {
+                source.sessions += 1;
+            }
+        }
+        account
     }
 
     /// A session of this source has ended.
     pub(crate) fn end(&self, address: IpAddr) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(source) = table.sources.get_mut(&source(address)) {
-            source.sessions = source.sessions.saturating_sub(1);
-        }
-    }
-}
-
-/// An IPv4 address, or the /64 of an IPv6 address: one subscriber has all of it.
-fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        for network in levels(address) {
+            if let Some(source) = table.sources.get_mut(&network) {
+                source.sessions = source.sessions.saturating_sub(1);
+            }
         }
     }
 }
@@ -198,25 +196,31 @@ mod tests {
     }
 
     #[test]
-    fn failed_decodes_are_many_when_all_sessions_of_a_source_have_too_many() {
-        let sources = limited(10, 10);
-        let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
-        assert!(
-            [one, other].into_iter().all(|source| sources.begin(source, Timestamp::ZERO).is_some())
-        );
-        let few = |address, now| (0..1000).filter(|_| sources.decode_failed(address, now)).count();
-        assert_eq!(few(one, Timestamp::ZERO), 200);
-        assert!(sources.decode_failed(other, Timestamp::ZERO));
-        assert_eq!(few(one, Timestamp::ZERO + Duration::from_millis(500)), 100);
-        assert_eq!(few(one, Timestamp::ZERO + Duration::from_secs(60)), 201);
-        assert!(
-            (0..3).all(|_| sources.begin(one, Timestamp::ZERO + Duration::from_secs(60)).is_some())
-        );
-        assert_eq!(
-            few(one, Timestamp::ZERO + Duration::from_secs(90)),
-            204,
-            "one more for each session"
-        );
+    fn a_network_has_a_few_times_what_a_source_has_whatever_its_addresses() {
+        let sources = limited(2, 1000);
+        let begun = |address: &dyn Fn(u32) -> String| {
+            let began = |number: &u32| {
+                let address: IpAddr = address(*number).parse().unwrap();
+                sources.begin(address, Timestamp::ZERO).is_some()
+            };
+            (0..200).filter(began).count()
+        };
+        assert_eq!(begun(&|number| format!("192.0.2.{number}")), 8);
+        assert_eq!(begun(&|number| format!("2001:db8:7:{number:x}::1")), 8, "all of one /56");
+        assert_eq!(begun(&|number| format!("2001:db8:7:{:x}::1", number << 8)), 24, "the /48");
+        assert!(sources.begin(address("192.0.3.1"), Timestamp::ZERO).is_some());
+        assert!(!sources.may_begin(address("192.0.2.201"), Timestamp::ZERO));
+        sources.end(address("192.0.2.1"));
+        assert!(sources.may_begin(address("192.0.2.201"), Timestamp::ZERO));
+        assert!(sources.begin(address("192.0.2.201"), Timestamp::ZERO).is_some());
+
+        let sources = limited(1000, 10);
+        let begun = |now| {
+            let address = |number: u32| IpAddr::V4((0xc000_0200 + number % 200).into());
+            (0..2000).filter(|number| sources.begin(address(*number), now).is_some()).count()
+        };
+        assert_eq!(begun(Timestamp::ZERO), 40);
+        assert_eq!(begun(Timestamp::from_millis(500)), 20);
     }
 
     #[test]

@@ -17,6 +17,9 @@ use crate::sample::Sample;
 use crate::sequence::Sequence;
 use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
 
+/// Work of deciding about a missing datagram.
+const REPAIR_WORK: u64 = 80;
+
 /// Verdict on a missing datagram.
 enum Verdict {
     Wait,
@@ -31,10 +34,12 @@ fn ignore(eack: MessageCounter, reason: EackIgnoredReason, turn: &mut Turn<'_>) 
 }
 
 impl Session {
+    /// `admitted`: there is credit and time for it.
     pub(super) fn on_eack(
         &mut self,
         counter: MessageCounter,
         eack: &Eack<'_>,
+        admitted: bool,
         turn: &mut Turn<'_>,
     ) {
         turn.counters.eacks_received += 1;
@@ -44,7 +49,7 @@ impl Session {
             ignore(counter, EackIgnoredReason::OtherEpoch, turn);
             return;
         }
-        if !self.eack_credit.admits(turn.now) {
+        if !admitted {
             turn.counters.eacks_limited += 1;
             ignore(counter, EackIgnoredReason::Limited, turn);
             return;
@@ -55,7 +60,8 @@ impl Session {
             return;
         }
         self.repairs.share_earnings(&self.permit);
-        if self.epoch.anchor(eack, &mut self.history) {
+        if let Some(work) = self.epoch.anchor(eack, &mut self.history) {
+            self.charge(work, turn.now);
             let (epoch, first) = (self.epoch.number(), self.epoch.horizon());
             turn.tell(|| SessionEvent::EpochAnchored { epoch, first: Sequence::new(first) });
         }
@@ -65,18 +71,26 @@ impl Session {
         }
         let spoken_of = newest.max(self.known_by_time(turn.now));
         self.epoch.advance_horizon(spoken_of, &mut self.history);
-        let now = turn.now;
-        let allows_costly = || self.permit.allows_costly_decode(now);
-        let decoded = self.epoch.decode(
-            eack,
-            self.repairs.sequences(),
-            &self.history,
-            allows_costly,
-            turn.scratch(),
-        );
-        match decoded {
-            Some(()) => self.on_decoded(counter, eack, newest, turn),
-            None => self.on_failed_decode(counter, eack.encoding, turn),
+        let (now, mut work) = (turn.now, 0);
+        let Self { permit, eack_credit, .. } = self;
+        let spend = |spent: u64| {
+            permit.charge_work(spent, now);
+            work += spent;
+            eack_credit.covers(work) && permit.admits_work(eack_credit.strain(), now)
+        };
+        let missing = self.repairs.sequences();
+        let decoded = self.epoch.decode(eack, missing, &self.history, spend, turn.scratch());
+        let accepted = decoded.is_some() && {
+            let only_there = turn.scratch().only_there.iter();
+            let is_foreign =
+                |identifier: &&Identifier| self.history.sequence_of(**identifier).is_none();
+            self.eack_credit.take_foreign(only_there.filter(is_foreign).count())
+        };
+        if accepted {
+            self.eack_credit.charge(work);
+            self.on_decoded(counter, eack, newest, turn);
+        } else {
+            self.on_failed_decode(counter, eack.encoding, work, turn);
         }
         self.trim(SETTLED_ENTRIES);
         self.schedule_probe(turn.now);
@@ -112,10 +126,7 @@ impl Session {
     /// The newest datagram of which a selective client's eACK that arrives now must have known.
     fn known_by_time(&self, now: Timestamp) -> Option<u64> {
         let until = self.live.as_ref()?.known_until(&self.last_mile.path, now)?;
-        let after = |sequence: &u64| {
-            self.history.get(*sequence).is_some_and(|entry| entry.forwarded_at > until)
-        };
-        (self.epoch.horizon()..self.history.next()).rev().find(|sequence| !after(sequence))
+        self.history.newest_until(until).filter(|sequence| *sequence >= self.epoch.horizon())
     }
 
     fn on_decoded(
@@ -209,6 +220,7 @@ impl Session {
         if self.repairs.is_empty() {
             return;
         }
+        self.charge(REPAIR_WORK * self.repairs.len() as u64, turn.now);
         let congested = self.standing_queue(turn.now).is_some();
         let patience =
             patience(&self.last_mile.path, self.live.is_some(), self.agreed.maximum_hold);
@@ -293,10 +305,11 @@ impl Session {
         &mut self,
         counter: MessageCounter,
         encoding: Encoding,
+        work: u64,
         turn: &mut Turn<'_>,
     ) {
         turn.counters.eacks_failed += 1;
-        self.eack_credit.charge_failure(self.permit.failure_factor(turn.now));
+        self.eack_credit.charge_failure(work);
         let after = self.epoch.on_failed(encoding, turn.now);
         turn.tell(|| SessionEvent::EackFailed {
             eack: counter,

@@ -17,6 +17,7 @@
 //!        |--- fate known ----|--- in the sketch ---|--- not yet ---|
 //! ```
 
+use core::cell::Cell;
 use core::time::Duration;
 
 use packrat_eack::{EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
@@ -35,6 +36,14 @@ use crate::scratch::Scratch;
 const RESET_INTERVAL: Duration = Duration::from_millis(10);
 /// Datagrams among which one is looked for that the client has.
 const SETTLED_SEARCH: usize = 512;
+
+/// Datagrams that are assumed missing at once, at most: there are more only when a client was silent
+/// for seconds.
+const MAXIMUM_ASSUMED: usize = 4096;
+/// Work per datagram that may be missing, before anything is decoded.
+const CANDIDATE_WORK: u64 = 4;
+/// Work per entry of the history when an epoch begins.
+const ANCHOR_WORK: u64 = 8;
 
 /// The gateway's half of an epoch.
 pub(crate) struct EpochState {
@@ -132,10 +141,11 @@ impl EpochState {
     }
 
     /// Finds where the client's set begins, unless that is known: behind its anchor. Everything up
-    /// to there is settled, one way or the other. True if it was not known before.
-    pub(crate) fn anchor(&mut self, eack: &Eack<'_>, history: &mut History) -> bool {
+    /// to there is settled, one way or the other. Returns the work, also of the insertions to
+    /// follow, if it was not known before.
+    pub(crate) fn anchor(&mut self, eack: &Eack<'_>, history: &mut History) -> Option<u64> {
         if self.anchored {
-            return false;
+            return None;
         }
         let start = epoch_start(eack, self.number, 0, history);
         for sequence in history.first()..history.next() {
@@ -152,7 +162,9 @@ impl EpochState {
         self.considered = start;
         self.anchored = true;
         history.release_settled();
-        true
+        let behind = usize::try_from(history.next().saturating_sub(start)).unwrap_or(usize::MAX);
+        let scanned = history.next() - history.first();
+        Some(ANCHOR_WORK * scanned + self.limits.work_of(behind))
     }
 
     /// Inserts everything up to the client's newest datagram into the sketch. Idempotent, so that a
@@ -179,14 +191,14 @@ impl EpochState {
     ///
     /// First as it is: what is missing is only here. Then under assumptions (see
     /// [`decode_assuming`]): that of the datagrams forwarded since the last eACK all are missing (a
-    /// long burst), of those that were `missing` before (a long repair), or of both.
-    /// `allows_costly` is asked before each of these.
+    /// long burst), of those that were `missing` before (a long repair), or of both. `spend` is
+    /// told the work after each attempt, and whether there may be another one.
     pub(crate) fn decode(
         &self,
         eack: &Eack<'_>,
         missing: impl Iterator<Item = u64>,
         history: &History,
-        allows_costly: impl Fn() -> bool,
+        mut spend: impl FnMut(u64) -> bool,
         scratch: &mut Scratch,
     ) -> Option<()> {
         let prefix = EncodedPrefix::new(eack.encoding, eack.prefix).ok()?;
@@ -212,33 +224,64 @@ impl EpochState {
         let (known, new) = all.split_at(known);
         let assumptions: [(&[_], &[_]); 4] = [(all, &[]), (known, new), (new, known), (&[], all)];
         let assumed = assumptions.map(|(_, assumed)| assumed);
+        let mut may_go_on = true;
         decode_assuming(&assumed, |attempt, assumed| {
-            if attempt > 0 && !allows_costly() {
+            if !may_go_on || assumed.len() > MAXIMUM_ASSUMED {
                 return None;
             }
+            let mut work = CANDIDATE_WORK * all.len() as u64 + self.limits.work_of(assumed.len());
             let reduced;
             let sketch = if assumed.is_empty() {
                 own
             } else {
-                reduced = assumed.iter().fold(own.clone(), |mut sketch, identifier| {
-                    sketch.remove(*identifier);
-                    sketch
-                });
+                let mut sketch = own.clone();
+                sketch.remove_all(assumed);
+                reduced = sketch;
                 &reduced
             };
+            let looked_at = Cell::new(0);
             let candidates = assumptions[attempt].0.iter().copied();
-            let difference = sketch.decode(prefix, candidates, decoder).ok()?;
-            let arrived =
-                |identifier: &Identifier| difference.only_there.binary_search(identifier).is_ok();
-            only_here.clear();
-            only_here.extend_from_slice(difference.only_here);
-            only_here.extend(assumed.iter().filter(|identifier| !arrived(identifier)));
-            only_there.clear();
-            only_there.extend(
-                difference.only_there.iter().filter(|identifier| !assumed.contains(identifier)),
-            );
-            Some(())
+            let others = assumed.iter().copied().chain(self.outside(history, &looked_at));
+            let difference = sketch.decode_among(prefix, candidates, others, decoder);
+            if let Ok(difference) = difference {
+                let arrived = |identifier: &Identifier| {
+                    difference.only_there.binary_search(identifier).is_ok()
+                };
+                let (mut late, lost): (Vec<_>, Vec<_>) =
+                    assumed.iter().copied().partition(|identifier| arrived(identifier));
+                late.sort_unstable();
+                only_here.clear();
+                only_here.extend_from_slice(difference.only_here);
+                only_here.extend(lost);
+                only_there.clear();
+                only_there.extend(
+                    difference
+                        .only_there
+                        .iter()
+                        .filter(|identifier| late.binary_search(identifier).is_err()),
+                );
+            }
+            let decoded = difference.is_ok();
+            work += decoder.take_work() + looked_at.get();
+            may_go_on = spend(work);
+            decoded.then_some(())
         })
+    }
+
+    /// Identifiers that are not in the sketch, but may be in the client's set: forwarded beyond the
+    /// horizon, or given up. Counts how many entries were looked at.
+    fn outside<'a>(
+        &self,
+        history: &'a History,
+        looked_at: &'a Cell<u64>,
+    ) -> impl Iterator<Item = Identifier> + use<'a> {
+        let beyond = self.horizon..history.next();
+        let before = (history.first()..self.horizon).rev();
+        let entries = beyond.chain(before).filter_map(|sequence| {
+            looked_at.set(looked_at.get() + 1);
+            history.get(sequence)
+        });
+        entries.filter(|entry| !entry.in_sketch).map(|entry| entry.identifier)
     }
 
     /// An eACK with this counter was decoded.
@@ -422,7 +465,7 @@ mod tests {
             epoch.anchor(&eack, history);
             epoch.advance_horizon(Some(newest), history);
             let (missing, mut scratch) = (missing.iter().copied(), Scratch::default());
-            epoch.decode(&eack, missing, history, || allows_costly, &mut scratch)?;
+            epoch.decode(&eack, missing, history, |_| allows_costly, &mut scratch)?;
             Some((scratch.only_here, scratch.only_there))
         }
     }

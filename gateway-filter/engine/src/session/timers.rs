@@ -12,6 +12,8 @@ use crate::session_event::{GiveUpReason, SessionEvent};
 
 /// After this time without a datagram nothing of what was sent before is worth repairing.
 const QUIET: Duration = Duration::from_secs(1);
+/// Bytes are kept no longer than this: the longest hold of any client is over long before.
+const MAXIMUM_AGE: Duration = Duration::from_secs(10);
 /// Interval of giving back memory that was not used.
 pub(super) const SHRINK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -86,6 +88,11 @@ impl Session {
         if self.probe.silence(now) >= QUIET {
             self.forget_bytes(turn);
             self.trim(QUIET_ENTRIES);
+        }
+        // A flow that trickles keeps no cache that others need.
+        if turn.now.saturating_since(Timestamp::ZERO) > MAXIMUM_AGE {
+            let before = Timestamp::ZERO + (now.saturating_since(Timestamp::ZERO) - MAXIMUM_AGE);
+            self.history.free_before(before);
         }
         self.history.shrink();
         self.permit.hold(self.history.memory());

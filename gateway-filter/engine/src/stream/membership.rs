@@ -18,6 +18,7 @@ use packrat_wire::{MessageCounter, SessionId, SmallChannel};
 
 use super::subscriber::Subscriber;
 use super::{SWEEP_INTERVAL, Stream, StreamConfig, StreamOutbox, enter_epoch, gateway_params};
+use crate::admission::{MESSAGE_WORK, WorkKind};
 use crate::eack_credit::SUBSCRIBER;
 use crate::gateway::{Begin, Gateway, HandshakeOutcome, Received, refuse};
 use crate::handshake::Handshake;
@@ -113,7 +114,13 @@ impl Stream {
             return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out.for_one());
         };
         let replaces = self.subscribers.iter().any(|subscriber| subscriber.address.get() == peer);
-        let refused = if !replaces && self.subscribers.len() >= self.config.maximum_subscribers {
+        let of_source = |subscriber: &&Subscriber| Arc::ptr_eq(&subscriber.source, &source);
+        let is_full = self.subscribers.len() >= self.config.maximum_subscribers
+            || self.config.group_repairs_from.is_some()
+                && self.subscribers.iter().filter(of_source).count()
+                    >= self.config.subscriptions_per_source;
+        let has_time = self.gateway.admission.take_handshake(Some(&source), now);
+        let refused = if !has_time || is_full && !replaces {
             self.counters.subscriptions_refused += 1;
             Some(HandshakeOutcome::RefusedFull)
         } else {
@@ -295,7 +302,12 @@ impl Stream {
         match Message::decode(plaintext) {
             Ok(Message::Eack(eack)) => {
                 self.counters.stream_eacks += 1;
-                if subscriber.admits_eack(now) {
+                let work = &self.gateway.admission.work;
+                let admitted = subscriber.admits_eack(now);
+                let strain = SUBSCRIBER.strain(&subscriber.eacks);
+                let source = Some(&*subscriber.source);
+                if admitted && work.admits(WorkKind::Message, source, strain, now) {
+                    self.charge(subscriber, MESSAGE_WORK, now);
                     self.on_eack(subscriber, counter, &eack, now, out);
                     out.address(from);
                     self.repair(subscriber, &eack, from, now, out);
@@ -400,6 +412,7 @@ impl Stream {
         self.path_validation.retain(|_, paths| !paths.forget_expired(now));
         let first = self.history.first();
         self.missed.retain(|sequence, _| *sequence >= first);
+        self.group_repairs.follow(self.missed.values());
         let in_use = !self.subscribers.is_empty() || !self.pending.is_empty();
         self.sweep_at = in_use.then_some(now + SWEEP_INTERVAL);
     }

@@ -18,6 +18,7 @@
 //! Baseline), and from its first eACK that says so on nothing of it is kept. Nothing is kept per
 //! packet and subscriber but what is under repair ([`subscriber`]).
 
+mod group;
 mod membership;
 mod outbox;
 mod subscriber;
@@ -36,6 +37,7 @@ use packrat_wire::is_control;
 use packrat_wire::message::{Eack, Message, Report, ResetReason, Totals};
 use packrat_wire::{Epoch, MessageCounter, SessionId};
 
+use crate::admission::{Network, WorkKind};
 use crate::counters::{StreamCounters, StreamGauges};
 use crate::eack_credit::SUBSCRIBER;
 use crate::gateway::Gateway;
@@ -45,6 +47,7 @@ use crate::reconciliation::{
     AfterFailure, EpochOf, after_failure, decode_assuming, epoch_of, epoch_start, is_stale,
 };
 use crate::repair::Decision;
+use group::{GroupRepairs, Missed};
 use membership::Pending;
 pub use outbox::{StreamOutbox, Target};
 use subscriber::{MAXIMUM_OUTSTANDING, Outstanding, Subscriber};
@@ -52,6 +55,9 @@ use sums::{SUMS, Sums};
 
 /// The sums of the stream are remembered at every so many packets.
 const CHECKPOINT: u64 = 32;
+/// Work of an identifier in one sum, and of deciding about a missing packet.
+const INSERTION_WORK: u64 = 5;
+const REPAIR_WORK: u64 = 80;
 /// Interval of looking for subscribers that are silent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -66,8 +72,11 @@ pub struct StreamConfig {
     pub maximum_subscribers: usize,
     /// A subscriber that is silent for this long is forgotten.
     pub silence: Duration,
-    /// When so many subscribers miss the same packet within a round trip, its repair goes to the
-    /// group. `None`: there is no group.
+    /// Subscribers of one source (an address, IPv6: a /64) at the same time, where there is a
+    /// group: each may have repairs of its own.
+    pub subscriptions_per_source: usize,
+    /// When subscribers of so many sources miss the same packet within a round trip, its repair
+    /// goes to the group, within the group's budget. `None`: there is no group.
     pub group_repairs_from: Option<u32>,
 }
 
@@ -77,18 +86,11 @@ impl Default for StreamConfig {
             scheme: IdentifierScheme::Payload,
             cache_bytes: 64 * 1024,
             maximum_subscribers: 10_000,
+            subscriptions_per_source: 64,
             silence: Duration::from_secs(30),
             group_repairs_from: None,
         }
     }
-}
-
-/// Subscribers that miss the same packet.
-#[derive(Debug, Clone, Copy)]
-struct Missed {
-    since: Timestamp,
-    count: u32,
-    to_group: Option<Timestamp>,
 }
 
 /// Difference between an eACK and the one before.
@@ -119,6 +121,7 @@ pub struct Stream {
     /// Challenges of new addresses of subscribers, by the id of the session.
     path_validation: HashMap<SessionId, PathValidation>,
     missed: HashMap<u64, Missed>,
+    group_repairs: GroupRepairs,
     bytes: u64,
     sweep_at: Option<Timestamp>,
     counters: StreamCounters,
@@ -150,6 +153,7 @@ impl Stream {
             pending: HashMap::new(),
             path_validation: HashMap::new(),
             missed: HashMap::new(),
+            group_repairs: GroupRepairs::new(),
             bytes: 0,
             sweep_at: None,
             counters: StreamCounters::default(),
@@ -192,9 +196,11 @@ impl Stream {
                 self.bytes += datagram.len() as u64;
                 self.counters.stream_packets += 1;
                 let copies = self.subscribers.len().max(1) as u64;
-                self.gateway
-                    .budget
-                    .earn(datagram.len() as u64 * copies, self.gateway.config.repair_budget);
+                let share = self.gateway.config.repair_budget;
+                self.gateway.budget.earn(datagram.len() as u64 * copies, share);
+                if let Some(threshold) = self.config.group_repairs_from {
+                    self.group_repairs.earn(datagram.len() as f64 * share, threshold);
+                }
             }
         }
         self.history.trim(SETTLED_ENTRIES, |_, _| {});
@@ -238,7 +244,8 @@ impl Stream {
             subscriber.round_trip.on_sample(sample);
         }
         self.advance(subscriber, newest, now);
-        let mut decoded = self.reconcile(subscriber, eack, now);
+        let mut work = 0;
+        let mut decoded = self.reconcile(subscriber, eack, now, &mut work);
         // Something behind the horizon has arrived: it was overtaken, or its sender's order is
         // another one.
         let beyond = decoded.as_ref().and_then(|changes| {
@@ -250,10 +257,15 @@ impl Stream {
         });
         if let Some(beyond) = beyond.filter(|beyond| *beyond >= subscriber.horizon) {
             subscriber.horizon = beyond + 1;
-            decoded = self.reconcile(subscriber, eack, now);
+            decoded = self.reconcile(subscriber, eack, now, &mut work);
         }
+        let decoded = decoded.filter(|changes| {
+            let foreign = self.foreign(subscriber, changes);
+            SUBSCRIBER.take_foreign(&mut subscriber.eacks, foreign)
+        });
         match decoded {
             Some(changes) => {
+                subscriber.eacks.charge(work as f64);
                 subscriber.newest_eack = counter;
                 subscriber.failures = 0;
                 self.settle(subscriber, &changes, now);
@@ -262,7 +274,7 @@ impl Stream {
                     self.report(subscriber, counter, None, out);
                 }
             }
-            None => self.on_failed_decode(subscriber, counter, eack, now, out),
+            None => self.on_failed_decode(subscriber, counter, eack, work, out),
         }
     }
 
@@ -274,13 +286,28 @@ impl Stream {
         }
         let Some(age) = subscriber.known_age() else { return };
         subscriber.horizon = subscriber.horizon.max(self.history.first());
-        while self
-            .history
-            .get(subscriber.horizon)
-            .is_some_and(|entry| now.saturating_since(entry.forwarded_at) > age)
-        {
-            subscriber.horizon += 1;
+        let known = age + Duration::from_micros(1);
+        let until = now.saturating_since(Timestamp::ZERO).checked_sub(known);
+        let overdue = until.and_then(|until| self.history.newest_until(Timestamp::ZERO + until));
+        if let Some(overdue) = overdue {
+            subscriber.horizon = subscriber.horizon.max(overdue + 1);
         }
+    }
+
+    /// Charges a subscriber for work that one of its messages made necessary.
+    fn charge(&self, subscriber: &mut Subscriber, work: u64, now: Timestamp) {
+        subscriber.eacks.charge(work as f64);
+        let source = Some(&*subscriber.source);
+        self.gateway.admission.work.charge(WorkKind::Message, source, work, now);
+    }
+
+    /// Identifiers that the subscriber has, and that the stream never had or has forgotten.
+    fn foreign(&self, subscriber: &Subscriber, changes: &Changes) -> usize {
+        let is_known = |identifier: &Identifier| {
+            self.history.sequence_of(*identifier).is_some()
+                || subscriber.outstanding().iter().any(|one| one.identifier == *identifier)
+        };
+        changes.arrived.iter().filter(|identifier| !is_known(identifier)).count()
     }
 
     /// Where the subscriber's set of this epoch begins, and its base with it.
@@ -308,12 +335,14 @@ impl Stream {
     ///
     /// The prefix is as long as the holes that the subscriber knows need; what has arrived since
     /// its last eACK counts as well. So the first assumption is that of what is under repair
-    /// only that is missing which had no time to arrive; then nothing of it, then all.
+    /// only that is missing which had no time to arrive; then nothing of it, then all. Adds up the
+    /// work, which the subscriber's source has been charged for.
     fn reconcile(
         &mut self,
         subscriber: &Subscriber,
         eack: &Eack<'_>,
         now: Timestamp,
+        work: &mut u64,
     ) -> Option<Changes> {
         let age = subscriber.known_age().unwrap_or_default();
         let had_time = |one: &Outstanding| one.transmissions() > 0 && one.sent_since(now) >= age;
@@ -323,8 +352,21 @@ impl Stream {
             missing.map(|one| one.identifier).collect()
         };
         let (without_time, all) = (identifiers(&|one| !had_time(one)), identifiers(&|_| true));
-        decode_assuming(&[&without_time[..], &[], &all[..]], |_, assumed| {
-            let (only_here, only_there) = self.decode(subscriber, eack, assumed)?;
+        decode_assuming(&[&without_time[..], &[], &all[..]], |attempt, assumed| {
+            let (gateway, source) = (Arc::clone(&self.gateway), Some(&*subscriber.source));
+            let budget = &gateway.admission.work;
+            let strain = SUBSCRIBER.strain(&subscriber.eacks);
+            if attempt > 0 && !budget.admits(WorkKind::Message, source, strain, now) {
+                return None;
+            }
+            let decoded = self.decode(subscriber, eack, assumed);
+            let inserted = (CHECKPOINT as usize + assumed.len()) * SUMS;
+            let compared = all.len() * (assumed.len() + SUMS) / 4;
+            let spent =
+                INSERTION_WORK * inserted as u64 + compared as u64 + self.decoder.take_work();
+            budget.charge(WorkKind::Message, source, spent, now);
+            *work += spent;
+            let (only_here, only_there) = decoded?;
             let mut others = all.clone();
             others.retain(|identifier| !assumed.contains(identifier));
             let missing = only_here.iter().filter(|identifier| !others.contains(identifier));
@@ -419,6 +461,7 @@ impl Stream {
         out: &mut StreamOutbox,
     ) {
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
+        self.charge(subscriber, REPAIR_WORK * subscriber.outstanding().len() as u64, now);
         let mut outstanding = subscriber.take_outstanding();
         let next = self.history.next();
         outstanding.retain_mut(|one| {
@@ -439,44 +482,41 @@ impl Stream {
                 Decision::Send => {}
             }
             let length = first.len() + second.len();
-            let target = match self.config.group_repairs_from {
-                None => Target::One(to),
-                Some(threshold) => {
-                    let round_trip =
-                        subscriber.round_trip.get().smoothed().unwrap_or(SWEEP_INTERVAL);
-                    let missed = self.missed.entry(one.sequence).or_insert(Missed {
-                        since: now,
-                        count: 0,
-                        to_group: None,
-                    });
-                    if now.saturating_since(missed.since) > round_trip {
-                        *missed = Missed { since: now, count: 0, to_group: None };
-                    }
-                    missed.count += 1;
-                    if missed.to_group.is_some() {
-                        // On its way to all of them.
-                        one.sent(next, now);
-                        return true;
-                    }
-                    if missed.count < threshold { Target::One(to) } else { Target::Group }
+            let mut to_group = false;
+            if let Some(threshold) = self.config.group_repairs_from {
+                let round_trip = subscriber.round_trip.get().smoothed().unwrap_or(SWEEP_INTERVAL);
+                let missed = self.missed.entry(one.sequence).or_insert_with(|| Missed::since(now));
+                if missed.age(now) > round_trip {
+                    *missed = Missed::since(now);
                 }
-            };
+                missed.by(Network::of(to.ip()));
+                if missed.is_under_way() {
+                    // On its way to all of them.
+                    one.sent(next, now);
+                    return true;
+                }
+                to_group = missed.sources() >= threshold as usize;
+            }
             // The subscriber that asks pays, for the group's repairs, too: else one that misses
             // everything, and says so again and again, would have the stream sent to all of them
             // many times over.
             let share = self.gateway.config.repair_budget;
             if !subscriber.may_repair(length, self.bytes, share)
-                || !self.gateway.budget.take_shared(&subscriber.source, length, true)
+                || !self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
             {
                 self.counters.stream_budget_refusals += 1;
                 return true;
             }
-            if target == Target::Group
-                && let Some(missed) = self.missed.get_mut(&one.sequence)
-            {
-                missed.to_group = Some(now);
+            // Many who ask may not have it sent to all of them again and again, either.
+            let target = if to_group && self.group_repairs.take(length) {
+                if let Some(missed) = self.missed.get_mut(&one.sequence) {
+                    missed.sent_to_group();
+                }
                 self.counters.stream_group_repairs += 1;
-            }
+                Target::Group
+            } else {
+                Target::One(to)
+            };
             self.counters.stream_repairs += 1;
             self.counters.stream_repair_bytes += length as u64;
             out.send(target, |bytes| {
@@ -494,13 +534,11 @@ impl Stream {
         subscriber: &mut Subscriber,
         counter: MessageCounter,
         eack: &Eack<'_>,
-        now: Timestamp,
+        work: u64,
         out: &mut StreamOutbox,
     ) {
         self.counters.stream_eacks_failed += 1;
-        let source = subscriber.address.get().ip();
-        let factor = self.gateway.admission.failure_factor(source, now);
-        SUBSCRIBER.charge_failure(&mut subscriber.eacks, factor);
+        SUBSCRIBER.charge_failure(&mut subscriber.eacks, work);
         match after_failure(eack.encoding, &limits(), &mut subscriber.failures) {
             AfterFailure::Ask(wanted) => self.report(subscriber, counter, Some(wanted), out),
             AfterFailure::Reset => {

@@ -16,7 +16,7 @@ use packrat_wire::handshake::Live;
 use packrat_wire::{Epoch, MessageCounter, SmallChannel};
 
 use super::sums::Sums;
-use crate::budget::SourceBudget;
+use crate::admission::SourceAccount;
 use crate::eack_credit::SUBSCRIBER;
 use crate::reconciliation;
 use crate::repair::{ASSUMED_ROUND_TRIP, Decision, Progress, decide};
@@ -115,8 +115,8 @@ pub(super) struct Subscriber {
     pub(super) anchored: bool,
     pub(super) reset_pending: bool,
     pub(super) channel: SmallChannel,
-    /// Budget of its source's repairs.
-    pub(super) source: Arc<SourceBudget>,
+    /// Account of its source.
+    pub(super) source: Arc<SourceAccount>,
     /// Everything before this has been spoken of; before the first eACK: where it joined.
     pub(super) horizon: u64,
     #[allow(clippy::box_collection)]
@@ -141,7 +141,7 @@ impl Subscriber {
     pub(super) fn new(
         address: SocketAddr,
         channel: SmallChannel,
-        source: Arc<SourceBudget>,
+        source: Arc<SourceAccount>,
         live: Live,
         next: u64,
         bytes: u64,
@@ -275,7 +275,7 @@ impl Subscriber {
     pub(super) fn may_repair(&mut self, length: usize, stream_bytes: u64, share: f64) -> bool {
         let earned = f64::from((stream_bytes as u32).wrapping_sub(self.counted)) * share;
         self.counted = stream_bytes as u32;
-        self.source.earn(earned);
+        self.source.repairs.earn(earned);
         self.repairs.earn(earned, REPAIR_BURST);
         self.repairs.try_take(length as f64)
     }

@@ -1,0 +1,101 @@
+//! Repairs for the whole group: when several sources miss the same packet, and within one budget
+//! for all of them.
+//!
+//! Every receiver of the group gets such a repair, so its price is not one subscriber's. The budget
+//! is the configured share of the stream's bytes. It rises with the number of sources that each
+//! repair serves, to four times that: in a large group every packet is lost by someone, and repairs
+//! to each would cost more. What the budget does not cover goes to the one who asks.
+
+use core::time::Duration;
+
+use packrat_assist_token::token_bucket::TokenBucket;
+use packrat_wire::estimate::Timestamp;
+
+use crate::admission::Network;
+
+/// Bytes of repairs for the group that are saved up.
+const GROUP_REPAIR_BURST: f64 = 32.0 * 1024.0;
+/// The budget rises to this many times what is configured, at most.
+const MAXIMUM_RISE: f64 = 4.0;
+/// Sources that are remembered per packet.
+const MAXIMUM_SOURCES: usize = 64;
+/// Weight of the newest second in the mean.
+const SMOOTHING: f64 = 0.25;
+
+/// Sources whose subscribers miss the same packet.
+#[derive(Debug)]
+pub(super) struct Missed {
+    since: Timestamp,
+    sources: Vec<Network>,
+    to_group: bool,
+}
+
+impl Missed {
+    pub(super) fn since(now: Timestamp) -> Self {
+        Self { since: now, sources: Vec::new(), to_group: false }
+    }
+
+    /// Time since a subscriber missed it first.
+    pub(super) fn age(&self, now: Timestamp) -> Duration {
+        now.saturating_since(self.since)
+    }
+
+    /// A subscriber of this source misses it; each source counts once.
+    pub(super) fn by(&mut self, source: Network) {
+        if self.sources.len() < MAXIMUM_SOURCES && !self.sources.contains(&source) {
+            self.sources.push(source);
+        }
+    }
+
+    pub(super) fn sources(&self) -> usize {
+        self.sources.len()
+    }
+
+    pub(super) fn sent_to_group(&mut self) {
+        self.to_group = true;
+    }
+
+    /// True if a repair is under way to the group.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.to_group
+    }
+}
+
+/// Budget of a stream's repairs for the group.
+#[derive(Debug)]
+pub(super) struct GroupRepairs {
+    tokens: TokenBucket,
+    /// Sources that a repair serves, on average.
+    served: f64,
+}
+
+impl GroupRepairs {
+    pub(super) fn new() -> Self {
+        Self { tokens: TokenBucket::new(GROUP_REPAIR_BURST), served: 0.0 }
+    }
+
+    /// The stream has brought `bytes` of repairs. `threshold`: sources that have one sent.
+    pub(super) fn earn(&mut self, bytes: f64, threshold: u32) {
+        let rise = self.served / f64::from(threshold.max(1));
+        self.tokens.earn(bytes * rise.clamp(1.0, MAXIMUM_RISE), GROUP_REPAIR_BURST);
+    }
+
+    /// Takes `length` bytes for one repair.
+    pub(super) fn take(&mut self, length: usize) -> bool {
+        self.tokens.try_take(length as f64)
+    }
+
+    /// Looks at who asked for the repairs of the last second.
+    pub(super) fn follow<'a>(&mut self, missed: impl Iterator<Item = &'a Missed>) {
+        let (mut repairs, mut sources) = (0u32, 0usize);
+        for missed in missed.filter(|missed| missed.to_group) {
+            repairs += 1;
+            sources += missed.sources.len();
+        }
+        if repairs > 0 {
+            let mean = sources as f64 / f64::from(repairs);
+            let weight = if self.served == 0.0 { 1.0 } else { SMOOTHING };
+            self.served += (mean - self.served) * weight;
+        }
+    }
+}
