@@ -11,7 +11,9 @@ use std::sync::Arc;
 use packrat_wire::control::RefusalReason;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::ResetReason;
-use packrat_wire::{Epoch, SessionId};
+use packrat_wire::{Epoch, MessageCounter, SessionId};
+
+use crate::packet_number::PacketNumber;
 
 /// An event of one connection's assistance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +27,11 @@ pub enum ClientEvent {
     /// A gateway assists from here on.
     SessionOpened {
         /// The session.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::session"))]
         session: SessionId,
     },
     /// A session has ended.
     SessionClosed {
         /// The session.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::session"))]
         session: SessionId,
         /// The reason.
         reason: SessionClosedReason,
@@ -39,7 +39,6 @@ pub enum ClientEvent {
     /// A gateway will not assist.
     Refused {
         /// Its reason.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::refusal"))]
         reason: RefusalReason,
     },
     /// A datagram of the base connection arrived, repaired or not.
@@ -53,60 +52,59 @@ pub enum ClientEvent {
     /// Packet numbers were skipped.
     HoleOpened {
         /// The first one.
-        first: u64,
+        first: PacketNumber,
         /// The last one.
-        last: u64,
+        last: PacketNumber,
         /// The reason for not holding acknowledgements; `None`: they are held.
         not_held: Option<NotHeldReason>,
     },
     /// A missing packet arrived: repaired, or late.
     MissingArrived {
         /// Its number.
-        packet_number: u64,
+        packet_number: PacketNumber,
         /// True if acknowledgements were held for it until now: the sender never learns of it.
         held: bool,
         /// Time since the hole opened.
         #[cfg_attr(
             feature = "serde",
-            serde(rename = "after_microseconds", serialize_with = "keys::microseconds")
+            serde(rename = "after_microseconds", serialize_with = "microseconds")
         )]
         after: Duration,
     },
     /// Acknowledgements are not held for a hole any more.
     HoldEnded {
         /// The first packet number that is missing.
-        first: u64,
+        first: PacketNumber,
         /// The last one.
-        last: u64,
+        last: PacketNumber,
         /// The reason.
         reason: HoldEndedReason,
         /// Time since the hole opened.
         #[cfg_attr(
             feature = "serde",
-            serde(rename = "after_microseconds", serialize_with = "keys::microseconds")
+            serde(rename = "after_microseconds", serialize_with = "microseconds")
         )]
         after: Duration,
     },
     /// An acknowledgement left that reveals less than the transport wanted.
     AckWithheld {
         /// The largest packet number that the transport would have acknowledged.
-        wanted: u64,
+        wanted: PacketNumber,
         /// The largest one that is acknowledged; `None`: nothing is.
-        largest: Option<u64>,
+        largest: Option<PacketNumber>,
     },
     /// An acknowledgement left that reveals more than all before.
     Revealed {
         /// The largest packet number acknowledged.
-        largest: u64,
+        largest: PacketNumber,
     },
     /// The transport is made to send an acknowledgement.
     AckForced,
     /// An eACK left.
     EackSent {
         /// Its counter.
-        eack: u32,
+        eack: MessageCounter,
         /// Its epoch.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
         /// Symbols of its prefix.
         symbols: u8,
@@ -118,7 +116,7 @@ pub enum ClientEvent {
     /// A Report arrived.
     ReportReceived {
         /// Counter of the newest eACK that the gateway had processed.
-        eack: u32,
+        eack: MessageCounter,
         /// Datagrams that the gateway was repairing then.
         missing: u16,
         /// Symbols of the prefix that it asks for, as it could not decode the eACK.
@@ -129,16 +127,13 @@ pub enum ClientEvent {
     /// A new epoch begins with empty sets.
     Reset {
         /// The epoch that begins.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
         /// The reason.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::reset"))]
         reason: ResetReason,
     },
     /// A new epoch begins with a set that the gateway has handed over.
     Baseline {
         /// The epoch that begins.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
     },
     /// The gateway has asked this address whether it is the client's, and is answered: the client
@@ -214,7 +209,7 @@ type Call = dyn Fn(Timestamp, &ClientEvent) + Send + Sync;
 /// let mut assist = Assist::new(ClientConfig::default(), [7; 32], Timestamp::ZERO);
 /// assist.observe(Observer::new(|at, event| {
 ///     if let ClientEvent::HoldEnded { first, last, reason, .. } = event {
-///         println!("{} s: {first} to {last} were not repaired: {reason:?}", at.as_secs_f64());
+///         println!("{} s: {first:?} to {last:?} not repaired: {reason:?}", at.as_secs_f64());
 ///     }
 /// }));
 /// ```
@@ -253,29 +248,7 @@ impl Events {
     }
 }
 
-/// Values as JSON documents have them.
 #[cfg(feature = "serde")]
-mod keys {
-    use super::*;
-    use serde::Serializer;
-
-    pub(super) fn session<S: Serializer>(id: &SessionId, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u32(id.get())
-    }
-
-    pub(super) fn epoch<S: Serializer>(epoch: &Epoch, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u16(epoch.get())
-    }
-
-    pub(super) fn refusal<S: Serializer>(reason: &RefusalReason, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(reason.name())
-    }
-
-    pub(super) fn reset<S: Serializer>(reason: &ResetReason, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(reason.name())
-    }
-
-    pub(super) fn microseconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
-    }
+fn microseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }

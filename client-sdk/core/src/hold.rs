@@ -27,6 +27,7 @@ use packrat_wire::estimate::{PathEstimate, Timestamp, patience_margin};
 
 use crate::ack_frame;
 use crate::events::{ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer};
+use crate::packet_number::PacketNumber;
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 use holes::{Hole, Holes, State};
@@ -135,7 +136,8 @@ impl Hold {
     }
 
     /// A packet was decrypted: it may be acknowledged.
-    pub(crate) fn on_decrypted(&mut self, number: u64) {
+    pub(crate) fn on_decrypted(&mut self, number: PacketNumber) {
+        let number = number.get();
         let highest = self.received.last().is_none_or(|highest| number > highest);
         if self.received.insert(number) {
             self.received.limit(MAXIMUM_REMEMBERED_RANGES);
@@ -144,28 +146,29 @@ impl Hold {
     }
 
     /// True if a packet with this number has arrived.
-    pub(crate) fn has_arrived(&self, number: u64) -> bool {
-        self.arrived.contains(number)
+    pub(crate) fn has_arrived(&self, number: PacketNumber) -> bool {
+        self.arrived.contains(number.get())
     }
 
     /// The highest number that has arrived.
-    pub(crate) fn highest_arrived(&self) -> Option<u64> {
-        self.arrived.last()
+    pub(crate) fn highest_arrived(&self) -> Option<PacketNumber> {
+        self.arrived.last().map(PacketNumber::new)
     }
 
     /// The lowest packet number that is waited for.
-    pub(crate) fn first_held(&self) -> Option<u64> {
-        self.holes.first_held()
+    pub(crate) fn first_held(&self) -> Option<PacketNumber> {
+        self.holes.first_held().map(PacketNumber::new)
     }
 
     /// A packet is here. `not_held`: the reason why a hole is not worth waiting for, if there is one.
     pub(crate) fn on_arrival(
         &mut self,
-        number: u64,
+        number: PacketNumber,
         not_held: Option<NotHeldReason>,
         now: Timestamp,
         stats: &mut AssistStats,
     ) -> Arrival {
+        let number = number.get();
         let highest = self.arrived.last();
         if !self.arrived.insert(number) {
             return Arrival::default();
@@ -198,7 +201,11 @@ impl Hold {
         let not_held = not_held.or_else(suspended);
         let state = if not_held.is_none() { State::Held } else { State::Expired };
         let last = number - 1;
-        self.events.tell(now, || ClientEvent::HoleOpened { first, last, not_held });
+        self.events.tell(now, || ClientEvent::HoleOpened {
+            first: PacketNumber::new(first),
+            last: PacketNumber::new(last),
+            not_held,
+        });
         self.holes.insert(first, Hole { end: last, opened: now, state, extended: false });
         self.limit_holes(now);
         Arrival { newest, opened_hole: true, ..Arrival::default() }
@@ -216,7 +223,7 @@ impl Hold {
         }
         self.limit_holes(now);
         self.events.tell(now, || ClientEvent::MissingArrived {
-            packet_number: number,
+            packet_number: PacketNumber::new(number),
             held: hole.state == State::Held,
             after: now.saturating_since(hole.opened),
         });
@@ -234,8 +241,8 @@ impl Hold {
     /// Tells that a hole is not held any more.
     fn tell_ended(&self, start: u64, hole: &Hole, reason: HoldEndedReason, now: Timestamp) {
         self.events.tell(now, || ClientEvent::HoldEnded {
-            first: start,
-            last: hole.end,
+            first: PacketNumber::new(start),
+            last: PacketNumber::new(hole.end),
             reason,
             after: now.saturating_since(hole.opened),
         });
@@ -294,8 +301,13 @@ impl Hold {
 
     /// The gateway repairs nothing below this packet number any more: holes there are the sender's
     /// own, or were lost before the gateway, and the sender may know. True if any was held.
-    pub(crate) fn settle(&mut self, below: u64, now: Timestamp, stats: &mut AssistStats) -> bool {
-        let settled = self.holes.held_below(below);
+    pub(crate) fn settle(
+        &mut self,
+        below: PacketNumber,
+        now: Timestamp,
+        stats: &mut AssistStats,
+    ) -> bool {
+        let settled = self.holes.held_below(below.get());
         for &(start, hole) in &settled {
             self.holes.replace(start, Hole { state: State::Settled, ..hole });
             self.tell_ended(start, &hole, HoldEndedReason::Settled, now);
@@ -306,8 +318,8 @@ impl Hold {
     }
 
     /// True if this packet number is missing and held.
-    pub(crate) fn is_held(&self, number: u64) -> bool {
-        self.holes.containing(number).is_some_and(|hole| hole.state == State::Held)
+    pub(crate) fn is_held(&self, number: PacketNumber) -> bool {
+        self.holes.containing(number.get()).is_some_and(|hole| hole.state == State::Held)
     }
 
     /// Missing packet numbers that are being waited for.
@@ -392,13 +404,17 @@ impl Hold {
                 ranges.pop();
             }
             if self.reveal.on_revealed(largest) {
+                let largest = PacketNumber::new(largest);
                 self.events.tell(now, || ClientEvent::Revealed { largest });
             }
         }
         let largest = ranges.first().map(|&(_, largest)| largest);
         if let Some(ack) = found.filter(|ack| largest.is_none_or(|largest| ack.largest > largest)) {
             stats.acks_withheld += 1;
-            self.events.tell(now, || ClientEvent::AckWithheld { wanted: ack.largest, largest });
+            self.events.tell(now, || ClientEvent::AckWithheld {
+                wanted: PacketNumber::new(ack.largest),
+                largest: largest.map(PacketNumber::new),
+            });
         }
         let mut rewritten = Vec::with_capacity(frames.len() + frame.len());
         rewritten.extend_from_slice(&frames[..start]);
@@ -441,7 +457,9 @@ mod tests {
         fn ended(&self) -> Vec<(u64, u64, HoldEndedReason)> {
             let told = std::mem::take(&mut *self.told.lock().unwrap());
             let ended = told.into_iter().filter_map(|event| match event {
-                ClientEvent::HoldEnded { first, last, reason, .. } => Some((first, last, reason)),
+                ClientEvent::HoldEnded { first, last, reason, .. } => {
+                    Some((first.get(), last.get(), reason))
+                }
                 _ => None,
             });
             ended.collect()
@@ -449,6 +467,7 @@ mod tests {
 
         fn receive(&mut self, numbers: impl IntoIterator<Item = u64>) {
             for number in numbers {
+                let number = PacketNumber::new(number);
                 self.hold.on_arrival(number, None, self.now, &mut self.stats);
                 self.hold.on_decrypted(number);
             }
@@ -532,7 +551,7 @@ mod tests {
     fn the_gateways_word_ends_the_wait_for_the_holes_that_it_means() {
         let mut client = Client::new();
         client.receive([0, 2, 4]);
-        client.hold.settle(2, client.now, &mut client.stats);
+        client.hold.settle(PacketNumber::new(2), client.now, &mut client.stats);
         assert_eq!(client.acknowledged(), Some(2));
         assert_eq!(client.stats.settled, 1);
         assert_eq!(client.ended(), [(1, 1, HoldEndedReason::Settled)], "3 is held");
@@ -611,16 +630,17 @@ mod tests {
         client.receive([2]);
         client.acknowledged();
         let told = client.told.lock().unwrap().clone();
-        let after = Duration::ZERO;
+        let (after, number) = (Duration::ZERO, PacketNumber::new);
+        let withheld = ClientEvent::AckWithheld { wanted: number(3), largest: Some(number(1)) };
         assert_eq!(
             told,
             [
-                ClientEvent::HoleOpened { first: 2, last: 2, not_held: None },
-                ClientEvent::Revealed { largest: 1 },
-                ClientEvent::AckWithheld { wanted: 3, largest: Some(1) },
-                ClientEvent::AckWithheld { wanted: 3, largest: Some(1) },
-                ClientEvent::MissingArrived { packet_number: 2, held: true, after },
-                ClientEvent::Revealed { largest: 3 },
+                ClientEvent::HoleOpened { first: number(2), last: number(2), not_held: None },
+                ClientEvent::Revealed { largest: number(1) },
+                withheld,
+                withheld,
+                ClientEvent::MissingArrived { packet_number: number(2), held: true, after },
+                ClientEvent::Revealed { largest: number(3) },
             ]
         );
     }
@@ -635,8 +655,9 @@ mod tests {
         assert_eq!(client.hold.next_timeout(&client.path), None);
         // As after a Goodbye: nothing is waited for, and the frames are still written from the
         // record.
-        client.hold.on_arrival(9, Some(NotHeldReason::NoSession), client.now, &mut client.stats);
-        client.hold.on_decrypted(9);
+        let (number, not_held) = (PacketNumber::new(9), Some(NotHeldReason::NoSession));
+        client.hold.on_arrival(number, not_held, client.now, &mut client.stats);
+        client.hold.on_decrypted(number);
         let mut frames = Vec::new();
         ack_frame::write(&[(9, 9)], 0, None, &mut frames);
         frames.resize(64, 0);

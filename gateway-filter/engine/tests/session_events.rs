@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use packrat_client::{
-    Assist, ClientConfig, ClientEvent, HoldEndedReason, Live, NotHeldReason, Observer, ResetReason,
-    SessionClosedReason,
+    Assist, ClientConfig, ClientEvent, HoldEndedReason, Live, NotHeldReason, Observer,
+    PacketNumber, ResetReason, SessionClosedReason,
 };
 use packrat_engine::{
     EackIgnoredReason, Event, Flow, FlowCounters, Gateway, GatewayConfig, GiveUpReason, Outbox,
-    PathEvent, Received, RepairRefusedReason, SessionEvent, Side,
+    PathEvent, Received, RepairRefusedReason, Sequence, SessionEvent, Side,
 };
 use packrat_wire::Epoch;
 use packrat_wire::estimate::Timestamp;
@@ -23,6 +23,7 @@ use packrat_wire::message::GoodbyeReason;
 const LENGTH: usize = 1200;
 /// The datagram that is lost.
 const LOST: u64 = 100;
+const LOST_PACKET: PacketNumber = PacketNumber::new(LOST);
 
 struct Pair {
     gateway: Arc<Gateway>,
@@ -95,7 +96,7 @@ impl Pair {
             self.under_way = later;
             for (_, number, bytes) in due {
                 self.client.on_datagram(&bytes, now);
-                self.client.on_packet_number(number, now);
+                self.client.on_packet_number(PacketNumber::new(number), now);
             }
             self.talk();
         }
@@ -137,7 +138,7 @@ impl Pair {
             } else if self.repairs_arrive {
                 self.client.on_datagram(bytes, self.now);
                 let number = u64::from_be_bytes(bytes[LENGTH - 16..LENGTH - 8].try_into().unwrap());
-                self.client.on_packet_number(number - 1, self.now);
+                self.client.on_packet_number(PacketNumber::new(number - 1), self.now);
             }
         }
         self.events.extend(out.take_events().into_iter().filter_map(|event| match event {
@@ -148,7 +149,7 @@ impl Pair {
     }
 
     /// The sequence number of what was found to be missing first.
-    fn missing(&self) -> u64 {
+    fn missing(&self) -> Sequence {
         let missing = self.events.iter().find_map(|event| match event {
             SessionEvent::DatagramMissing { datagram, .. } => Some(*datagram),
             _ => None,
@@ -246,8 +247,8 @@ fn the_client_tells_of_the_same_loss() {
             told[..],
             [
                 ClientEvent::SessionOpened { .. },
-                ClientEvent::HoleOpened { first: LOST, last: LOST, not_held: None },
-                ClientEvent::MissingArrived { packet_number: LOST, held: true, .. },
+                ClientEvent::HoleOpened { first: LOST_PACKET, last: LOST_PACKET, not_held: None },
+                ClientEvent::MissingArrived { packet_number: LOST_PACKET, held: true, .. },
             ]
         ),
         "{told:?}"
@@ -323,7 +324,8 @@ fn repairs_that_never_arrive_are_given_up() {
         ClientEvent::HoldEnded { first, last, reason, .. } => Some((*first, *last, *reason)),
         _ => None,
     });
-    assert_eq!(ended, [(LOST, LOST, HoldEndedReason::Settled)], "the gateway has told the client");
+    let settled = (LOST_PACKET, LOST_PACKET, HoldEndedReason::Settled);
+    assert_eq!(ended, [settled], "the gateway has told the client");
 }
 
 #[test]
