@@ -25,13 +25,11 @@ pub enum ClientEvent {
     /// A gateway assists from here on.
     SessionOpened {
         /// The session.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::session"))]
         session: SessionId,
     },
     /// A session has ended.
     SessionClosed {
         /// The session.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::session"))]
         session: SessionId,
         /// The reason.
         reason: SessionClosedReason,
@@ -39,7 +37,6 @@ pub enum ClientEvent {
     /// A gateway will not assist.
     Refused {
         /// Its reason.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::refusal"))]
         reason: RefusalReason,
     },
     /// A datagram of the base connection arrived, repaired or not.
@@ -53,51 +50,51 @@ pub enum ClientEvent {
     /// Packet numbers were skipped.
     HoleOpened {
         /// The first one.
-        first: u64,
+        first: PacketNumber,
         /// The last one.
-        last: u64,
+        last: PacketNumber,
         /// The reason for not holding acknowledgements; `None`: they are held.
         not_held: Option<NotHeldReason>,
     },
     /// A missing packet arrived: repaired, or late.
     MissingArrived {
         /// Its number.
-        packet_number: u64,
+        packet_number: PacketNumber,
         /// True if acknowledgements were held for it until now: the sender never learns of it.
         held: bool,
         /// Time since the hole opened.
         #[cfg_attr(
             feature = "serde",
-            serde(rename = "after_microseconds", serialize_with = "keys::microseconds")
+            serde(rename = "after_microseconds", serialize_with = "microseconds")
         )]
         after: Duration,
     },
     /// Acknowledgements are not held for a hole any more.
     HoldEnded {
         /// The first packet number that is missing.
-        first: u64,
+        first: PacketNumber,
         /// The last one.
-        last: u64,
+        last: PacketNumber,
         /// The reason.
         reason: HoldEndedReason,
         /// Time since the hole opened.
         #[cfg_attr(
             feature = "serde",
-            serde(rename = "after_microseconds", serialize_with = "keys::microseconds")
+            serde(rename = "after_microseconds", serialize_with = "microseconds")
         )]
         after: Duration,
     },
     /// An acknowledgement left that reveals less than the transport wanted.
     AckWithheld {
         /// The largest packet number that the transport would have acknowledged.
-        wanted: u64,
+        wanted: PacketNumber,
         /// The largest one that is acknowledged; `None`: nothing is.
-        largest: Option<u64>,
+        largest: Option<PacketNumber>,
     },
     /// An acknowledgement left that reveals more than all before.
     Revealed {
         /// The largest packet number acknowledged.
-        largest: u64,
+        largest: PacketNumber,
     },
     /// The transport is made to send an acknowledgement.
     AckForced,
@@ -107,7 +104,6 @@ pub enum ClientEvent {
         #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
         eack: MessageCounter,
         /// Its epoch.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
         /// Symbols of its prefix.
         symbols: u8,
@@ -131,16 +127,13 @@ pub enum ClientEvent {
     /// A new epoch begins with empty sets.
     Reset {
         /// The epoch that begins.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
         /// The reason.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::reset"))]
         reason: ResetReason,
     },
     /// A new epoch begins with a set that the gateway has handed over.
     Baseline {
         /// The epoch that begins.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
     },
     /// The gateway has asked this address whether it is the client's, and is answered: the client
@@ -216,7 +209,7 @@ type Call = dyn Fn(Timestamp, &ClientEvent) + Send + Sync;
 /// let mut assist = Assist::new(ClientConfig::default(), [7; 32], Timestamp::ZERO);
 /// assist.observe(Observer::new(|at, event| {
 ///     if let ClientEvent::HoldEnded { first, last, reason, .. } = event {
-///         println!("{} s: {first} to {last} were not repaired: {reason:?}", at.as_secs_f64());
+///         println!("{} s: {first:?} to {last:?} not repaired: {reason:?}", at.as_secs_f64());
 ///     }
 /// }));
 /// ```
@@ -255,7 +248,6 @@ impl Events {
     }
 }
 
-/// Values as JSON documents have them.
 #[cfg(feature = "serde")]
 mod keys {
     use super::*;

@@ -201,7 +201,11 @@ impl Hold {
         let not_held = not_held.or_else(suspended);
         let state = if not_held.is_none() { State::Held } else { State::Expired };
         let last = number - 1;
-        self.events.tell(now, || ClientEvent::HoleOpened { first, last, not_held });
+        self.events.tell(now, || ClientEvent::HoleOpened {
+            first: PacketNumber::new(first),
+            last: PacketNumber::new(last),
+            not_held,
+        });
         self.holes.insert(first, Hole { end: last, opened: now, state, extended: false });
         self.limit_holes(now);
         Arrival { newest, opened_hole: true, ..Arrival::default() }
@@ -219,7 +223,7 @@ impl Hold {
         }
         self.limit_holes(now);
         self.events.tell(now, || ClientEvent::MissingArrived {
-            packet_number: number,
+            packet_number: PacketNumber::new(number),
             held: hole.state == State::Held,
             after: now.saturating_since(hole.opened),
         });
@@ -237,8 +241,8 @@ impl Hold {
     /// Tells that a hole is not held any more.
     fn tell_ended(&self, start: u64, hole: &Hole, reason: HoldEndedReason, now: Timestamp) {
         self.events.tell(now, || ClientEvent::HoldEnded {
-            first: start,
-            last: hole.end,
+            first: PacketNumber::new(start),
+            last: PacketNumber::new(hole.end),
             reason,
             after: now.saturating_since(hole.opened),
         });
@@ -400,13 +404,17 @@ impl Hold {
                 ranges.pop();
             }
             if self.reveal.on_revealed(largest) {
+                let largest = PacketNumber::new(largest);
                 self.events.tell(now, || ClientEvent::Revealed { largest });
             }
         }
         let largest = ranges.first().map(|&(_, largest)| largest);
         if let Some(ack) = found.filter(|ack| largest.is_none_or(|largest| ack.largest > largest)) {
             stats.acks_withheld += 1;
-            self.events.tell(now, || ClientEvent::AckWithheld { wanted: ack.largest, largest });
+            self.events.tell(now, || ClientEvent::AckWithheld {
+                wanted: PacketNumber::new(ack.largest),
+                largest: largest.map(PacketNumber::new),
+            });
         }
         let mut rewritten = Vec::with_capacity(frames.len() + frame.len());
         rewritten.extend_from_slice(&frames[..start]);
@@ -449,7 +457,9 @@ mod tests {
         fn ended(&self) -> Vec<(u64, u64, HoldEndedReason)> {
             let told = std::mem::take(&mut *self.told.lock().unwrap());
             let ended = told.into_iter().filter_map(|event| match event {
-                ClientEvent::HoldEnded { first, last, reason, .. } => Some((first, last, reason)),
+                ClientEvent::HoldEnded { first, last, reason, .. } => {
+                    Some((first.get(), last.get(), reason))
+                }
                 _ => None,
             });
             ended.collect()
@@ -620,16 +630,17 @@ mod tests {
         client.receive([2]);
         client.acknowledged();
         let told = client.told.lock().unwrap().clone();
-        let after = Duration::ZERO;
+        let (after, number) = (Duration::ZERO, PacketNumber::new);
+        let withheld = ClientEvent::AckWithheld { wanted: number(3), largest: Some(number(1)) };
         assert_eq!(
             told,
             [
-                ClientEvent::HoleOpened { first: 2, last: 2, not_held: None },
-                ClientEvent::Revealed { largest: 1 },
-                ClientEvent::AckWithheld { wanted: 3, largest: Some(1) },
-                ClientEvent::AckWithheld { wanted: 3, largest: Some(1) },
-                ClientEvent::MissingArrived { packet_number: 2, held: true, after },
-                ClientEvent::Revealed { largest: 3 },
+                ClientEvent::HoleOpened { first: number(2), last: number(2), not_held: None },
+                ClientEvent::Revealed { largest: number(1) },
+                withheld,
+                withheld,
+                ClientEvent::MissingArrived { packet_number: number(2), held: true, after },
+                ClientEvent::Revealed { largest: number(3) },
             ]
         );
     }

@@ -50,6 +50,6 @@ pub use packrat_wire::estimate::Timestamp;
 pub use packrat_wire::handshake::Live;
 pub use packrat_wire::identifier::IdentifierScheme;
 pub use packrat_wire::message::{ResetReason, Totals};
-pub use packrat_wire::{Epoch, SessionId};
+pub use packrat_wire::{Epoch, MessageCounter, SessionId};
 pub use stats::{AssistState, AssistStats};
 pub use token::{Token, TokenTooLong};

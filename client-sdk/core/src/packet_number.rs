@@ -3,6 +3,7 @@
 /// Number of a packet as its transport counts: a QUIC 1-RTT packet number, or an extended RTP
 /// sequence number. Each is one more than the packet sent before; a gap is a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PacketNumber(u64);
 
 impl PacketNumber {

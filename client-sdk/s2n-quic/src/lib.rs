@@ -59,8 +59,8 @@ pub use endpoint::{ConnectError, Endpoint, EndpointConfig, EndpointError};
 pub use host::{Host, Sleep};
 pub use packrat_client::{
     AssistState, AssistStats, ClientConfig, ClientEvent, Epoch, HoldEndedReason, IdentifierScheme,
-    Live, NotHeldReason, Observer, RefusalReason, ResetReason, SessionClosedReason, SessionId,
-    Timestamp, Token, TokenTooLong, Totals,
+    Live, MessageCounter, NotHeldReason, Observer, PacketNumber, RefusalReason, ResetReason,
+    SessionClosedReason, SessionId, Timestamp, Token, TokenTooLong, Totals,
 };
 pub use s2n_quic;
 pub use tls::KeyOf as HeaderKeyOf;

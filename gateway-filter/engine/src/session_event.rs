@@ -22,7 +22,6 @@ pub enum SessionEvent {
     /// The first eACK of an epoch has told where the client's set begins.
     EpochAnchored {
         /// The epoch.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
         /// The first datagram that the epoch is about.
         first: Sequence,
@@ -66,7 +65,7 @@ pub enum SessionEvent {
         /// Time since it was forwarded.
         #[cfg_attr(
             feature = "serde",
-            serde(rename = "age_microseconds", serialize_with = "keys::microseconds")
+            serde(rename = "age_microseconds", serialize_with = "microseconds")
         )]
         age: Duration,
     },
@@ -79,7 +78,7 @@ pub enum SessionEvent {
         /// Time since the datagram was forwarded.
         #[cfg_attr(
             feature = "serde",
-            serde(rename = "age_microseconds", serialize_with = "keys::microseconds")
+            serde(rename = "age_microseconds", serialize_with = "microseconds")
         )]
         age: Duration,
     },
@@ -105,7 +104,7 @@ pub enum SessionEvent {
         /// Time since it was forwarded.
         #[cfg_attr(
             feature = "serde",
-            serde(rename = "age_microseconds", serialize_with = "keys::microseconds")
+            serde(rename = "age_microseconds", serialize_with = "microseconds")
         )]
         age: Duration,
     },
@@ -125,12 +124,10 @@ pub enum SessionEvent {
     /// A new epoch begins with empty sets.
     Reset {
         /// The epoch that begins.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
         /// The end that asks for it.
         side: Side,
         /// The reason.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::reset"))]
         reason: ResetReason,
     },
     /// The client may have another address, which is asked to prove it.
@@ -226,7 +223,6 @@ impl GiveUpReason {
     }
 }
 
-/// Values as JSON documents have them.
 #[cfg(feature = "serde")]
 mod keys {
     use super::*;

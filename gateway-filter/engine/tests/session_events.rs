@@ -23,6 +23,7 @@ use packrat_wire::message::GoodbyeReason;
 const LENGTH: usize = 1200;
 /// The datagram that is lost.
 const LOST: u64 = 100;
+const LOST_PACKET: PacketNumber = PacketNumber::new(LOST);
 
 struct Pair {
     gateway: Arc<Gateway>,
@@ -246,8 +247,8 @@ fn the_client_tells_of_the_same_loss() {
             told[..],
             [
                 ClientEvent::SessionOpened { .. },
-                ClientEvent::HoleOpened { first: LOST, last: LOST, not_held: None },
-                ClientEvent::MissingArrived { packet_number: LOST, held: true, .. },
+                ClientEvent::HoleOpened { first: LOST_PACKET, last: LOST_PACKET, not_held: None },
+                ClientEvent::MissingArrived { packet_number: LOST_PACKET, held: true, .. },
             ]
         ),
         "{told:?}"
@@ -323,7 +324,8 @@ fn repairs_that_never_arrive_are_given_up() {
         ClientEvent::HoldEnded { first, last, reason, .. } => Some((*first, *last, *reason)),
         _ => None,
     });
-    assert_eq!(ended, [(LOST, LOST, HoldEndedReason::Settled)], "the gateway has told the client");
+    let settled = (LOST_PACKET, LOST_PACKET, HoldEndedReason::Settled);
+    assert_eq!(ended, [settled], "the gateway has told the client");
 }
 
 #[test]

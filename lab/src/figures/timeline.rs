@@ -98,11 +98,13 @@ fn holes(events: &[TraceEvent], span: &Range<f64>) -> Vec<(f64, f64, f64)> {
         let TraceEvent::Client { at, client } = *event else { continue };
         let ended = match client {
             ClientEvent::HoleOpened { first, last, .. } => {
-                open.extend((first..=last).map(|number| (number, at)));
+                open.extend((first.get()..=last.get()).map(|number| (number, at)));
                 continue;
             }
-            ClientEvent::MissingArrived { packet_number, .. } => packet_number..=packet_number,
-            ClientEvent::HoldEnded { first, last, .. } => first..=last,
+            ClientEvent::MissingArrived { packet_number: number, .. } => {
+                number.get()..=number.get()
+            }
+            ClientEvent::HoldEnded { first, last, .. } => first.get()..=last.get(),
             _ => continue,
         };
         for number in ended {
@@ -335,21 +337,32 @@ fn stairs(points: &[(i32, i32)]) -> Vec<(i32, i32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packrat_client::HoldEndedReason;
+    use packrat_client::{HoldEndedReason, PacketNumber};
     use std::time::Duration;
 
     #[test]
     fn a_hole_lasts_until_the_packet_arrives_or_is_not_held_any_more() {
         let event = |at, client| TraceEvent::Client { at, client };
-        let after = Duration::ZERO;
+        let (after, number) = (Duration::ZERO, PacketNumber::new);
         let arrived =
             |packet_number| ClientEvent::MissingArrived { packet_number, held: true, after };
         let settled = HoldEndedReason::Settled;
         let events = [
-            event(0.1, ClientEvent::HoleOpened { first: 3, last: 5, not_held: None }),
-            event(0.2, arrived(4)),
-            event(0.3, ClientEvent::HoldEnded { first: 5, last: 5, reason: settled, after }),
-            event(0.9, arrived(5)),
+            event(
+                0.1,
+                ClientEvent::HoleOpened { first: number(3), last: number(5), not_held: None },
+            ),
+            event(0.2, arrived(number(4))),
+            event(
+                0.3,
+                ClientEvent::HoldEnded {
+                    first: number(5),
+                    last: number(5),
+                    reason: settled,
+                    after,
+                },
+            ),
+            event(0.9, arrived(number(5))),
         ];
         assert_eq!(
             holes(&events, &(0.15..0.5)),

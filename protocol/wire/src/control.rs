@@ -45,6 +45,7 @@ pub fn is_control(datagram: &[u8]) -> bool {
 
 /// A gateway's reason for refusing to assist; a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum RefusalReason {
     /// No version in common; the refusal lists the gateway's.

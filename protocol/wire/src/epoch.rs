@@ -3,6 +3,7 @@
 /// Number of an epoch, the time in which both ends' sets grow. Epochs begin with 0, grow by one with
 /// each Reset or Baseline, and are compared on a circle of 2^16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Epoch(u16);
 
 impl Epoch {

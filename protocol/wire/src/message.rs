@@ -99,6 +99,7 @@ pub struct Totals {
 
 /// The reason for the end of an epoch; a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum ResetReason {
     /// Not even the longest prefix could be decoded.

@@ -3,6 +3,7 @@
 /// Number of a sealed message among those of its direction, from 0. Also the AEAD's nonce, so that
 /// no key seals two messages with the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct MessageCounter(u32);
 
 impl MessageCounter {

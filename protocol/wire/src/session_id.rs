@@ -3,6 +3,7 @@
 /// Random number that names a session in its sealed datagrams. Two sessions of a gateway may have
 /// the same one by chance: the key decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SessionId(u32);
 
 impl SessionId {

@@ -188,6 +188,7 @@ mod tests {
     #[test]
     fn documents_and_traces_have_the_same_keys_and_values() {
         let (age, epoch) = (Duration::from_micros(1500), Epoch::new(3));
+        let (eack, datagram) = (MessageCounter::new(1), Sequence::new(7));
         let steps = [
             Step::EpochAnchored { epoch, first: Sequence::new(7) },
             Step::EackDecoded {
