@@ -39,6 +39,7 @@ use std::net::SocketAddr;
 
 use packrat_eack::{Identifier, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_wire::SessionId;
+use packrat_wire::codec::DecodeError;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Established};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
@@ -275,6 +276,8 @@ impl Session {
                 Ok(Message::Goodbye { reason }) => ended = Some(Ended(reason)),
                 // The client has come back before the address it was challenged at was accepted.
                 Ok(Message::PathResponse { .. }) => self.channel.forget_challenges(),
+                // A later message, or one without meaning.
+                Err(DecodeError::MessageType(_)) => {}
                 Ok(_) | Err(_) => turn.counters.sealed_malformed += 1,
             }
         }

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use packrat_wire::SessionId;
 use packrat_wire::message::Message;
+use packrat_wire::registry::grease_message;
 use packrat_wire::seal::{OpenError, Opener, Sealer};
 
 use super::Turn;
@@ -72,6 +73,16 @@ impl Channel {
         // A used-up counter or an oversized message (neither can happen in practice) costs the
         // message, nothing else.
         let _ = out.send(|bytes| self.sealer.seal(buffer, bytes));
+    }
+
+    /// Seals and sends a message without meaning behind the first one, in one session of sixteen: a
+    /// client must bear what it does not know.
+    pub(crate) fn send_grease(&mut self, turn: &mut Turn<'_>) {
+        if self.sealer.counter() == 1
+            && let Some(plaintext) = grease_message(u64::from(self.id().get()))
+        {
+            let _ = turn.out.send(|bytes| self.sealer.seal(&plaintext, bytes));
+        }
     }
 
     /// The client spoke from its known address: no challenge is needed any more.

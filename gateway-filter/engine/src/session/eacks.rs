@@ -365,5 +365,6 @@ impl Session {
             totals: self.totals(),
         };
         self.channel.send(&Message::Report(report), turn);
+        self.channel.send_grease(turn);
     }
 }
