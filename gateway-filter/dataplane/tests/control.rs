@@ -153,8 +153,12 @@ fn a_batch_with_control_in_it_is_taken_apart() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let client = gateway.client();
-    let datagrams =
-        [payload(1, 100), garbage(2, 100), payload(3, 100), garbage(4, 100), payload(5, 60)];
+    let sealed = |seed| {
+        let mut bytes = garbage(seed, 100);
+        bytes[4] = VERSION << 4 | 8;
+        bytes
+    };
+    let datagrams = [payload(1, 100), sealed(2), payload(3, 100), sealed(4), payload(5, 60)];
     let mut ingress = gateway.dataplane.ingress(&gateway.route, &gateway.attachments[0], 0);
     ingress.receive(&ClientDatagrams {
         client: client.local_addr().unwrap(),
