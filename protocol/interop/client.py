@@ -157,7 +157,8 @@ class Client(asyncio.DatagramProtocol):
             return
         value, now = self.identify(datagram), time.monotonic()
         if value in self.known or value == self.anchor:
-            self.urgent = True  # A tail probe: the gateway wants to know.
+            self.unreported += 1  # Perhaps a tail probe: the gateway wants to know.
+            self.since = self.since or now
             return
         self.known[value] = now
         if len(self.known) > REMEMBERED:
