@@ -92,6 +92,7 @@ def handshake():
     agreed = wire.gateway_params(payload)
     for field, expected in case["gateway_params"].items():
         equal(agreed[field], unhex(expected) if field == "secret" else expected, field)
+    equal(wire.names(agreed), case["names"], "names")
     secrets = [unhex(case[f"gateway_{name}_private_key"]) for name in ("static", "ephemeral")]
     made = noise.respond(prologue, message, payload, *secrets)
     equal(made, (answer, keys), "message 2")

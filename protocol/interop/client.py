@@ -42,12 +42,14 @@ class Client(asyncio.DatagramProtocol):
     async def bind(self):
         """A new socket: at first, and when the client moves."""
         loop = asyncio.get_running_loop()
-        old = self.transport
-        self.transport, _ = await loop.create_datagram_endpoint(
+        transport, _ = await loop.create_datagram_endpoint(
             lambda: self, local_addr=("127.0.0.1", 0)
         )
+        old, self.transport = self.transport, transport
         if old:
             old.close()
+        if self.session and self.names:
+            self.session = self.names.pop(0)
 
     def datagram_received(self, data, _address):
         if wire.is_control(data):
@@ -99,7 +101,8 @@ class Client(asyncio.DatagramProtocol):
             agreed = wire.gateway_params(payload)
         except (noise.NoiseError, wire.Malformed):
             return  # The genuine answer may still come.
-        self.agreed, self.session = agreed, agreed["session"]
+        self.agreed, self.names = agreed, wire.names(agreed)
+        self.session = self.names.pop(0)
         self.sent, self.received = wire.Direction(keys[0]), wire.Direction(keys[1])
         words = sketch.derive(agreed["key_secret"], b"packrat/2 identifier")
         self.identifier_key = words[:3]

@@ -53,7 +53,7 @@ class LastMile(asyncio.DatagramProtocol):
 
     def __init__(self, gateway, seed):
         self.gateway, self.random, self.ways, self.lost = gateway, random.Random(seed), {}, 0
-        self.loses = True
+        self.loses, self.names = True, {}
 
     def connection_made(self, transport):
         self.transport = transport
@@ -63,7 +63,13 @@ class LastMile(asyncio.DatagramProtocol):
         self.lost += lost
         return lost
 
+    def note(self, data, address):
+        """A path sees the names of sessions."""
+        if wire.is_control(data) and data[4] & 15 == wire.SEALED:
+            self.names.setdefault(data[5:9], set()).add(address)
+
     def datagram_received(self, data, address):
+        self.note(data, address)
         if not self.is_lost(LOSS_UP):
             asyncio.ensure_future(self.up(data, address))
 
@@ -84,6 +90,7 @@ class Back(asyncio.DatagramProtocol):
         self.last_mile, self.address = last_mile, address
 
     def datagram_received(self, data, _address):
+        self.last_mile.note(data, self.address)
         if not self.last_mile.is_lost(LOSS_DOWN):
             self.last_mile.transport.sendto(data, self.address)
 
@@ -204,6 +211,9 @@ async def meet(gateway, server):
             f"{peer.sent_eacks} eACKs, {peer.totals['decode_failures']} not decoded, {peer.challenges} challenges",
         )
     relay_end.close()
+    assert len(relay.names) >= 6 and all(len(paths) == 1 for paths in relay.names.values()), (
+        f"two paths have seen the same name: {relay.names}"
+    )
 
 
 async def refusals(address, relay):

@@ -166,6 +166,16 @@ def gateway_params(data):
     return fields
 
 
+def names(agreed):
+    """The names of the session, one for each path."""
+    if STREAM in agreed["records"]:
+        return [agreed["session"]]
+    digests = [
+        hashlib.sha256(agreed["secret"] + b"packrat/2 name %d" % index).digest() for index in (1, 2, 3)
+    ]
+    return [agreed["session"]] + [int.from_bytes(digest[:4], "big") for digest in digests]
+
+
 class Direction:
     """One direction of a sealed channel: its key, and the key that masks its counters."""
 

@@ -352,6 +352,7 @@ impl Assist {
         self.session = Some(Box::new(Session {
             recorder: Recorder::new(&established.gateway_params, material),
             sealer: established.sealer,
+            fresh_names: established.gateway_params.names()[1..].to_vec().into_iter(),
             opener: established.opener,
             scheduler,
             epoch: CurrentEpoch::first(),
@@ -676,6 +677,31 @@ impl Assist {
         self.send_urgently(&Message::Goodbye { reason: GoodbyeReason::Done });
         self.hold.give_up();
         self.closed = true;
+    }
+
+    /// The application or the system changes this client's address: call it before anything is sent
+    /// from the new one. No path then sees a name that another one has seen, as long as the session
+    /// has names left, and the gateway learns of the move at once. A move that it is not told of shows
+    /// by a missing echo.
+    pub fn on_network_change(&mut self, now: Timestamp) {
+        if self.closed {
+            return;
+        }
+        let Some(session) = &mut self.session else {
+            // A nonce, too, is for one path.
+            if matches!(self.discovery.progress(), Progress::Discovering | Progress::Initiating) {
+                let (nonce, seed) = attempt(&mut self.random);
+                self.discovery.restart(nonce, seed, now);
+            }
+            return;
+        };
+        // What is sealed already names the path before.
+        self.outgoing.urgent.clear();
+        if let Some(name) = session.fresh_names.next() {
+            session.sealer.set_session(name);
+        }
+        session.liveness.on_move();
+        session.scheduler.on_urgent(now);
     }
 
     /// Accumulated figures.

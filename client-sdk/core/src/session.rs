@@ -9,6 +9,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::{Report, SATURATED_AGE};
 use packrat_wire::seal::{Opener, Sealer};
@@ -27,6 +28,8 @@ const REMEMBERED_EACKS: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) sealer: Sealer,
+    /// Names of the session that no path has seen yet.
+    pub(crate) fresh_names: std::vec::IntoIter<SessionId>,
     pub(crate) opener: Opener,
     pub(crate) recorder: Recorder,
     pub(crate) scheduler: Scheduler,

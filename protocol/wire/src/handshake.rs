@@ -49,6 +49,9 @@ pub enum HandshakeError {
     WrongGateway,
 }
 
+/// Names of one session.
+pub const SESSION_NAMES: usize = 4;
+
 /// Longest token that an Init carries.
 pub const MAXIMUM_TOKEN: usize = 200;
 
@@ -162,6 +165,20 @@ impl GatewayParams {
             cache_bytes: reader.u32()?,
             secret: reader.array()?,
             stream: find_stream(reader.rest()),
+        })
+    }
+
+    /// The names of the session in sealed datagrams, one for each path that its client takes: only
+    /// who knows the secret can tell that they belong together. A subscriber to a stream has one.
+    pub fn names(&self) -> [SessionId; SESSION_NAMES] {
+        core::array::from_fn(|index| match index {
+            0 => self.session,
+            _ if self.stream.is_some() => self.session,
+            _ => {
+                let [word, ..] =
+                    derive(&self.secret, &[b"packrat/2 name ", &[b'0' + index as u8][..]].concat());
+                SessionId::new((word >> 32) as u32)
+            }
         })
     }
 
@@ -589,6 +606,19 @@ mod tests {
         let (_, _, answer) = respond([2; 32], &[5; 32], 99, &noise, grant).unwrap();
         crate::control::Control::InitAck { nonce: 99, noise: &answer }.encode(&mut init_ack);
         assert!(init_ack.len() <= init.len(), "{} > {}", init_ack.len(), init.len());
+    }
+
+    #[test]
+    fn the_names_of_a_session_follow_from_its_secret() {
+        let mut random = |bytes: &mut [u8]| bytes.fill(7);
+        let one = grant(&client_params(), &mut random);
+        let names = one.names();
+        assert_eq!(names[0], one.session);
+        assert!((0..SESSION_NAMES).all(|at| !names[..at].contains(&names[at])), "{names:?}");
+        let other = GatewayParams { secret: [8; 32], ..one }.names();
+        assert!(names[1..].iter().all(|name| !other.contains(name)));
+        let subscriber = GatewayParams { stream: Some([9; 32]), ..one };
+        assert_eq!(subscriber.names(), [one.session; SESSION_NAMES]);
     }
 
     #[test]

@@ -85,7 +85,12 @@ impl Sealer {
         self.next
     }
 
-    /// The session's id.
+    /// Names the session by `name` from now on ([`crate::handshake::GatewayParams::names`]).
+    pub fn set_session(&mut self, name: SessionId) {
+        self.session = name;
+    }
+
+    /// The name of the session that the next message carries.
     pub fn session(&self) -> SessionId {
         self.session
     }

@@ -8,9 +8,10 @@
 use std::net::SocketAddr;
 
 use packrat_wire::SessionId;
+use packrat_wire::handshake::SESSION_NAMES;
 use packrat_wire::message::Message;
 use packrat_wire::registry::grease_message;
-use packrat_wire::seal::{OpenError, Opener, Sealer};
+use packrat_wire::seal::{OpenError, Opener, Sealer, session_of};
 
 use super::Turn;
 use crate::counters::FlowCounters;
@@ -22,17 +23,33 @@ use crate::path_validation::{PathValidation, Step};
 pub(crate) struct Channel {
     sealer: Sealer,
     opener: Opener,
+    names: [SessionId; SESSION_NAMES],
     proven: bool,
     path_validation: Option<Box<PathValidation>>,
 }
 
 impl Channel {
-    pub(crate) fn new(sealer: Sealer, opener: Opener) -> Self {
-        Self { sealer, opener, proven: false, path_validation: None }
+    pub(crate) fn new(sealer: Sealer, opener: Opener, names: [SessionId; SESSION_NAMES]) -> Self {
+        Self { sealer, opener, names, proven: false, path_validation: None }
     }
 
     pub(crate) fn id(&self) -> SessionId {
+        self.names[0]
+    }
+
+    /// The names that the client may call the session by.
+    pub(crate) fn names(&self) -> [SessionId; SESSION_NAMES] {
+        self.names
+    }
+
+    /// The name that the client has called it by last; what is sealed has it, too.
+    pub(crate) fn name(&self) -> SessionId {
         self.sealer.session()
+    }
+
+    /// Calls the session by this name again.
+    pub(crate) fn set_name(&mut self, name: SessionId) {
+        self.sealer.set_session(name);
     }
 
     /// True if the client has sealed something with this session's key.
@@ -50,6 +67,10 @@ impl Channel {
         match self.opener.open(datagram, plaintext) {
             Ok(counter) => {
                 self.proven = true;
+                // An answer has the name of its question: no path sees a name of another one.
+                if let Some(name) = session_of(datagram) {
+                    self.sealer.set_session(name);
+                }
                 return Some(counter);
             }
             Err(OpenError::Replayed) => counters.sealed_replayed += 1,

@@ -361,6 +361,7 @@ fn handshake() -> Value {
             "session": gateway_params.session.get(), "scheme": gateway_params.scheme as u8, "coded_symbols": gateway_params.limits.coded_symbols,
             "power_sums": gateway_params.limits.power_sums, "cache_bytes": gateway_params.cache_bytes, "secret": hex(&gateway_params.secret),
         },
+        "names": gateway_params.names().map(SessionId::get),
         "noise_message_2": hex(&second),
         "messages": messages,
     })
