@@ -9,10 +9,10 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::{Report, SATURATED_AGE};
 use packrat_wire::seal::{Opener, Sealer};
+use packrat_wire::{MessageCounter, SessionId};
 
 use crate::epoch::CurrentEpoch;
 use crate::hold::Onset;
@@ -61,11 +61,11 @@ impl Session {
 
 /// Counters, references and times of the eACKs sent last. A Refusal names the reference.
 #[derive(Debug, Default)]
-pub(crate) struct SentEacks(VecDeque<(u32, u64, Timestamp)>);
+pub(crate) struct SentEacks(VecDeque<(MessageCounter, u64, Timestamp)>);
 
 impl SentEacks {
     /// An eACK was sent.
-    pub(crate) fn push(&mut self, counter: u32, reference: u64, now: Timestamp) {
+    pub(crate) fn push(&mut self, counter: MessageCounter, reference: u64, now: Timestamp) {
         self.0.push_back((counter, reference, now));
         if self.0.len() > REMEMBERED_EACKS {
             self.0.pop_front();
@@ -73,7 +73,7 @@ impl SentEacks {
     }
 
     /// When the eACK with this counter was sent.
-    fn time_of(&self, counter: u32) -> Option<Timestamp> {
+    fn time_of(&self, counter: MessageCounter) -> Option<Timestamp> {
         self.0.iter().find(|(sent, ..)| *sent == counter).map(|(_, _, at)| *at)
     }
 
@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn the_eacks_sent_last_are_remembered() {
         let mut sent = SentEacks::default();
-        for counter in 0..REMEMBERED_EACKS as u32 + 1 {
-            sent.push(counter, 7, Timestamp::from_millis(u64::from(counter)));
+        for number in 0..REMEMBERED_EACKS as u32 + 1 {
+            sent.push(MessageCounter::new(number), 7, Timestamp::from_millis(u64::from(number)));
         }
-        assert_eq!(sent.time_of(0), None);
-        assert_eq!(sent.time_of(1), Some(Timestamp::from_millis(1)));
+        assert_eq!(sent.time_of(MessageCounter::FIRST), None);
+        assert_eq!(sent.time_of(MessageCounter::new(1)), Some(Timestamp::from_millis(1)));
         assert_eq!(sent.references().count(), REMEMBERED_EACKS);
     }
 }

@@ -12,10 +12,10 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ring::error::Unspecified;
 use sha2::{Digest, Sha256};
 
-use crate::SessionId;
 use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH};
 use crate::seal::{MAXIMUM_PLAINTEXT, OpenError, SealError};
+use crate::{MessageCounter, SessionId};
 
 /// Bytes of the AEAD tag.
 pub(crate) const TAG_LENGTH: usize = 16;
@@ -32,9 +32,9 @@ impl core::fmt::Debug for Key {
     }
 }
 
-fn nonce(counter: u32) -> Nonce {
+fn nonce(counter: MessageCounter) -> Nonce {
     let mut nonce = [0; 12];
-    nonce[4..8].copy_from_slice(&counter.to_le_bytes());
+    nonce[4..8].copy_from_slice(&counter.get().to_le_bytes());
     Nonce::assume_unique_for_key(nonce)
 }
 
@@ -60,7 +60,7 @@ impl Key {
     pub(crate) fn seal(
         &self,
         session: SessionId,
-        counter: u32,
+        counter: MessageCounter,
         plaintext: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), SealError> {
@@ -74,7 +74,7 @@ impl Key {
         let seal = |cipher: LessSafeKey| {
             let tag = cipher.seal_in_place_separate_tag(nonce(counter), Aad::from(&header), sealed);
             let tag = tag?;
-            let masked = counter ^ self.mask(tag.as_ref())?;
+            let masked = counter.get() ^ self.mask(tag.as_ref())?;
             header[COUNTER_AT..].copy_from_slice(&masked.to_be_bytes());
             Ok(tag)
         };
@@ -96,8 +96,8 @@ impl Key {
         &self,
         datagram: &[u8],
         plaintext: &mut Vec<u8>,
-        is_new: impl FnOnce(u32) -> bool,
-    ) -> Result<u32, OpenError> {
+        is_new: impl FnOnce(MessageCounter) -> bool,
+    ) -> Result<MessageCounter, OpenError> {
         let (masked, ciphertext) = match Control::decode(datagram) {
             Ok(Control::Sealed { counter, ciphertext, .. }) => (counter, ciphertext),
             Ok(_) => return Err(OpenError::Malformed(DecodeError::NotControl)),
@@ -107,10 +107,11 @@ impl Key {
             return Err(OpenError::Malformed(DecodeError::Truncated));
         }
         let tag = ciphertext.last_chunk::<TAG_LENGTH>().map(|tag| &tag[..]).unwrap_or_default();
-        let counter = masked ^ self.mask(tag).map_err(|Unspecified| OpenError::Forged)?;
+        let mask = self.mask(tag).map_err(|Unspecified| OpenError::Forged)?;
+        let counter = MessageCounter::new(masked.get() ^ mask);
         let mut header = [0; SEALED_HEADER_LENGTH];
         header.copy_from_slice(&datagram[..SEALED_HEADER_LENGTH]);
-        header[COUNTER_AT..].copy_from_slice(&counter.to_be_bytes());
+        header[COUNTER_AT..].copy_from_slice(&counter.get().to_be_bytes());
         if !is_new(counter) {
             return Err(OpenError::Replayed);
         }
@@ -134,13 +135,13 @@ mod tests {
     const SESSION: SessionId = SessionId::new(7);
 
     /// The datagram that the Noise library's cipher makes, with the counter in the clear.
-    fn expected(key: [u8; 32], counter: u32, text: &[u8]) -> Vec<u8> {
+    fn expected(key: [u8; 32], counter: MessageCounter, text: &[u8]) -> Vec<u8> {
         let mut datagram = Vec::new();
         Control::Sealed { session: SESSION, counter, ciphertext: &[] }.encode(&mut datagram);
         let mut cipher = DefaultResolver.resolve_cipher(&CipherChoice::ChaChaPoly).unwrap();
         cipher.set(&key);
         let mut ciphertext = vec![0; text.len() + TAG_LENGTH];
-        cipher.encrypt(counter.into(), &datagram, text, &mut ciphertext);
+        cipher.encrypt(counter.get().into(), &datagram, text, &mut ciphertext);
         datagram.extend_from_slice(&ciphertext);
         datagram
     }
@@ -149,8 +150,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// The Noise library is the oracle.
         #[test]
-        fn the_same_as_the_noise_library(text in proptest::collection::vec(any::<u8>(), 0..MAXIMUM_PLAINTEXT), counter in any::<u32>(), bytes: [u8; 32]) {
-            let key = Key::new(bytes);
+        fn the_same_as_the_noise_library(text in proptest::collection::vec(any::<u8>(), 0..MAXIMUM_PLAINTEXT), number in any::<u32>(), bytes: [u8; 32]) {
+            let (key, counter) = (Key::new(bytes), MessageCounter::new(number));
             let mut sealed = b"before".to_vec();
             key.seal(SESSION, counter, &text, &mut sealed).unwrap();
             let datagram = &mut sealed[6..];
@@ -160,7 +161,7 @@ mod tests {
             prop_assert_eq!(key.open(datagram, &mut plaintext, |_| false), Err(OpenError::Replayed));
             prop_assert_eq!(Key::new([9; 32]).open(datagram, &mut plaintext, |_| true), Err(OpenError::Forged));
             let expected = expected(bytes, counter, &text);
-            datagram[9..13].copy_from_slice(&counter.to_be_bytes());
+            datagram[9..13].copy_from_slice(&number.to_be_bytes());
             prop_assert_eq!(&*datagram, &expected[..]);
         }
 
@@ -168,7 +169,7 @@ mod tests {
         fn every_byte_is_protected(position in 0..60usize, bit in 0..8u8) {
             let key = Key::new([5; 32]);
             let (mut datagram, mut plaintext) = (Vec::new(), Vec::new());
-            key.seal(SESSION, 3, &[1; 31], &mut datagram).unwrap();
+            key.seal(SESSION, MessageCounter::new(3), &[1; 31], &mut datagram).unwrap();
             datagram[position] ^= 1 << bit;
             prop_assert!(key.open(&datagram, &mut plaintext, |_| true).is_err());
         }
@@ -178,13 +179,13 @@ mod tests {
     #[test]
     fn counters_travel_masked() {
         let key = Key::new([5; 32]);
-        let wire = |counter| {
+        let wire = |number| {
             let mut datagram = Vec::new();
-            key.seal(SESSION, counter, b"the same text", &mut datagram).unwrap();
+            key.seal(SESSION, MessageCounter::new(number), b"the same text", &mut datagram)
+                .unwrap();
             u32::from_be_bytes(datagram[9..13].try_into().unwrap())
         };
-        let far =
-            (0..100).filter(|&counter| wire(counter + 1).wrapping_sub(wire(counter)) > 1 << 16);
+        let far = (0..100).filter(|&number| wire(number + 1).wrapping_sub(wire(number)) > 1 << 16);
         assert!(far.count() > 90);
     }
 }

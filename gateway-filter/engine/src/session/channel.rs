@@ -7,11 +7,11 @@
 
 use std::net::SocketAddr;
 
-use packrat_wire::SessionId;
 use packrat_wire::handshake::SESSION_NAMES;
 use packrat_wire::message::Message;
 use packrat_wire::registry::grease_message;
 use packrat_wire::seal::{OpenError, Opener, Sealer, session_of};
+use packrat_wire::{MessageCounter, SessionId};
 
 use super::Turn;
 use crate::counters::FlowCounters;
@@ -63,7 +63,7 @@ impl Channel {
         datagram: &[u8],
         plaintext: &mut Vec<u8>,
         counters: &mut FlowCounters,
-    ) -> Option<u32> {
+    ) -> Option<MessageCounter> {
         match self.opener.open(datagram, plaintext) {
             Ok(counter) => {
                 self.proven = true;
@@ -99,7 +99,7 @@ impl Channel {
     /// Seals and sends a message without meaning behind the first one, in one session of sixteen: a
     /// client must bear what it does not know.
     pub(crate) fn send_grease(&mut self, turn: &mut Turn<'_>) {
-        if self.sealer.counter() == 1
+        if self.sealer.counter() == MessageCounter::new(1)
             && let Some(plaintext) = grease_message(u64::from(self.id().get()))
         {
             let _ = turn.out.send(|bytes| self.sealer.seal(&plaintext, bytes));
