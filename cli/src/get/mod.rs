@@ -11,6 +11,7 @@ mod download;
 mod error;
 mod file;
 mod over_tcp;
+mod qlog;
 mod report;
 mod request;
 mod summary;

@@ -7,7 +7,7 @@ use clap::Args;
 use kube::ResourceExt;
 use packrat_figures::Figures;
 use packrat_operator::resource::EdgeGateway;
-use packrat_operator::workload::ADMIN_PORT;
+use packrat_operator::workload::METRICS_PORT;
 use url::Url;
 
 use super::cluster::{Cluster, ClusterOptions, Place, is_ready};
@@ -103,7 +103,7 @@ impl Target {
 
 /// A gateway behind a forwarded port.
 pub(crate) fn forwarded(cluster: &Cluster, place: Place) -> Result<Gateway, OperateError> {
-    let forward = cluster.forward(&place.namespace, &place.pod, ADMIN_PORT)?;
+    let forward = cluster.forward(&place.namespace, &place.pod, METRICS_PORT)?;
     Gateway::forwarded(place, forward)
 }
 

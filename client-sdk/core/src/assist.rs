@@ -20,6 +20,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use crate::config::{ClientConfig, DEFAULT_MAXIMUM_HOLD};
 use crate::discovery::{Discovery, Outcome, Progress};
 use crate::epoch::CurrentEpoch;
+use crate::events::{
+    ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason,
+};
 use crate::hold::{Hold, Onset};
 use crate::liveness::{ASSUMED_ROUND_TRIP, ECHO_INTERVAL, Liveness, Silence};
 use crate::packet_number::PacketNumber;
@@ -115,6 +118,7 @@ pub struct Assist {
     reconnection: Reconnection,
     closed: bool,
     stats: AssistStats,
+    events: Events,
 }
 
 impl Assist {
@@ -147,7 +151,14 @@ impl Assist {
             reconnection: Reconnection::default(),
             closed: false,
             stats: AssistStats::default(),
+            events: Events::default(),
         }
+    }
+
+    /// Tells `observer` of everything from here on. Without one, events are not even made.
+    pub fn observe(&mut self, observer: Observer) {
+        self.hold.observe(observer.clone());
+        self.events = Events::to(observer);
     }
 
     /// A UDP payload arrived (still encrypted, exactly as received, one datagram).
@@ -164,6 +175,7 @@ impl Assist {
         }
         self.stats.datagrams += 1;
         self.stats.bytes += datagram.len() as u64;
+        self.events.tell(now, || ClientEvent::DatagramReceived { bytes: datagram.len() });
         if self.stats.datagrams == 1 {
             self.discovery.on_path_alive(now);
         }
@@ -174,7 +186,10 @@ impl Assist {
                 match session.recorder.record(datagram, now) {
                     Recorded::New if !self.numbers.known => session.recorder.mark_newest(),
                     Recorded::New => {}
-                    Recorded::Duplicate => self.stats.duplicates += 1,
+                    Recorded::Duplicate => {
+                        self.stats.duplicates += 1;
+                        self.events.tell(now, || ClientEvent::DuplicateReceived);
+                    }
                     Recorded::Collision => self.stats.identifier_collisions += 1,
                 }
                 session.scheduler.on_datagram(now);
@@ -238,8 +253,8 @@ impl Assist {
     /// The datagram that was passed in last carries a packet of this number.
     fn on_arrival(&mut self, packet_number: PacketNumber, now: Timestamp) {
         self.numbers.known = true;
-        let active = self.is_holding(now);
-        let arrival = self.hold.on_arrival(packet_number, active, now, &mut self.stats);
+        let not_held = self.not_held(now);
+        let arrival = self.hold.on_arrival(packet_number, not_held, now, &mut self.stats);
         if let Some(session) = &mut self.session {
             session.recorder.join(packet_number);
             if arrival.newest {
@@ -287,15 +302,22 @@ impl Assist {
         self.hold.on_key_phase(phase);
     }
 
-    /// True if a hole that opens now is held.
-    fn is_holding(&self, now: Timestamp) -> bool {
-        !self.config.maximum_hold.is_zero()
-            && !self.closed
-            && self.session.as_ref().is_some_and(|session| {
-                // The receiver of a live stream asks its sender for what is not held.
-                let is_on = self.config.live.is_some() || session.onset.is_on(now);
-                is_on && !session.queue_stands && !session.liveness.is_silent()
-            })
+    /// The reason for not holding acknowledgements for a hole that opens now; `None`: they are held.
+    fn not_held(&self, now: Timestamp) -> Option<NotHeldReason> {
+        if self.config.maximum_hold.is_zero() {
+            return Some(NotHeldReason::Disabled);
+        }
+        let Some(session) = self.session.as_ref().filter(|_| !self.closed) else {
+            return Some(NotHeldReason::NoSession);
+        };
+        // The receiver of a live stream asks its sender for what is not held.
+        if self.config.live.is_none() && !session.onset.is_on(now) {
+            return Some(NotHeldReason::NoRecentLoss);
+        }
+        if session.queue_stands {
+            return Some(NotHeldReason::QueueStands);
+        }
+        session.liveness.is_silent().then_some(NotHeldReason::Silent)
     }
 
     fn on_control(&mut self, datagram: &[u8], now: Timestamp) {
@@ -313,7 +335,11 @@ impl Assist {
         let random = &mut self.random;
         match self.discovery.on_control(&control, now, || random.next_u32()) {
             Outcome::Dropped => self.stats.control_dropped += 1,
-            Outcome::Progress => {}
+            Outcome::Progress => {
+                if let Progress::Refused(reason) = self.discovery.progress() {
+                    self.events.tell(now, || ClientEvent::Refused { reason });
+                }
+            }
             Outcome::Established(established, sample) => {
                 self.on_established(*established, sample, now)
             }
@@ -352,6 +378,8 @@ impl Assist {
         let mut scheduler = Scheduler::new(self.is_selective());
         // The first eACK tells the gateway at once where the client's set begins.
         scheduler.on_urgent(now);
+        let session = established.sealer.session();
+        self.events.tell(now, || ClientEvent::SessionOpened { session });
         // An anchor that was recorded by another scheme names nothing.
         let scheme = established.gateway_params.scheme;
         let material =
@@ -389,16 +417,17 @@ impl Assist {
         match Message::decode(&plaintext) {
             _ if !opened => self.stats.control_dropped += 1,
             Ok(Message::Report(report)) => self.on_report(&report, now),
-            Ok(Message::Reset { epoch, reason: _ }) => self.on_reset(epoch, now),
-            Ok(Message::Baseline { epoch, set, .. }) => self.on_baseline(epoch, set),
+            Ok(Message::Reset { epoch, reason }) => self.on_reset(epoch, reason, now),
+            Ok(Message::Baseline { epoch, set, .. }) => self.on_baseline(epoch, set, now),
             Ok(Message::Goodbye { .. }) => {
-                self.lose_gateway(now, RECONNECT_AFTER);
+                self.lose_gateway(SessionClosedReason::Goodbye, RECONNECT_AFTER, now);
                 // It goes on forwarding: there is nothing to remind of yet.
                 self.reconnection.on_datagram(now);
             }
             // This address was asked whether it is there; the answer must leave from where the
             // question came to.
             Ok(Message::PathChallenge { data }) => {
+                self.events.tell(now, || ClientEvent::PathChallenged);
                 self.send_urgently(&Message::PathResponse { data })
             }
             // A later message, or one without meaning.
@@ -414,6 +443,12 @@ impl Assist {
         self.stats.gateway = report.totals;
         let Some(session) = &mut self.session else { return };
         session.queue_stands = !report.queueing.is_zero();
+        self.events.tell(now, || ClientEvent::ReportReceived {
+            eack: report.echo,
+            missing: report.missing,
+            wanted_symbols: report.wanted.map(|wanted| wanted.count()),
+            queue_stands: !report.queueing.is_zero(),
+        });
         session.liveness.on_answer(report.echo);
         let sample = session.round_trip_of(report, now);
         if let Some(sample) = sample {
@@ -424,7 +459,7 @@ impl Assist {
             session.onset.on_queue();
         }
         if was_on && !session.onset.is_on(now) && self.config.live.is_none() {
-            self.hold.give_up();
+            self.hold.give_up(HoldEndedReason::QueueStands, now);
         }
         if report.epoch != session.epoch.number() {
             return;
@@ -441,18 +476,19 @@ impl Assist {
         }
         if let Some(settled) =
             report.settled.and_then(|settled| session.recorder.packet_number(settled))
-            && self.hold.settle(settled, &mut self.stats)
+            && self.hold.settle(settled, now, &mut self.stats)
         {
             session.onset.on_settled();
         }
     }
 
-    fn on_reset(&mut self, epoch: Epoch, now: Timestamp) {
+    fn on_reset(&mut self, epoch: Epoch, reason: ResetReason, now: Timestamp) {
         let Some(session) = &mut self.session else { return };
         // A Reset that was heard before is not heard again.
         if !epoch.is_newer_than(session.epoch.number()) {
             return;
         }
+        self.events.tell(now, || ClientEvent::Reset { epoch, reason });
         session.epoch.begin(epoch);
         session.recorder.reset();
         session.scheduler.on_urgent(now);
@@ -460,7 +496,7 @@ impl Assist {
 
     /// A new epoch that begins with more than there is: the gateway knows what this client will
     /// never get, and counts it as received.
-    fn on_baseline(&mut self, epoch: Epoch, set: &[u8]) {
+    fn on_baseline(&mut self, epoch: Epoch, set: &[u8], now: Timestamp) {
         let Some(session) = &mut self.session else { return };
         // It comes again until an eACK has told of it.
         if !epoch.is_newer_than(session.epoch.number()) {
@@ -468,6 +504,7 @@ impl Assist {
         }
         if session.recorder.add(set) {
             session.epoch.begin_from_baseline(epoch);
+            self.events.tell(now, || ClientEvent::Baseline { epoch });
         } else {
             self.stats.control_dropped += 1;
         }
@@ -492,13 +529,22 @@ impl Assist {
     }
 
     /// The gateway is gone: nothing is withheld any more, another one is looked for.
-    fn lose_gateway(&mut self, now: Timestamp, wait: Duration) {
+    fn lose_gateway(&mut self, reason: SessionClosedReason, wait: Duration, now: Timestamp) {
+        self.hold.give_up(HoldEndedReason::SessionClosed, now);
+        self.tell_closed(reason, now);
         self.session = None;
-        self.hold.give_up();
         let at = self.reconnection.on_lost(wait, now);
         let (nonce, seed) = attempt(&mut self.random);
         self.discovery.restart(nonce, seed, at);
         self.discovery.expect_successor();
+    }
+
+    /// Tells of the end of the session, if there is one.
+    fn tell_closed(&self, reason: SessionClosedReason, now: Timestamp) {
+        if let Some(session) = &self.session {
+            let session = session.sealer.session();
+            self.events.tell(now, || ClientEvent::SessionClosed { session, reason });
+        }
     }
 
     /// Rewrites the frames of an outgoing 1-RTT packet (plaintext): what is above a hole is not
@@ -577,12 +623,19 @@ impl Assist {
         let mut datagram = Vec::with_capacity(message.len() + packrat_wire::seal::OVERHEAD);
         let Ok(counter) = session.sealer.seal(message, &mut datagram) else {
             // The counter is used up: a new session goes on where this one ends.
-            self.lose_gateway(now, RECONNECT_AFTER);
+            self.lose_gateway(SessionClosedReason::Exhausted, RECONNECT_AFTER, now);
             return None;
         };
         if wants_echo {
             session.liveness.on_asked(counter, now);
         }
+        self.events.tell(now, || ClientEvent::EackSent {
+            eack: counter,
+            epoch: session.epoch.number(),
+            symbols: encoding.count(),
+            held,
+            bytes: datagram.len(),
+        });
         session.sent.push(counter, reference_of(&datagram), now);
         session.scheduler.on_sent(now);
         self.stats.eacks += 1;
@@ -638,13 +691,18 @@ impl Assist {
             }
         }
         let force_ack = self.hold.take_force_ack();
+        if force_ack {
+            self.events.tell(now, || ClientEvent::AckForced);
+        }
         self.stats.acks_forced += u64::from(force_ack && !self.closed);
         TimeoutActions { force_ack }
     }
 
     fn on_timer(&mut self, timer: Timer, now: Timestamp) {
         match (timer, &mut self.session) {
-            (Timer::Doubt, _) => self.lose_gateway(now, Duration::ZERO),
+            (Timer::Doubt, _) => {
+                self.lose_gateway(SessionClosedReason::Unknown, Duration::ZERO, now);
+            }
             (Timer::Reminder, _) => {
                 if self.reconnection.is_reminder_due(now) {
                     self.hold.repeat_ack();
@@ -659,8 +717,10 @@ impl Assist {
                 session.scheduler.on_urgent(now);
                 match session.liveness.on_echo_overdue() {
                     Silence::Short => {}
-                    Silence::Long => self.hold.give_up(),
-                    Silence::Gone => self.lose_gateway(now, RECONNECT_AFTER),
+                    Silence::Long => self.hold.give_up(HoldEndedReason::Silent, now),
+                    Silence::Gone => {
+                        self.lose_gateway(SessionClosedReason::Silent, RECONNECT_AFTER, now);
+                    }
                 }
             }
             // What these are for is done by every call: `handle_timeout`, `poll_transmit`.
@@ -674,15 +734,19 @@ impl Assist {
     pub fn reset(&mut self, now: Timestamp) {
         let Some(session) = &self.session else { return };
         let epoch = session.epoch.number().next();
-        self.send_urgently(&Message::Reset { epoch, reason: ResetReason::ClientOverflow });
-        self.on_reset(epoch, now);
+        let reason = ResetReason::ClientOverflow;
+        self.send_urgently(&Message::Reset { epoch, reason });
+        self.on_reset(epoch, reason, now);
     }
 
     /// The base connection ends: a last Goodbye is ready in [`Self::poll_transmit`], what was
     /// withheld may be revealed, and nothing else happens after it.
-    pub fn close(&mut self, _now: Timestamp) {
+    pub fn close(&mut self, now: Timestamp) {
         self.send_urgently(&Message::Goodbye { reason: GoodbyeReason::Done });
-        self.hold.give_up();
+        self.hold.give_up(HoldEndedReason::SessionClosed, now);
+        if !self.closed {
+            self.tell_closed(SessionClosedReason::Done, now);
+        }
         self.closed = true;
     }
 

@@ -10,7 +10,7 @@ use crate::interceptor::{Interceptor, Paths};
 use crate::path::AssistedPath;
 use crate::release::ReleasingProvider;
 use crate::tls::{KeyOf, NewKeys, SharingProvider};
-use packrat_client::{Assist, ClientConfig};
+use packrat_client::{Assist, ClientConfig, Observer};
 use s2n_quic::provider::event::Subscriber;
 use s2n_quic::provider::packet_interceptor::PacketInterceptor;
 use s2n_quic::provider::{io, tls};
@@ -30,6 +30,7 @@ pub struct Attachment {
     pub(crate) paths: Arc<Paths>,
     keys: NewKeys,
     events: ConnectionEvents,
+    observer: Option<Observer>,
 }
 
 impl Attachment {
@@ -40,7 +41,17 @@ impl Attachment {
             paths: Arc::new(Paths::default()),
             keys: NewKeys::default(),
             events: ConnectionEvents::default(),
+            observer: None,
         }
+    }
+
+    /// Tells `observer` of the events of all connections that begin from here on.
+    ///
+    /// Defaults to `None`: events are not even made.
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Into<Option<Observer>>) -> Self {
+        self.observer = observer.into();
+        self
     }
 
     /// The I/O provider for the client's builder: `provider`, between which and s2n-quic assistance
@@ -82,10 +93,17 @@ impl Attachment {
         remote: SocketAddr,
         config: Option<(ClientConfig, [u8; 32])>,
     ) -> Option<(Assistance, impl Future<Output = ()> + Send + use<>)> {
-        let core = config.map(|(config, seed)| {
-            Box::new(Assist::new(config, seed, self.host.now())) as Box<dyn Core>
-        });
+        let core = config.map(|(config, seed)| self.core(config, seed));
         self.assist_with(remote, core)
+    }
+
+    /// The core of a connection that begins now.
+    pub(crate) fn core(&self, config: ClientConfig, seed: [u8; 32]) -> Box<dyn Core> {
+        let mut core = Assist::new(config, seed, self.host.now());
+        if let Some(observer) = &self.observer {
+            core.observe(observer.clone());
+        }
+        Box::new(core)
     }
 
     /// [`Self::assist`] with any core.

@@ -55,6 +55,7 @@ use crate::history::{
 };
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
+use crate::session_event::SessionEvent;
 use channel::Channel;
 use epoch::EpochState;
 use last_mile::LastMile;
@@ -309,9 +310,14 @@ impl Session {
             // The name by which the client has moved is for that path only.
             self.channel.set_name(name);
         }
-        if event == PathEvent::Validated {
-            self.last_mile.move_to_new_path();
-            turn.out.event(Event::ClientMoved { session: self.id() });
+        match event {
+            PathEvent::Rejected => {}
+            PathEvent::Challenged => turn.tell(|| SessionEvent::PathChallenged),
+            PathEvent::Validated => {
+                self.last_mile.move_to_new_path();
+                turn.tell(|| SessionEvent::PathValidated);
+                turn.out.event(Event::ClientMoved { session: self.id() });
+            }
         }
         event
     }

@@ -116,7 +116,7 @@ fn print_json(value: &impl Serialize) -> Result<(), Box<dyn std::error::Error>> 
 
 impl Media {
     fn run(&self) -> Result<(), Box<dyn std::error::Error>> {
-        let scenario = Scenario::load(&self.scenario)?;
+        let scenario = Scenario::load(&self.scenario)?.require_constant_links()?;
         let losses =
             if self.loss.is_empty() { vec![scenario.last_mile.loss] } else { self.loss.clone() };
         let arms = match self.arm.is_empty() {
@@ -214,7 +214,7 @@ fn table(results: &[MediaResult]) -> String {
 
 impl Multicast {
     fn run(&self) -> Result<(), Box<dyn std::error::Error>> {
-        let mut scenario = Scenario::load(&self.scenario)?;
+        let mut scenario = Scenario::load(&self.scenario)?.require_constant_links()?;
         if let Some(loss) = self.loss {
             scenario = scenario.with_loss(loss);
         }

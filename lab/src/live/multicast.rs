@@ -150,7 +150,7 @@ impl MulticastTrial {
         let mut stream = Stream::new(gateway, self.stream.clone(), bytes(&mut random));
         let mut members: Vec<Member> =
             (0..self.receivers).map(|index| self.member(index, &mut random)).collect();
-        let links = self.scenario.links(self.seed);
+        let links = self.scenario.constant_links(self.seed);
         let near = links.last_mile_down.delay;
         let far = links.far_down.delay;
         let mut out = StreamOutbox::new();
@@ -249,7 +249,7 @@ impl MulticastTrial {
     }
 
     fn member(&self, index: usize, random: &mut ChaCha8Rng) -> Member {
-        let links = self.scenario.links(self.seed);
+        let links = self.scenario.constant_links(self.seed);
         // Losses of their own for each, and the same ones in every arm.
         let process = |link: LinkConfig, direction: u64| {
             LossProcess::new(

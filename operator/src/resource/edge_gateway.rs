@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::edge_gateway_status::EdgeGatewayStatus;
 use super::join_lines;
+use super::limits::{EndpointsFrom, Limits, PortGrant, PortRange};
 use super::pod_settings::Workload;
 
 /// A set of Envoy gateways at the cluster's edge that forward UDP to Services and repair what the
@@ -69,8 +70,10 @@ pub struct EdgeGatewaySpec {
     pub drain: Drain,
     /// Export of measurements, beside the page that Prometheus reads.
     pub telemetry: Telemetry,
-    /// Namespaces whose Services may use this gateway.
+    /// Namespaces whose Services may use this gateway, with their ports and endpoints.
     pub routes: RouteNamespaces,
+    /// The most that Services may ask for by annotation.
+    pub limits: Limits,
 }
 
 /// Exposure of the gateways to clients.
@@ -160,8 +163,8 @@ pub enum ExternalTrafficPolicy {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Envoy {
-    /// Image with Envoy and Packrat's filters. Default: the one that the operator was installed
-    /// with.
+    /// Image with Envoy and Packrat's filters, one that the operator was installed to allow.
+    /// Default: the one that the operator was installed with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Always, IfNotPresent or Never. Default: what Kubernetes chooses for the tag.
@@ -369,7 +372,8 @@ enum TokenPolicyName {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenTls {
-    /// Name of a Secret of type kubernetes.io/tls in the EdgeGateway's namespace.
+    /// Name of a Secret of type kubernetes.io/tls in the EdgeGateway's namespace, with the label
+    /// packrat.dev/for-gateways: "true".
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: String,
 }
@@ -391,12 +395,21 @@ impl Default for Drain {
 }
 
 /// Live streams with many receivers.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MulticastStreams {
     /// True if Services may make a live stream of a port with packrat.dev/multicast. The gateways
     /// then open ports and join multicast groups that Services name. Default: false.
     pub enabled: bool,
+    /// UDP ports at which streams may arrive. No route listens on them, and no two streams share
+    /// one. Default: 5004 to 5059.
+    pub ports: PortRange,
+}
+
+impl Default for MulticastStreams {
+    fn default() -> Self {
+        Self { enabled: false, ports: PortRange { first: 5004, last: 5059 } }
+    }
 }
 
 /// Export of measurements.
@@ -426,7 +439,8 @@ pub struct Otlp {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKey {
-    /// Name of a Secret in the EdgeGateway's namespace.
+    /// Name of a Secret in the EdgeGateway's namespace, with the label packrat.dev/for-gateways:
+    /// "true".
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Key in it.
@@ -441,6 +455,15 @@ pub struct RouteNamespaces {
     /// Same: Services of the EdgeGateway's namespace. All: Services of every namespace. Default:
     /// Same.
     pub from: NamespacesFrom,
+    /// The ports that Services of which namespaces may have; no Service has one that is not named.
+    /// Without any: every port is for every namespace.
+    #[schemars(length(max = 1000))]
+    pub ports: Vec<PortGrant>,
+    /// Pods: datagrams go to Pods of the Service's namespace only, as Kubernetes' own EndpointSlice
+    /// controller names them. Any: to every EndpointSlice of the Service, so that a user who may
+    /// write one chooses the address. Never to loopback, link-local and multicast addresses, nodes,
+    /// or addresses of Services. Default: Pods.
+    pub endpoints: EndpointsFrom,
 }
 
 /// Namespaces.

@@ -54,6 +54,9 @@ pub struct ListenerStatus {
     pub service_port: i32,
     /// Number of endpoints.
     pub endpoints: i32,
+    /// UDP port at which the listener's live stream arrives, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream_port: Option<i32>,
 }
 
 /// A gateway that is connected to the operator.

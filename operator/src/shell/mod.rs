@@ -12,6 +12,7 @@ mod injector;
 mod keys;
 mod listening;
 mod observations;
+mod peers;
 mod refusal;
 mod replica;
 mod reports;
