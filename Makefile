@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies advisories test-demo test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri clean
+.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -54,7 +54,7 @@ check-format:
 	cargo fmt --all --check
 	@tools/format-markdown --check
 
-test: check-format test-documentation test-dependencies test-chart test-token test-rust test-demo test-telemetry ## Everything that must pass before a change goes in
+test: check-format test-documentation test-dependencies test-chart test-token test-rust test-interop test-demo test-telemetry ## Everything that must pass before a change goes in
 
 token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat-token.wasm)
 	@tools/check-toolchain cargo
@@ -91,6 +91,10 @@ advisories: ## Published weaknesses of dependencies (asks RustSec's database on 
 # Cargo joins the features of the packages that it is asked for, those of tests only with a test among its targets: asked for all packages
 # and one test, it finds what test-rust has built.
 BUILD_FOR_TESTS := cargo build --locked --workspace --lib --bin packrat --bin packrat-gateway --test demo
+
+test-interop: ## The second client, in Python from docs/PROTOCOL.md alone: golden vectors, and sessions with the gateway
+	@tools/install-interop-parts >/dev/null
+	cargo test --locked --workspace --test interop -- --ignored
 
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
 	$(BUILD_FOR_TESTS)

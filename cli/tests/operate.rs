@@ -348,7 +348,7 @@ fn version_completions_and_manual() {
     let gateway = Gateway::start(json!({}));
     let versions = json_of(&gateway.packrat(&["version", "-o", "json"]));
     assert_eq!(versions["command"], versions["gateway"]);
-    assert_eq!(versions["protocol"], "packrat/1");
+    assert_eq!(versions["protocol"], "packrat/2");
     for shell in ["bash", "elvish", "fish", "zsh"] {
         let said = text(&packrat(&["completions", shell]));
         assert!(said.contains("diagnose") && said.contains("gateway"), "{shell}");

@@ -5,12 +5,15 @@ use std::collections::VecDeque;
 
 use packrat_eack::{MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_wire::Epoch;
+use packrat_wire::codec::DecodeError;
 use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::estimate::{PathEstimate, Timestamp};
 use packrat_wire::handshake::{ClientParams, Established};
 use packrat_wire::identifier::Material;
 use packrat_wire::is_control;
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason};
+use packrat_wire::registry::grease_message;
+use packrat_wire::seal::reference_of;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -161,6 +164,11 @@ impl Assist {
     /// A UDP payload arrived (still encrypted, exactly as received, one datagram).
     pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram {
         if is_control(datagram) {
+            // Without a session, what is no control datagram of this protocol is the transport's:
+            // its own datagrams may begin like this, too.
+            if self.session.is_none() && Control::decode(datagram).is_err() {
+                return Datagram::Base;
+            }
             self.stats.control_bytes_received += datagram.len() as u64;
             self.on_control(datagram, now);
             return Datagram::Control;
@@ -372,10 +380,14 @@ impl Assist {
         scheduler.on_urgent(now);
         let session = established.sealer.session();
         self.events.tell(now, || ClientEvent::SessionOpened { session });
-        let material = self.reconnection.last_material.as_ref();
+        // An anchor that was recorded by another scheme names nothing.
+        let scheme = established.gateway_params.scheme;
+        let material =
+            self.reconnection.last_material.as_ref().filter(|_| scheme == self.config.scheme);
         self.session = Some(Box::new(Session {
             recorder: Recorder::new(&established.gateway_params, material),
             sealer: established.sealer,
+            fresh_names: established.gateway_params.names()[1..].to_vec().into_iter(),
             opener: established.opener,
             scheduler,
             epoch: CurrentEpoch::first(),
@@ -384,6 +396,10 @@ impl Assist {
             onset,
             queue_stands: false,
         }));
+        // In one session of sixteen: a gateway must bear what it does not know.
+        if let Some(plaintext) = grease_message(self.discovery.nonce()) {
+            self.send_plaintext(&plaintext);
+        }
     }
 
     fn on_sealed(&mut self, datagram: &[u8], now: Timestamp) {
@@ -414,6 +430,8 @@ impl Assist {
                 self.events.tell(now, || ClientEvent::PathChallenged);
                 self.send_urgently(&Message::PathResponse { data })
             }
+            // A later message, or one without meaning.
+            Err(DecodeError::MessageType(_)) => {}
             Ok(_) | Err(_) => self.stats.control_dropped += 1,
         }
         self.outgoing.plaintext = plaintext;
@@ -494,14 +512,19 @@ impl Assist {
 
     /// Seals a message that is sent before anything else.
     fn send_urgently(&mut self, message: &Message<'_>) {
+        let mut plaintext = core::mem::take(&mut self.outgoing.message);
+        plaintext.clear();
+        message.encode(&mut plaintext);
+        self.send_plaintext(&plaintext);
+        self.outgoing.message = plaintext;
+    }
+
+    fn send_plaintext(&mut self, plaintext: &[u8]) {
         let Some(session) = &mut self.session else { return };
-        let Outgoing { urgent, message: buffer, .. } = &mut self.outgoing;
-        buffer.clear();
-        message.encode(buffer);
         let mut datagram = Vec::new();
         // A used-up counter costs the message; the session ends at the next eACK.
-        if session.sealer.seal(buffer, &mut datagram).is_ok() {
-            urgent.push_back(datagram);
+        if session.sealer.seal(plaintext, &mut datagram).is_ok() {
+            self.outgoing.urgent.push_back(datagram);
         }
     }
 
@@ -613,7 +636,7 @@ impl Assist {
             held,
             bytes: datagram.len(),
         });
-        session.sent.push(counter, now);
+        session.sent.push(counter, reference_of(&datagram), now);
         session.scheduler.on_sent(now);
         self.stats.eacks += 1;
         self.stats.eack_bytes += datagram.len() as u64;
@@ -725,6 +748,31 @@ impl Assist {
             self.tell_closed(SessionClosedReason::Done, now);
         }
         self.closed = true;
+    }
+
+    /// The application or the system changes this client's address: call it before anything is sent
+    /// from the new one. No path then sees a name that another one has seen, as long as the session
+    /// has names left, and the gateway learns of the move at once. A move that it is not told of shows
+    /// by a missing echo.
+    pub fn on_network_change(&mut self, now: Timestamp) {
+        if self.closed {
+            return;
+        }
+        let Some(session) = &mut self.session else {
+            // A nonce, too, is for one path.
+            if matches!(self.discovery.progress(), Progress::Discovering | Progress::Initiating) {
+                let (nonce, seed) = attempt(&mut self.random);
+                self.discovery.restart(nonce, seed, now);
+            }
+            return;
+        };
+        // What is sealed already names the path before.
+        self.outgoing.urgent.clear();
+        if let Some(name) = session.fresh_names.next() {
+            session.sealer.set_session(name);
+        }
+        session.liveness.on_move();
+        session.scheduler.on_urgent(now);
     }
 
     /// Accumulated figures.

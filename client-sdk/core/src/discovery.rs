@@ -15,6 +15,7 @@ use packrat_wire::control::{Control, RefusalReason, VERSION};
 use packrat_wire::cookie::COOKIE_LENGTH;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Established, Initiator};
+use packrat_wire::registry::client_versions;
 
 use crate::token::Token;
 
@@ -126,6 +127,11 @@ impl Discovery {
         }
     }
 
+    /// The attempt's nonce.
+    pub(crate) fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
     fn is_initiating(&self) -> bool {
         matches!(self.step, Step::Initiating { .. })
     }
@@ -196,8 +202,12 @@ impl Discovery {
             Step::Discovering => {
                 let has_token = self.initiator.has_token();
                 let noise = if has_token { Vec::new() } else { self.initiator.message().ok()? };
-                Control::Discover { nonce: self.nonce, versions: &[VERSION], noise: &noise }
-                    .encode(&mut datagram);
+                Control::Discover {
+                    nonce: self.nonce,
+                    versions: &client_versions(self.nonce),
+                    noise: &noise,
+                }
+                .encode(&mut datagram);
             }
             Step::Initiating { cookie_time, cookie } => {
                 let noise = self.initiator.message().ok()?;

@@ -110,6 +110,12 @@ impl Liveness {
         true
     }
 
+    /// The client has moved: the next eACK asks for an echo, whatever was asked before.
+    pub(crate) fn on_move(&mut self) {
+        self.echo = None;
+        self.last_echo = None;
+    }
+
     /// True while the gateway is silent for so long that no repair is to be expected.
     pub(crate) fn is_silent(&self) -> bool {
         self.unanswered >= ECHOES_UNTIL_NO_HOLD

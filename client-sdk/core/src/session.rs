@@ -9,11 +9,10 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_wire::MessageCounter;
-use packrat_wire::control::session_nonce;
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::message::Report;
+use packrat_wire::message::{Report, SATURATED_AGE};
 use packrat_wire::seal::{Opener, Sealer};
+use packrat_wire::{MessageCounter, SessionId};
 
 use crate::epoch::CurrentEpoch;
 use crate::hold::Onset;
@@ -29,6 +28,8 @@ const REMEMBERED_EACKS: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) sealer: Sealer,
+    /// Names of the session that no path has seen yet.
+    pub(crate) fresh_names: std::vec::IntoIter<SessionId>,
     pub(crate) opener: Opener,
     pub(crate) recorder: Recorder,
     pub(crate) scheduler: Scheduler,
@@ -44,25 +45,28 @@ pub(crate) struct Session {
 impl Session {
     /// True if the refusal that carries this nonce answers one of the eACKs sent last.
     pub(crate) fn has_sent(&self, nonce: u64) -> bool {
-        let id = self.sealer.session();
-        self.sent.counters().any(|counter| session_nonce(id, counter) == nonce)
+        self.sent.references().any(|reference| reference == nonce)
     }
 
-    /// The last-mile round trip of a Report that has just arrived, if its eACK is remembered.
+    /// The last-mile round trip of a Report that has just arrived, if its eACK is remembered. No
+    /// round trip follows from a saturated age.
     pub(crate) fn round_trip_of(&self, report: &Report, now: Timestamp) -> Option<Duration> {
+        if report.echo_age >= SATURATED_AGE {
+            return None;
+        }
         let asked = self.sent.time_of(report.echo)?;
         Some(now.saturating_since(asked).saturating_sub(report.echo_age))
     }
 }
 
-/// Counter and time of the eACKs sent last.
+/// Counters, references and times of the eACKs sent last. A Refusal names the reference.
 #[derive(Debug, Default)]
-pub(crate) struct SentEacks(VecDeque<(MessageCounter, Timestamp)>);
+pub(crate) struct SentEacks(VecDeque<(MessageCounter, u64, Timestamp)>);
 
 impl SentEacks {
     /// An eACK was sent.
-    pub(crate) fn push(&mut self, counter: MessageCounter, now: Timestamp) {
-        self.0.push_back((counter, now));
+    pub(crate) fn push(&mut self, counter: MessageCounter, reference: u64, now: Timestamp) {
+        self.0.push_back((counter, reference, now));
         if self.0.len() > REMEMBERED_EACKS {
             self.0.pop_front();
         }
@@ -70,11 +74,11 @@ impl SentEacks {
 
     /// When the eACK with this counter was sent.
     fn time_of(&self, counter: MessageCounter) -> Option<Timestamp> {
-        self.0.iter().find(|(sent, _)| *sent == counter).map(|(_, at)| *at)
+        self.0.iter().find(|(sent, ..)| *sent == counter).map(|(_, _, at)| *at)
     }
 
-    fn counters(&self) -> impl Iterator<Item = MessageCounter> + '_ {
-        self.0.iter().map(|(counter, _)| *counter)
+    fn references(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.iter().map(|(_, reference, _)| *reference)
     }
 }
 
@@ -86,10 +90,10 @@ mod tests {
     fn the_eacks_sent_last_are_remembered() {
         let mut sent = SentEacks::default();
         for number in 0..REMEMBERED_EACKS as u32 + 1 {
-            sent.push(MessageCounter::new(number), Timestamp::from_millis(u64::from(number)));
+            sent.push(MessageCounter::new(number), 7, Timestamp::from_millis(u64::from(number)));
         }
         assert_eq!(sent.time_of(MessageCounter::FIRST), None);
         assert_eq!(sent.time_of(MessageCounter::new(1)), Some(Timestamp::from_millis(1)));
-        assert_eq!(sent.counters().count(), REMEMBERED_EACKS);
+        assert_eq!(sent.references().count(), REMEMBERED_EACKS);
     }
 }

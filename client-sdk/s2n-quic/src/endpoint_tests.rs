@@ -112,17 +112,29 @@ fn relay(server: SocketAddr, injected: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>
     (address, count)
 }
 
-/// Forged control datagrams of every type, and garbage behind the magic.
+/// Forged control datagrams of every type.
 fn forgeries() -> Vec<Vec<u8>> {
-    let mut forgeries = Vec::new();
-    for kind in [1, 2, 3, 4, 5, 8, 200] {
-        let mut datagram = vec![packrat_wire::control::FIRST_BYTE];
-        datagram.extend_from_slice(&packrat_wire::control::MAGIC);
-        datagram.extend_from_slice(&[packrat_wire::control::VERSION, kind]);
-        datagram.resize(120, 0xa5);
-        forgeries.push(datagram);
-    }
-    forgeries
+    use packrat_wire::control::{Control, RefusalReason, VERSION};
+    let (nonce, noise) = (0xa5a5, &[0xa5; 100][..]);
+    [
+        Control::Discover { nonce, versions: &[VERSION], noise },
+        Control::Offer { nonce, version: VERSION, cookie_time: 7, cookie: [0xa5; 16] },
+        Control::Init { nonce, cookie_time: 7, cookie: [0xa5; 16], noise },
+        Control::InitAck { nonce, noise },
+        Control::Refusal { nonce, reason: RefusalReason::Full, versions: &[VERSION] },
+        Control::Sealed {
+            session: packrat_wire::SessionId::new(7),
+            counter: packrat_wire::MessageCounter::new(7),
+            ciphertext: noise,
+        },
+    ]
+    .iter()
+    .map(|control| {
+        let mut datagram = Vec::new();
+        control.encode(&mut datagram);
+        datagram
+    })
+    .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

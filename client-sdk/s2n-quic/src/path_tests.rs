@@ -260,7 +260,7 @@ fn the_first_connection_owns_the_path() {
 #[test]
 fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_one() {
     use packrat_client::{Assist, AssistState, ClientConfig, RefusalReason};
-    use packrat_wire::control::Control;
+    use packrat_wire::control::{Control, VERSION};
     let gateway = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     gateway.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let host: Arc<dyn Host> = Arc::new(OperatingSystem::new(
@@ -300,7 +300,7 @@ fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_on
         &|control| matches!(control, Control::Discover { nonce: other, noise: [], .. } if *other != nonce),
     );
     let mut offer = Vec::new();
-    Control::Offer { nonce, version: 1, cookie_time: 1, cookie: [2; 16] }.encode(&mut offer);
+    Control::Offer { nonce, version: VERSION, cookie_time: 1, cookie: [2; 16] }.encode(&mut offer);
     path.arrive(&offer);
     path.step();
     heard(&|control| match control {

@@ -1,9 +1,11 @@
 //! Control datagrams: consumed by the gateway, never seen by the server, harmless whatever they
-//! contain.
+//! contain. What only begins like one is the server's, unless a session is there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
+mod client;
 mod gateway;
 
+use client::Client;
 use gateway::{Gateway, config, payload, receive, socket};
 use packrat_wire::control::{Control, FIRST_BYTE, VERSION};
 
@@ -26,6 +28,9 @@ fn control_datagrams_never_reach_the_server_and_forwarding_goes_on() {
             let mut bytes = garbage(seed, length);
             assert!(packrat_wire::is_control(&bytes));
             bytes[4] = VERSION << 4 | kind;
+            if Control::decode(&bytes).is_err() {
+                continue;
+            }
             client.send(&bytes).unwrap();
             sent += 1;
             gateway.wait_for("the control datagram", |gateway| {
@@ -51,6 +56,42 @@ fn control_datagrams_never_reach_the_server_and_forwarding_goes_on() {
     assert_eq!(gateway.metric("to_server_datagrams_total"), 14);
     assert_eq!(gateway.metric("assistance_panics_total"), 0);
     assert!(gateway.metric("handshakes_total{result=\"malformed\"}") > 0);
+}
+
+/// Another protocol's datagrams may begin like control datagrams (docs/PROTOCOL.md, section 2).
+#[test]
+fn what_only_begins_like_control_is_forwarded_until_there_is_a_session() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let lookalikes = || {
+        (0..16u8)
+            .flat_map(|kind| [1, VERSION, VERSION + 1].map(|version| version << 4 | kind))
+            .filter_map(|byte| {
+                let mut bytes = garbage(usize::from(byte), 12);
+                bytes[4] = byte;
+                Control::decode(&bytes).is_err().then_some(bytes)
+            })
+    };
+    assert!(lookalikes().count() > 40);
+    let stranger = gateway.client();
+    for lookalike in lookalikes() {
+        stranger.send(&lookalike).unwrap();
+        let (received, upstream) = receive(&server);
+        assert!(received == lookalike, "the server got something else");
+        server.send_to(&lookalike, upstream).unwrap();
+        assert!(receive(&stranger).0 == lookalike, "the client got something else");
+    }
+    assert_eq!(gateway.metric("control_received_total"), 0);
+
+    let mut client = Client::new(gateway.listen);
+    client.establish();
+    client.socket.send(b"the base connection").unwrap();
+    assert_eq!(receive(&server).0, b"the base connection");
+    for lookalike in lookalikes() {
+        client.socket.send(&lookalike).unwrap();
+    }
+    client.socket.send(b"goes on").unwrap();
+    assert_eq!(receive(&server).0, b"goes on", "control reached the server");
 }
 
 #[test]
@@ -112,8 +153,12 @@ fn a_batch_with_control_in_it_is_taken_apart() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let client = gateway.client();
-    let datagrams =
-        [payload(1, 100), garbage(2, 100), payload(3, 100), garbage(4, 100), payload(5, 60)];
+    let sealed = |seed| {
+        let mut bytes = garbage(seed, 100);
+        bytes[4] = VERSION << 4 | 8;
+        bytes
+    };
+    let datagrams = [payload(1, 100), sealed(2), payload(3, 100), sealed(4), payload(5, 60)];
     let mut ingress = gateway.dataplane.ingress(&gateway.route, &gateway.attachments[0], 0);
     ingress.receive(&ClientDatagrams {
         client: client.local_addr().unwrap(),

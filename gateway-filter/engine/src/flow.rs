@@ -188,8 +188,9 @@ impl Flow {
     /// A control datagram that [`Gateway::receive`] gave to this flow.
     pub fn control(&mut self, datagram: &[u8], now: Timestamp, out: &mut Outbox) {
         let named = session_of(datagram);
-        if let Some(mut pending) =
-            self.pending.take_if(|pending| named == Some(pending.session.id()))
+        if let Some(mut pending) = self
+            .pending
+            .take_if(|pending| named.is_some_and(|name| pending.session.answers_to(name)))
         {
             let counters = self.counters.get_or_insert_default();
             let session = &mut pending.session;
@@ -209,8 +210,10 @@ impl Flow {
             }
             return;
         }
-        let Some(assisted) =
-            self.assisted.as_mut().filter(|assisted| named == Some(assisted.session.id()))
+        let Some(assisted) = self
+            .assisted
+            .as_mut()
+            .filter(|assisted| named.is_some_and(|name| assisted.session.answers_to(name)))
         else {
             self.gateway.refuse_session(datagram, out);
             return;
@@ -242,8 +245,9 @@ impl Flow {
         out: &mut Outbox,
     ) -> PathEvent {
         let named = session_of(datagram);
-        if let Some(mut pending) =
-            self.pending.take_if(|pending| named == Some(pending.session.id()))
+        if let Some(mut pending) = self
+            .pending
+            .take_if(|pending| named.is_some_and(|name| pending.session.answers_to(name)))
         {
             let counters = self.counters.get_or_insert_default();
             let session = &mut pending.session;
@@ -257,8 +261,10 @@ impl Flow {
             }
             return event;
         }
-        let Some(assisted) =
-            self.assisted.as_mut().filter(|assisted| named == Some(assisted.session.id()))
+        let Some(assisted) = self
+            .assisted
+            .as_mut()
+            .filter(|assisted| named.is_some_and(|name| assisted.session.answers_to(name)))
         else {
             return PathEvent::Rejected;
         };
@@ -271,12 +277,21 @@ impl Flow {
     /// [`Flow::control`]: the one that assists the flow, or the one that will when the client
     /// has proven that it has it.
     pub fn answers_to(&self, session: SessionId) -> bool {
-        self.sessions().any(|id| id == session)
+        self.names().any(|name| name == session)
     }
 
     /// The sessions that this flow answers to: one, none, or two while a new one is to take over.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
         self.assisted.iter().chain(self.pending.as_deref()).map(|assisted| assisted.session.id())
+    }
+
+    /// The names of [`Self::sessions`], each of which may be in a sealed datagram. The first name of
+    /// each is its id.
+    pub fn names(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.assisted
+            .iter()
+            .chain(self.pending.as_deref())
+            .flat_map(|assisted| assisted.session.names())
     }
 
     /// When [`Flow::handle_timeout`] wants to be called, if at all. Changes only by the other

@@ -8,6 +8,7 @@ use std::time::Duration;
 use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::registry::{choose_version, gateway_versions};
 
 use crate::admission::{Admission, TokenAdmission, WorkBudget};
 use crate::budget::GatewayBudget;
@@ -246,7 +247,7 @@ impl Gateway {
             Control::Discover { nonce, versions, noise } => {
                 if !self.config.assist {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
-                } else if !versions.contains(&VERSION) {
+                } else if choose_version(versions).is_none() {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedVersion, out))
                 } else if noise.is_empty() || !self.admission.count_handshake(now) {
                     Received::Done(self.offer(nonce, peer, now, out))
@@ -320,7 +321,8 @@ impl Gateway {
 /// Tells the client of a refusal.
 pub(crate) fn refuse(nonce: u64, outcome: HandshakeOutcome, out: &mut Outbox) -> HandshakeOutcome {
     if let Some(reason) = outcome.refusal() {
-        out.send(|bytes| Control::Refusal { nonce, reason, versions: &[VERSION] }.encode(bytes));
+        let versions = &gateway_versions(nonce);
+        out.send(|bytes| Control::Refusal { nonce, reason, versions }.encode(bytes));
     }
     outcome
 }

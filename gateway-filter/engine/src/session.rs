@@ -39,8 +39,9 @@ use std::net::SocketAddr;
 
 use packrat_eack::{Identifier, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_wire::SessionId;
+use packrat_wire::codec::DecodeError;
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::handshake::{ClientParams, Established};
+use packrat_wire::handshake::{ClientParams, Established, SESSION_NAMES};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{GoodbyeReason, Message, Totals};
 
@@ -138,7 +139,7 @@ impl Session {
                 key: gateway_params.identifier_key(),
                 maximum_hold: client_params.maximum_hold,
             },
-            channel: Channel::new(sealer, opener),
+            channel: Channel::new(sealer, opener, gateway_params.names()),
             eack_credit: EackCredit::new(now),
             history: History::new(config.cache_bytes_per_flow, entries),
             epoch: EpochState::new(&gateway_params),
@@ -154,6 +155,16 @@ impl Session {
 
     pub(crate) fn id(&self) -> SessionId {
         self.channel.id()
+    }
+
+    /// The names that the client may call it by; the first one is [`Self::id`].
+    pub(crate) fn names(&self) -> [SessionId; SESSION_NAMES] {
+        self.channel.names()
+    }
+
+    /// True if the client may call it by this name.
+    pub(crate) fn answers_to(&self, name: SessionId) -> bool {
+        self.names().contains(&name)
     }
 
     /// True if the client has sealed something with this session's key.
@@ -281,6 +292,8 @@ impl Session {
                 Ok(Message::Goodbye { reason }) => ended = Some(Ended(reason)),
                 // The client has come back before the address it was challenged at was accepted.
                 Ok(Message::PathResponse { .. }) => self.channel.forget_challenges(),
+                // A later message, or one without meaning.
+                Err(DecodeError::MessageType(_)) => {}
                 Ok(_) | Err(_) => turn.counters.sealed_malformed += 1,
             }
         }
@@ -302,7 +315,12 @@ impl Session {
         random: impl FnOnce() -> [u8; 8],
         turn: &mut Turn<'_>,
     ) -> PathEvent {
+        let name = self.channel.name();
         let event = self.channel.on_new_path(datagram, from, random, turn);
+        if event != PathEvent::Validated {
+            // The name by which the client has moved is for that path only.
+            self.channel.set_name(name);
+        }
         match event {
             PathEvent::Rejected => {}
             PathEvent::Challenged => turn.tell(|| SessionEvent::PathChallenged),

@@ -85,7 +85,7 @@ impl Attacker {
     fn guesses(&self) -> Vec<u64> {
         let gateway_params = &self.session.gateway_params;
         let labels =
-            ["packrat/1 path", "packrat/1 sketch", "packrat/1 identifier", "packrat/1 stream", ""];
+            ["packrat/2 path", "packrat/2 sketch", "packrat/2 identifier", "packrat/2 mask", ""];
         let words = |digest: &[u8]| -> Vec<u64> {
             digest
                 .chunks_exact(8)

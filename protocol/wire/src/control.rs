@@ -20,14 +20,17 @@ use crate::{MessageCounter, SessionId};
 pub const FIRST_BYTE: u8 = 0x0b;
 /// Bytes 1 to 3 of every control datagram.
 pub const MAGIC: [u8; 3] = *b"Pkr";
-/// The version this crate speaks: packrat/1.
-pub const VERSION: u8 = 1;
+/// The version this crate speaks: packrat/2.
+pub const VERSION: u8 = 2;
 /// A Discover is padded to this length: no answer to it is longer.
 pub const DISCOVER_LENGTH: usize = 64;
 /// An Init is padded to this length: no answer to it is longer.
 pub const INIT_LENGTH: usize = 256;
-/// No control datagram is longer than this (UDP payload).
-pub const MAXIMUM_LENGTH: usize = 1400;
+/// No control datagram is longer than this (UDP payload): what every path carries that QUIC can use
+/// (RFC 9000, section 14).
+pub const MAXIMUM_LENGTH: usize = 1200;
+/// Longest list of versions.
+pub const MAXIMUM_VERSIONS: usize = 32;
 
 const DISCOVER: u8 = 1;
 const OFFER: u8 = 2;
@@ -48,6 +51,8 @@ pub fn is_control(datagram: &[u8]) -> bool {
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum RefusalReason {
+    /// None is given, or one that this crate does not know.
+    Unspecified = 0,
     /// No version in common; the refusal lists the gateway's.
     Version = 1,
     /// The gateway is configured not to assist this route.
@@ -68,6 +73,7 @@ impl RefusalReason {
     /// The name in reports and logs.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Unspecified => "unspecified",
             Self::Version => "version",
             Self::Disabled => "disabled",
             Self::Full => "full",
@@ -77,22 +83,23 @@ impl RefusalReason {
         }
     }
 
-    fn from_byte(byte: u8) -> Result<Self, DecodeError> {
-        Ok(match byte {
+    fn from_byte(byte: u8) -> Self {
+        match byte {
             1 => Self::Version,
             2 => Self::Disabled,
             3 => Self::Full,
             4 => Self::Cookie,
             5 => Self::Session,
             6 => Self::Token,
-            _ => return Err(DecodeError::Field("reason")),
-        })
+            _ => Self::Unspecified,
+        }
     }
 }
 
 impl core::fmt::Display for RefusalReason {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         formatter.write_str(match self {
+            Self::Unspecified => "it gives no reason that this client knows",
             Self::Version => "it speaks no version of the protocol that this client speaks",
             Self::Disabled => "it does not assist this route",
             Self::Full => "it has no room for another session of this client",
@@ -159,7 +166,7 @@ pub enum Control<'a> {
     Sealed {
         /// The session, as named in the InitAck.
         session: SessionId,
-        /// Message counter of this direction, also the AEAD nonce.
+        /// Message counter of this direction, masked: see [`crate::seal`].
         counter: MessageCounter,
         /// Ciphertext and tag.
         ciphertext: &'a [u8],
@@ -189,8 +196,7 @@ impl<'a> Control<'a> {
                     return Err(DecodeError::Unpadded);
                 }
                 let nonce = reader.u64()?;
-                let count = reader.u8()?;
-                let versions = reader.bytes(usize::from(count))?;
+                let versions = short_list(&mut reader)?;
                 // An answer must not be longer than its question. In a Discover of another version
                 // the bytes behind the versions are padding here.
                 let may_bring_noise = version == VERSION && datagram.len() >= INIT_LENGTH;
@@ -225,11 +231,10 @@ impl<'a> Control<'a> {
             }
             INIT_ACK => Ok(Self::InitAck { nonce: reader.u64()?, noise: reader.rest() }),
             REFUSAL => {
-                let (nonce, reason, count) = (reader.u64()?, reader.u8()?, reader.u8()?);
                 let message = Self::Refusal {
-                    nonce,
-                    reason: RefusalReason::from_byte(reason)?,
-                    versions: reader.bytes(usize::from(count))?,
+                    nonce: reader.u64()?,
+                    reason: RefusalReason::from_byte(reader.u8()?),
+                    versions: short_list(&mut reader)?,
                 };
                 reader.finish()?;
                 Ok(message)
@@ -298,7 +303,7 @@ impl<'a> Control<'a> {
     }
 }
 
-/// The nonce of a refusal of a sealed datagram.
+/// The nonce of a refusal of a sealed datagram, from the fields of its header as they travel.
 pub fn session_nonce(session: SessionId, counter: MessageCounter) -> u64 {
     u64::from(session.get()) << 32 | u64::from(counter.get())
 }
@@ -310,11 +315,19 @@ fn put_noise(out: &mut Vec<u8>, noise: &[u8]) {
     out.extend_from_slice(noise);
 }
 
-/// A count byte, then at most 32 bytes: more versions than that would not fit a padded Discover.
+/// A count byte, then at most [`MAXIMUM_VERSIONS`] bytes: more would not fit a padded Discover.
 fn put_short_list(out: &mut Vec<u8>, list: &[u8]) {
-    let list = &list[..list.len().min(32)];
+    let list = &list[..list.len().min(MAXIMUM_VERSIONS)];
     out.put_u8(list.len() as u8);
     out.extend_from_slice(list);
+}
+
+fn short_list<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
+    let count = usize::from(reader.u8()?);
+    if count > MAXIMUM_VERSIONS {
+        return Err(DecodeError::Field("versions"));
+    }
+    reader.bytes(count)
 }
 
 /// Length of the outer header of a sealed datagram.
@@ -364,7 +377,7 @@ mod tests {
         assert!(brings(&discover));
         assert!(!brings(&discover[..INIT_LENGTH - 1]));
         // Another version's, of which nothing is known here.
-        discover[4] = 2 << 4 | DISCOVER;
+        discover[4] = (VERSION + 1) << 4 | DISCOVER;
         assert!(!brings(&discover));
         discover[4] = VERSION << 4 | DISCOVER;
         discover[15..17].copy_from_slice(&[1, 0]);
@@ -380,6 +393,31 @@ mod tests {
         assert_eq!(Control::decode(&discover), Ok(control));
         discover[4] = 9 << 4 | SEALED;
         assert_eq!(Control::decode(&discover), Err(DecodeError::Version(9)));
+    }
+
+    #[test]
+    fn an_unknown_reason_is_a_refusal_without_one() {
+        let mut refusal = Vec::new();
+        Control::Refusal { nonce: 3, reason: RefusalReason::Full, versions: &[] }
+            .encode(&mut refusal);
+        for reason in [0, 7, 200, 255] {
+            refusal[13] = reason;
+            assert!(matches!(
+                Control::decode(&refusal),
+                Ok(Control::Refusal { nonce: 3, reason: RefusalReason::Unspecified, .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn a_list_of_more_versions_than_a_discover_has_room_for_is_malformed() {
+        let mut discover = vec![0; 256];
+        Control::Discover { nonce: 1, versions: &[9; MAXIMUM_VERSIONS], noise: &[] }
+            .encode(&mut discover);
+        let discover = &mut discover[256..];
+        assert!(Control::decode(discover).is_ok());
+        discover[13] += 1;
+        assert_eq!(Control::decode(discover), Err(DecodeError::Field("versions")));
     }
 
     proptest! {

@@ -6,11 +6,17 @@
 use core::time::Duration;
 
 use crate::codec::{Reader, Write};
+use crate::registry::grease;
 
 /// The record of [`Live`] in the params.
 const LIVE: u8 = 1;
 /// The record of a stream's secret in the gateway params.
 const STREAM: u8 = 2;
+/// The record of the versions that the Discover lists, in the client params.
+const VERSIONS: u8 = 3;
+
+/// Longest value of a record without meaning.
+const LONGEST_GREASE: u64 = 4;
 
 const FLAG_SELECTIVE: u8 = 1;
 const FLAG_SUBSCRIBE: u8 = 2;
@@ -66,6 +72,26 @@ pub(crate) fn put_stream(secret: &[u8; 32], out: &mut Vec<u8>) {
 /// Looks for a stream's secret in the bytes behind the fields of the gateway params.
 pub(crate) fn find_stream(bytes: &[u8]) -> Option<[u8; 32]> {
     Reader::new(find(bytes, STREAM)?).array().ok()
+}
+
+/// The versions that the client has listed, where an attacker can't change them unnoticed.
+pub(crate) fn put_versions(versions: &[u8], out: &mut Vec<u8>) {
+    out.put_u8(VERSIONS);
+    out.put_u8(versions.len() as u8);
+    out.extend_from_slice(versions);
+}
+
+/// Looks for the versions that the client has listed.
+pub(crate) fn find_versions(bytes: &[u8]) -> Option<&[u8]> {
+    find(bytes, VERSIONS)
+}
+
+/// A record without meaning. `random` chooses its type and its value.
+pub(crate) fn put_grease(random: u64, out: &mut Vec<u8>) {
+    let length = (random >> 8) % (LONGEST_GREASE + 1);
+    out.put_u8(grease(random));
+    out.put_u8(length as u8);
+    out.extend((0..length).map(|at| (random >> (8 * at + 11)) as u8));
 }
 
 /// The value of the first record of a type.

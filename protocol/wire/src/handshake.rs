@@ -8,7 +8,7 @@
 
 use core::time::Duration;
 
-use packrat_eack::{SketchKey, SketchLimits};
+use packrat_eack::{Encoding, SketchKey, SketchLimits};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use sha2::{Digest, Sha256};
@@ -21,9 +21,11 @@ use thiserror::Error;
 use crate::SessionId;
 use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
+use crate::control::VERSION;
 pub use crate::extension::Live;
-use crate::extension::{find_stream, put_stream};
+use crate::extension::{find_stream, find_versions, put_grease, put_stream, put_versions};
 use crate::identifier::{IdentifierKey, IdentifierScheme};
+use crate::registry::{choose_version, client_versions};
 use crate::seal::{Opener, Sealer};
 use crate::small_channel::SmallChannel;
 
@@ -46,6 +48,9 @@ pub enum HandshakeError {
     #[error("the gateway's static key is not the pinned one")]
     WrongGateway,
 }
+
+/// Names of one session.
+pub const SESSION_NAMES: usize = 4;
 
 /// Longest token that an Init carries.
 pub const MAXIMUM_TOKEN: usize = 200;
@@ -86,8 +91,9 @@ pub struct GatewayParams {
 }
 
 impl ClientParams {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(8 + self.token.len());
+    /// `nonce`: the attempt's; `random` chooses the record without meaning.
+    fn encode(&self, nonce: u64, random: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32 + self.token.len());
         out.put_u8(self.scheme as u8);
         out.put_u8(self.limits.coded_symbols);
         out.put_u8(self.limits.power_sums);
@@ -98,13 +104,17 @@ impl ClientParams {
         if let Some(live) = &self.live {
             live.encode(&mut out);
         }
+        put_versions(&client_versions(nonce), &mut out);
+        put_grease(random, &mut out);
         out
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let client_params = Self {
-            scheme: IdentifierScheme::from_byte(reader.u8()?)?,
+        // Of a scheme that this crate does not know, the client gets one that suits every transport.
+        let scheme = IdentifierScheme::from_byte(reader.u8()?).unwrap_or(IdentifierScheme::Payload);
+        let mut client_params = Self {
+            scheme,
             limits: limits(&mut reader)?,
             maximum_hold: Duration::from_micros(u64::from(reader.u32()?)),
             token: {
@@ -114,15 +124,25 @@ impl ClientParams {
                 }
                 reader.bytes(length)?.to_vec()
             },
-            live: Live::find(reader.rest()),
+            live: None,
         };
-        Ok(client_params)
+        let records = reader.rest();
+        client_params.live = Live::find(records);
+        // The versions are in the Discover, too, but there an attacker could have taken out better
+        // ones than this.
+        let versions = find_versions(records).ok_or(DecodeError::Field("versions"))?;
+        match choose_version(versions) {
+            Some(VERSION) => Ok(client_params),
+            Some(better) => Err(DecodeError::Version(better)),
+            None => Err(DecodeError::Field("versions")),
+        }
     }
 }
 
 impl GatewayParams {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(48);
+    /// `random` chooses the record without meaning.
+    fn encode(&self, random: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(96);
         out.put_u32(self.session.get());
         out.put_u8(self.scheme as u8);
         out.put_u8(self.limits.coded_symbols);
@@ -132,6 +152,7 @@ impl GatewayParams {
         if let Some(stream) = &self.stream {
             put_stream(stream, &mut out);
         }
+        put_grease(random, &mut out);
         out
     }
 
@@ -147,17 +168,31 @@ impl GatewayParams {
         })
     }
 
+    /// The names of the session in sealed datagrams, one for each path that its client takes: only
+    /// who knows the secret can tell that they belong together. A subscriber to a stream has one.
+    pub fn names(&self) -> [SessionId; SESSION_NAMES] {
+        core::array::from_fn(|index| match index {
+            0 => self.session,
+            _ if self.stream.is_some() => self.session,
+            _ => {
+                let [word, ..] =
+                    derive(&self.secret, &[b"packrat/2 name ", &[b'0' + index as u8][..]].concat());
+                SessionId::new((word >> 32) as u32)
+            }
+        })
+    }
+
     /// The key of the sketches' hash: the session's, or the stream's.
     pub fn sketch_key(&self) -> SketchKey {
         let [first, second, ..] =
-            derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/1 sketch");
+            derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/2 sketch");
         SketchKey::new([first, second])
     }
 
     /// The key of the identifier mix: the session's, or the stream's.
     pub fn identifier_key(&self) -> IdentifierKey {
         let [first, second, third, _] =
-            derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/1 identifier");
+            derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/2 identifier");
         IdentifierKey::new([first, second, third])
     }
 }
@@ -229,7 +264,8 @@ impl Initiator {
     fn start(&self) -> Result<(HandshakeState, Vec<u8>), HandshakeError> {
         let mut noise = builder(self.seed)?.prologue(&prologue(self.nonce))?.build_initiator()?;
         let mut message = vec![0; MAXIMUM_NOISE];
-        let length = noise.write_message(&self.client_params.encode(), &mut message)?;
+        let client_params = self.client_params.encode(self.nonce, grease_random(self.seed));
+        let length = noise.write_message(&client_params, &mut message)?;
         message.truncate(length);
         Ok((noise, message))
     }
@@ -328,7 +364,7 @@ pub fn respond(
     random.set_stream(1);
     let gateway_params = grant(&client_params, &mut |bytes| random.fill_bytes(bytes));
     let mut answer = vec![0; MAXIMUM_NOISE];
-    let length = noise.write_message(&gateway_params.encode(), &mut answer)?;
+    let length = noise.write_message(&gateway_params.encode(grease_random(seed)), &mut answer)?;
     answer.truncate(length);
     let established = Established::new(gateway_params, noise, None)?;
     Ok((established, client_params, answer))
@@ -346,12 +382,26 @@ pub fn public_key(static_key: &[u8; 32]) -> Result<[u8; 32], HandshakeError> {
     dh.pubkey().try_into().map_err(|_| HandshakeError::Noise(snow::Error::Dh))
 }
 
+/// Limits that allow at least one prefix.
 fn limits(reader: &mut Reader<'_>) -> Result<SketchLimits, DecodeError> {
-    Ok(SketchLimits { coded_symbols: reader.u8()?, power_sums: reader.u8()? })
+    let limits = SketchLimits { coded_symbols: reader.u8()?, power_sums: reader.u8()? };
+    if limits.coded_symbols < Encoding::MIN_CODED_SYMBOLS
+        && limits.power_sums < Encoding::MIN_POWER_SUMS
+    {
+        return Err(DecodeError::Field("limits"));
+    }
+    Ok(limits)
+}
+
+/// Randomness of what means nothing: of a stream of the seed that nothing else uses.
+fn grease_random(seed: [u8; 32]) -> u64 {
+    let mut random = ChaCha20Rng::from_seed(seed);
+    random.set_stream(2);
+    random.next_u64()
 }
 
 fn prologue(nonce: u64) -> Vec<u8> {
-    let mut prologue = b"packrat/1".to_vec();
+    let mut prologue = b"packrat/2".to_vec();
     prologue.put_u64(nonce);
     prologue
 }
@@ -422,8 +472,81 @@ mod tests {
     fn wishes_can_be_read_before_the_answer_is_worked_out() {
         let message = Initiator::new([1; 32], 99, client_params(), None).message().unwrap();
         assert_eq!(client_params_in(&message).unwrap(), client_params());
-        for length in 0..message.len() {
+        // Cut within what must be there; behind it is a record without meaning.
+        for length in 0..message.len() - 6 {
             assert!(client_params_in(&message[..length]).is_err(), "{length}");
+        }
+    }
+
+    /// A first message with another payload, as an attacker or another implementation may make it.
+    fn first_message_with(payload: &[u8]) -> Vec<u8> {
+        let prologue = prologue(99);
+        let noise = builder([1; 32]).unwrap().prologue(&prologue).unwrap();
+        let mut message = vec![0; MAXIMUM_NOISE];
+        let length = noise.build_initiator().unwrap().write_message(payload, &mut message).unwrap();
+        message.truncate(length);
+        message
+    }
+
+    #[test]
+    fn an_unknown_scheme_is_answered_with_one_that_suits_every_transport() {
+        let mut payload = client_params().encode(99, 0);
+        payload[0] = 77;
+        let (gateway, ..) =
+            respond([2; 32], &[5; 32], 99, &first_message_with(&payload), grant).unwrap();
+        assert_eq!(gateway.gateway_params.scheme, IdentifierScheme::Payload);
+    }
+
+    #[test]
+    fn limits_that_allow_no_sketch_begin_no_session() {
+        let limits = SketchLimits { coded_symbols: 3, power_sums: 1 };
+        let payload = ClientParams { limits, ..client_params() }.encode(99, 0);
+        assert!(respond([2; 32], &[5; 32], 99, &first_message_with(&payload), grant).is_err());
+        // Nor does a gateway that grants none.
+        let initiator = Initiator::new([1; 32], 99, client_params(), None);
+        let none = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
+            GatewayParams { limits, ..grant(client_params, random) }
+        };
+        let (_, _, answer) =
+            respond([2; 32], &[5; 32], 99, &initiator.message().unwrap(), none).unwrap();
+        assert!(initiator.finish(&answer).is_err());
+    }
+
+    #[test]
+    fn versions_that_an_attacker_takes_out_are_missed() {
+        let mut payload = client_params().encode(99, 0);
+        let at = payload.len() - 6;
+        assert_eq!(payload[at..at + 2], [3, 2], "the record of the versions");
+        // None that is known: what a better gateway would say to a version that it would not choose.
+        payload[at + 3] = VERSION + 1;
+        assert!(respond([2; 32], &[5; 32], 99, &first_message_with(&payload), grant).is_err());
+        // The client's own list is part of the transcript.
+        let initiator = Initiator::new([1; 32], 99, client_params(), None);
+        let mut message = initiator.message().unwrap();
+        let length = message.len();
+        let at = (0..length - 4).find(|&at| message[at..at + 2] == [3, 2]).unwrap();
+        message[at + 2] ^= 1;
+        let (_, _, answer) = respond([2; 32], &[5; 32], 99, &message, grant).unwrap();
+        assert!(initiator.finish(&answer).is_err());
+    }
+
+    #[test]
+    fn records_without_meaning_are_there_and_are_skipped() {
+        for seed in 0..=255 {
+            let live = Live { selective: true, ..Live::default() };
+            let client_params = ClientParams { live: Some(live), ..client_params() };
+            let initiator = Initiator::new([seed; 32], 99, client_params.clone(), None);
+            let stream = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
+                GatewayParams { stream: Some([3; 32]), ..grant(client_params, random) }
+            };
+            let message = initiator.message().unwrap();
+            let (gateway, seen, answer) =
+                respond([seed; 32], &[5; 32], 99, &message, stream).unwrap();
+            assert_eq!(seen, client_params);
+            let client = initiator.finish(&answer).unwrap();
+            assert_eq!(client.gateway_params, gateway.gateway_params);
+            assert!((32 + 8 + 11 + 4 + 2..=32 + 8 + 11 + 4 + 6).contains(&message.len()));
+            assert!((173 + 2..=173 + 6).contains(&answer.len()), "{}", answer.len());
         }
     }
 
@@ -485,6 +608,19 @@ mod tests {
         let (_, _, answer) = respond([2; 32], &[5; 32], 99, &noise, grant).unwrap();
         crate::control::Control::InitAck { nonce: 99, noise: &answer }.encode(&mut init_ack);
         assert!(init_ack.len() <= init.len(), "{} > {}", init_ack.len(), init.len());
+    }
+
+    #[test]
+    fn the_names_of_a_session_follow_from_its_secret() {
+        let mut random = |bytes: &mut [u8]| bytes.fill(7);
+        let one = grant(&client_params(), &mut random);
+        let names = one.names();
+        assert_eq!(names[0], one.session);
+        assert!((0..SESSION_NAMES).all(|at| !names[..at].contains(&names[at])), "{names:?}");
+        let other = GatewayParams { secret: [8; 32], ..one }.names();
+        assert!(names[1..].iter().all(|name| !other.contains(name)));
+        let subscriber = GatewayParams { stream: Some([9; 32]), ..one };
+        assert_eq!(subscriber.names(), [one.session; SESSION_NAMES]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! packrat/1 on the wire: the messages between client and gateway, in band, on the base
+//! packrat/2 on the wire: the messages between client and gateway, in band, on the base
 //! connection's own 4-tuple.
 //!
 //! docs/PROTOCOL.md specifies it; this crate is its one implementation, shared by both ends and
@@ -21,6 +21,7 @@
 //!   memory
 //! - [`estimate`]: time as an argument, and the one estimate of a path that every policy reads
 //! - [`identifier`]: four bytes that stand for a datagram
+//! - [`registry`]: ranges of values, and values that mean nothing on purpose
 //! - [`hexadecimal`]: keys as texts
 #![forbid(unsafe_code)]
 
@@ -36,6 +37,7 @@ pub mod hexadecimal;
 pub mod identifier;
 pub mod message;
 mod message_counter;
+pub mod registry;
 pub mod seal;
 mod session_id;
 mod small_channel;

@@ -27,6 +27,10 @@ const FLAGS_EACK: u8 = FLAG_ECHO | FLAG_ANCHOR | FLAG_NEWEST;
 /// Unit of the ages on the wire: 16 µs in 16 bits reach 1.05 s.
 const AGE_UNIT_MICROS: u64 = 16;
 
+/// The longest age on the wire. It stands for every longer one, so that no round trip follows from
+/// it.
+pub const SATURATED_AGE: Duration = Duration::from_micros(u16::MAX as u64 * AGE_UNIT_MICROS);
+
 /// Encrypted acknowledgement: the datagrams that the client has, as a sketch of their identifiers
 /// (Packrat26, section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +106,8 @@ pub struct Totals {
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum ResetReason {
+    /// None is given, or one that this crate does not know.
+    Unspecified = 0,
     /// Not even the longest prefix could be decoded.
     DecodeFailed = 1,
     /// The gateway lost its state (restart, memory pressure).
@@ -114,19 +120,20 @@ impl ResetReason {
     /// The name of the reason in metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Unspecified => "unspecified",
             Self::DecodeFailed => "decode_failed",
             Self::StateLost => "state_lost",
             Self::ClientOverflow => "client_overflow",
         }
     }
 
-    fn from_byte(byte: u8) -> Result<Self, DecodeError> {
-        Ok(match byte {
+    fn from_byte(byte: u8) -> Self {
+        match byte {
             1 => Self::DecodeFailed,
             2 => Self::StateLost,
             3 => Self::ClientOverflow,
-            _ => return Err(DecodeError::Field("reset reason")),
-        })
+            _ => Self::Unspecified,
+        }
     }
 }
 
@@ -134,6 +141,8 @@ impl ResetReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum GoodbyeReason {
+    /// None is given, or one that this crate does not know.
+    Unspecified = 0,
     /// The base connection ended.
     Done = 1,
     /// Nothing happened for the idle time.
@@ -143,13 +152,13 @@ pub enum GoodbyeReason {
 }
 
 impl GoodbyeReason {
-    fn from_byte(byte: u8) -> Result<Self, DecodeError> {
-        Ok(match byte {
+    fn from_byte(byte: u8) -> Self {
+        match byte {
             1 => Self::Done,
             2 => Self::Idle,
             3 => Self::Draining,
-            _ => return Err(DecodeError::Field("goodbye reason")),
-        })
+            _ => Self::Unspecified,
+        }
     }
 }
 
@@ -210,12 +219,12 @@ impl<'a> Message<'a> {
             REPORT => Report::decode(reader).map(Self::Report),
             RESET => {
                 let (epoch, reason) =
-                    (Epoch::new(reader.u16()?), ResetReason::from_byte(reader.u8()?)?);
+                    (Epoch::new(reader.u16()?), ResetReason::from_byte(reader.u8()?));
                 reader.finish()?;
                 Ok(Self::Reset { epoch, reason })
             }
             GOODBYE => {
-                let reason = GoodbyeReason::from_byte(reader.u8()?)?;
+                let reason = GoodbyeReason::from_byte(reader.u8()?);
                 reader.finish()?;
                 Ok(Self::Goodbye { reason })
             }

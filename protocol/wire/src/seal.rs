@@ -1,15 +1,15 @@
 //! Everything after the handshake: sealed, counted, never accepted twice.
 //!
-//! The AEAD nonce is the message counter in the datagram's header; each direction has its own key
-//! (Noise's split), and the key is the session's, so that a datagram can't be moved to another
-//! session or direction. Replays are recognised by a window of 1,024 counters, as in RFC 4303
+//! The AEAD nonce is the message counter; each direction has its own key (Noise's split), and the
+//! key is the session's, so that a datagram can't be moved to another session or direction. The
+//! header is associated data. In it the counter is masked. Replays are recognised by a window of 1,024 counters, as in RFC 4303
 //! section 3.4.3 and RFC 6479.
 
 use thiserror::Error;
 
 use crate::cipher::{Key, TAG_LENGTH};
 use crate::codec::DecodeError;
-use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH};
+use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH, session_nonce};
 use crate::{MessageCounter, SessionId};
 
 /// Bytes that sealing adds to a plaintext.
@@ -84,7 +84,17 @@ impl Sealer {
         Ok(counter)
     }
 
-    /// The session's id.
+    /// The counter of the next message.
+    pub fn counter(&self) -> MessageCounter {
+        self.next
+    }
+
+    /// Names the session by `name` from now on ([`crate::handshake::GatewayParams::names`]).
+    pub fn set_session(&mut self, name: SessionId) {
+        self.session = name;
+    }
+
+    /// The name of the session that the next message carries.
     pub fn session(&self) -> SessionId {
         self.session
     }
@@ -133,6 +143,15 @@ pub fn session_of(datagram: &[u8]) -> Option<SessionId> {
     match Control::decode(datagram) {
         Ok(Control::Sealed { session, .. }) => Some(session),
         _ => None,
+    }
+}
+
+/// The nonce of a Refusal of a sealed datagram: its session and its counter as they travel. Zero of
+/// anything else.
+pub fn reference_of(datagram: &[u8]) -> u64 {
+    match Control::decode(datagram) {
+        Ok(Control::Sealed { session, counter, .. }) => session_nonce(session, counter),
+        _ => 0,
     }
 }
 

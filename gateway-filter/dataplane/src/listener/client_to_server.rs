@@ -3,7 +3,7 @@
 //! ```text
 //!   Ingress::receive_run, Ingress::receive
 //!     control datagram ------------------------------------> Control: the engine answers
-//!     any other: Ingress::forward
+//!     any other, and without a session what only looks like one: Ingress::forward
 //!       its address has a session ----------------------+
 //!       it may belong to a client that has moved: kept  |
 //!         until a sealed message claims it -------------+--> Forwarder::send_to_server
@@ -111,12 +111,22 @@ impl Ingress {
             return;
         }
         for datagram in batch.datagrams() {
-            if packrat_wire::is_control(datagram) {
+            if self.is_for_engine(&path, datagram, now) {
                 self.control(&path, datagram, now);
             } else {
                 self.forward(&path, GsoBatch::single(datagram, datagrams.ecn), now);
             }
         }
+    }
+
+    /// True if a datagram is for the engine. Without a session, what begins like a control datagram
+    /// and is none belongs to the base connection: its protocol may be any.
+    fn is_for_engine(&self, path: &ClientPath, datagram: &[u8], now: Timestamp) -> bool {
+        packrat_wire::is_control(datagram)
+            && (packrat_wire::control::Control::decode(datagram).is_ok()
+                || self.route.stream().is_some()
+                || (self.forwarder.find(&self.route, path, now))
+                    .is_some_and(|session| session.is_assisted()))
     }
 
     fn now(&self) -> Timestamp {

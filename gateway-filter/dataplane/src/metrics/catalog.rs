@@ -99,10 +99,14 @@ pub(crate) const fn handshake(outcome: HandshakeOutcome) -> Metric {
 pub(crate) const fn reset(side: Side, reason: ResetReason) -> Metric {
     match (side, reason) {
         (Side::Gateway, ResetReason::DecodeFailed) => Metric::ResetByGatewayDecodeFailed,
-        (Side::Gateway, ResetReason::StateLost) => Metric::ResetByGatewayStateLost,
+        (Side::Gateway, ResetReason::StateLost | ResetReason::Unspecified) => {
+            Metric::ResetByGatewayStateLost
+        }
         (Side::Gateway, ResetReason::ClientOverflow) => Metric::ResetByGatewayClientOverflow,
         (Side::Client, ResetReason::DecodeFailed) => Metric::ResetByClientDecodeFailed,
-        (Side::Client, ResetReason::StateLost) => Metric::ResetByClientStateLost,
+        (Side::Client, ResetReason::StateLost | ResetReason::Unspecified) => {
+            Metric::ResetByClientStateLost
+        }
         (Side::Client, ResetReason::ClientOverflow) => Metric::ResetByClientClientOverflow,
     }
 }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use packrat_engine::{Flow, FlowCounters, FlowGauges, Gateway, Outbox};
 use packrat_wire::SessionId;
+use packrat_wire::handshake::SESSION_NAMES;
 use packrat_wire::message::GoodbyeReason;
 
 use crate::context::RouteContext;
 use crate::log::Event;
 use crate::metrics::{Metric, Reported};
 
-/// The sessions that a flow answers to: the one that assists it, and the one that is about to take
-/// over.
-pub(crate) type SessionIds = [Option<SessionId>; 2];
+/// The names of the sessions that a flow answers to: of the one that assists it, and of the one that
+/// is about to take over.
+pub(crate) type SessionIds = [Option<SessionId>; 2 * SESSION_NAMES];
 
 /// The engine's view of one session.
 #[derive(Debug)]
@@ -126,8 +127,8 @@ impl Assistance {
     pub(crate) fn replaced_sessions(&mut self) -> Option<(SessionIds, SessionIds)> {
         let mut now = SessionIds::default();
         if !self.ended {
-            // Two at most.
-            for (place, id) in now.iter_mut().zip(self.flow.sessions()) {
+            // Those of two sessions at most.
+            for (place, id) in now.iter_mut().zip(self.flow.names()) {
                 *place = Some(id);
             }
         }

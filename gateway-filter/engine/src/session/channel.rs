@@ -7,8 +7,10 @@
 
 use std::net::SocketAddr;
 
+use packrat_wire::handshake::SESSION_NAMES;
 use packrat_wire::message::Message;
-use packrat_wire::seal::{OpenError, Opener, Sealer};
+use packrat_wire::registry::grease_message;
+use packrat_wire::seal::{OpenError, Opener, Sealer, session_of};
 use packrat_wire::{MessageCounter, SessionId};
 
 use super::Turn;
@@ -21,17 +23,33 @@ use crate::path_validation::{PathValidation, Step};
 pub(crate) struct Channel {
     sealer: Sealer,
     opener: Opener,
+    names: [SessionId; SESSION_NAMES],
     proven: bool,
     path_validation: Option<Box<PathValidation>>,
 }
 
 impl Channel {
-    pub(crate) fn new(sealer: Sealer, opener: Opener) -> Self {
-        Self { sealer, opener, proven: false, path_validation: None }
+    pub(crate) fn new(sealer: Sealer, opener: Opener, names: [SessionId; SESSION_NAMES]) -> Self {
+        Self { sealer, opener, names, proven: false, path_validation: None }
     }
 
     pub(crate) fn id(&self) -> SessionId {
+        self.names[0]
+    }
+
+    /// The names that the client may call the session by.
+    pub(crate) fn names(&self) -> [SessionId; SESSION_NAMES] {
+        self.names
+    }
+
+    /// The name that the client has called it by last; what is sealed has it, too.
+    pub(crate) fn name(&self) -> SessionId {
         self.sealer.session()
+    }
+
+    /// Calls the session by this name again.
+    pub(crate) fn set_name(&mut self, name: SessionId) {
+        self.sealer.set_session(name);
     }
 
     /// True if the client has sealed something with this session's key.
@@ -49,6 +67,10 @@ impl Channel {
         match self.opener.open(datagram, plaintext) {
             Ok(counter) => {
                 self.proven = true;
+                // An answer has the name of its question: no path sees a name of another one.
+                if let Some(name) = session_of(datagram) {
+                    self.sealer.set_session(name);
+                }
                 return Some(counter);
             }
             Err(OpenError::Replayed) => counters.sealed_replayed += 1,
@@ -72,6 +94,16 @@ impl Channel {
         // A used-up counter or an oversized message (neither can happen in practice) costs the
         // message, nothing else.
         let _ = out.send(|bytes| self.sealer.seal(buffer, bytes));
+    }
+
+    /// Seals and sends a message without meaning behind the first one, in one session of sixteen: a
+    /// client must bear what it does not know.
+    pub(crate) fn send_grease(&mut self, turn: &mut Turn<'_>) {
+        if self.sealer.counter() == MessageCounter::new(1)
+            && let Some(plaintext) = grease_message(u64::from(self.id().get()))
+        {
+            let _ = turn.out.send(|bytes| self.sealer.seal(&plaintext, bytes));
+        }
     }
 
     /// The client spoke from its known address: no challenge is needed any more.

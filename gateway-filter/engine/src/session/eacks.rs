@@ -400,5 +400,6 @@ impl Session {
             queue_stands: queueing.is_some(),
         });
         self.channel.send(&Message::Report(report), turn);
+        self.channel.send_grease(turn);
     }
 }

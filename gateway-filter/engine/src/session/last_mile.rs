@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use packrat_wire::estimate::{PathEstimate, Queueing, STANDING_QUEUE, Timestamp};
+use packrat_wire::message::SATURATED_AGE;
 
 use super::Turn;
 use crate::history::History;
@@ -22,7 +23,7 @@ impl LastMile {
         Self { path: LazyBox::new(), queueing: LazyBox::new(), measured: None }
     }
 
-    /// An eACK names `newest`, which arrived `age` before it was sent.
+    /// An eACK names `newest`, which arrived `age` before it was sent; a saturated age is no sample.
     pub(crate) fn measure(
         &mut self,
         newest: u64,
@@ -30,7 +31,7 @@ impl LastMile {
         history: &History,
         turn: &mut Turn<'_>,
     ) {
-        if self.measured.is_some_and(|measured| newest <= measured) {
+        if age >= SATURATED_AGE || self.measured.is_some_and(|measured| newest <= measured) {
             return;
         }
         if let Some(entry) = history.get(newest)
@@ -101,6 +102,22 @@ mod tests {
         last_mile.move_to_new_path();
         assert_eq!(last_mile.path.round_trip(), None);
         assert!((last_mile.path.loss() - 0.1).abs() < 1e-9, "the best guess");
+    }
+
+    #[test]
+    fn a_saturated_age_is_no_sample() {
+        let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
+        history.push(Identifier::from_hash(1 << 40), &[], at(1));
+        let (mut last_mile, mut counters) = (LastMile::new(), FlowCounters::default());
+        let mut out = Outbox::new();
+        let mut turn = Turn::new(at(60_000), &mut counters, &mut out);
+        last_mile.measure(0, SATURATED_AGE, &history, &mut turn);
+        drop(turn);
+        assert_eq!(last_mile.path.round_trip(), None);
+        let mut turn = Turn::new(at(60_000), &mut counters, &mut out);
+        last_mile.measure(0, SATURATED_AGE - Duration::from_micros(16), &history, &mut turn);
+        drop(turn);
+        assert!(last_mile.path.round_trip().is_some());
     }
 
     #[test]

@@ -34,7 +34,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::GatewayParams;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::is_control;
-use packrat_wire::message::{Eack, Message, Report, ResetReason, Totals};
+use packrat_wire::message::{Eack, Message, Report, ResetReason, SATURATED_AGE, Totals};
 use packrat_wire::{Epoch, MessageCounter, SessionId};
 
 use crate::admission::{Network, WorkKind};
@@ -239,6 +239,7 @@ impl Stream {
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
         if let Some(entry) = newest.and_then(|newest| self.history.get(newest))
             && newest.is_some_and(|newest| newest >= subscriber.horizon)
+            && eack.newest_age < SATURATED_AGE
         {
             let sample = now.saturating_since(entry.forwarded_at).saturating_sub(eack.newest_age);
             subscriber.round_trip.on_sample(sample);

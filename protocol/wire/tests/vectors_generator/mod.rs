@@ -1,11 +1,11 @@
-//! The golden vectors of packrat/1, made by the code. The example `vectors` writes them, the test
+//! The golden vectors of packrat/2, made by the code. The example `vectors` writes them, the test
 //! `vectors` compares.
 
 use core::time::Duration;
 use std::net::SocketAddr;
 
 use packrat_eack::{Encoding, Identifier, Sketch, SketchKey, SketchLimits};
-use packrat_wire::control::{Control, RefusalReason, session_nonce};
+use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{
@@ -13,6 +13,7 @@ use packrat_wire::handshake::{
 };
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
+use packrat_wire::registry::client_versions;
 use packrat_wire::{Epoch, MessageCounter, SessionId};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -66,20 +67,20 @@ fn control() -> Value {
     let sealed = bytes_from(0x40, 24);
     json!([
         {
-            "name": "discover", "nonce": hex64(NONCE), "versions": [1],
-            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[1], noise: &[] }),
+            "name": "discover", "nonce": hex64(NONCE), "versions": [VERSION],
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[VERSION], noise: &[] }),
         },
         {
-            "name": "discover_with_noise", "nonce": hex64(NONCE), "versions": [1], "noise": hex(&noise),
-            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[1], noise: &noise }),
+            "name": "discover_with_noise", "nonce": hex64(NONCE), "versions": [VERSION], "noise": hex(&noise),
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[VERSION], noise: &noise }),
         },
         {
-            "name": "discover_with_three_versions", "nonce": hex64(NONCE), "versions": [9, 2, 1],
-            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[9, 2, 1], noise: &[] }),
+            "name": "discover_with_three_versions", "nonce": hex64(NONCE), "versions": [200, VERSION + 1, VERSION],
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[200, VERSION + 1, VERSION], noise: &[] }),
         },
         {
-            "name": "offer", "nonce": hex64(NONCE), "version": 1, "cookie_time": 123_456, "cookie": hex(&cookie),
-            "datagram": encode(&Control::Offer { nonce: NONCE, version: 1, cookie_time: 123_456, cookie }),
+            "name": "offer", "nonce": hex64(NONCE), "version": VERSION, "cookie_time": 123_456, "cookie": hex(&cookie),
+            "datagram": encode(&Control::Offer { nonce: NONCE, version: VERSION, cookie_time: 123_456, cookie }),
         },
         {
             "name": "init", "nonce": hex64(NONCE), "cookie_time": 123_456, "cookie": hex(&cookie), "noise": hex(&noise),
@@ -90,14 +91,14 @@ fn control() -> Value {
             "datagram": encode(&Control::InitAck { nonce: NONCE, noise: &answer }),
         },
         {
-            "name": "refusal", "nonce": hex64(NONCE), "reason": RefusalReason::Version as u8, "versions": [1],
-            "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Version, versions: &[1] }),
+            "name": "refusal", "nonce": hex64(NONCE), "reason": RefusalReason::Version as u8, "versions": [VERSION],
+            "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Version, versions: &[VERSION] }),
         },
         {
             "name": "refusal_of_a_session", "nonce": hex64(session_nonce(SessionId::new(0x0a0b_0c0d), MessageCounter::new(258))),
-            "reason": RefusalReason::Session as u8, "versions": [1],
+            "reason": RefusalReason::Session as u8, "versions": [VERSION],
             "datagram": encode(&Control::Refusal {
-                nonce: session_nonce(SessionId::new(0x0a0b_0c0d), MessageCounter::new(258)), reason: RefusalReason::Session, versions: &[1],
+                nonce: session_nonce(SessionId::new(0x0a0b_0c0d), MessageCounter::new(258)), reason: RefusalReason::Session, versions: &[VERSION],
             }),
         },
         {
@@ -345,13 +346,14 @@ fn handshake() -> Value {
     json!({
         "protocol": "Noise_NX_25519_ChaChaPoly_BLAKE2s",
         "nonce": hex64(NONCE),
-        "prologue": hex(&[b"packrat/1".as_slice(), &NONCE.to_be_bytes()].concat()),
+        "prologue": hex(&[b"packrat/2".as_slice(), &NONCE.to_be_bytes()].concat()),
         "client_ephemeral_private_key": hex(&ephemeral(CLIENT_SEED)),
         "gateway_ephemeral_private_key": hex(&ephemeral(GATEWAY_SEED)),
         "gateway_static_private_key": hex(&STATIC_KEY),
         "gateway_static_public_key": hex(&public_key(&STATIC_KEY).expect("a public key")),
         "client_params": {
             "scheme": 1, "coded_symbols": 191, "power_sums": 129, "maximum_hold_microseconds": 120_000, "token": "",
+            "versions": client_versions(NONCE),
         },
         "noise_message_1": hex(&first),
         "noise_message_1_with_token": { "token": hex(b"token"), "noise": hex(&first_with_token()) },
@@ -359,6 +361,7 @@ fn handshake() -> Value {
             "session": gateway_params.session.get(), "scheme": gateway_params.scheme as u8, "coded_symbols": gateway_params.limits.coded_symbols,
             "power_sums": gateway_params.limits.power_sums, "cache_bytes": gateway_params.cache_bytes, "secret": hex(&gateway_params.secret),
         },
+        "names": gateway_params.names().map(SessionId::get),
         "noise_message_2": hex(&second),
         "messages": messages,
     })

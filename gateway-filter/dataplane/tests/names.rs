@@ -1,0 +1,53 @@
+//! A client that knows that it moves cannot be followed by the name of its session.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod client;
+mod gateway;
+
+use client::{Client, connect, encrypted, transfer};
+use gateway::{Gateway, config, socket};
+use packrat_client::Datagram;
+use packrat_wire::SessionId;
+use packrat_wire::seal::session_of;
+
+/// The names in what the gateway says until `count` sealed datagrams have come.
+fn names_heard(client: &mut Client, count: usize) -> Vec<SessionId> {
+    let mut names = Vec::new();
+    client.turn_until("sealed datagrams", |client, received| {
+        // An echo is asked for now and then.
+        if let Some(datagram) = received
+            && client.assist.on_datagram(&datagram, client.now()) == Datagram::Control
+        {
+            names.extend(session_of(&datagram));
+        }
+        names.len() >= count
+    });
+    names
+}
+
+#[test]
+fn no_path_sees_a_name_of_another() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = connect(gateway.listen, &server);
+    transfer(&mut client, &server, upstream, 0..100);
+    let mut seen: Vec<SessionId> = Vec::new();
+    for moves in 1..=3u64 {
+        server.send_to(&encrypted(1000 + moves as usize), upstream).unwrap();
+        let heard = names_heard(&mut client, 1);
+        assert!(heard.iter().all(|name| *name == heard[0] && !seen.contains(name)), "{heard:?}");
+        seen.push(heard[0]);
+
+        client.assist.on_network_change(client.now());
+        let moved = gateway.client_from("127.0.0.1:0");
+        moved.set_read_timeout(Some(std::time::Duration::from_millis(1))).unwrap();
+        client.socket = moved;
+        // The challenge, and what follows the move.
+        let heard = names_heard(&mut client, 2);
+        assert!(heard.iter().all(|name| *name == heard[0] && !seen.contains(name)), "{heard:?}");
+        gateway.wait_for("the move", |gateway| gateway.metric("paths_moved_total") == moves);
+    }
+    transfer(&mut client, &server, upstream, 100..300);
+    assert_eq!(gateway.metric("sessions_opened_total"), 1);
+    assert_eq!(gateway.metric("sealed_dropped_total{reason=\"forged\"}"), 0);
+}

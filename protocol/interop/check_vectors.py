@@ -1,0 +1,161 @@
+"""The golden vectors of protocol/vectors, with the code of this folder. Ends with 0 when all agree."""
+
+import json
+import pathlib
+
+import noise
+import sketch
+import wire
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "vectors"
+unhex = bytes.fromhex
+checked = 0
+
+
+def load(name):
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def equal(made, expected, what):
+    global checked
+    checked += 1
+    assert made == expected, f"{what}:\n  made     {made}\n  expected {expected}"
+
+
+def control():
+    for case in load("control"):
+        name, get = case["name"], lambda field: unhex(case.get(field, ""))
+        kind, fields = wire.parse_control(get("datagram"))
+        nonce = get("nonce")
+        made = {
+            wire.DISCOVER: lambda: wire.discover(nonce, case["versions"], get("noise")),
+            wire.OFFER: lambda: wire.offer(nonce, case["version"], case["cookie_time"], get("cookie")),
+            wire.INIT: lambda: wire.init(nonce, case["cookie_time"], get("cookie"), get("noise")),
+            wire.INIT_ACK: lambda: wire.init_ack(nonce, get("noise")),
+            wire.REFUSAL: lambda: wire.refusal(nonce, case["reason"], case["versions"]),
+            wire.SEALED: lambda: wire.sealed(case["session"], case["counter"], get("ciphertext")),
+        }[kind]()
+        equal(made, get("datagram"), name)
+        for field, value in fields.items():
+            expected = unhex(case.get(field, "")) if isinstance(value, bytes) else case[field]
+            equal(value, expected, f"{name}: {field}")
+
+
+def messages():
+    for case in load("messages"):
+        name, plaintext = case["name"], unhex(case["plaintext"])
+        if name.startswith("eack"):
+            encoding = case["encoding"]["form"], case["encoding"]["count"]
+            made = wire.eack(
+                case["epoch"], encoding, unhex(case["prefix"]), case["echo"], case["holes"],
+                case["newest"], case.get("newest_age_microseconds", 0), case["anchor"],
+            )  # fmt: skip
+            equal(made, plaintext, name)
+            continue
+        _, fields = wire.parse_message(plaintext)
+        for field in ["epoch", "reason", "echo", "missing", "loss"]:
+            if field in case:
+                equal(fields[field], case[field], f"{name}: {field}")
+        if name.startswith("report"):
+            wanted = case["wanted"] or {"form": 0, "count": 0}
+            equal({"form": fields["form"], "count": fields["count"]}, wanted, name)
+            equal(fields["settled"], case["settled"] or 0, name)
+            equal(fields["round_trip"], case["round_trip_microseconds"], name)
+            equal(fields["echo_age"] * 16, case["echo_age_microseconds"], name)
+            equal(list(fields.values())[10:], case["totals"], name)
+        if "data" in case:
+            equal(fields["data"], unhex(case["data"]), name)
+        if name == "baseline":
+            equal(fields["set"], unhex(case["set"]), name)
+
+
+def handshake():
+    case = load("handshake")
+    nonce, params = unhex(case["nonce"]), case["client_params"]
+    prologue = wire.prologue(nonce)
+    equal(prologue, unhex(case["prologue"]), "prologue")
+    message = unhex(case["noise_message_1"])
+    payload = wire.client_params(
+        params["versions"], params["scheme"], params["power_sums"],
+        params["maximum_hold_microseconds"], unhex(params["token"]), params["coded_symbols"],
+    )  # fmt: skip
+    # Behind it is only what means nothing.
+    equal(message[32 : 32 + len(payload)], payload, "client params")
+    behind = wire.records(message[32 + len(payload) :])
+    equal([kind for kind in behind if not 192 <= kind < 224], [], "records that mean nothing")
+    ephemeral = unhex(case["client_ephemeral_private_key"])
+    initiator = noise.Initiator(prologue, message[32:], ephemeral)
+    equal(initiator.message, message, "message 1")
+    answer = unhex(case["noise_message_2"])
+    payload, static, keys = initiator.finish(answer)
+    equal(static, unhex(case["gateway_static_public_key"]), "the gateway's key")
+    agreed = wire.gateway_params(payload)
+    for field, expected in case["gateway_params"].items():
+        equal(agreed[field], unhex(expected) if field == "secret" else expected, field)
+    equal(wire.names(agreed), case["names"], "names")
+    secrets = [unhex(case[f"gateway_{name}_private_key"]) for name in ("static", "ephemeral")]
+    made = noise.respond(prologue, message, payload, *secrets)
+    equal(made, (answer, keys), "message 2")
+    sides = {"client to gateway": keys[0], "gateway to client": keys[1]}
+    sealing, opening = ({side: wire.Direction(key) for side, key in sides.items()} for _ in "ab")
+    for sent in case["messages"]:
+        side, plaintext, datagram = sent["direction"], unhex(sent["plaintext"]), unhex(sent["datagram"])
+        equal(opening[side].open(datagram), (sent["counter"], plaintext), "opened")
+        equal(sealing[side].seal(agreed["session"], plaintext), datagram, "sealed")
+    return agreed
+
+
+def live():
+    case = load("live")
+    found = wire.records(unhex(case["noise_message_1"])[32 + 8 :])
+    params = case["client_params"]
+    flags = params["selective"] | params["subscribe"] << 1
+    expected = bytes([flags]) + b"".join(
+        params[f"{name}_microseconds"].to_bytes(4, "big") for name in ("window", "tolerance")
+    )
+    equal(found[wire.LIVE], expected, "live")
+    secret = unhex(case["gateway_params"]["stream_secret"])
+    key = sketch.derive(secret, b"packrat/2 identifier")[:3]
+    equal(sketch.identifier(key, 1, unhex(case["datagram"])), case["identifier"], "of a stream")
+
+
+def identifiers(agreed):
+    case = load("identifiers")
+    key = [int(word, 16) for word in case["key"]]
+    for entry in case["identifiers"]:
+        datagram = unhex(entry["datagram"])
+        equal(sketch.identifier(key, sketch.TRAILER, datagram), entry["trailer"], entry["name"])
+        equal(sketch.identifier(key, sketch.PAYLOAD, datagram), entry["payload"], entry["name"])
+    case = case["of_the_session_in_handshake_json"]
+    key = sketch.derive(agreed["secret"], b"packrat/2 identifier")[:3]
+    equal(sketch.identifier(key, 1, unhex(case["datagram"])), case["trailer"], "of the session")
+
+
+def sketches(agreed):
+    def prefix(key, values, form, count):
+        if form == sketch.CODED_SYMBOLS:
+            return sketch.coded_symbols(key, values, count)
+        sums = sketch.PowerSums(count)
+        for value in values:
+            sums.insert(value)
+        return sums.prefix(count)
+
+    case = load("sketches")
+    for entry in case["sketches"]:
+        key = [int(word, 16) for word in entry["key"]]
+        for made in entry["prefixes"]:
+            form, count = made["form"], made["count"]
+            equal(prefix(key, entry["identifiers"], form, count), unhex(made["prefix"]), entry["name"])
+    case = case["of_the_session_in_handshake_json"]
+    key = sketch.derive(agreed["secret"], b"packrat/2 sketch")[:2]
+    made = prefix(key, case["identifiers"], case["form"], case["count"])
+    equal(made, unhex(case["prefix"]), "of the session")
+
+
+control()
+messages()
+of_the_session = handshake()
+live()
+identifiers(of_the_session)
+sketches(of_the_session)
+print(f"{checked} values agree with protocol/vectors")

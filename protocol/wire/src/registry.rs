@@ -1,0 +1,82 @@
+//! Ranges of the registries, and values that mean nothing on purpose (docs/PROTOCOL.md, section
+//! 15).
+//!
+//! A receiver that has never seen an unknown value soon can't bear one: a box on the path learns
+//! the values that are there, and the first new one breaks it (RFC 8701, RFC 9170). Both ends
+//! therefore send values of the range that stays unassigned.
+
+use core::ops::RangeInclusive;
+
+use crate::control::VERSION;
+
+/// Values of every eight-bit registry that are never assigned.
+pub const GREASE: RangeInclusive<u8> = 192..=223;
+/// Values of every eight-bit registry for experiments and for private use.
+pub const PRIVATE_USE: RangeInclusive<u8> = 224..=254;
+
+/// One session in so many has a sealed message of a type that is never assigned.
+const SESSIONS_PER_GREASE_MESSAGE: u64 = 16;
+/// Longest content of one.
+const LONGEST_GREASE: u64 = 15;
+
+/// A value that is never assigned, chosen by `random`.
+pub const fn grease(random: u64) -> u8 {
+    *GREASE.start() | (random % 32) as u8
+}
+
+/// The versions that this client lists in an attempt, best first: one that does not exist, and its
+/// own.
+pub const fn client_versions(nonce: u64) -> [u8; 2] {
+    [grease(nonce >> 8), VERSION]
+}
+
+/// The versions that this gateway lists in a Refusal.
+pub const fn gateway_versions(nonce: u64) -> [u8; 2] {
+    [VERSION, grease(nonce >> 16)]
+}
+
+/// The version to use with a client that lists `versions`; `None`: there is none in common.
+pub fn choose_version(versions: &[u8]) -> Option<u8> {
+    versions.contains(&VERSION).then_some(VERSION)
+}
+
+/// The plaintext of a message without meaning, for one session in sixteen. `random`: of the
+/// session.
+pub fn grease_message(random: u64) -> Option<Vec<u8>> {
+    if !random.is_multiple_of(SESSIONS_PER_GREASE_MESSAGE) {
+        return None;
+    }
+    let mut plaintext = vec![grease(random >> 4)];
+    plaintext.extend((0..(random >> 9) % LONGEST_GREASE).map(|at| (random >> (at % 8)) as u8));
+    Some(plaintext)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::DecodeError;
+    use crate::control::{Control, RefusalReason};
+    use crate::message::Message;
+
+    #[test]
+    fn what_is_never_assigned_is_skipped() {
+        for random in 0..4096 {
+            assert!(GREASE.contains(&grease(random)));
+            assert_eq!(choose_version(&client_versions(random)), Some(VERSION));
+            if let Some(plaintext) = grease_message(random) {
+                let kind = plaintext[0];
+                assert_eq!(Message::decode(&plaintext), Err(DecodeError::MessageType(kind)));
+            }
+        }
+        assert_eq!(choose_version(&[200, 1, VERSION + 1]), None);
+        assert_eq!((0..1600).filter(|random| grease_message(*random).is_some()).count(), 100);
+        let mut refusal = Vec::new();
+        let versions = gateway_versions(7);
+        Control::Refusal { nonce: 7, reason: RefusalReason::Version, versions: &versions }
+            .encode(&mut refusal);
+        assert!(matches!(
+            Control::decode(&refusal),
+            Ok(Control::Refusal { versions, .. }) if choose_version(versions) == Some(VERSION)
+        ));
+    }
+}
