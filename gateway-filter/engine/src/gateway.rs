@@ -8,6 +8,7 @@ use std::time::Duration;
 use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
+use zeroize::Zeroizing;
 
 use crate::admission::{Admission, TokenPolicy};
 use crate::budget::GatewayBudget;
@@ -20,7 +21,7 @@ pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(3600);
 /// Shared state of all flows and streams: static key, cookie key, limits, admission, repair budget.
 pub struct Gateway {
     pub(crate) config: GatewayConfig,
-    pub(crate) static_key: [u8; 32],
+    pub(crate) static_key: Zeroizing<[u8; 32]>,
     pub(crate) budget: GatewayBudget,
     pub(crate) admission: Admission,
     cookies: RwLock<Cookies>,
@@ -145,7 +146,7 @@ impl Gateway {
             budget: GatewayBudget::new(),
             admission: Admission::new(&config),
             config,
-            static_key,
+            static_key: Zeroizing::new(static_key),
             cookies: RwLock::new(Cookies {
                 current: CookieKey::new(secret),
                 previous: None,

@@ -62,6 +62,7 @@ pub use gateway::{Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Rece
 pub use outbox::Outbox;
 pub use packrat_assist_token as assist_token;
 pub use packrat_wire::handshake::public_key;
+pub use path_validation::{NetworkPath, PathUse};
 pub use sample::Sample;
 pub use session_event::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, SessionEvent};
 pub use stream::{Stream, StreamConfig, StreamOutbox, Target};

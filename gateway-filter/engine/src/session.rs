@@ -35,7 +35,6 @@ mod timers;
 mod turn;
 
 use core::time::Duration;
-use std::net::SocketAddr;
 
 use packrat_eack::{Identifier, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_wire::SessionId;
@@ -54,6 +53,7 @@ use crate::history::{
 };
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
+use crate::path_validation::{NetworkPath, PathUse};
 use channel::Channel;
 use epoch::EpochState;
 use last_mile::LastMile;
@@ -269,6 +269,7 @@ impl Session {
         let mut plaintext = core::mem::take(&mut turn.scratch().plaintext);
         let mut ended = None;
         if let Some(counter) = self.channel.open(datagram, &mut plaintext, turn.counters) {
+            self.channel.note_heard(turn.now);
             match Message::decode(&plaintext) {
                 Ok(Message::Eack(eack)) => self.on_eack(counter, &eack, turn),
                 Ok(Message::Reset { epoch, reason }) => self.on_client_reset(epoch, reason, turn),
@@ -286,16 +287,27 @@ impl Session {
     pub(crate) fn control_on_new_path(
         &mut self,
         datagram: &[u8],
-        from: SocketAddr,
+        from: NetworkPath,
         random: impl FnOnce() -> [u8; 8],
+        decide: impl FnOnce() -> PathUse,
         turn: &mut Turn<'_>,
     ) -> PathEvent {
-        let event = self.channel.on_new_path(datagram, from, random, turn);
+        let event = self.channel.on_new_path(datagram, from, random, decide, turn);
         if event == PathEvent::Validated {
             self.last_mile.move_to_new_path();
             turn.out.event(Event::ClientMoved { session: self.id() });
         }
         event
+    }
+
+    /// When the client last said something authentic from its own path.
+    pub(crate) fn heard(&self) -> Option<Timestamp> {
+        self.channel.heard()
+    }
+
+    /// Asks the client whether it is still at its path: an authentic message of any kind says so.
+    pub(crate) fn ask(&mut self, random: [u8; 8], turn: &mut Turn<'_>) {
+        self.channel.send(&Message::PathChallenge { data: u64::from_be_bytes(random) }, turn);
     }
 
     pub(crate) fn say_goodbye(&mut self, reason: GoodbyeReason, out: &mut Outbox) {

@@ -11,12 +11,14 @@ use crate::SessionId;
 use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH};
 use crate::seal::{MAXIMUM_PLAINTEXT, OpenError, SealError};
+use zeroize::ZeroizeOnDrop;
 
 /// Bytes of the AEAD tag.
 pub(crate) const TAG_LENGTH: usize = 16;
 
-/// The key of one direction. No counter may be used twice with it.
-#[derive(Clone)]
+/// The key of one direction. No counter may be used twice with it, so there is one of each; its
+/// memory is overwritten when it is dropped.
+#[derive(ZeroizeOnDrop)]
 pub(crate) struct Key([u8; 32]);
 
 impl core::fmt::Debug for Key {

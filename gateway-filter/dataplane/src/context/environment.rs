@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use packrat_wire::estimate::Timestamp;
 
 use crate::log::{Event, Logger, Observations};
-use crate::socket::Capacity;
+use crate::socket::{Capacity, SourcePorts};
 
 /// A receive buffer below this loses bursts at a few hundred Mbit/s; the operator is told once.
 const SMALL_RECEIVE_BUFFER_BYTES: usize = 1 << 20;
@@ -17,6 +17,7 @@ const SMALL_RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 pub(crate) struct Environment {
     pub(crate) logger: Logger,
     pub(crate) capacity: Arc<Capacity>,
+    pub(crate) source_ports: SourcePorts,
     pub(crate) observations: Observations,
     origin: Instant,
     numbers: AtomicU64,
@@ -28,6 +29,7 @@ impl Environment {
         Self {
             logger,
             capacity,
+            source_ports: SourcePorts::of_host(),
             observations: Observations::default(),
             origin: Instant::now(),
             numbers: AtomicU64::new(1),
