@@ -69,7 +69,7 @@ impl Settings {
         engine.set_tokens(tokens);
         let label = b"packrat source port";
         let source_port_key = Zeroizing::new(
-            Sha256::new_with_prefix(label).chain_update(&*static_key).finalize().into(),
+            Sha256::new_with_prefix(label).chain_update(*static_key).finalize().into(),
         );
         Ok(Self { config, engine, static_key, secret, source_port_key })
     }

@@ -55,6 +55,7 @@ impl Payload<'_> {
     /// # Safety
     /// A complete cmsghdr lies at `message`, aligned, and as many bytes from there on are valid as
     /// it says.
+    #[allow(clippy::unnecessary_cast)] // the length is a shorter number with other C libraries
     unsafe fn of(message: *const libc::cmsghdr) -> Self {
         // SAFETY: the caller vouches for the header. CMSG_LEN is arithmetic only, and the data of
         // a message begins at CMSG_DATA.
