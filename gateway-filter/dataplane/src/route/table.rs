@@ -377,6 +377,57 @@ mod tests {
     }
 
     #[test]
+    fn a_session_lasts_once_client_and_server_have_both_spoken_twice() {
+        let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
+        let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
+        let route = dataplane.configure(config).unwrap();
+        let forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
+        let now = route.context.environment.now();
+        let open = |port: u16, to_server: u64, to_client: u64| {
+            let session = forwarder.find_or_open(&route, &path(&route, port), now).unwrap();
+            session.totals.to_server_datagrams.store(to_server, Ordering::Relaxed);
+            session.totals.to_client_datagrams.store(to_client, Ordering::Relaxed);
+            session
+        };
+        let mut lengths = Vec::new();
+        for (port, to_server, to_client) in [(1, 9, 0), (2, 1, 9), (3, 9, 1), (4, 2, 2)] {
+            let session = open(port, to_server, to_client);
+            let ends = |seconds: u64| {
+                let later = now + Duration::from_secs(seconds);
+                route.sessions.remove(&session, later, Some(session.idle_timeout()))
+            };
+            lengths.push((1..).find(|seconds| ends(*seconds)).unwrap());
+        }
+        assert_eq!(lengths, [10, 10, 10, 120]);
+        dataplane.shutdown();
+    }
+
+    #[test]
+    fn the_busiest_sessions_come_first() {
+        let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
+        let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
+        let route = dataplane.configure(config).unwrap();
+        let forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
+        let now = route.context.environment.now();
+        let mut expected: Vec<(u64, u64)> = (0..100u16)
+            .map(|port| {
+                let session = forwarder.find_or_open(&route, &path(&route, port), now).unwrap();
+                let bytes = u64::from(port * 37 % 10);
+                session.totals.to_client_bytes.store(bytes, Ordering::Relaxed);
+                (bytes, session.id.get())
+            })
+            .collect();
+        expected.sort_by_key(|(bytes, id)| (Reverse(*bytes), *id));
+        for limit in [0, 1, 25, 100, 1000] {
+            let busiest = route.sessions.busiest(limit);
+            let ids: Vec<u64> = busiest.iter().map(|session| session.id.get()).collect();
+            let expected: Vec<u64> = expected.iter().take(limit).map(|(_, id)| *id).collect();
+            assert_eq!(ids, expected, "the first {limit}");
+        }
+        dataplane.shutdown();
+    }
+
+    #[test]
     fn routes_share_what_the_process_can_hold_and_sessions_that_end_make_room() {
         let capacity = Capacity::limited(3, "in a test".to_owned());
         let dataplane =
