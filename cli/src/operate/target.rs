@@ -86,9 +86,9 @@ impl Target {
         let wanted = self.edge_gateway.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
         let everywhere = kube::Api::<EdgeGateway>::all(cluster.client().clone());
         // A user who may not list other namespaces gets an answer for this one only.
-        let elsewhere = cluster.list(&everywhere, "").unwrap_or_default();
+        let everything = cluster.list(&everywhere, "").unwrap_or_default();
         let mut namespaces: Vec<String> =
-            elsewhere.iter().filter_map(ResourceExt::namespace).collect();
+            everything.iter().filter_map(ResourceExt::namespace).collect();
         namespaces.sort();
         namespaces.dedup();
         let hint = if namespaces.is_empty() {

@@ -19,6 +19,7 @@ use crate::discovery::{Discovery, Outcome, Progress};
 use crate::epoch::CurrentEpoch;
 use crate::hold::{Hold, Onset};
 use crate::liveness::{ASSUMED_ROUND_TRIP, ECHO_INTERVAL, Liveness, Silence};
+use crate::packet_number::PacketNumber;
 use crate::reconnection::{RECONNECT_AFTER, Reconnection};
 use crate::recorder::{Recorded, Recorder};
 use crate::scheduler::Scheduler;
@@ -64,13 +65,13 @@ pub struct TimeoutActions {
 }
 
 /// Packet numbers as the transport reports them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PacketNumbers {
     /// True if the transport reports them; otherwise the last datagram counts as the newest.
     known: bool,
     /// Packet numbers below this one are announced to the gateway as missing without anything
     /// newer having arrived.
-    overdue_below: u64,
+    overdue_below: PacketNumber,
 }
 
 /// Control datagrams on their way out, and buffers for making them.
@@ -138,7 +139,7 @@ impl Assist {
             random,
             session: None,
             path: PathEstimate::new(),
-            numbers: PacketNumbers::default(),
+            numbers: PacketNumbers { known: false, overdue_below: PacketNumber::new(0) },
             outgoing: Outgoing::default(),
             reconnection: Reconnection::default(),
             closed: false,
@@ -188,9 +189,12 @@ impl Assist {
     /// protection key (RFC 9001, section 5.4): what is missing is then known before
     /// the transport sees anything, so that the shell can keep back what [`Self::deliverable`]
     /// says. A number far above all others is not believed before it is decrypted.
-    pub fn on_expected_packet_number(&mut self, packet_number: u64, now: Timestamp) {
-        let highest = self.hold.highest_arrived().map_or(0, |highest| highest + 1);
-        if packet_number < highest.saturating_add(MAXIMUM_JUMP) {
+    pub fn on_expected_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
+        let next = self
+            .hold
+            .highest_arrived()
+            .map_or(PacketNumber::new(0), |highest| highest.saturating_add(1));
+        if packet_number < next.saturating_add(MAXIMUM_JUMP) {
             self.on_arrival(packet_number, now);
         }
     }
@@ -198,23 +202,25 @@ impl Assist {
     /// The highest packet number that a transport may be given which drops what is more than
     /// `window` packet numbers behind the newest: with anything higher, the repair that is
     /// waited for would be of no use any more.
-    pub fn deliverable(&self, window: u64) -> u64 {
+    pub fn deliverable(&self, window: u64) -> PacketNumber {
         match self.hold.first_held() {
             Some(first) if self.stats.sessions > 0 && !self.closed => first.saturating_add(window),
-            _ => u64::MAX,
+            _ => PacketNumber::MAX,
         }
     }
 
     /// The packet number next to which a truncated one is to be found (RFC 9000, appendix A.3): the
     /// peer has not heard of anything above.
-    pub fn packet_number_reference(&self) -> Option<u64> {
-        let below_hole = self.hold.first_held().map(|first| first.checked_sub(1));
-        below_hole.unwrap_or_else(|| self.hold.highest_arrived())
+    pub fn packet_number_reference(&self) -> Option<PacketNumber> {
+        match self.hold.first_held() {
+            Some(first) => first.get().checked_sub(1).map(PacketNumber::new),
+            None => self.hold.highest_arrived(),
+        }
     }
 
     /// The transport decrypted a 1-RTT packet: its packet number. Unless it was expected, it was in
     /// the datagram that was passed in last.
-    pub fn on_packet_number(&mut self, packet_number: u64, now: Timestamp) {
+    pub fn on_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
         if !self.hold.has_arrived(packet_number) {
             self.on_arrival(packet_number, now);
         }
@@ -222,7 +228,7 @@ impl Assist {
     }
 
     /// The datagram that was passed in last carries a packet of this number.
-    fn on_arrival(&mut self, packet_number: u64, now: Timestamp) {
+    fn on_arrival(&mut self, packet_number: PacketNumber, now: Timestamp) {
         self.numbers.known = true;
         let active = self.is_holding(now);
         let arrival = self.hold.on_arrival(packet_number, active, now, &mut self.stats);
@@ -247,8 +253,9 @@ impl Assist {
     /// By its sender's clock a packet should be here by now, and nothing newer has come that would
     /// show the hole: the gateway is told at once. For live streams: the gateway takes what it
     /// forwarded more than a round trip before the eACK for missing.
-    pub fn on_overdue(&mut self, packet_number: u64, now: Timestamp) {
-        self.numbers.overdue_below = self.numbers.overdue_below.max(packet_number + 1);
+    pub fn on_overdue(&mut self, packet_number: PacketNumber, now: Timestamp) {
+        self.numbers.overdue_below =
+            self.numbers.overdue_below.max(packet_number.saturating_add(1));
         if let Some(session) = &mut self.session {
             session.scheduler.on_urgent(now);
         }
@@ -256,7 +263,7 @@ impl Assist {
 
     /// True if the client still waits for a missing packet: the gateway may repair it, so that the
     /// sender need not know yet.
-    pub fn is_awaited(&self, packet_number: u64) -> bool {
+    pub fn is_awaited(&self, packet_number: PacketNumber) -> bool {
         self.hold.is_held(packet_number)
     }
 
@@ -517,7 +524,7 @@ impl Assist {
         let overdue = self
             .hold
             .highest_arrived()
-            .map_or(0, |last| self.numbers.overdue_below.saturating_sub(last + 1));
+            .map_or(0, |last| self.numbers.overdue_below.get().saturating_sub(last.get() + 1));
         let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED };
         let expected = self.hold.expected_missing(&self.path, now) + overdue + unexplained;
         let expected = usize::try_from(expected).unwrap_or(usize::MAX);

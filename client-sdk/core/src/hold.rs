@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use packrat_wire::estimate::{PathEstimate, Timestamp, patience_margin};
 
 use crate::ack_frame;
+use crate::packet_number::PacketNumber;
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 use holes::{Hole, Holes, State};
@@ -127,7 +128,8 @@ impl Hold {
     }
 
     /// A packet was decrypted: it may be acknowledged.
-    pub(crate) fn on_decrypted(&mut self, number: u64) {
+    pub(crate) fn on_decrypted(&mut self, number: PacketNumber) {
+        let number = number.get();
         let highest = self.received.last().is_none_or(|highest| number > highest);
         if self.received.insert(number) {
             self.received.limit(MAXIMUM_REMEMBERED_RANGES);
@@ -136,28 +138,29 @@ impl Hold {
     }
 
     /// True if a packet with this number has arrived.
-    pub(crate) fn has_arrived(&self, number: u64) -> bool {
-        self.arrived.contains(number)
+    pub(crate) fn has_arrived(&self, number: PacketNumber) -> bool {
+        self.arrived.contains(number.get())
     }
 
     /// The highest number that has arrived.
-    pub(crate) fn highest_arrived(&self) -> Option<u64> {
-        self.arrived.last()
+    pub(crate) fn highest_arrived(&self) -> Option<PacketNumber> {
+        self.arrived.last().map(PacketNumber::new)
     }
 
     /// The lowest packet number that is waited for.
-    pub(crate) fn first_held(&self) -> Option<u64> {
-        self.holes.first_held()
+    pub(crate) fn first_held(&self) -> Option<PacketNumber> {
+        self.holes.first_held().map(PacketNumber::new)
     }
 
     /// A packet is here. `active`: whether holes are worth waiting for.
     pub(crate) fn on_arrival(
         &mut self,
-        number: u64,
+        number: PacketNumber,
         active: bool,
         now: Timestamp,
         stats: &mut AssistStats,
     ) -> Arrival {
+        let number = number.get();
         let highest = self.arrived.last();
         if !self.arrived.insert(number) {
             return Arrival::default();
@@ -265,8 +268,8 @@ impl Hold {
 
     /// The gateway repairs nothing below this packet number any more: holes there are the sender's
     /// own, or were lost before the gateway, and the sender may know. True if any was held.
-    pub(crate) fn settle(&mut self, below: u64, stats: &mut AssistStats) -> bool {
-        let settled = self.holes.held_below(below);
+    pub(crate) fn settle(&mut self, below: PacketNumber, stats: &mut AssistStats) -> bool {
+        let settled = self.holes.held_below(below.get());
         for &(start, hole) in &settled {
             self.holes.replace(start, Hole { state: State::Settled, ..hole });
             stats.settled += hole.numbers(start);
@@ -276,8 +279,8 @@ impl Hold {
     }
 
     /// True if this packet number is missing and held.
-    pub(crate) fn is_held(&self, number: u64) -> bool {
-        self.holes.containing(number).is_some_and(|hole| hole.state == State::Held)
+    pub(crate) fn is_held(&self, number: PacketNumber) -> bool {
+        self.holes.containing(number.get()).is_some_and(|hole| hole.state == State::Held)
     }
 
     /// Missing packet numbers that are being waited for.
@@ -405,6 +408,7 @@ mod tests {
 
         fn receive(&mut self, numbers: impl IntoIterator<Item = u64>) {
             for number in numbers {
+                let number = PacketNumber::new(number);
                 self.hold.on_arrival(number, true, self.now, &mut self.stats);
                 self.hold.on_decrypted(number);
             }
@@ -487,7 +491,7 @@ mod tests {
     fn the_gateways_word_ends_the_wait_for_the_holes_that_it_means() {
         let mut client = Client::new();
         client.receive([0, 2, 4]);
-        client.hold.settle(2, &mut client.stats);
+        client.hold.settle(PacketNumber::new(2), &mut client.stats);
         assert_eq!(client.acknowledged(), Some(2));
         assert_eq!(client.stats.settled, 1);
     }
@@ -565,8 +569,8 @@ mod tests {
         assert_eq!(client.hold.next_timeout(&client.path), None);
         // As after a Goodbye: nothing is waited for, and the frames are still written from the
         // record.
-        client.hold.on_arrival(9, false, client.now, &mut client.stats);
-        client.hold.on_decrypted(9);
+        client.hold.on_arrival(PacketNumber::new(9), false, client.now, &mut client.stats);
+        client.hold.on_decrypted(PacketNumber::new(9));
         let mut frames = Vec::new();
         ack_frame::write(&[(9, 9)], 0, None, &mut frames);
         frames.resize(64, 0);

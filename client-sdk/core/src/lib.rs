@@ -29,6 +29,7 @@ mod epoch;
 mod fuzz_corpus;
 mod hold;
 mod liveness;
+mod packet_number;
 mod ranges;
 mod reconnection;
 mod recorder;
@@ -40,6 +41,7 @@ mod token;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
 pub use config::ClientConfig;
+pub use packet_number::PacketNumber;
 pub use packrat_wire::control::RefusalReason;
 pub use packrat_wire::estimate::Timestamp;
 pub use packrat_wire::handshake::Live;

@@ -32,8 +32,8 @@ mod subscription;
 pub mod udp;
 
 pub use packrat_client::{
-    Assist, AssistState, AssistStats, ClientConfig, IdentifierScheme, Live, RefusalReason,
-    Timestamp, Token, TokenTooLong, Totals,
+    Assist, AssistState, AssistStats, ClientConfig, IdentifierScheme, Live, PacketNumber,
+    RefusalReason, Timestamp, Token, TokenTooLong, Totals,
 };
 pub use receiver::{Receiver, ReceiverConfig, Unit};
 pub use rtp_assist::{PacketNumbers, RtpAssist, RtpAssistConfig};

@@ -10,7 +10,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live};
+use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_wire::estimate::Timestamp;
 
 use crate::rtp::{Extender, RtpHeader, header_extension};
@@ -110,8 +110,8 @@ impl RtpAssist {
         }
         match self.number(datagram) {
             Some(number) => {
-                self.assist.on_expected_packet_number(number, now);
-                if number < self.assist.deliverable(0) {
+                self.assist.on_expected_packet_number(PacketNumber::new(number), now);
+                if number < self.assist.deliverable(0).get() {
                     self.ready.push_back(datagram.to_vec());
                 } else {
                     self.waited +=
@@ -160,7 +160,7 @@ impl RtpAssist {
 
     fn release(&mut self) {
         if !self.waiting.is_empty() {
-            self.release_below(self.assist.deliverable(0));
+            self.release_below(self.assist.deliverable(0).get());
         }
     }
 

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live};
+use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_wire::estimate::Timestamp;
 
 use crate::receiver::{Receiver, ReceiverConfig, Unit};
@@ -118,7 +118,7 @@ impl MediaReceiver {
                 self.receiver.on_packet(number, sent, unit, before, now);
                 let first = self.receiver.first().unwrap_or(number);
                 if let (Some(assist), Some(index)) = (&mut self.assist, number.checked_sub(first)) {
-                    assist.on_packet_number(index, now);
+                    assist.on_packet_number(PacketNumber::new(index), now);
                 }
             }
             (RETRANSMISSION, 1) => {
@@ -152,7 +152,7 @@ impl MediaReceiver {
         if let Some(assist) = &mut self.assist {
             let first = self.receiver.first().unwrap_or_default();
             while let Some(number) = self.receiver.poll_overdue(now) {
-                assist.on_overdue(number - first, now);
+                assist.on_overdue(PacketNumber::new(number - first), now);
             }
             if let Some(datagram) = assist.poll_transmit(now) {
                 return Some(datagram);
@@ -166,7 +166,8 @@ impl MediaReceiver {
     fn poll_request(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         let (assist, first) = (&self.assist, self.receiver.first().unwrap_or_default());
         let is_awaited = |number: u64| {
-            assist.as_ref().is_some_and(|assist| assist.is_awaited(number.wrapping_sub(first)))
+            let number = PacketNumber::new(number.wrapping_sub(first));
+            assist.as_ref().is_some_and(|assist| assist.is_awaited(number))
         };
         let mut asked = core::mem::take(&mut self.asked);
         self.receiver.poll_asked(now, is_awaited, &mut asked);

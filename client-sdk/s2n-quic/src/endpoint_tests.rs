@@ -2,7 +2,7 @@
 //! real cores.
 
 use super::*;
-use packrat_client::{AssistStats, Datagram, TimeoutActions};
+use packrat_client::{AssistStats, Datagram, PacketNumber, TimeoutActions};
 use packrat_wire::estimate::Timestamp;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -189,7 +189,7 @@ impl Core for Fragile {
         self.count_down();
         Datagram::Base
     }
-    fn on_packet_number(&mut self, _packet_number: u64, _now: Timestamp) {
+    fn on_packet_number(&mut self, _packet_number: PacketNumber, _now: Timestamp) {
         self.count_down();
     }
     fn rewrite_frames(&mut self, _: &[u8], _: usize, _: bool, _: Timestamp) -> Option<Vec<u8>> {
@@ -240,7 +240,7 @@ impl Core for Forcing {
     fn on_datagram(&mut self, _datagram: &[u8], _now: Timestamp) -> Datagram {
         Datagram::Base
     }
-    fn on_packet_number(&mut self, _packet_number: u64, _now: Timestamp) {}
+    fn on_packet_number(&mut self, _packet_number: PacketNumber, _now: Timestamp) {}
     fn rewrite_frames(
         &mut self,
         frames: &[u8],

@@ -1,6 +1,6 @@
 //! Keeps a failing core away from the base connection.
 
-use packrat_client::{Assist, AssistStats, Datagram, TimeoutActions, Token};
+use packrat_client::{Assist, AssistStats, Datagram, PacketNumber, TimeoutActions, Token};
 use packrat_wire::estimate::Timestamp;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,16 +12,16 @@ pub(crate) trait Core: Send {
     /// See [`Assist::on_key_phase`].
     fn on_key_phase(&mut self, _phase: bool) {}
     /// See [`Assist::on_packet_number`].
-    fn on_packet_number(&mut self, packet_number: u64, now: Timestamp);
+    fn on_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp);
     /// See [`Assist::on_expected_packet_number`].
-    fn on_expected_packet_number(&mut self, _packet_number: u64, _now: Timestamp) {}
+    fn on_expected_packet_number(&mut self, _packet_number: PacketNumber, _now: Timestamp) {}
     /// See [`Assist::packet_number_reference`].
-    fn packet_number_reference(&self) -> Option<u64> {
+    fn packet_number_reference(&self) -> Option<PacketNumber> {
         None
     }
     /// See [`Assist::deliverable`].
-    fn deliverable(&self, _window: u64) -> u64 {
-        u64::MAX
+    fn deliverable(&self, _window: u64) -> PacketNumber {
+        PacketNumber::MAX
     }
     /// See [`Assist::rewrite_frames`].
     fn rewrite_frames(
@@ -52,16 +52,16 @@ impl Core for Assist {
     fn on_key_phase(&mut self, phase: bool) {
         Assist::on_key_phase(self, phase);
     }
-    fn on_packet_number(&mut self, packet_number: u64, now: Timestamp) {
+    fn on_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
         Assist::on_packet_number(self, packet_number, now);
     }
-    fn on_expected_packet_number(&mut self, packet_number: u64, now: Timestamp) {
+    fn on_expected_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
         Assist::on_expected_packet_number(self, packet_number, now);
     }
-    fn packet_number_reference(&self) -> Option<u64> {
+    fn packet_number_reference(&self) -> Option<PacketNumber> {
         Assist::packet_number_reference(self)
     }
-    fn deliverable(&self, window: u64) -> u64 {
+    fn deliverable(&self, window: u64) -> PacketNumber {
         Assist::deliverable(self, window)
     }
     fn rewrite_frames(

@@ -6,7 +6,7 @@ use crate::header_protection::{PacketNumbers, SharedOpener};
 use crate::host::Host;
 use crate::interceptor::EndpointWaker;
 use crate::received::ReceivedPacketNumbers;
-use packrat_client::{AssistStats, Datagram, Token};
+use packrat_client::{AssistStats, Datagram, PacketNumber, Token};
 use packrat_wire::estimate::Timestamp;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -175,15 +175,17 @@ impl AssistedPath {
         let reference = state
             .core
             .call("packet_number_reference", |core| core.packet_number_reference())
-            .flatten();
+            .flatten()
+            .map(PacketNumber::get);
         let Some(number) = state.numbers.read(datagram, reference) else {
             state.unopened.get_or_insert(now);
             self.wake_in_time(state);
             return Arrival::Pass;
         };
-        state
-            .core
-            .call("on_expected_packet_number", |core| core.on_expected_packet_number(number, now));
+        let expected = PacketNumber::new(number);
+        state.core.call("on_expected_packet_number", |core| {
+            core.on_expected_packet_number(expected, now);
+        });
         self.settle(state, now);
         if number > deliverable(state) { Arrival::Withhold(number) } else { Arrival::Pass }
     }
@@ -235,6 +237,7 @@ impl AssistedPath {
                 "a packet number was read wrongly; numbers are not read any more"
             );
         }
+        let number = PacketNumber::new(number);
         state.core.call("on_packet_number", |core| core.on_packet_number(number, now));
         self.settle(state, now);
     }
@@ -413,7 +416,10 @@ impl AssistedPath {
 
 /// The highest packet number that s2n-quic may see.
 fn deliverable(state: &mut State) -> u64 {
-    state.core.call("deliverable", |core| core.deliverable(RECEIVE_WINDOW)).unwrap_or(u64::MAX)
+    state
+        .core
+        .call("deliverable", |core| core.deliverable(RECEIVE_WINDOW))
+        .map_or(u64::MAX, PacketNumber::get)
 }
 
 /// When the driver must call at the latest.

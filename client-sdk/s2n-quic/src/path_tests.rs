@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::host::OperatingSystem;
-use packrat_client::TimeoutActions;
+use packrat_client::{PacketNumber, TimeoutActions};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ impl Core for Scripted {
     fn on_datagram(&mut self, datagram: &[u8], _now: Timestamp) -> Datagram {
         if datagram.first() == Some(&CONTROL) { Datagram::Control } else { Datagram::Base }
     }
-    fn on_packet_number(&mut self, packet_number: u64, _now: Timestamp) {
-        assert_ne!(Some(packet_number), self.panic_on_number, "as the test wants it");
+    fn on_packet_number(&mut self, packet_number: PacketNumber, _now: Timestamp) {
+        assert_ne!(Some(packet_number.get()), self.panic_on_number, "as the test wants it");
     }
     fn rewrite_frames(
         &mut self,

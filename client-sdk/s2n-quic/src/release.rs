@@ -270,7 +270,7 @@ mod tests {
     use crate::header_protection::SharedKey;
     use crate::header_protection::tests::{Plain, long_header, short_header};
     use crate::host::{Host, OperatingSystem};
-    use packrat_client::{AssistStats, TimeoutActions};
+    use packrat_client::{AssistStats, PacketNumber, TimeoutActions};
     use s2n_quic_core::inet::ExplicitCongestionNotification;
     use s2n_quic_core::path::{RemoteAddress, Tuple};
     use std::net::{Ipv4Addr, UdpSocket};
@@ -298,15 +298,20 @@ mod tests {
             let control = packrat_wire::is_control(datagram);
             if control { packrat_client::Datagram::Control } else { packrat_client::Datagram::Base }
         }
-        fn on_expected_packet_number(&mut self, number: u64, _: packrat_wire::estimate::Timestamp) {
-            self.0.lock().unwrap().0.push(number);
+        fn on_expected_packet_number(
+            &mut self,
+            number: PacketNumber,
+            _: packrat_wire::estimate::Timestamp,
+        ) {
+            self.0.lock().unwrap().0.push(number.get());
         }
-        fn on_packet_number(&mut self, _: u64, _: packrat_wire::estimate::Timestamp) {}
-        fn packet_number_reference(&self) -> Option<u64> {
-            self.missing().checked_sub(1)
+        fn on_packet_number(&mut self, _: PacketNumber, _: packrat_wire::estimate::Timestamp) {}
+        fn packet_number_reference(&self) -> Option<PacketNumber> {
+            self.missing().checked_sub(1).map(PacketNumber::new)
         }
-        fn deliverable(&self, window: u64) -> u64 {
-            if self.0.lock().unwrap().1 { u64::MAX } else { self.missing() + window }
+        fn deliverable(&self, window: u64) -> PacketNumber {
+            let told = self.0.lock().unwrap().1;
+            if told { PacketNumber::MAX } else { PacketNumber::new(self.missing() + window) }
         }
         fn rewrite_frames(
             &mut self,
@@ -391,8 +396,8 @@ mod tests {
         let short_header = vec![0x41; 1200];
         assert_eq!(world.arrive(short_header.clone(), SERVER), [short_header]);
         // From another address nothing is taken out; s2n-quic drops it by itself.
-        let elsewhere = SocketAddr::new(SERVER.ip(), 10);
-        assert_eq!(world.arrive(control.clone(), elsewhere), [control]);
+        let other = SocketAddr::new(SERVER.ip(), 10);
+        assert_eq!(world.arrive(control.clone(), other), [control]);
     }
 
     #[test]

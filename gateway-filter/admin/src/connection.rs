@@ -58,7 +58,7 @@ pub(crate) fn serve(
         let written = stream.write(rest.get(..CHUNK).unwrap_or(rest))?;
         rest = rest.get(written..).unwrap_or_default();
     }
-    // What the other side has sent and nobody has read would turn the end into a reset, which may
+    // What the other side has sent and no one has read would turn the end into a reset, which may
     // take the answer with it.
     stream.shutdown(Shutdown::Write)?;
     loop {

@@ -44,8 +44,8 @@ impl<'a> Request<'a> {
         Some(Self { method, target, host: value("Host"), is_deliberate })
     }
 
-    /// The reason why the request must not change anything: it may have been made by a page in a
-    /// browser of somebody who can reach the gateway. `None`: it may.
+    /// The reason why the request must not change anything: a page in a browser that can reach the
+    /// gateway may have made it. `None`: it may.
     pub(crate) fn objection(&self) -> Option<&'static str> {
         if !self.is_deliberate {
             return Some("a change needs the header X-Requested-With, with any value");

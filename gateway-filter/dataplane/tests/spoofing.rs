@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use client::{Client, connect, encrypted, transfer};
 use gateway::{Gateway, config, receive, socket};
-use packrat_client::{AssistState, Datagram};
+use packrat_client::{AssistState, Datagram, PacketNumber};
 use packrat_dataplane::socket::{Ecn, bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, ClientDatagrams};
 use packrat_wire::control::Control;
 use packrat_wire::is_control;
 use packrat_wire::seal::session_of;
 
-/// Has the gateway receive a datagram under this source address, whoever is there.
+/// Has the gateway receive a datagram under this source address, which may be that of another client.
 fn spoof(gateway: &Gateway, from: SocketAddr, datagram: &[u8]) {
     spoof_at(gateway, &gateway.attachments[0], from, datagram);
 }
@@ -36,7 +36,7 @@ fn spoof_at(gateway: &Gateway, listener: &Attachment, from: SocketAddr, datagram
 }
 
 /// Another listener of the gateway's route.
-fn listen_elsewhere(gateway: &Gateway) -> (SocketAddr, Attachment) {
+fn add_listener(gateway: &Gateway) -> (SocketAddr, Attachment) {
     let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
     (address, gateway.dataplane.listen(&gateway.route, address, 0, socket).unwrap())
@@ -101,7 +101,7 @@ fn a_client_with_all_its_keys_cannot_have_an_address_flooded() {
             let Some(datagram) = received else { return false };
             let is_base = client.assist.on_datagram(&datagram, client.now()) == Datagram::Base;
             if is_base {
-                client.assist.on_packet_number(number as u64, client.now());
+                client.assist.on_packet_number(PacketNumber::new(number as u64), client.now());
             }
             is_base
         });
@@ -277,10 +277,10 @@ fn a_client_that_is_refused_an_address_begins_anew_there() {
 fn a_datagram_to_another_listener_turns_no_answers_away() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (_, elsewhere) = listen_elsewhere(&gateway);
+    let (_, second) = add_listener(&gateway);
     let (client, upstream) = plain_client(&gateway, &server);
     let address = client.local_addr().unwrap();
-    spoof_at(&gateway, &elsewhere, address, b"x");
+    spoof_at(&gateway, &second, address, b"x");
     let (said, another) = receive(&server);
     assert_eq!(said, b"x");
     assert_ne!(another, upstream);
@@ -298,7 +298,7 @@ fn a_datagram_to_another_listener_turns_no_answers_away() {
         })
     });
     let message = next_message(&mut assisted);
-    spoof_at(&gateway, &elsewhere, assisted.socket.local_addr().unwrap(), &message);
+    spoof_at(&gateway, &second, assisted.socket.local_addr().unwrap(), &message);
     assert_eq!(gateway.metric("paths_moved_total"), 0);
     transfer(&mut assisted, &server, upstream, 1000..1100);
 }
@@ -307,7 +307,7 @@ fn a_datagram_to_another_listener_turns_no_answers_away() {
 fn one_socket_has_a_session_at_each_listener_and_an_assisted_one_can_go_to_another() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (address, _elsewhere) = listen_elsewhere(&gateway);
+    let (address, _second) = add_listener(&gateway);
     let client = socket("127.0.0.1:0");
     let mut upstreams = HashSet::new();
     for listener in [gateway.listen, address, gateway.listen] {

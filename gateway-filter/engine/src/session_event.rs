@@ -1,11 +1,12 @@
 //! Events within a session, for those who ask why a missing datagram was not repaired.
 //!
-//! They are made only while [`crate::Flow::observe`] is on. A datagram is named by its sequence
-//! number: how many datagrams the session had recorded before it.
+//! They are made only while [`crate::Flow::observe`] is on.
 
 use core::time::Duration;
 
-use packrat_wire::Epoch;
+use packrat_wire::{Epoch, MessageCounter};
+
+use crate::sequence::Sequence;
 
 /// A step of a session's reconciliation and repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,16 +17,16 @@ pub enum SessionEvent {
         /// The epoch.
         epoch: Epoch,
         /// The first datagram that the epoch is about.
-        first: u64,
+        first: Sequence,
     },
     /// An eACK was decoded.
     EackDecoded {
         /// Its counter.
-        eack: u32,
+        eack: MessageCounter,
         /// Datagrams recorded so far.
         recorded: u64,
         /// The newest datagram that it names.
-        newest: Option<u64>,
+        newest: Option<Sequence>,
         /// Datagrams that it shows to be missing for the first time.
         newly_missing: u64,
         /// Datagrams missing now.
@@ -34,7 +35,7 @@ pub enum SessionEvent {
     /// An eACK could not be decoded: its prefix is shorter than the difference.
     EackFailed {
         /// Its counter.
-        eack: u32,
+        eack: MessageCounter,
         /// Symbols of its prefix.
         symbols: u8,
         /// True if a Reset follows, false if the client is asked for a longer prefix.
@@ -43,21 +44,21 @@ pub enum SessionEvent {
     /// An eACK was not looked at.
     EackIgnored {
         /// Its counter.
-        eack: u32,
+        eack: MessageCounter,
         /// The reason.
         reason: EackIgnoredReason,
     },
     /// A datagram is missing.
     DatagramMissing {
         /// The datagram.
-        datagram: u64,
+        datagram: Sequence,
         /// Time since it was forwarded.
         age: Duration,
     },
     /// A missing datagram was sent again.
     RepairSent {
         /// The datagram.
-        datagram: u64,
+        datagram: Sequence,
         /// The number of this transmission among those of the datagram, from 1.
         transmission: u32,
         /// Time since the datagram was forwarded.
@@ -67,19 +68,19 @@ pub enum SessionEvent {
     /// next copy, tries again.
     RepairRefused {
         /// The datagram.
-        datagram: u64,
+        datagram: Sequence,
         /// The reason.
         reason: RepairRefusedReason,
     },
     /// The newest datagram was sent again after silence.
     TailProbeSent {
         /// The datagram.
-        datagram: u64,
+        datagram: Sequence,
     },
     /// A missing datagram is not missing any more.
     MissingArrived {
         /// The datagram.
-        datagram: u64,
+        datagram: Sequence,
         /// Its repairs; 0: it was only late.
         transmissions: u32,
         /// Time since it was forwarded.
@@ -88,7 +89,7 @@ pub enum SessionEvent {
     /// A missing datagram is not repaired any more.
     GivenUp {
         /// The datagram; `None`: the history has forgotten it.
-        datagram: Option<u64>,
+        datagram: Option<Sequence>,
         /// Its repairs.
         transmissions: u32,
         /// The reason.

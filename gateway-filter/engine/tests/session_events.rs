@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packrat_client::{Assist, ClientConfig};
+use packrat_client::{Assist, ClientConfig, PacketNumber};
 use packrat_engine::{
     EackIgnoredReason, Event, Flow, FlowCounters, Gateway, GatewayConfig, GiveUpReason, Outbox,
-    Received, RepairRefusedReason, SessionEvent,
+    Received, RepairRefusedReason, Sequence, SessionEvent,
 };
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
@@ -79,7 +79,7 @@ impl Pair {
             self.under_way = later;
             for (_, number, bytes) in due {
                 self.client.on_datagram(&bytes, now);
-                self.client.on_packet_number(number, now);
+                self.client.on_packet_number(PacketNumber::new(number), now);
             }
             self.talk();
         }
@@ -121,7 +121,7 @@ impl Pair {
             } else if self.repairs_arrive {
                 self.client.on_datagram(bytes, self.now);
                 let number = u64::from_be_bytes(bytes[LENGTH - 16..LENGTH - 8].try_into().unwrap());
-                self.client.on_packet_number(number - 1, self.now);
+                self.client.on_packet_number(PacketNumber::new(number - 1), self.now);
             }
         }
         self.events.extend(out.take_events().into_iter().filter_map(|event| match event {
@@ -132,7 +132,7 @@ impl Pair {
     }
 
     /// The sequence number of what was found to be missing first.
-    fn missing(&self) -> u64 {
+    fn missing(&self) -> Sequence {
         let missing = self.events.iter().find_map(|event| match event {
             SessionEvent::DatagramMissing { datagram, .. } => Some(*datagram),
             _ => None,

@@ -37,7 +37,7 @@ struct Multicast {
     /// end-to-end, packrat, packrat-group; may be repeated [default: all]
     #[arg(long)]
     arm: Vec<MulticastArm>,
-    /// How many receivers; may be repeated [default: 16]
+    /// Number of receivers; may be repeated [default: 16]
     #[arg(long)]
     receivers: Vec<usize>,
     /// Packets per second

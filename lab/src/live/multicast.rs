@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Assist, ClientConfig, Datagram, Live};
+use packrat_client::{Assist, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_emulation::path::{LinkConfig, LossProcess};
 use packrat_emulation::scenario::Scenario;
 use packrat_engine::{
@@ -293,7 +293,7 @@ impl Member {
         self.receiver.on_packet(number, sent, &[], None, now);
         let first = self.receiver.first().unwrap_or(number);
         if let (Some(assist), Some(index)) = (&mut self.assist, number.checked_sub(first)) {
-            assist.on_packet_number(index, now);
+            assist.on_packet_number(PacketNumber::new(index), now);
         }
     }
 
@@ -310,7 +310,8 @@ impl Member {
         }
         let assist = &self.assist;
         let awaited = |number: u64| {
-            assist.as_ref().is_some_and(|assist| assist.is_awaited(number.wrapping_sub(first)))
+            let number = PacketNumber::new(number.wrapping_sub(first));
+            assist.as_ref().is_some_and(|assist| assist.is_awaited(number))
         };
         self.receiver.poll_asked(now, awaited, &mut self.asked);
         if !self.asked.is_empty() && !self.up.next_is_lost() {

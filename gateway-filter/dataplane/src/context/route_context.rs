@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::environment::Environment;
-use crate::configuration::{ConfigurationError, read_static_key, read_token_policy, summary};
+use crate::configuration::{ConfigurationError, read_static_key, read_token_admission, summary};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Limits, Metrics};
 use crate::random::random_bytes;
@@ -54,7 +54,7 @@ impl Settings {
             Some(previous) => previous.secret.clone(),
             None => random_key()?,
         };
-        let tokens = read_token_policy(&config)?;
+        let tokens = read_token_admission(&config)?;
         let mut limits = engine_config(&config);
         limits.assist &= !draining;
         let engine = match previous {

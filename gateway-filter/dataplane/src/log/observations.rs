@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use packrat_api::status::{SessionEvent, SessionStep};
-use packrat_engine::SessionEvent as Step;
+use packrat_engine::{Sequence, SessionEvent as Step};
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 use parking_lot::Mutex;
@@ -102,33 +102,38 @@ fn described(step: Step) -> Option<SessionStep> {
     let microseconds = |age: Duration| u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
     Some(match step {
         Step::EpochAnchored { epoch, first } => {
-            SessionStep::EpochAnchored { epoch: epoch.get().into(), first }
+            SessionStep::EpochAnchored { epoch: epoch.get().into(), first: first.get() }
         }
         Step::EackDecoded { eack, recorded, newest, newly_missing, missing } => {
+            let (eack, newest) = (eack.get(), newest.map(Sequence::get));
             SessionStep::EackDecoded { eack, recorded, newest, newly_missing, missing }
         }
         Step::EackFailed { eack, symbols, resets } => {
-            SessionStep::EackFailed { eack, symbols: symbols.into(), resets }
+            SessionStep::EackFailed { eack: eack.get(), symbols: symbols.into(), resets }
         }
         Step::EackIgnored { eack, reason } => {
-            SessionStep::EackIgnored { eack, reason: reason.name().to_owned() }
+            SessionStep::EackIgnored { eack: eack.get(), reason: reason.name().to_owned() }
         }
         Step::DatagramMissing { datagram, age } => {
+            let datagram = datagram.get();
             SessionStep::DatagramMissing { datagram, age_microseconds: microseconds(age) }
         }
         Step::RepairSent { datagram, transmission, age } => {
+            let datagram = datagram.get();
             SessionStep::RepairSent { datagram, transmission, age_microseconds: microseconds(age) }
         }
-        Step::RepairRefused { datagram, reason } => {
-            SessionStep::RepairRefused { datagram, reason: reason.name().to_owned() }
-        }
-        Step::TailProbeSent { datagram } => SessionStep::TailProbeSent { datagram },
+        Step::RepairRefused { datagram, reason } => SessionStep::RepairRefused {
+            datagram: datagram.get(),
+            reason: reason.name().to_owned(),
+        },
+        Step::TailProbeSent { datagram } => SessionStep::TailProbeSent { datagram: datagram.get() },
         Step::MissingArrived { datagram, transmissions, age } => SessionStep::MissingArrived {
-            datagram,
+            datagram: datagram.get(),
             transmissions,
             age_microseconds: microseconds(age),
         },
         Step::GivenUp { datagram, transmissions, reason } => {
+            let datagram = datagram.map(Sequence::get);
             SessionStep::GivenUp { datagram, transmissions, reason: reason.name().to_owned() }
         }
         _ => return None,
@@ -139,7 +144,7 @@ fn described(step: Step) -> Option<SessionStep> {
 mod tests {
     use super::*;
 
-    const STEP: Step = Step::TailProbeSent { datagram: 7 };
+    const STEP: Step = Step::TailProbeSent { datagram: Sequence::new(7) };
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_millis(millis)

@@ -15,16 +15,16 @@
 
 use std::time::Duration;
 
+use packrat_engine::CHALLENGE_LIFETIME;
 use packrat_wire::estimate::Timestamp;
 
-/// Time in which an assisted client answers when it is asked whether it is still there.
+/// Time in which an assisted client answers when it is asked whether it is still there. Its answer
+/// counts for as long as the challenge.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time after which a client has to be asked anew: its last answer is too old.
-const ANSWER_LIFETIME: Duration = Duration::from_secs(3);
 /// Time after its last datagram, either way, for which a session without assistance speaks.
 const SPEAKS: Duration = Duration::from_secs(10);
 
-/// What becomes of a session at whose path another client has proved to be.
+/// The fate of a session at whose path another client has proved to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occupancy {
     /// The other client gets the path.
@@ -52,7 +52,7 @@ pub(crate) struct Occupant {
 impl Occupant {
     /// True if its client was asked so lately that an answer since then counts.
     pub(crate) fn is_being_asked(&self, now: Timestamp) -> bool {
-        self.asked.is_some_and(|asked| now.saturating_since(asked) < ANSWER_LIFETIME)
+        self.asked.is_some_and(|asked| now.saturating_since(asked) < CHALLENGE_LIFETIME)
     }
 
     pub(crate) fn occupancy(&self, now: Timestamp) -> Occupancy {

@@ -5,10 +5,10 @@
 //!   Prepared (the answer to the handshake is under way) ---- the client seals something ----> Proven
 //! ```
 
-use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::Message;
 use packrat_wire::seal::{OpenError, Opener, Sealer};
+use packrat_wire::{MessageCounter, SessionId};
 
 use super::Turn;
 use crate::counters::FlowCounters;
@@ -56,7 +56,7 @@ impl Channel {
         datagram: &[u8],
         plaintext: &mut Vec<u8>,
         counters: &mut FlowCounters,
-    ) -> Option<u32> {
+    ) -> Option<MessageCounter> {
         match self.opener.open(datagram, plaintext) {
             Ok(counter) => {
                 self.proven = true;
