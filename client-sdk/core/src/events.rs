@@ -13,6 +13,8 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::ResetReason;
 use packrat_wire::{Epoch, MessageCounter, SessionId};
 
+use crate::packet_number::PacketNumber;
+
 /// An event of one connection's assistance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(
@@ -101,7 +103,6 @@ pub enum ClientEvent {
     /// An eACK left.
     EackSent {
         /// Its counter.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
         eack: MessageCounter,
         /// Its epoch.
         epoch: Epoch,
@@ -115,7 +116,6 @@ pub enum ClientEvent {
     /// A Report arrived.
     ReportReceived {
         /// Counter of the newest eACK that the gateway had processed.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
         eack: MessageCounter,
         /// Datagrams that the gateway was repairing then.
         missing: u16,
@@ -249,34 +249,6 @@ impl Events {
 }
 
 #[cfg(feature = "serde")]
-mod keys {
-    use super::*;
-    use serde::Serializer;
-
-    pub(super) fn session<S: Serializer>(id: &SessionId, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u32(id.get())
-    }
-
-    pub(super) fn counter<S: Serializer>(
-        counter: &MessageCounter,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.serialize_u32(counter.get())
-    }
-
-    pub(super) fn epoch<S: Serializer>(epoch: &Epoch, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u16(epoch.get())
-    }
-
-    pub(super) fn refusal<S: Serializer>(reason: &RefusalReason, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(reason.name())
-    }
-
-    pub(super) fn reset<S: Serializer>(reason: &ResetReason, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(reason.name())
-    }
-
-    pub(super) fn microseconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
-    }
+fn microseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }

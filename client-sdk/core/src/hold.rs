@@ -655,13 +655,9 @@ mod tests {
         assert_eq!(client.hold.next_timeout(&client.path), None);
         // As after a Goodbye: nothing is waited for, and the frames are still written from the
         // record.
-        client.hold.on_arrival(
-            PacketNumber::new(9),
-            Some(NotHeldReason::NoSession),
-            client.now,
-            &mut client.stats,
-        );
-        client.hold.on_decrypted(PacketNumber::new(9));
+        let (number, not_held) = (PacketNumber::new(9), Some(NotHeldReason::NoSession));
+        client.hold.on_arrival(number, not_held, client.now, &mut client.stats);
+        client.hold.on_decrypted(number);
         let mut frames = Vec::new();
         ack_frame::write(&[(9, 9)], 0, None, &mut frames);
         frames.resize(64, 0);

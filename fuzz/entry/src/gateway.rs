@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::net::SocketAddr;
 
 use packrat_eack::{Encoding, SketchLimits};
-use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{Flow, Gateway, GatewayConfig, NetworkPath, Outbox, PathUse, Received};
 use packrat_wire::Epoch;
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
@@ -75,9 +75,14 @@ pub fn gateway(data: &[u8]) {
                 {
                     *byte ^= 1;
                 }
-                let from = SocketAddr::from(([198, 51, 100, number as u8], 1));
+                let from = NetworkPath {
+                    client: SocketAddr::from(([198, 51, 100, number as u8], 1)),
+                    gateway: SocketAddr::from(([192, 0, 2, 1], 443)),
+                };
+                let (now, out) = (world.now, &mut world.out);
+                let decide = || PathUse::Free;
                 let random = || [number as u8; 8];
-                world.flow.control_on_new_path(&datagram, from, random, world.now, &mut world.out);
+                world.flow.control_on_new_path(&datagram, from, random, decide, now, out);
             }
             _ => {
                 let datagram = take(&mut rest);

@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use packrat_assist_token::{Claims, Key, Keys, RouteHash};
 use packrat_client::{Assist, AssistState, ClientConfig};
 use packrat_engine::{
-    Flow, Gateway, GatewayConfig, HandshakeOutcome, Outbox, PathEvent, Received, TokenAdmission,
-    TokenCheck, public_key,
+    Flow, Gateway, GatewayConfig, HandshakeOutcome, NetworkPath, Outbox, PathEvent, PathUse,
+    Received, TokenAdmission, TokenCheck, public_key,
 };
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
@@ -219,9 +219,13 @@ impl World {
             .front()
             .filter(|datagram| matches!(Control::decode(datagram), Ok(Control::Sealed { .. })))
         {
-            let from = SocketAddr::from(([198, 51, 100, number as u8], 1));
-            let random = || [number as u8; 8];
-            let event = self.flow.control_on_new_path(sealed, from, random, self.now, &mut out);
+            let from = NetworkPath {
+                client: SocketAddr::from(([198, 51, 100, number as u8], 1)),
+                gateway: SocketAddr::from(([192, 0, 2, 1], 443)),
+            };
+            let (random, decide) = (|| [number as u8; 8], || PathUse::Free);
+            let event =
+                self.flow.control_on_new_path(sealed, from, random, decide, self.now, &mut out);
             assert_ne!(event, PathEvent::Validated);
             assert!(
                 out.datagrams().map(<[u8]>::len).sum::<usize>() <= sealed.len(),

@@ -62,7 +62,7 @@ impl Answer {
         }
     }
 
-    fn problem(status: u16, text: String) -> Self {
+    pub(crate) fn problem(status: u16, text: String) -> Self {
         Self { status, content_type: TEXT, body: text + "\n" }
     }
 }

@@ -10,14 +10,17 @@
 //! | `/packrat/overview` | the page for people: HTML and SVG, no other asset |
 //!
 //! [`answer()`] makes every answer, without a socket. [`Server`] serves them over plain HTTP, with
-//! `/metrics`, and with `/` for the page. Envoy's module also answers these paths on Envoy's
+//! `/metrics`, and with `/` for the page; it takes a change only with a header that no page of
+//! another site can send. Envoy's module also answers these paths on Envoy's
 //! administration port, except for the page, which does not display there (Envoy declares all
 //! answers of modules as plain text).
 #![forbid(unsafe_code)]
 
 mod answer;
+mod connection;
 mod history;
 mod page;
+mod request;
 mod server;
 mod status;
 

@@ -1,19 +1,28 @@
 //! The answers over plain HTTP, on a separate port.
 
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packrat_dataplane::{Dataplane, prometheus_text};
-use tiny_http::{Header, Request, Response};
 
 use crate::answer::{Answer, answer};
+use crate::connection;
 use crate::history::History;
+use crate::request::Request;
 
-/// Longest wait for a request before the thread takes its next reading.
+/// Time between two readings of the history.
 const TICK: Duration = Duration::from_millis(500);
+/// Connections at once; further ones are told to come again. Each has a thread of its own, so that
+/// a slow reader delays no one.
+const MOST_CONNECTIONS: usize = 32;
+/// Pause after a connection that could not be accepted: there are no descriptors, or no threads.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest time to reach the server's own port, to end it.
+const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Finds the data plane, which may be made later than the server.
 type Find = dyn Fn() -> Option<&'static Dataplane> + Send + Sync;
@@ -32,12 +41,37 @@ impl Source {
     }
 }
 
+/// The state that the server's threads share.
+struct Shared {
+    source: Source,
+    history: Arc<History>,
+    connections: AtomicUsize,
+    stop: AtomicBool,
+}
+
+/// A place among the connections; given back when it is dropped.
+struct Place(Arc<Shared>);
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Option<Self> {
+        let one_more = |count| (count < MOST_CONNECTIONS).then_some(count + 1);
+        let connections = &shared.connections;
+        connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(Self(Arc::clone(shared)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Serves `/metrics`, the page at `/`, and the paths of [`crate::PATHS`], until it is dropped.
 pub struct Server {
-    server: Arc<tiny_http::Server>,
     address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -76,23 +110,32 @@ impl Server {
         source: Source,
         history: Arc<History>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let server = tiny_http::Server::http(address).map_err(|error| {
+        let listener = TcpListener::bind(address).map_err(|error| {
             format!("cannot serve on {address}: {error}; choose another address")
         })?;
-        let server = Arc::new(server);
-        let address = server.server_addr().to_ip().unwrap_or(address);
-        let stop = Arc::new(AtomicBool::new(false));
-        let (serving, stopped) = (Arc::clone(&server), Arc::clone(&stop));
-        let thread =
-            std::thread::Builder::new().name("packrat-admin".to_owned()).spawn(move || {
-                while !stopped.load(Ordering::Relaxed) {
-                    history.tick(source.get(), Instant::now());
-                    if let Ok(Some(request)) = serving.recv_timeout(TICK) {
-                        respond(request, source.get(), &history);
-                    }
-                }
-            })?;
-        Ok(Self { server, address, stop, thread: Some(thread) })
+        let address = listener.local_addr()?;
+        let (connections, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let shared = Arc::new(Shared { source, history, connections, stop });
+        // From here on, an error ends the threads that run already.
+        let mut server = Self { address, shared: Arc::clone(&shared), threads: Vec::new() };
+        let ticking = Arc::clone(&shared);
+        server.spawn("packrat-history", move || {
+            while !ticking.stop.load(Ordering::Relaxed) {
+                ticking.history.tick(ticking.source.get(), Instant::now());
+                std::thread::park_timeout(TICK);
+            }
+        })?;
+        server.spawn("packrat-admin", move || accept(&listener, &shared))?;
+        Ok(server)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), std::io::Error> {
+        self.threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(work)?);
+        Ok(())
     }
 
     /// The address in use.
@@ -101,44 +144,76 @@ impl Server {
     }
 }
 
-fn respond(request: Request, dataplane: Option<&Dataplane>, history: &History) {
-    let path = request.url().split('?').next().unwrap_or_default();
-    let answer = match path {
+/// Takes connections until the server ends.
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    loop {
+        let accepted = listener.accept();
+        if shared.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok((stream, _)) = accepted else {
+            std::thread::sleep(PAUSE);
+            continue;
+        };
+        let Some(place) = Place::take(shared) else {
+            refuse(stream);
+            continue;
+        };
+        let serve = move || {
+            // A scraper that has disconnected asks again.
+            let _ = connection::serve(stream, |request| respond(request, &place.0));
+        };
+        let thread = std::thread::Builder::new().name("packrat-page".to_owned());
+        if thread.spawn(serve).is_err() {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Tells a client that there are too many. Never waits.
+fn refuse(mut stream: TcpStream) {
+    if stream.set_nonblocking(true).is_ok() {
+        let _ = stream
+            .write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n");
+    }
+}
+
+fn respond(request: &Request<'_>, shared: &Shared) -> Answer {
+    let (dataplane, history) = (shared.source.get(), &*shared.history);
+    if request.method == "POST"
+        && let Some(objection) = request.objection()
+    {
+        return Answer::problem(403, objection.to_owned());
+    }
+    match request.target.split('?').next().unwrap_or_default() {
         "/metrics" => Answer {
             status: 200,
             content_type: "text/plain; version=0.0.4; charset=utf-8",
             body: prometheus_text(&dataplane.map(Dataplane::routes).unwrap_or_default()),
         },
-        "/" => answer(dataplane, history, request.method().as_str(), "/packrat/overview"),
-        _ => answer(dataplane, history, request.method().as_str(), request.url()),
-    };
-    let mut response = Response::from_string(answer.body).with_status_code(answer.status);
-    let headers = [
-        ("Content-Type", answer.content_type),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Cache-Control", "no-store"),
-        // The page contains only its own style. The policy forbids everything else.
-        (
-            "Content-Security-Policy",
-            "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-        ),
-    ];
-    for (name, value) in headers {
-        if let Ok(header) = Header::from_bytes(name, value) {
-            response.add_header(header);
-        }
+        "/" => answer(dataplane, history, request.method, "/packrat/overview"),
+        _ => answer(dataplane, history, request.method, request.target),
     }
-    // A scraper that has disconnected asks again.
-    let _ = request.respond(response);
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.server.unblock();
-        if let Some(thread) = self.thread.take() {
-            // The thread only answers requests; its panic has been printed already.
-            let _ = thread.join();
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let own = match self.address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        // The thread that accepts wakes up.
+        let own = SocketAddr::new(own, self.address.port());
+        let reached = TcpStream::connect_timeout(&own, WAKE_TIMEOUT).is_ok();
+        for thread in std::mem::take(&mut self.threads) {
+            thread.thread().unpark();
+            // The threads only answer requests; their panics have been printed already. One that
+            // cannot be woken ends with the process.
+            if reached || thread.thread().name() != Some("packrat-admin") {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -5,6 +5,9 @@ mod gateway;
 
 use gateway::Gateway;
 use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 #[test]
 fn status_sessions_and_events_show_a_client_but_hide_its_address() {
@@ -50,6 +53,49 @@ fn the_log_is_changed_by_post_alone() {
         sessions["sessions"][0]["client"].as_str().unwrap().starts_with("127.0.0.1:"),
         "{sessions}"
     );
+}
+
+#[test]
+fn a_page_in_a_browser_cannot_change_the_log() {
+    let gateway = Gateway::start("web");
+    // A form of another site, and a page of a site whose name leads here.
+    for headers in [
+        "Host: 127.0.0.1:9100\r\nOrigin: http://evil.example\r\nContent-Type: text/plain\r\n",
+        "Host: evil.example:9100\r\nX-Requested-With: fetch\r\n",
+    ] {
+        let (head, body) = gateway.request_with("POST", "/packrat/log?clients=shown", headers);
+        assert!(head.contains(" 403 "), "{head} {body}");
+    }
+    // The question that a browser asks before it sends such a header gets no permission.
+    let (head, _) = gateway.request("OPTIONS", "/packrat/log");
+    assert!(head.contains(" 405 ") && !head.contains("Access-Control"), "{head}");
+    assert_eq!(gateway.json("/packrat/log"), json!({ "level": "info", "clients": "hashed" }));
+}
+
+#[test]
+fn clients_that_say_and_read_nothing_keep_no_one_else_waiting() {
+    let gateway = Gateway::start("web");
+    let address = gateway.admin.address();
+    // Some never finish their request, some never read the answer, and the rest is refused.
+    let mut slow: Vec<TcpStream> = (0..30).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for (number, stream) in slow.iter_mut().enumerate() {
+        let request: &[u8] =
+            if number % 2 == 0 { b"GET / HT" } else { b"GET /metrics HTTP/1.1\r\n\r\n" };
+        stream.write_all(request).unwrap();
+    }
+    assert!(gateway.request("GET", "/metrics").1.contains("packrat_sessions{route=\"web\""));
+    slow.extend((0..200).map(|_| TcpStream::connect(address).unwrap()));
+    let refused = slow.iter_mut().skip(30).any(|stream| {
+        let mut answer = String::new();
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        stream.read_to_string(&mut answer).is_ok() && answer.contains(" 503 ")
+    });
+    assert!(refused, "there is no limit of connections");
+    drop(slow);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !gateway.request("GET", "/metrics").0.contains(" 200 ") {
+        assert!(Instant::now() < deadline, "the places are not given back");
+    }
 }
 
 #[test]

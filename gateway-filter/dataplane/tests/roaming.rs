@@ -86,6 +86,8 @@ fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_no
         }
         client.socket.send(&message).unwrap();
         client.socket.send(&acknowledgement(10)).unwrap();
+        // All of it waits for the proof that the client is there.
+        wait_until_moved(&mut client, &gateway, moves);
         let mut numbers = HashSet::new();
         while numbers.len() < 11 {
             let (datagram, from) = receive(&server);
@@ -93,7 +95,6 @@ fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_no
             assert_eq!(datagram, acknowledgement(datagram[2]));
             numbers.insert(datagram[2]);
         }
-        wait_until_moved(&mut client, &gateway, moves);
         drain(&old);
         let repairs = gateway.metric("repairs_total");
         transfer(&mut client, &server, upstream, first + 100..first + 300);

@@ -98,6 +98,8 @@ counters! {
         paths_challenged,
         /// Sessions that moved to another client address.
         paths_moved,
+        /// Addresses that a client proved to be at and did not get: another session's client is there.
+        paths_refused,
     }
 }
 

@@ -1,6 +1,5 @@
 //! One client 4-tuple through the gateway.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use packrat_wire::SessionId;
@@ -16,6 +15,7 @@ use crate::event::{Event, Side};
 use crate::gateway::{Begin, Gateway, HandshakeOutcome, refuse};
 use crate::handshake::Handshake;
 use crate::outbox::Outbox;
+use crate::path_validation::{NetworkPath, PathUse};
 use crate::session::{Ended, LIMITS, Session, Turn};
 
 /// One client flow (4-tuple) through the gateway, assisted or not. Plain forwarding never depends
@@ -228,19 +228,21 @@ impl Flow {
         }
     }
 
-    /// A sealed datagram that names this flow's session but came from another address than its
-    /// client's: a client behind a NAT that has moved it, or an attacker that replays. Nothing but
-    /// a challenge is ever sent there before the answer has come from there; the challenge is
-    /// in the outbox and goes to `from`.
+    /// A sealed datagram that names this flow's session but came by another path than its client's:
+    /// a client behind a NAT that has moved it, or an attacker that replays. Nothing but a challenge
+    /// is ever sent there before the answer has come from there; the challenge is in the outbox and
+    /// goes back along `from`.
     ///
     /// `random`: eight fresh random bytes from the operating system. They must not follow from
     /// anything that the client knows: it could answer a challenge that it never received, and
-    /// have everything sent to a victim.
+    /// have everything sent to a victim. `decide` is called when the client has proved to be there,
+    /// and says whether the session may have the path.
     pub fn control_on_new_path(
         &mut self,
         datagram: &[u8],
-        from: SocketAddr,
+        from: NetworkPath,
         random: impl FnOnce() -> [u8; 8],
+        decide: impl FnOnce() -> PathUse,
         now: Timestamp,
         out: &mut Outbox,
     ) -> PathEvent {
@@ -252,7 +254,7 @@ impl Flow {
             let counters = self.counters.get_or_insert_default();
             let session = &mut pending.session;
             let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
-            let event = session.control_on_new_path(datagram, from, random, &mut turn);
+            let event = session.control_on_new_path(datagram, from, random, decide, &mut turn);
             drop(turn);
             if pending.session.is_proven() {
                 self.promote(*pending, now, out);
@@ -270,7 +272,23 @@ impl Flow {
         };
         let (session, counters) = (&mut assisted.session, self.counters.get_or_insert_default());
         let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
-        session.control_on_new_path(datagram, from, random, &mut turn)
+        session.control_on_new_path(datagram, from, random, decide, &mut turn)
+    }
+
+    /// When its client last said something authentic from its own path.
+    pub fn heard(&self) -> Option<Timestamp> {
+        self.assisted.as_ref().and_then(|assisted| assisted.session.heard())
+    }
+
+    /// Asks the client whether it is still at its path: another session's client has proved to be
+    /// there. [`Self::heard`] has the answer. `random`: as for [`Self::control_on_new_path`].
+    pub fn ask(&mut self, random: [u8; 8], now: Timestamp, out: &mut Outbox) {
+        if let Some(assisted) = &mut self.assisted {
+            let (session, counters) =
+                (&mut assisted.session, self.counters.get_or_insert_default());
+            let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
+            session.ask(random, &mut turn);
+        }
     }
 
     /// True if a sealed datagram that names this session (`packrat_wire::seal::session_of`) is for
@@ -349,14 +367,19 @@ impl Flow {
     }
 }
 
-/// Outcome of a sealed datagram from another address than its client's (RFC 9000, section 8.2).
+/// Outcome of a sealed datagram by another path than its client's (RFC 9000, section 8.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathEvent {
     /// Forged, replayed, too short to be answered, or for no session of this flow: drop it.
     Rejected,
-    /// Authentic: that address has been challenged. Base datagrams from there belong to this flow's
-    /// upstream already.
+    /// Authentic: that path has been challenged.
     Challenged,
-    /// It answers a challenge: that address is the client's now.
+    /// It answers a challenge: that path is the client's now.
     Validated,
+    /// It answers a challenge, but another session is known at that path, whose client is being
+    /// asked. Nothing has changed; the next answer decides anew.
+    Held,
+    /// The client is there, but so is another session's, which speaks: tell it that it has no
+    /// session there ([`crate::Gateway::refuse_session`]), and it begins a new one.
+    Refused,
 }

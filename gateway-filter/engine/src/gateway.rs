@@ -9,6 +9,7 @@ use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::registry::{choose_version, gateway_versions};
+use zeroize::Zeroizing;
 
 use crate::admission::{Admission, TokenAdmission, WorkBudget};
 use crate::budget::GatewayBudget;
@@ -21,7 +22,7 @@ pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(3600);
 /// Shared state of all flows and streams: static key, cookie key, limits, admission, repair budget.
 pub struct Gateway {
     pub(crate) config: GatewayConfig,
-    pub(crate) static_key: [u8; 32],
+    pub(crate) static_key: Zeroizing<[u8; 32]>,
     pub(crate) budget: GatewayBudget,
     pub(crate) admission: Admission,
     cookies: RwLock<Cookies>,
@@ -157,7 +158,7 @@ impl Gateway {
             budget: GatewayBudget::new(),
             admission: Admission::new(&config, work),
             config,
-            static_key,
+            static_key: Zeroizing::new(static_key),
             cookies: RwLock::new(Cookies {
                 current: CookieKey::new(secret),
                 previous: None,

@@ -2,17 +2,22 @@
 //! (RFC 9000, sections 8.2 and 9).
 //!
 //! ```text
-//!                  authentic message                right PathResponse,
-//!                  from a new address               from that address, in time
-//!   Unvalidated ----------------------> Challenged ---------------------------> Validated
-//!        ^                                |   ^  |
-//!        |   lifetime over, or a message  |   |  | another message, an interval later:
-//!        +---- from the known address ----+   +--+ one more challenge, with data of its own
+//!                  authentic message            right PathResponse, from that path, in time
+//!                  from a new path                                    |
+//!   Unvalidated ------------------> Challenged -----------------------+
+//!        ^                          |   ^  ^ |                        |
+//!        |  lifetime over, or a     |   |  | | another message, an    v   is the path another session's?
+//!        +- message from the path --+   |  +-+ interval later:     +-----+
+//!        |  in use                      |      a new challenge     |     |-- no, or its client is silent --> Validated
+//!        |                              +--- its client is asked --+     |                                   (moved)
+//!        |                                                         |     |-- yes, and its client speaks
+//!        |  lifetime over                                          +-----+         |
+//!        +------------------------------------------------------------- Refused <--+
 //! ```
 //!
 //! Challenge data is random and used once: the client holds every other secret of its session, so
-//! nothing that it could compute proves anything. An unvalidated address receives challenges only,
-//! and none of them is longer than the message it answers.
+//! nothing that it could compute proves anything. An unvalidated path receives challenges and
+//! Refusals only, and none of them is longer than the message it answers.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -30,61 +35,96 @@ pub const CHALLENGE_LIFETIME: Duration = Duration::from_secs(3);
 /// Challenges that a session remembers: when there are more, the oldest is forgotten.
 const MAXIMUM_OUTSTANDING: usize = 8;
 
-/// Result of an authentic message from an address that is not the session's.
+/// The two addresses that the datagrams of a flow travel between: what RFC 9000, section 9, calls a
+/// path. A gateway has several addresses when it has several listeners, or one at a wildcard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NetworkPath {
+    /// Where the client is.
+    pub client: SocketAddr,
+    /// Where the client sends to.
+    pub gateway: SocketAddr,
+}
+
+/// The caller's answer for a path that a client has proved to be at: whether the session may have
+/// it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathUse {
+    /// It may: the session is there now.
+    Free,
+    /// Another session is known there, and its client is being asked whether it still is.
+    Asked,
+    /// Another session is there, and speaks.
+    InUse,
+}
+
+/// Result of an authentic message from a path that is not the session's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing is sent: a challenge is under way already.
     Wait,
     /// A challenge with this data is due.
     Challenge(u64),
-    /// The message answers a challenge: its source is the session's address now.
+    /// The message answers a challenge: the client receives there.
     Validated,
+    /// The path was another session's a moment ago: the client is told to begin anew.
+    Refuse,
     /// The message is too short to be answered.
     Ignore,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Challenge {
-    address: SocketAddr,
+struct Challenge<P> {
+    path: P,
     data: u64,
     sent: Timestamp,
 }
 
-impl Challenge {
-    fn is_alive(&self, now: Timestamp) -> bool {
-        now.saturating_since(self.sent) <= CHALLENGE_LIFETIME
+fn is_alive(since: Timestamp, now: Timestamp) -> bool {
+    now.saturating_since(since) <= CHALLENGE_LIFETIME
+}
+
+/// Paths of one session that are not validated. A flow's path is a [`NetworkPath`]; a stream's
+/// subscribers are known by their own address alone.
+#[derive(Debug)]
+pub(crate) struct PathValidation<P> {
+    /// Outstanding challenges, oldest first.
+    outstanding: Vec<Challenge<P>>,
+    /// The path that the session was refused, and when.
+    refused: Option<(P, Timestamp)>,
+}
+
+impl<P> Default for PathValidation<P> {
+    fn default() -> Self {
+        Self { outstanding: Vec::new(), refused: None }
     }
 }
 
-/// Outstanding challenges of one session, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct PathValidation {
-    outstanding: Vec<Challenge>,
-}
-
-impl PathValidation {
+impl<P: Copy + Eq> PathValidation<P> {
     /// Decides about an authentic `message` of `length` sealed bytes from `from`. `random` draws
     /// fresh random bytes, of which the first eight become the data of a challenge.
     pub(crate) fn on_message<const N: usize>(
         &mut self,
         message: &Message<'_>,
         length: usize,
-        from: SocketAddr,
+        from: P,
         random: impl FnOnce() -> [u8; N],
         now: Timestamp,
     ) -> Step {
         const { assert!(N >= 8, "a challenge has eight bytes") };
         self.forget_expired(now);
+        if self.refused.is_some_and(|(path, _)| path == from) {
+            return Step::Refuse;
+        }
         if let Message::PathResponse { data } = message
             && self
                 .outstanding
                 .iter()
-                .any(|challenge| challenge.address == from && challenge.data == *data)
+                .any(|challenge| challenge.path == from && challenge.data == *data)
         {
             self.outstanding.clear();
             return Step::Validated;
         }
-        let newest = self.outstanding.iter().rev().find(|challenge| challenge.address == from);
+        let newest = self.outstanding.iter().rev().find(|challenge| challenge.path == from);
         if newest.is_some_and(|challenge| now.saturating_since(challenge.sent) < CHALLENGE_INTERVAL)
         {
             return Step::Wait;
@@ -96,14 +136,22 @@ impl PathValidation {
         if self.outstanding.len() == MAXIMUM_OUTSTANDING {
             self.outstanding.remove(0);
         }
-        self.outstanding.push(Challenge { address: from, data, sent: now });
+        self.outstanding.push(Challenge { path: from, data, sent: now });
         Step::Challenge(data)
     }
 
-    /// Forgets challenges that can't be answered any more. True when none is left.
+    /// The client receives at this path, but another session's client is there: for a while its
+    /// messages from there are refused, and it is not challenged again.
+    pub(crate) fn refuse(&mut self, path: P, now: Timestamp) {
+        self.refused = Some((path, now));
+    }
+
+    /// Forgets challenges that can't be answered any more, and refusals that are over. True when
+    /// nothing is left.
     pub(crate) fn forget_expired(&mut self, now: Timestamp) -> bool {
-        self.outstanding.retain(|challenge| challenge.is_alive(now));
-        self.outstanding.is_empty()
+        self.outstanding.retain(|challenge| is_alive(challenge.sent, now));
+        self.refused.take_if(|(_, since)| !is_alive(*since, now));
+        self.outstanding.is_empty() && self.refused.is_none()
     }
 }
 
@@ -157,6 +205,26 @@ mod tests {
         ));
         let first = Message::PathResponse { data: u64::MAX / 255 };
         assert_eq!(paths.on_message(&first, 38, address(1), || [3; 8], at(21)), Step::Validated);
+    }
+
+    #[test]
+    fn a_path_that_was_refused_is_not_challenged_until_the_refusal_is_over() {
+        let mut paths = PathValidation::default();
+        paths.on_message(&SHORT, 38, address(1), || [1; 8], at(0));
+        let answer = Message::PathResponse { data: u64::MAX / 255 };
+        assert_eq!(paths.on_message(&answer, 38, address(1), || [2; 8], at(1)), Step::Validated);
+        paths.refuse(address(1), at(1));
+        for message in [&answer, &SHORT] {
+            assert_eq!(
+                paths.on_message(message, 38, address(1), || [2; 8], at(3001)),
+                Step::Refuse
+            );
+        }
+        // Elsewhere the client may be, and later here, too.
+        for (last, milliseconds) in [(2, 3001), (1, 3002)] {
+            let step = paths.on_message(&SHORT, 38, address(last), || [3; 8], at(milliseconds));
+            assert!(matches!(step, Step::Challenge(_)));
+        }
     }
 
     #[test]

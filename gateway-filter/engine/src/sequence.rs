@@ -3,7 +3,7 @@
 /// Position of a datagram in forwarding order: the number of datagrams that the session had
 /// recorded before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Sequence(u64);
 
 impl Sequence {

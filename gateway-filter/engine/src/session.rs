@@ -35,7 +35,6 @@ mod timers;
 mod turn;
 
 use core::time::Duration;
-use std::net::SocketAddr;
 
 use packrat_eack::{Identifier, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_wire::SessionId;
@@ -55,6 +54,7 @@ use crate::history::{
 };
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
+use crate::path_validation::{NetworkPath, PathUse};
 use crate::session_event::SessionEvent;
 use channel::Channel;
 use epoch::EpochState;
@@ -281,6 +281,7 @@ impl Session {
         let mut plaintext = core::mem::take(&mut turn.scratch().plaintext);
         let mut ended = None;
         if let Some(counter) = self.channel.open(datagram, &mut plaintext, turn.counters) {
+            self.channel.note_heard(turn.now);
             let admitted = self.eack_credit.admits(turn.now)
                 && self.permit.admits_work(self.eack_credit.strain(), turn.now);
             if admitted {
@@ -311,26 +312,37 @@ impl Session {
     pub(crate) fn control_on_new_path(
         &mut self,
         datagram: &[u8],
-        from: SocketAddr,
+        from: NetworkPath,
         random: impl FnOnce() -> [u8; 8],
+        decide: impl FnOnce() -> PathUse,
         turn: &mut Turn<'_>,
     ) -> PathEvent {
         let name = self.channel.name();
-        let event = self.channel.on_new_path(datagram, from, random, turn);
+        let event = self.channel.on_new_path(datagram, from, random, decide, turn);
         if event != PathEvent::Validated {
             // The name by which the client has moved is for that path only.
             self.channel.set_name(name);
         }
         match event {
-            PathEvent::Rejected => {}
             PathEvent::Challenged => turn.tell(|| SessionEvent::PathChallenged),
             PathEvent::Validated => {
                 self.last_mile.move_to_new_path();
                 turn.tell(|| SessionEvent::PathValidated);
                 turn.out.event(Event::ClientMoved { session: self.id() });
             }
+            PathEvent::Rejected | PathEvent::Held | PathEvent::Refused => {}
         }
         event
+    }
+
+    /// When the client last said something authentic from its own path.
+    pub(crate) fn heard(&self) -> Option<Timestamp> {
+        self.channel.heard()
+    }
+
+    /// Asks the client whether it is still at its path: an authentic message of any kind says so.
+    pub(crate) fn ask(&mut self, random: [u8; 8], turn: &mut Turn<'_>) {
+        self.channel.send(&Message::PathChallenge { data: u64::from_be_bytes(random) }, turn);
     }
 
     pub(crate) fn say_goodbye(&mut self, reason: GoodbyeReason, out: &mut Outbox) {

@@ -29,7 +29,6 @@ pub enum SessionEvent {
     /// An eACK was decoded.
     EackDecoded {
         /// Its counter.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
         eack: MessageCounter,
         /// Datagrams recorded so far.
         recorded: u64,
@@ -43,7 +42,6 @@ pub enum SessionEvent {
     /// An eACK could not be decoded: its prefix is shorter than the difference.
     EackFailed {
         /// Its counter.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
         eack: MessageCounter,
         /// Symbols of its prefix.
         symbols: u8,
@@ -53,7 +51,6 @@ pub enum SessionEvent {
     /// An eACK was not looked at.
     EackIgnored {
         /// Its counter.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
         eack: MessageCounter,
         /// The reason.
         reason: EackIgnoredReason,
@@ -111,7 +108,6 @@ pub enum SessionEvent {
     /// The client is told what became of an eACK.
     ReportSent {
         /// The eACK's counter.
-        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
         eack: MessageCounter,
         /// A datagram that the client has; nothing before it is being repaired any more, and the
         /// client holds no hole below it.
@@ -153,7 +149,7 @@ pub enum EackIgnoredReason {
     Stale,
     /// It is of another epoch.
     OtherEpoch,
-    /// The client, or its source, makes the gateway work more than its credit covers.
+    /// The client sends more than its credit covers.
     Limited,
 }
 
@@ -224,26 +220,6 @@ impl GiveUpReason {
 }
 
 #[cfg(feature = "serde")]
-mod keys {
-    use super::*;
-    use serde::Serializer;
-
-    pub(super) fn epoch<S: Serializer>(epoch: &Epoch, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u16(epoch.get())
-    }
-
-    pub(super) fn counter<S: Serializer>(
-        counter: &MessageCounter,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.serialize_u32(counter.get())
-    }
-
-    pub(super) fn reset<S: Serializer>(reason: &ResetReason, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(reason.name())
-    }
-
-    pub(super) fn microseconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
-    }
+fn microseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_eack::SketchLimits;
-use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, PathEvent, Received};
+use packrat_engine::{
+    Flow, Gateway, GatewayConfig, NetworkPath, Outbox, PathEvent, PathUse, Received,
+};
 use packrat_wire::control::{Control, VERSION};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Established, Initiator};
@@ -23,6 +25,8 @@ struct Attacker {
     flow: Flow,
     session: Established,
     now: Timestamp,
+    /// The use of the addresses that the attacker proves to be at.
+    path_use: PathUse,
 }
 
 impl Attacker {
@@ -51,7 +55,7 @@ impl Attacker {
             panic!("no InitAck")
         };
         let session = initiator.finish(noise).unwrap();
-        let mut attacker = Self { flow, session, now };
+        let mut attacker = Self { flow, session, now, path_use: PathUse::Free };
         // The session begins with the first sealed message from its own address.
         let hello = attacker.seal(&Message::PathResponse { data: 0 });
         attacker.flow.control(&hello, now, &mut Outbox::new());
@@ -76,7 +80,11 @@ impl Attacker {
     ) -> (PathEvent, usize, usize) {
         let datagram = self.seal(&Message::PathResponse { data });
         let mut out = Outbox::new();
-        let event = self.flow.control_on_new_path(&datagram, victim, || random, self.now, &mut out);
+        let path = NetworkPath { client: victim, gateway: "192.0.2.1:443".parse().unwrap() };
+        let decide = || self.path_use;
+        let now = self.now;
+        let event =
+            self.flow.control_on_new_path(&datagram, path, || random, decide, now, &mut out);
         (event, datagram.len(), out.datagrams().map(<[u8]>::len).sum())
     }
 
@@ -152,4 +160,25 @@ fn a_challenge_answered_at_one_address_is_of_no_use_at_another() {
     // Used once: the same data moves nothing a second time, from nowhere.
     let (event, ..) = attacker.answer(u64::from_be_bytes([2; 8]), victim, [4; 8]);
     assert_eq!(event, PathEvent::Challenged);
+}
+
+#[test]
+fn a_path_that_is_another_sessions_is_not_given_away() {
+    let mut attacker = Attacker::new();
+    let taken: SocketAddr = "203.0.113.9:53".parse().unwrap();
+    let data = |byte: u8| u64::from_be_bytes([byte; 8]);
+    assert_eq!(attacker.answer(0, taken, [1; 8]).0, PathEvent::Challenged);
+    // Its client is being asked: the attacker has to prove itself again.
+    attacker.path_use = PathUse::Asked;
+    assert_eq!(attacker.answer(data(1), taken, [2; 8]), (PathEvent::Held, 38, 0));
+    assert_eq!(attacker.answer(data(1), taken, [2; 8]).0, PathEvent::Challenged);
+    // It has answered.
+    attacker.path_use = PathUse::InUse;
+    assert_eq!(attacker.answer(data(2), taken, [3; 8]), (PathEvent::Refused, 38, 0));
+    // Nothing more is sent there, whatever it is.
+    attacker.path_use = PathUse::Free;
+    assert_eq!(attacker.answer(data(2), taken, [3; 8]), (PathEvent::Refused, 38, 0));
+    attacker.now = attacker.now + Duration::from_millis(3001);
+    assert_eq!(attacker.answer(0, taken, [4; 8]).0, PathEvent::Challenged);
+    assert_eq!(attacker.answer(data(4), taken, [5; 8]).0, PathEvent::Validated);
 }

@@ -12,8 +12,9 @@ use packrat_client::{
     PacketNumber, ResetReason, SessionClosedReason,
 };
 use packrat_engine::{
-    EackIgnoredReason, Event, Flow, FlowCounters, Gateway, GatewayConfig, GiveUpReason, Outbox,
-    PathEvent, Received, RepairRefusedReason, Sequence, SessionEvent, Side,
+    EackIgnoredReason, Event, Flow, FlowCounters, Gateway, GatewayConfig, GiveUpReason,
+    NetworkPath, Outbox, PathEvent, PathUse, Received, RepairRefusedReason, Sequence, SessionEvent,
+    Side,
 };
 use packrat_wire::Epoch;
 use packrat_wire::estimate::Timestamp;
@@ -440,13 +441,18 @@ fn a_new_path_is_challenged_and_validated() {
     pair.kept_back = Some(Vec::new());
     pair.run(30, true, |_| true);
     let said = pair.kept_back.take().unwrap();
-    let moved_to = SocketAddr::from(([192, 0, 2, 2], 5000));
+    let moved_to = NetworkPath {
+        client: SocketAddr::from(([192, 0, 2, 2], 5000)),
+        gateway: SocketAddr::from(([192, 0, 2, 1], 443)),
+    };
+    let free = || PathUse::Free;
     let mut out = Outbox::new();
-    let event = pair.flow.control_on_new_path(&said[0], moved_to, || [1; 8], pair.now, &mut out);
+    let event =
+        pair.flow.control_on_new_path(&said[0], moved_to, || [1; 8], free, pair.now, &mut out);
     assert_eq!(event, PathEvent::Challenged);
     pair.deliver(&mut out);
     let answer = pair.client.poll_transmit(pair.now).unwrap();
-    pair.flow.control_on_new_path(&answer, moved_to, || [2; 8], pair.now, &mut out);
+    pair.flow.control_on_new_path(&answer, moved_to, || [2; 8], free, pair.now, &mut out);
     pair.deliver(&mut out);
     let told = |wanted| pair.events.iter().filter(|event| **event == wanted).count();
     assert_eq!(told(SessionEvent::PathChallenged), 1, "{:?}", pair.events);

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber};
-use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, PathEvent, Received};
+use packrat_engine::{
+    Flow, FlowCounters, Gateway, GatewayConfig, NetworkPath, Outbox, PathEvent, PathUse, Received,
+};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
@@ -321,15 +323,16 @@ fn nobody_gets_what_was_forwarded_to_somebody_else() {
     thief.client.on_overdue(PacketNumber::new(20_000), thief.now);
     let said = thief.client.poll_transmit(thief.now).unwrap();
     let mut out = Outbox::new();
-    let event =
-        victim.flow.control_on_new_path(&said, thief.address, || [7; 8], victim.now, &mut out);
+    let path = NetworkPath { client: thief.address, gateway: "192.0.2.1:443".parse().unwrap() };
+    let (random, decide) = (|| [7; 8], || PathUse::Free);
+    let now = victim.now;
+    let event = victim.flow.control_on_new_path(&said, path, random, decide, now, &mut out);
     assert_eq!(event, PathEvent::Rejected);
     assert!(out.is_empty());
     let session = victim.flow.sessions().next().unwrap();
     let mut renamed = said.clone();
     renamed[5..9].copy_from_slice(&session.get().to_be_bytes());
-    let event =
-        victim.flow.control_on_new_path(&renamed, thief.address, || [7; 8], victim.now, &mut out);
+    let event = victim.flow.control_on_new_path(&renamed, path, random, decide, now, &mut out);
     assert_eq!(event, PathEvent::Rejected);
     victim.flow.control(&renamed, victim.now, &mut out);
     assert!(out.is_empty());

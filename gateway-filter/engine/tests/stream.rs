@@ -636,6 +636,34 @@ fn another_configuration_costs_nobody_the_subscription() {
 }
 
 #[test]
+fn a_fault_costs_no_subscription_and_no_place() {
+    let limits = GatewayConfig { maximum_sessions: 3, ..GatewayConfig::default() };
+    let mut world = World::new(StreamConfig::default(), limits);
+    let member = world.join(address(0), 0.0);
+    world.join(address(1), 0.0);
+    world.run(300, true);
+    // The randomness of a challenge is asked for in the middle of a subscriber's message.
+    let now = world.now;
+    world.members[member].assist.on_overdue(PacketNumber::new(10_000), now);
+    let sealed = world.members[member].assist.poll_transmit(now).unwrap();
+    let World { stream, out, .. } = &mut world;
+    let fault = || -> [u8; 32] { panic!("deliberate, in a test") };
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        stream.receive(&sealed, address(77), fault, now, out)
+    }));
+    assert!(result.is_err());
+    world.out.clear();
+    assert_eq!(world.stream.subscribers().count(), 2);
+    world.members.iter_mut().for_each(|member| member.loss = 0.1);
+    world.run(1000, true);
+    assert!(world.missing(0) <= 3 && world.missing(1) <= 3);
+    // Who leaves makes room, once.
+    world.join(address(2), 0.0);
+    world.run(300, true);
+    assert_eq!(world.stream.subscribers().count(), 3);
+}
+
+#[test]
 fn random_datagrams_harm_nobody() {
     let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
     let member = world.join(address(0), 0.05);

@@ -4,6 +4,7 @@
 //! makes new instances and destroys the old ones; for a moment both exist. The newer one takes the
 //! slot of the listener's socket over, the older one sees that it no longer owns it.
 
+use std::net::SocketAddr;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,6 +30,9 @@ struct Configuration {
 /// Envoy's handle of one worker of a listener.
 struct Filter {
     route: Option<Arc<Route>>,
+    /// The address of the listener. While a datagram is taken, Envoy names the one that it was sent
+    /// to, which is another one where the listener is at a wildcard.
+    listener: Option<SocketAddr>,
     /// The entrance and the listener's socket; missing while the socket could not be found.
     attached: Option<(Ingress, Attachment)>,
     /// When to look for the socket again.
@@ -41,7 +45,7 @@ struct Filter {
 impl Filter {
     fn attach(&mut self, envoy: &EnvoyFilter) {
         let (Some(route), Some(dataplane)) = (&self.route, process::existing()) else { return };
-        let Some(listener) = envoy.local_address() else { return };
+        let Some(listener) = self.listener else { return };
         let worker = envoy.worker_index();
         let attached = dataplane.attach_and_read(route, listener, worker, |ours| {
             listener_socket::duplicate(listener, worker, ours)
@@ -113,6 +117,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_udp_listener_filter_new(
         let envoy = unsafe { EnvoyFilter::new(envoy) };
         let mut filter = Filter {
             route: configuration.route.clone(),
+            listener: envoy.local_address(),
             attached: None,
             retry: Retry::default(),
             stray: Retry::default(),

@@ -16,14 +16,16 @@ use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH};
 use crate::seal::{MAXIMUM_PLAINTEXT, OpenError, SealError};
 use crate::{MessageCounter, SessionId};
+use zeroize::ZeroizeOnDrop;
 
 /// Bytes of the AEAD tag.
 pub(crate) const TAG_LENGTH: usize = 16;
 /// Where the counter is in the header.
 const COUNTER_AT: usize = SEALED_HEADER_LENGTH - 4;
 
-/// The key of one direction. No counter may be used twice with it.
-#[derive(Clone)]
+/// The key of one direction. No counter may be used twice with it, so there is one of each; its
+/// memory is overwritten when it is dropped.
+#[derive(ZeroizeOnDrop)]
 pub(crate) struct Key([u8; 32]);
 
 impl core::fmt::Debug for Key {

@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use crate::estimate::Timestamp;
 use sha2::{Digest, Sha256};
+use zeroize::ZeroizeOnDrop;
 
 /// Bytes of a cookie.
 pub const COOKIE_LENGTH: usize = 16;
@@ -15,7 +16,7 @@ pub const COOKIE_LENGTH: usize = 16;
 pub const COOKIE_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Makes and checks cookies.
-#[derive(Clone)]
+#[derive(ZeroizeOnDrop)]
 pub struct CookieKey([u8; 32]);
 
 impl core::fmt::Debug for CookieKey {

@@ -108,6 +108,7 @@ pub(crate) fn dashboard() -> Value {
                             (rate("packrat_to_client_dropped_total", by), "{{gateway}} to clients"),
                             (rate("packrat_to_server_dropped_total", by), "{{gateway}} to servers"),
                             (rate("packrat_sessions_refused_total", by), "{{gateway}} refused"),
+                            (rate("packrat_sessions_evicted_total", by), "{{gateway}} evicted"),
                             (rate("packrat_too_large_total", by), "{{gateway}} too large"),
                             (rate("packrat_truncated_total", by), "{{gateway}} truncated"),
                             (rate("packrat_from_client_dropped_total", by), "{{gateway}} no listener"),

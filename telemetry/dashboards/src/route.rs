@@ -331,6 +331,7 @@ pub(crate) fn dashboard() -> Value {
                         &[
                             plain("packrat_paths_challenged_total", "challenged"),
                             plain("packrat_paths_moved_total", "moved"),
+                            plain("packrat_paths_refused_total", "refused: another session is there"),
                             plain("packrat_sessions_moved_total", "other endpoint"),
                         ],
                         Thresholds::None,

@@ -59,13 +59,19 @@ impl Gateway {
 
     /// Head and body of the answer to a request.
     pub(crate) fn request(&self, method: &str, target: &str) -> (String, String) {
+        self.request_with(method, target, "Host: localhost\r\nX-Requested-With: a test\r\n")
+    }
+
+    /// The same with these headers.
+    pub(crate) fn request_with(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &str,
+    ) -> (String, String) {
         let mut stream = TcpStream::connect(self.admin.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(
-            stream,
-            "{method} {target} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
-        )
-        .unwrap();
+        write!(stream, "{method} {target} HTTP/1.0\r\n{headers}Content-Length: 0\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

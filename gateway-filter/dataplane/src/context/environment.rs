@@ -8,7 +8,7 @@ use packrat_engine::WorkBudget;
 use packrat_wire::estimate::Timestamp;
 
 use crate::log::{Event, Logger, Observations};
-use crate::socket::Capacity;
+use crate::socket::{Capacity, SourcePorts};
 
 /// A receive buffer below this loses bursts at a few hundred Mbit/s; the operator is told once.
 const SMALL_RECEIVE_BUFFER_BYTES: usize = 1 << 20;
@@ -18,6 +18,7 @@ const SMALL_RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 pub(crate) struct Environment {
     pub(crate) logger: Logger,
     pub(crate) capacity: Arc<Capacity>,
+    pub(crate) source_ports: SourcePorts,
     pub(crate) observations: Observations,
     /// The work that clients' messages may cause on each thread, on all routes together.
     pub(crate) work: Arc<WorkBudget>,
@@ -31,6 +32,7 @@ impl Environment {
         Self {
             logger,
             capacity,
+            source_ports: SourcePorts::of_host(),
             observations: Observations::default(),
             work: Arc::default(),
             origin: Instant::now(),

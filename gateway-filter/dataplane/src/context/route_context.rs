@@ -9,6 +9,8 @@ use packrat_engine::{Gateway, GatewayConfig};
 use packrat_wire::hexadecimal;
 use parking_lot::RwLock;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 use super::environment::Environment;
 use crate::configuration::{ConfigurationError, read_static_key, read_token_admission, summary};
@@ -21,9 +23,11 @@ pub(crate) struct Settings {
     pub(crate) config: RouteConfig,
     pub(crate) engine: Arc<Gateway>,
     /// The configured key, or the random one that is kept across updates.
-    static_key: [u8; 32],
+    static_key: Zeroizing<[u8; 32]>,
     /// The secret of the cookies.
-    secret: [u8; 32],
+    secret: Zeroizing<[u8; 32]>,
+    /// The secret that source ports are derived with; a successor with the same key has the same.
+    pub(crate) source_port_key: Zeroizing<[u8; 32]>,
 }
 
 impl std::fmt::Debug for Settings {
@@ -43,13 +47,13 @@ impl Settings {
         draining: bool,
     ) -> Result<Self, ConfigurationError> {
         let static_key = match (read_static_key(&config)?, previous) {
-            (Some(key), _) => key,
-            (None, Some(previous)) => previous.static_key,
-            (None, None) => random_bytes().map_err(ConfigurationError::Random)?,
+            (Some(key), _) => Zeroizing::new(key),
+            (None, Some(previous)) => previous.static_key.clone(),
+            (None, None) => random_key()?,
         };
         let secret = match previous {
-            Some(previous) => previous.secret,
-            None => random_bytes().map_err(ConfigurationError::Random)?,
+            Some(previous) => previous.secret.clone(),
+            None => random_key()?,
         };
         let tokens = read_token_admission(&config)?;
         let mut limits = engine_config(&config);
@@ -60,11 +64,15 @@ impl Settings {
             {
                 Arc::clone(&previous.engine)
             }
-            _ => Gateway::sharing(limits, static_key, secret, Arc::clone(&environment.work)),
+            _ => Gateway::sharing(limits, *static_key, *secret, Arc::clone(&environment.work)),
         };
         // Another key of the tokens is no reason for another engine.
         engine.set_tokens(tokens);
-        Ok(Self { config, engine, static_key, secret })
+        let label = b"packrat source port";
+        let source_port_key = Zeroizing::new(
+            Sha256::new_with_prefix(label).chain_update(*static_key).finalize().into(),
+        );
+        Ok(Self { config, engine, static_key, secret, source_port_key })
     }
 
     /// The public key that clients may pin, in hexadecimal digits.
@@ -72,6 +80,11 @@ impl Settings {
         let key = packrat_engine::public_key(&self.static_key).ok()?;
         Some(hexadecimal::encode(&key))
     }
+}
+
+/// A fresh key.
+fn random_key() -> Result<Zeroizing<[u8; 32]>, ConfigurationError> {
+    random_bytes().map(Zeroizing::new).map_err(ConfigurationError::Random)
 }
 
 /// The engine's limits.

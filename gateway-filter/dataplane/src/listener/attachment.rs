@@ -51,6 +51,7 @@ impl Attachment {
     ) -> io::Result<Self> {
         let Listeners { mailboxes, descriptors, steering } = &**listeners;
         let slot = route.slot(listener, worker);
+        route.context.environment.source_ports.exclude(listener.get().port());
         let owner = route.context.environment.next_number();
         let filled = slot.fill(descriptors, owner, reader, open)?;
         if let Some(error) = filled.refused {

@@ -4,9 +4,9 @@
 //!   Ingress::receive_run, Ingress::receive
 //!     control datagram ------------------------------------> Control: the engine answers
 //!     any other, and without a session what only looks like one: Ingress::forward
-//!       its address has a session ----------------------+
+//!       its path has a session -------------------------+
 //!       it may belong to a client that has moved: kept  |
-//!         until a sealed message claims it -------------+--> Forwarder::send_to_server
+//!         until that client has proved to be there -----+--> Forwarder::send_to_server
 //!       it is a new client's: a session is opened ------+
 //! ```
 
@@ -21,7 +21,7 @@ use super::forwarder::Forwarder;
 use super::mailbox::Mailboxes;
 use crate::log::Event;
 use crate::metrics::Metric;
-use crate::route::{Disposition, IfUnknown, Route, may_have_moved};
+use crate::route::{Disposition, Route, may_have_moved};
 use crate::session::{ClientPath, Session};
 use crate::socket::{ClientAddress, Ecn, GsoBatch, Slot};
 
@@ -163,7 +163,7 @@ impl Ingress {
         }
     }
 
-    /// The session for datagrams of an address that has none; `None` while they wait, and when it
+    /// The session for datagrams of a path that has none; `None` while they wait, and when it
     /// is refused.
     fn session_of_unknown(
         &mut self,
@@ -175,21 +175,15 @@ impl Ingress {
         let metrics = route.metrics();
         let may_have_moved = !route.sessions.assisted.is_empty()
             && batch.datagrams().next().is_some_and(may_have_moved);
-        if !may_have_moved && route.pending.is_empty() {
+        if !may_have_moved {
             return self.forwarder.open(route, path, now);
         }
-        let if_unknown = if may_have_moved { IfUnknown::Keep } else { IfUnknown::Open };
-        match route.pending.add(path, batch, if_unknown, now) {
+        match route.pending.add(path, batch, now) {
             Disposition::Open => self.forwarder.open(route, path, now),
-            Disposition::Claimed(session) => {
-                session.touch(now);
-                metrics.add(Metric::DatagramsClaimed, GsoBatch::count(&[batch]));
-                Some(session)
-            }
             Disposition::Pending(first) => {
                 metrics.add(Metric::DatagramsWaited, GsoBatch::count(&[batch]));
                 if let Some(until) = first {
-                    self.forwarder.plan_expiry(route, path.client, until);
+                    self.forwarder.plan_expiry(route, path.network(), until);
                     route.context.log(Event::ClientWaiting, || {
                         let logger = &route.context.environment.logger;
                         [("client", logger.client(path.client.get()))]

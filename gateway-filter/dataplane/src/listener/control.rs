@@ -5,14 +5,14 @@
 //!     a question without a session ----------------------------> its answer, to the same address
 //!     the beginning of a session: begin ---+
 //!     a sealed datagram: sealed            |
-//!       of this address's session ---------+--> run: engine --> outbox: repairs, Reports
-//!       of another session: sealed_elsewhere --> path validation --> the client moves
+//!       of this path's session ------------+--> run: engine --> outbox: repairs, Reports
+//!       of another session: sealed_on_new_path --> path validation --> the client moves
 //!       of no session: refuse -----------------------------------> Refusal
 //! ```
 
 use std::sync::Arc;
 
-use packrat_engine::{Begin, Flow, Outbox, PathEvent, Received};
+use packrat_engine::{Begin, Flow, NetworkPath, Outbox, PathEvent, Received};
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::seal::session_of;
@@ -22,7 +22,7 @@ use super::mailbox::Command;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
 use crate::random::random_bytes;
-use crate::route::{Moved, PendingDatagram, Route};
+use crate::route::{Moved, Route};
 use crate::session::{ClientPath, Session, guarded};
 use crate::socket::{Ecn, WhenFull};
 use packrat_api::token::TokenPolicy;
@@ -102,23 +102,28 @@ impl Control<'_> {
         }
     }
 
-    /// Passes a sealed datagram to the session of the address that it came from, or to one that may
-    /// be moving there.
+    /// Passes a sealed datagram to the session of the path that it came by, or to one that may be
+    /// moving there.
     fn sealed(&mut self, datagram: &[u8]) {
         let Some(id) = session_of(datagram) else { return self.discard("malformed") };
         let now = self.now;
-        let known = self.forwarder.find(self.route, self.path, now);
+        // The client of another session is no sign of life of the one that is known here.
+        let known = self.route.sessions.peek(self.path.network());
         if let Some(session) = &known {
-            let is_its_own = self.run(session, |flow, outbox| {
-                let is_its_own = flow.answers_to(id);
-                if is_its_own {
+            let heard = self.run(session, |flow, outbox| {
+                flow.answers_to(id).then(|| {
                     flow.control(datagram, now, outbox);
-                }
-                is_its_own
+                    flow.heard()
+                })
             });
-            match is_its_own {
-                Some(true) => return,
-                Some(false) => {}
+            match heard {
+                Some(Some(heard)) => {
+                    session.note_heard(heard);
+                    session.touch(now);
+                    self.forwarder.follow(session, self.path);
+                    return;
+                }
+                Some(None) => {}
                 None => return self.discard("fault in assistance, or session at its end"),
             }
         }
@@ -130,7 +135,7 @@ impl Control<'_> {
         // the datagram.
         if !named
             .iter()
-            .any(|session| self.sealed_elsewhere(session, id, datagram, known.is_some()))
+            .any(|session| self.sealed_on_new_path(session, id, datagram, known.is_some()))
         {
             self.discard("forged, or replayed from another address");
         }
@@ -150,9 +155,9 @@ impl Control<'_> {
         }
     }
 
-    /// Passes a sealed datagram to a session whose client had another address; true if it is
-    /// authentic. Answers go to the address that it came from, and are never larger.
-    fn sealed_elsewhere(
+    /// Passes a sealed datagram to a session whose client had another path; true if it is
+    /// authentic. Answers go back along the path that it came by, and are never larger.
+    fn sealed_on_new_path(
         &mut self,
         session: &Arc<Session>,
         id: SessionId,
@@ -161,24 +166,24 @@ impl Control<'_> {
     ) -> bool {
         let Ok(random) = random_bytes() else { return false };
         let (path, now) = (self.path, self.now);
+        let network = path.network();
         let Self { route, forwarder, outbox, .. } = self;
         outbox.clear();
+        let mut moved = None;
         let result = session.assist(|flow| {
             if !flow.answers_to(id) {
                 return None;
             }
             // Another thread may have moved it here meanwhile.
-            if session.client() == path.client && !session.is_displaced() {
+            if session.network() == network && !session.is_displaced() {
                 flow.control(datagram, now, outbox);
                 return Some((None, flow.next_timeout()));
             }
-            let client = path.client.get();
-            let event = flow.control_on_new_path(datagram, client, || random, now, outbox);
-            if event == PathEvent::Validated {
-                // Under the lock of the session's assistance, so that two moves cannot overtake
-                // each other.
-                move_client(route, forwarder, session, path);
-            }
+            // Under the lock of the session's assistance, so that two moves cannot overtake each
+            // other.
+            let decide = || moved.insert(route.sessions.move_client(session, path, now)).path_use();
+            let random = || random;
+            let event = flow.control_on_new_path(datagram, network, random, decide, now, outbox);
             Some((Some(event), flow.next_timeout()))
         });
         let Some(Some((event, deadline))) = result else { return false };
@@ -187,36 +192,60 @@ impl Control<'_> {
         match event {
             None => session.send_outbox(&mut forwarder.sender, outbox, WhenFull::Drop),
             Some(PathEvent::Rejected) => return false,
-            Some(PathEvent::Challenged | PathEvent::Validated) if bytes <= datagram.len() => {
-                self.answer()
-            }
+            Some(PathEvent::Refused) => self.refuse_path(datagram),
+            Some(_) if bytes <= datagram.len() => self.answer(),
             // Not before it has proved that it is there; the next message is longer.
-            Some(PathEvent::Challenged | PathEvent::Validated) => {}
+            Some(_) => {}
         }
         session.record_events(self.outbox);
-        match event {
-            Some(PathEvent::Challenged) if !is_known => {
-                session.touch(now);
-                let (pending, until) = self.route.pending.claim(path.client, session, now);
-                self.send_claimed(session, &pending);
-                if let Some(until) = until {
-                    self.forwarder.plan_expiry(self.route, path.client, until);
-                }
+        match moved {
+            Some(Moved::From(from, displaced)) => self.moved(session, from, displaced),
+            Some(Moved::Held(occupant)) => self.ask(&occupant),
+            Some(Moved::Closed | Moved::Refused) | None => {}
+        }
+        if event == Some(PathEvent::Challenged) && !is_known {
+            session.touch(now);
+            if let Some(until) = self.route.pending.note_challenged(path, now) {
+                self.forwarder.plan_expiry(self.route, network, until);
             }
-            Some(PathEvent::Validated) => {
-                session.touch(now);
-                let pending = self.route.pending.take(path.client);
-                self.send_claimed(session, &pending);
-            }
-            _ => {}
         }
         true
     }
 
-    /// Forwards what has waited for the message that names its session.
-    fn send_claimed(&mut self, session: &Arc<Session>, pending: &[PendingDatagram]) {
+    /// A session has followed its client to this path.
+    fn moved(
+        &mut self,
+        session: &Arc<Session>,
+        from: NetworkPath,
+        displaced: Option<Arc<Session>>,
+    ) {
+        session.touch(self.now);
+        if let Some(displaced) = displaced {
+            self.forwarder.mailboxes.post(displaced.worker, Command::Close(displaced));
+        }
+        session.log(Event::ClientMoved, || {
+            [("from", session.route.environment.logger.client(from.client))]
+        });
+        let pending = self.route.pending.take(self.path.network());
         self.route.metrics().add(Metric::DatagramsClaimed, pending.len() as u64);
-        self.forwarder.send_pending(session, pending);
+        self.forwarder.send_pending(session, &pending);
+    }
+
+    /// Asks the client of a session whether it is still at its path: another one has proved to be
+    /// there.
+    fn ask(&mut self, occupant: &Arc<Session>) {
+        let Ok(random) = random_bytes() else { return };
+        let now = self.now;
+        self.run(occupant, |flow, outbox| flow.ask(random, now, outbox));
+    }
+
+    /// Tells the client of a session that it has none at this path, so that it may begin one: the
+    /// path is another session's, which speaks.
+    fn refuse_path(&mut self, datagram: &[u8]) {
+        let settings = self.route.context.settings();
+        let outbox = &mut *self.outbox;
+        guarded(&self.route.context, || settings.engine.refuse_session(datagram, outbox));
+        self.answer();
     }
 
     /// Calls the engine for a session and sends its answer.
@@ -248,15 +277,4 @@ impl Control<'_> {
             [("client", client), ("reason", reason.into())]
         });
     }
-}
-
-/// Moves the client of a session to the address that it has proved to be at.
-fn move_client(route: &Route, forwarder: &Forwarder, session: &Arc<Session>, path: &ClientPath) {
-    let Moved::From(from, displaced) = route.sessions.move_client(session, path) else { return };
-    if let Some(displaced) = displaced {
-        forwarder.mailboxes.post(displaced.worker, Command::Close(displaced));
-    }
-    session.log(Event::ClientMoved, || {
-        [("from", route.context.environment.logger.client(from.get()))]
-    });
 }

@@ -1,8 +1,9 @@
-//! From a client's address to its session, and through its upstream socket to the server.
+//! From a client's path to its session, and through its upstream socket to the server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use packrat_engine::NetworkPath;
 use packrat_wire::estimate::Timestamp;
 
 use super::mailbox::{Command, Mailboxes};
@@ -10,7 +11,7 @@ use crate::log::Event;
 use crate::metrics::Metric;
 use crate::route::{Expired, Opened, PendingDatagram, Route};
 use crate::session::{ClientPath, Session};
-use crate::socket::{ClientAddress, Ecn, GsoBatch, Sender, send_connected};
+use crate::socket::{Ecn, GsoBatch, Sender, send_connected};
 
 /// A thread's means to forward what clients send.
 #[derive(Debug)]
@@ -33,11 +34,16 @@ impl Forwarder {
         path: &ClientPath,
         now: Timestamp,
     ) -> Option<Arc<Session>> {
-        let session = route.sessions.find(path.client, now)?;
-        if session.follow(path) {
-            self.mailboxes.reconnect(&session);
-        }
+        let session = route.sessions.find(path.network(), now)?;
+        self.follow(&session, path);
         Some(session)
+    }
+
+    /// Has a session follow a listener or a configuration that has changed.
+    pub(crate) fn follow(&self, session: &Arc<Session>, path: &ClientPath) {
+        if session.follow(path) {
+            self.mailboxes.reconnect(session);
+        }
     }
 
     /// The session of a client, opened when there is none. `None` when it is refused; that is
@@ -76,7 +82,7 @@ impl Forwarder {
     ) -> Option<Arc<Session>> {
         let session = self.find_or_open(route, path, now)?;
         if !route.pending.is_empty() {
-            self.send_pending(&session, &route.pending.take(path.client));
+            self.send_pending(&session, &route.pending.take(path.network()));
         }
         Some(session)
     }
@@ -123,30 +129,30 @@ impl Forwarder {
         }
     }
 
-    /// Lets the I/O thread look at the pending datagrams of an address at `until`.
-    pub(crate) fn plan_expiry(&self, route: &Arc<Route>, client: ClientAddress, until: Timestamp) {
-        self.mailboxes.post(self.worker, Command::Pending(Arc::clone(route), client, until));
+    /// Lets the I/O thread look at the pending datagrams of a path at `until`.
+    pub(crate) fn plan_expiry(&self, route: &Arc<Route>, path: NetworkPath, until: Timestamp) {
+        self.mailboxes.post(self.worker, Command::Pending(Arc::clone(route), path, until));
     }
 
-    /// Looks at the pending datagrams of an address: those that no session has claimed in time get
-    /// one of their own. Returns the time to look again, if there is one.
+    /// Looks at the pending datagrams of a path: where no client has moved to in time, they get a
+    /// session of their own. Returns the time to look again, if there is one.
     pub(crate) fn expire_pending(
         &mut self,
         route: &Arc<Route>,
-        client: ClientAddress,
+        network: NetworkPath,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let path = match route.pending.expire(client, now) {
+        let path = match route.pending.expire(network, now) {
             Expired::Gone => return None,
             Expired::Later(until) => return Some(until),
             Expired::Unclaimed(path) => path,
         };
         // The session first: what arrives meanwhile must find it, or it would wait in turn.
         let session = self.find_or_open(route, &path, now);
-        let waited = route.pending.take(client);
+        let waited = route.pending.take(network);
         route.metrics().add(Metric::DatagramsWaitedInVain, waited.len() as u64);
         route.context.log(Event::ClientWaitedInVain, || {
-            let client = route.context.environment.logger.client(client.get());
+            let client = route.context.environment.logger.client(network.client);
             [("client", client), ("datagrams", waited.len().into())]
         });
         if let Some(session) = session {

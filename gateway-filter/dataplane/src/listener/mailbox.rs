@@ -3,12 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
+use packrat_engine::NetworkPath;
 use packrat_wire::estimate::Timestamp;
 use parking_lot::Mutex;
 
 use crate::route::{Route, StreamChange};
 use crate::session::Session;
-use crate::socket::{ClientAddress, Poller, Slot};
+use crate::socket::{Poller, Slot};
 
 /// An order to an I/O thread.
 #[derive(Debug)]
@@ -23,8 +24,8 @@ pub(crate) enum Command {
     Close(Arc<Session>),
     /// Read what clients send to the listener of this slot.
     Listen(Arc<Route>, Arc<Slot>),
-    /// Look at the pending datagrams of this address at this time.
-    Pending(Arc<Route>, ClientAddress, Timestamp),
+    /// Look at the pending datagrams of this path at this time.
+    Pending(Arc<Route>, NetworkPath, Timestamp),
     /// Let every session take over the changed configuration of its route now.
     FollowRoutes,
     /// Read a stream, or do not read it any more.

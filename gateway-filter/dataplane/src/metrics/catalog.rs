@@ -32,7 +32,8 @@ metrics! {
     Sessions Gauge "sessions" "Client sessions that exist now.";
     SessionsOpened Counter "sessions_opened_total" "Client sessions opened.";
     SessionsClosed Counter "sessions_closed_total" "Client sessions ended, idle or by shutdown.";
-    SessionsRefused Counter "sessions_refused_total" "Datagrams of new clients dropped: the limit of sessions, of descriptors or of ephemeral ports is reached, or no upstream socket could be opened.";
+    SessionsEvicted Counter "sessions_evicted_total" "Client sessions ended early to make room: client and server had not both spoken twice, as with a forged source address.";
+    SessionsRefused Counter "sessions_refused_total" "Datagrams of new clients dropped: the limit of sessions, of descriptors or of ephemeral ports is reached, or the share of their source while half of all are taken, or no upstream socket could be opened.";
     SessionsMoved Counter "sessions_moved_total" "Sessions that moved to another endpoint because theirs was removed from the configuration.";
     DownstreamDatagrams Counter "to_client_datagrams_total" "Datagrams of the base connection forwarded to clients.";
     DownstreamBytes Counter "to_client_bytes_total" "Payload bytes of the base connection forwarded to clients.";
@@ -48,8 +49,8 @@ metrics! {
     ControlSent Counter "control_sent_total" "Control datagrams sent to clients.";
     ControlDropped Counter "control_dropped_total" "Control datagrams dropped: malformed, for no known session, or assistance is switched off.";
     DatagramsWaited Counter "datagrams_waited_total" "Datagrams from unknown addresses kept back for a moment: they may belong to a client that has just moved.";
-    DatagramsClaimed Counter "datagrams_claimed_total" "Datagrams from unknown addresses forwarded through the session that a sealed message from there has named.";
-    DatagramsWaitedInVain Counter "datagrams_waited_in_vain_total" "Datagrams that waited, that no session has claimed, and that were forwarded as those of a new client.";
+    DatagramsClaimed Counter "datagrams_claimed_total" "Datagrams from unknown addresses that waited and were forwarded through the session whose client has proved to be there.";
+    DatagramsWaitedInVain Counter "datagrams_waited_in_vain_total" "Datagrams that waited, whose address no client of a session has proved to be at, and that were forwarded as those of a new client.";
     AssistancePanics Counter "assistance_panics_total" "Faults in assistance; the flow went on without it.";
     HandshakesOffered Counter "handshakes_total" {result="offered"} "Discovers that were answered with an Offer.";
     HandshakesAccepted Counter "handshakes_total" {result="accepted"} "Inits that were answered with an InitAck, repeated ones included.";

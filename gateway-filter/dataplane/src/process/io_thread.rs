@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use packrat_engine::Outbox;
+use packrat_engine::{NetworkPath, Outbox};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::GoodbyeReason;
 
 use super::listener_reader::ListenerReader;
+use super::unassured::{Room, Unassured};
 use crate::context::Environment;
 use crate::listener::{
     Command, Forwarder, Ingress, MESSAGES_PER_RECEIVE, Mailbox, Mailboxes, forward_to_client,
@@ -22,7 +23,7 @@ use crate::log::Event;
 use crate::metrics::{Distribution, Metric};
 use crate::route::{Route, RouteStream, StreamChange, StreamUpstream};
 use crate::session::{Deadlines, FlowId, Session, Upstream};
-use crate::socket::{ClientAddress, ReceiveBatch, Slot, WhenFull, use_precise_timers};
+use crate::socket::{ReceiveBatch, Slot, WhenFull, use_precise_timers};
 
 /// Shortest time until a session whose deadline was just served is looked at again: an engine that
 /// asks for the past must not keep the thread busy.
@@ -80,9 +81,11 @@ struct IoThread {
     listeners: HashMap<u64, ListenerReader>,
     streams: HashMap<u64, (Arc<RouteStream>, Arc<StreamUpstream>)>,
     deadlines: Deadlines,
-    /// Addresses with pending datagrams by the time at which they are looked at, and a number that
-    /// tells equal times apart.
-    pending: BTreeMap<(Timestamp, u64), (Arc<Route>, ClientAddress)>,
+    /// Sessions of this thread that leave when there is no room.
+    unassured: Unassured,
+    /// Paths with pending datagrams by the time at which they are looked at, and a number that tells
+    /// equal times apart.
+    pending: BTreeMap<(Timestamp, u64), (Arc<Route>, NetworkPath)>,
     forwarder: Forwarder,
     received: ReceiveBatch,
     outbox: Outbox,
@@ -98,6 +101,7 @@ impl IoThread {
             listeners: HashMap::new(),
             streams: HashMap::new(),
             deadlines: Deadlines::default(),
+            unassured: Unassured::default(),
             pending: BTreeMap::new(),
             forwarder: Forwarder::new(mailboxes, worker),
             received: ReceiveBatch::new(MESSAGES_PER_RECEIVE),
@@ -147,7 +151,7 @@ impl IoThread {
                 self.close(mailbox, &session, "displaced", None, now);
             }
             Command::Listen(route, slot) => self.listen(mailbox, route, slot),
-            Command::Pending(route, client, until) => self.plan_expiry(route, client, until),
+            Command::Pending(route, path, until) => self.plan_expiry(route, path, until),
             Command::FollowRoutes => self.follow_routes(),
             Command::Stream(change) => self.change_stream(mailbox, change),
             Command::Stop => self.stopping = true,
@@ -191,9 +195,39 @@ impl IoThread {
         if let Err(error) = mailbox.poller.add(upstream.socket(), session.id.get()) {
             self.report("an upstream socket cannot be watched", &error);
         }
-        let served = Served { route, session: Arc::clone(&session), upstream };
+        let served = Served { route: Arc::clone(&route), session: Arc::clone(&session), upstream };
         self.sessions.insert(session.id, served);
         self.plan(&session, Timestamp::ZERO);
+        if !session.is_assured() {
+            self.unassured.insert(number_of(&route), session.id);
+            // The session itself must not be held here while others are looked at.
+            drop(session);
+            self.make_room(mailbox, &route);
+        }
+    }
+
+    /// Closes the oldest sessions that are not assured, while there are too many of them.
+    fn make_room(&mut self, mailbox: &Mailbox, route: &Arc<Route>) {
+        loop {
+            let limit = route.context.settings().config.maximum_sessions;
+            let in_route = Room { taken: route.sessions.count(), limit };
+            let capacity = &self.environment.capacity;
+            let in_process = Room { taken: capacity.taken(), limit: capacity.sessions() };
+            let threads = self.forwarder.mailboxes.workers() as u64;
+            let number = number_of(route);
+            let Some((number, id)) = self.unassured.surplus(number, in_route, in_process, threads)
+            else {
+                return;
+            };
+            self.unassured.remove(number, id);
+            let Some(Served { route, session, .. }) = self.sessions.get(&id) else { continue };
+            let (route, session) = (Arc::clone(route), Arc::clone(session));
+            let now = self.environment.now();
+            if !session.is_assured() && route.sessions.remove(&session, now, None) {
+                route.metrics().add(Metric::SessionsEvicted, 1);
+                self.close(mailbox, &session, "evicted", None, now);
+            }
+        }
     }
 
     fn reconnect(&mut self, mailbox: &Mailbox, session: &Arc<Session>) {
@@ -302,7 +336,7 @@ impl IoThread {
 
     /// The same when it is known what the engine wants.
     fn plan_for(&mut self, session: &Arc<Session>, engine: Option<Timestamp>, earliest: Timestamp) {
-        let idle = session.idle_since() + session.route.settings().config.idle_timeout();
+        let idle = session.idle_since() + session.idle_timeout();
         let deadline = engine.map_or(idle, |engine| engine.min(idle)).max(earliest);
         self.deadlines.plan(session.id, &session.armed, deadline);
     }
@@ -319,7 +353,10 @@ impl IoThread {
             // Should the rest panic, the session is still looked at some time.
             self.deadlines.plan(id, &session.armed, now + AFTER_A_PANIC);
             self.run_engine_deadline(&session, now);
-            let idle_timeout = session.route.settings().config.idle_timeout();
+            let idle_timeout = session.idle_timeout();
+            if session.is_assured() {
+                self.unassured.remove(number_of(&route), id);
+            }
             if session.idle_since() + idle_timeout <= now
                 && route.sessions.remove(&session, now, Some(idle_timeout))
             {
@@ -341,10 +378,10 @@ impl IoThread {
         session.send_outbox(&mut self.forwarder.sender, outbox, WhenFull::Wait);
     }
 
-    /// Plans to look at the pending datagrams of an address.
-    fn plan_expiry(&mut self, route: Arc<Route>, client: ClientAddress, until: Timestamp) {
+    /// Plans to look at the pending datagrams of a path.
+    fn plan_expiry(&mut self, route: Arc<Route>, path: NetworkPath, until: Timestamp) {
         let number = self.environment.next_number();
-        self.pending.insert((until, number), (route, client));
+        self.pending.insert((until, number), (route, path));
     }
 
     /// Looks at the pending datagrams whose time is over.
@@ -353,9 +390,9 @@ impl IoThread {
         while let Some(entry) = self.pending.first_entry()
             && entry.key().0 <= now
         {
-            let (route, client) = entry.remove();
-            if let Some(until) = self.forwarder.expire_pending(&route, client, now) {
-                self.plan_expiry(route, client, until);
+            let (route, path) = entry.remove();
+            if let Some(until) = self.forwarder.expire_pending(&route, path, now) {
+                self.plan_expiry(route, path, until);
             }
         }
     }
@@ -382,6 +419,7 @@ impl IoThread {
         let served = self.sessions.remove(&session.id);
         self.deadlines.forget(session.id, &session.armed);
         if let Some(served) = &served {
+            self.unassured.remove(number_of(&served.route), session.id);
             self.stop_reading(mailbox, served);
         }
         let outbox = &mut self.outbox;
@@ -424,6 +462,11 @@ impl IoThread {
     }
 }
 
+/// The number that tells a route from the others; routes live as long as the process.
+fn number_of(route: &Arc<Route>) -> usize {
+    Arc::as_ptr(route).addr()
+}
+
 fn count_closed(session: &Session, now: Timestamp) {
     let metrics = &session.route.metrics;
     metrics.subtract(Metric::Sessions, 1);
@@ -441,7 +484,7 @@ mod tests {
     use super::*;
     use crate::log::{Level, LogSink, Logger};
     use crate::session::ClientPath;
-    use crate::socket::{Capacity, ListenerAddress};
+    use crate::socket::{Capacity, ClientAddress, ListenerAddress};
     use packrat_api::route::RouteConfig;
     use std::sync::atomic::AtomicBool;
 

@@ -3,5 +3,6 @@
 mod dataplane;
 mod io_thread;
 mod listener_reader;
+mod unassured;
 
 pub use dataplane::{Dataplane, DataplaneError, ObservationError, Options};

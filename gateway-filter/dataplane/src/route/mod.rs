@@ -9,6 +9,6 @@ mod table;
 pub use exposition::prometheus_text;
 pub use state::Route;
 
-pub(crate) use pending::{Disposition, Expired, IfUnknown, PendingDatagram, may_have_moved};
+pub(crate) use pending::{Disposition, Expired, PendingDatagram, may_have_moved};
 pub(crate) use stream::{RouteStream, StreamChange, StreamUpstream};
 pub(crate) use table::{Moved, Opened};

@@ -7,33 +7,39 @@
 //! has moved waits a moment for the sealed message that says so.
 //!
 //! ```text
-//!   unknown address --short header--> pending --sealed message is authentic--> claimed --challenge answered--> moved
-//!                                       | 250 ms, or no room                     | a challenge's lifetime
-//!                                       v                                        v
-//!                                    a session of its own                     forgotten
+//!                --short header--> pending --authentic sealed message--> challenged --PathResponse--> forwarded
+//!   unknown path                      | 250 ms, or no room                   | 1 s                    through the
+//!                                     v                                      v                        session that
+//!                --anything else--> a session of its own <-------------------+                        has moved
 //! ```
+//!
+//! A sealed message forwards nothing: its sender may have forged the source, and would be shown
+//! what the client at that path says. It only makes datagrams wait for the answer to the challenge,
+//! once and for a second at most.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use packrat_engine::CHALLENGE_LIFETIME;
+use packrat_engine::NetworkPath;
 use packrat_wire::estimate::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::session::{ClientPath, Session};
-use crate::socket::{ClientAddress, Ecn, GsoBatch};
+use crate::session::ClientPath;
+use crate::socket::{Ecn, GsoBatch};
 
-/// Longest time that a datagram waits. A client in a download seals a message every 15 ms, but only
-/// as long as it receives something, which it does not from the moment on at which its address has
-/// changed: when the one message that was due is lost, the next one is that with which
-/// it asks whether the gateway is still there, after 150 ms.
+/// Longest time that a datagram waits for a sealed message. A client in a download seals a message
+/// every 15 ms, but only as long as it receives something, which it does not from the moment on at
+/// which its address has changed: when the one message that was due is lost, the next one is that
+/// with which it asks whether the gateway is still there, after 150 ms.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_millis(250);
-/// Addresses that wait or are claimed at once, per route.
-const MOST_ADDRESSES: usize = 4096;
-/// Datagrams of one address that wait: what such a client acknowledges meanwhile.
+/// Longest time that a datagram waits for the answer to a challenge: a round trip of the last mile,
+/// and one more challenge.
+const CHALLENGED_WAIT: Duration = Duration::from_secs(1);
+/// Paths that wait or are challenged at once, per route.
+const MOST_PATHS: usize = 4096;
+/// Datagrams of one path that wait: what such a client acknowledges meanwhile.
 const MOST_DATAGRAMS: usize = 64;
 /// Bytes that wait, per route.
 const MOST_BYTES: usize = 4 << 20;
@@ -51,55 +57,48 @@ impl PendingDatagram {
     }
 }
 
+/// A path without a session.
 #[derive(Debug)]
-enum AddressState {
-    Pending { path: ClientPath, until: Timestamp, datagrams: Vec<PendingDatagram> },
-    Claimed { session: Arc<Session>, until: Timestamp },
+struct Unknown {
+    path: ClientPath,
+    until: Timestamp,
+    /// A session's authentic message came from there.
+    is_challenged: bool,
+    datagrams: Vec<PendingDatagram>,
 }
 
-/// The way on for datagrams of an address without a session.
+/// The way on for datagrams of a path without a session.
 #[derive(Debug)]
 pub(crate) enum Disposition {
     /// Open a session for them.
     Open,
-    /// They are kept. With a time: nothing of this address was kept before; call
+    /// They are kept. With a time: nothing of this path was known before; call
     /// [`PendingDatagrams::expire`] then.
     Pending(Option<Timestamp>),
-    /// Forward them through this session.
-    Claimed(Arc<Session>),
 }
 
-/// The state of an address at the time it was to be looked at.
+/// The state of a path at the time it was to be looked at.
 #[derive(Debug)]
 pub(crate) enum Expired {
     /// Nothing is left of it.
     Gone,
     /// Look again then.
     Later(Timestamp),
-    /// No session has claimed it: open one, and forward what [`PendingDatagrams::take`] returns.
+    /// No session has moved there: open one, and forward what [`PendingDatagrams::take`] returns.
     Unclaimed(ClientPath),
-}
-
-/// Treatment of datagrams from an address that has no session and no pending datagrams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IfUnknown {
-    /// Keep them if there is room.
-    Keep,
-    /// Open a session.
-    Open,
 }
 
 /// The pending datagrams of one route.
 #[derive(Debug, Default)]
 pub(crate) struct PendingDatagrams {
-    addresses: Mutex<Addresses>,
-    /// Addresses in it; read without the lock.
+    paths: Mutex<Paths>,
+    /// Paths in it; read without the lock.
     count: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Addresses {
-    by_address: HashMap<ClientAddress, AddressState>,
+struct Paths {
+    unknown: HashMap<NetworkPath, Unknown>,
     bytes: usize,
 }
 
@@ -111,140 +110,107 @@ pub(crate) fn may_have_moved(datagram: &[u8]) -> bool {
 }
 
 impl PendingDatagrams {
-    fn lock(&self) -> MutexGuard<'_, Addresses> {
-        self.addresses.lock()
+    fn lock(&self) -> MutexGuard<'_, Paths> {
+        self.paths.lock()
     }
 
-    /// True if nothing waits and nothing is claimed; free of locks.
+    /// True if nothing waits and nothing is challenged; free of locks.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes datagrams from an address without a session.
+    /// Takes datagrams that may be those of a client that has moved.
     pub(crate) fn add(
         &self,
         path: &ClientPath,
         batch: GsoBatch<'_>,
-        if_unknown: IfUnknown,
         now: Timestamp,
     ) -> Disposition {
-        let mut addresses = self.lock();
-        let Addresses { by_address, bytes } = &mut *addresses;
-        let full = by_address.len() >= MOST_ADDRESSES || *bytes + batch.data.len() > MOST_BYTES;
-        let keep = || {
-            batch.datagrams().map(|data| PendingDatagram { data: data.to_vec(), ecn: batch.ecn })
-        };
-        let added = batch.datagrams().count();
-        let disposition = match by_address.entry(path.client) {
-            Entry::Occupied(mut entry) => match entry.get_mut() {
-                AddressState::Claimed { session, .. } => Disposition::Claimed(Arc::clone(session)),
-                AddressState::Pending { datagrams, .. } => {
-                    if datagrams.len() + added > MOST_DATAGRAMS
-                        || *bytes + batch.data.len() > MOST_BYTES
-                    {
-                        Disposition::Open
-                    } else {
-                        datagrams.extend(keep());
-                        *bytes += batch.data.len();
-                        Disposition::Pending(None)
-                    }
-                }
-            },
-            Entry::Vacant(entry) => {
-                if if_unknown == IfUnknown::Open || full || added > MOST_DATAGRAMS {
-                    Disposition::Open
-                } else {
-                    let until = now + LONGEST_WAIT;
-                    entry.insert(AddressState::Pending {
-                        path: path.clone(),
-                        until,
-                        datagrams: keep().collect(),
-                    });
-                    *bytes += batch.data.len();
-                    Disposition::Pending(Some(until))
-                }
-            }
-        };
-        self.count.store(by_address.len(), Ordering::Relaxed);
-        disposition
-    }
-
-    /// Claims an address for `session`, of which an authentic message came from there: what waits
-    /// belongs to it, and what follows, too. Returns what waited, and the time at which to call
-    /// [`PendingDatagrams::expire`] if the address was not known here before.
-    pub(crate) fn claim(
-        &self,
-        client: ClientAddress,
-        session: &Arc<Session>,
-        now: Timestamp,
-    ) -> (Vec<PendingDatagram>, Option<Timestamp>) {
-        let mut addresses = self.lock();
-        let Addresses { by_address, bytes } = &mut *addresses;
-        // As long as its challenge may be answered.
-        let until = now + CHALLENGE_LIFETIME;
-        let claimed = AddressState::Claimed { session: Arc::clone(session), until };
-        let full = by_address.len() >= MOST_ADDRESSES;
-        let result = match by_address.entry(client) {
-            Entry::Occupied(mut entry) => match entry.insert(claimed) {
-                AddressState::Pending { datagrams, .. } => {
-                    *bytes -= size(&datagrams);
-                    (datagrams, None)
-                }
-                AddressState::Claimed { .. } => (Vec::new(), None),
-            },
-            // No harm: its datagrams open a session as if nothing had been said.
-            Entry::Vacant(_) if full => (Vec::new(), None),
-            Entry::Vacant(entry) => {
-                entry.insert(claimed);
-                (Vec::new(), Some(until))
-            }
-        };
-        self.count.store(by_address.len(), Ordering::Relaxed);
-        result
-    }
-
-    /// Looks at an address whose time may be over.
-    pub(crate) fn expire(&self, client: ClientAddress, now: Timestamp) -> Expired {
-        let mut addresses = self.lock();
-        match addresses.by_address.get(&client) {
-            None => Expired::Gone,
-            Some(AddressState::Pending { until, .. } | AddressState::Claimed { until, .. })
-                if *until > now =>
-            {
-                Expired::Later(*until)
-            }
-            Some(AddressState::Pending { path, .. }) => Expired::Unclaimed(path.clone()),
-            Some(AddressState::Claimed { .. }) => {
-                addresses.by_address.remove(&client);
-                self.count.store(addresses.by_address.len(), Ordering::Relaxed);
-                Expired::Gone
-            }
+        let mut paths = self.lock();
+        let Paths { unknown, bytes } = &mut *paths;
+        let known = unknown.get(&path.network()).map(|unknown| unknown.datagrams.len());
+        if known.unwrap_or_default() + batch.datagrams().count() > MOST_DATAGRAMS
+            || *bytes + batch.data.len() > MOST_BYTES
+            || (known.is_none() && unknown.len() >= MOST_PATHS)
+        {
+            return Disposition::Open;
         }
+        let until = now + LONGEST_WAIT;
+        let entry = unknown.entry(path.network()).or_insert_with(|| Unknown {
+            path: path.clone(),
+            until,
+            is_challenged: false,
+            datagrams: Vec::new(),
+        });
+        entry.datagrams.extend(
+            batch.datagrams().map(|data| PendingDatagram { data: data.to_vec(), ecn: batch.ecn }),
+        );
+        *bytes += batch.data.len();
+        self.count.store(unknown.len(), Ordering::Relaxed);
+        Disposition::Pending(known.is_none().then_some(until))
     }
 
-    /// The address has a session now: forgets it, and returns what has waited.
-    pub(crate) fn take(&self, client: ClientAddress) -> Vec<PendingDatagram> {
-        let mut addresses = self.lock();
-        let waited = match addresses.by_address.remove(&client) {
-            Some(AddressState::Pending { datagrams, .. }) => {
-                addresses.bytes -= size(&datagrams);
-                datagrams
+    /// An authentic message of a session came from a path that has none, and was answered with a
+    /// challenge: what waits there, waits for the answer. Returns the time at which to call
+    /// [`PendingDatagrams::expire`] if nothing of the path was known before.
+    pub(crate) fn note_challenged(&self, path: &ClientPath, now: Timestamp) -> Option<Timestamp> {
+        let mut paths = self.lock();
+        let Paths { unknown, .. } = &mut *paths;
+        let until = now + CHALLENGED_WAIT;
+        let full = unknown.len() >= MOST_PATHS;
+        let begun = match unknown.entry(path.network()) {
+            // Once: who can send such messages must not hold up the client there for longer.
+            Entry::Occupied(mut entry) => {
+                let unknown = entry.get_mut();
+                if !unknown.is_challenged {
+                    unknown.is_challenged = true;
+                    unknown.until = until;
+                }
+                None
             }
-            Some(AddressState::Claimed { .. }) | None => Vec::new(),
+            // No harm: datagrams from there wait, or open a session, as if nothing had been said.
+            Entry::Vacant(_) if full => None,
+            Entry::Vacant(entry) => {
+                let (path, datagrams) = (path.clone(), Vec::new());
+                entry.insert(Unknown { path, until, is_challenged: true, datagrams });
+                Some(until)
+            }
         };
-        self.count.store(addresses.by_address.len(), Ordering::Relaxed);
+        self.count.store(unknown.len(), Ordering::Relaxed);
+        begun
+    }
+
+    /// Looks at a path whose time may be over.
+    pub(crate) fn expire(&self, path: NetworkPath, now: Timestamp) -> Expired {
+        let mut paths = self.lock();
+        let Some(unknown) = paths.unknown.get(&path) else { return Expired::Gone };
+        if unknown.until > now {
+            return Expired::Later(unknown.until);
+        }
+        if !unknown.datagrams.is_empty() {
+            return Expired::Unclaimed(unknown.path.clone());
+        }
+        paths.unknown.remove(&path);
+        self.count.store(paths.unknown.len(), Ordering::Relaxed);
+        Expired::Gone
+    }
+
+    /// The path has a session now: forgets it, and returns what has waited.
+    pub(crate) fn take(&self, path: NetworkPath) -> Vec<PendingDatagram> {
+        let mut paths = self.lock();
+        let waited = paths.unknown.remove(&path).map(|unknown| unknown.datagrams);
+        let waited = waited.unwrap_or_default();
+        paths.bytes -= waited.iter().map(|pending| pending.data.len()).sum::<usize>();
+        self.count.store(paths.unknown.len(), Ordering::Relaxed);
         waited
     }
-}
-
-fn size(datagrams: &[PendingDatagram]) -> usize {
-    datagrams.iter().map(|pending| pending.data.len()).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::{ListenerAddress, Slot};
+    use crate::socket::{ClientAddress, ListenerAddress, Slot};
+    use std::sync::Arc;
 
     fn path(number: usize) -> ClientPath {
         let client = ([192, 0, 2, (number >> 14) as u8], 1000 + (number & 0x3fff) as u16).into();
@@ -256,7 +222,7 @@ mod tests {
     fn add(pending: &PendingDatagrams, number: usize, length: usize) -> Disposition {
         let data = vec![0x41; length];
         let batch = GsoBatch::single(&data, Ecn::NOT_CAPABLE);
-        pending.add(&path(number), batch, IfUnknown::Keep, Timestamp::ZERO)
+        pending.add(&path(number), batch, Timestamp::ZERO)
     }
 
     #[test]
@@ -265,21 +231,21 @@ mod tests {
         let kept =
             (0..100).filter(|_| matches!(add(&pending, 0, 100), Disposition::Pending(_))).count();
         assert_eq!(kept, MOST_DATAGRAMS);
-        assert_eq!(pending.take(path(0).client).len(), MOST_DATAGRAMS);
+        assert_eq!(pending.take(path(0).network()).len(), MOST_DATAGRAMS);
         assert!(pending.is_empty());
 
         let kept = (0..10_000)
             .filter(|&number| matches!(add(&pending, number, 1), Disposition::Pending(_)))
             .count();
-        assert_eq!(kept, MOST_ADDRESSES);
+        assert_eq!(kept, MOST_PATHS);
         for number in 0..5000 {
-            pending.take(path(number).client);
+            pending.take(path(number).network());
         }
         let kept = (0..1000)
             .filter(|&number| matches!(add(&pending, number, 60_000), Disposition::Pending(_)));
         assert_eq!(kept.count(), MOST_BYTES / 60_000);
         for number in 0..1000 {
-            pending.take(path(number).client);
+            pending.take(path(number).network());
         }
         assert!(pending.is_empty() && pending.lock().bytes == 0);
     }
@@ -287,18 +253,45 @@ mod tests {
     #[test]
     fn nobody_waits_longer_than_the_longest_wait() {
         let pending = PendingDatagrams::default();
-        let client = path(7).client;
+        let network = path(7).network();
         let Disposition::Pending(Some(until)) = add(&pending, 7, 10) else { panic!("not kept") };
         assert_eq!(until, Timestamp::ZERO + LONGEST_WAIT);
         assert!(matches!(add(&pending, 7, 10), Disposition::Pending(None)));
         assert!(
-            matches!(pending.expire(client, Timestamp::ZERO), Expired::Later(at) if at == until)
+            matches!(pending.expire(network, Timestamp::ZERO), Expired::Later(at) if at == until)
         );
         assert!(
-            matches!(pending.expire(client, until), Expired::Unclaimed(path) if path.client == client)
+            matches!(pending.expire(network, until), Expired::Unclaimed(path) if path.network() == network)
         );
-        assert_eq!(pending.take(client).len(), 2);
-        assert!(matches!(pending.expire(client, until), Expired::Gone));
+        assert_eq!(pending.take(network).len(), 2);
+        assert!(matches!(pending.expire(network, until), Expired::Gone));
+    }
+
+    #[test]
+    fn a_challenge_makes_datagrams_wait_once_and_for_a_second_at_most() {
+        let pending = PendingDatagrams::default();
+        let network = path(7).network();
+        let at = Timestamp::from_millis;
+        assert!(matches!(add(&pending, 7, 10), Disposition::Pending(Some(_))));
+        assert_eq!(pending.note_challenged(&path(7), at(200)), None);
+        // Others cannot prolong it.
+        for milliseconds in 201..1200 {
+            assert_eq!(pending.note_challenged(&path(7), at(milliseconds)), None);
+        }
+        assert!(matches!(add(&pending, 7, 10), Disposition::Pending(None)));
+        assert!(matches!(pending.expire(network, at(250)), Expired::Later(_)));
+        assert!(matches!(pending.expire(network, at(1199)), Expired::Later(_)));
+        assert!(matches!(pending.expire(network, at(1200)), Expired::Unclaimed(_)));
+        assert_eq!(pending.take(network).len(), 2);
+        // The challenge comes before the first datagram.
+        assert_eq!(pending.note_challenged(&path(8), at(0)), Some(at(1000)));
+        assert!(matches!(add(&pending, 8, 10), Disposition::Pending(None)));
+        assert!(matches!(pending.expire(path(8).network(), at(1000)), Expired::Unclaimed(_)));
+        assert_eq!(pending.take(path(8).network()).len(), 1);
+        // And nothing comes after it.
+        assert_eq!(pending.note_challenged(&path(9), at(0)), Some(at(1000)));
+        assert!(matches!(pending.expire(path(9).network(), at(1000)), Expired::Gone));
+        assert!(pending.is_empty() && pending.lock().bytes == 0);
     }
 
     #[test]

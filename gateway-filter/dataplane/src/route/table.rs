@@ -1,5 +1,5 @@
-//! The sessions of one route, by the address of their client, in a table that outlives listeners
-//! and workers.
+//! The sessions of one route, by their path (the address of the client, and the one it sends to), in
+//! a table that outlives listeners and workers.
 //!
 //! # Order of locks
 //!
@@ -10,28 +10,30 @@
 //! 3. one of: `path` of a session, `upstream` of a session, the index of assisted sessions, the
 //!    pending datagrams, the mailbox of a worker, the settings of a route, the log
 //!
-//! The shard of a session's client address guards whether the session is closed or displaced, and
-//! that address: it changes under the locks of both shards.
+//! The shard of a session's path guards whether the session is closed or displaced, and that path:
+//! it changes under the locks of both shards.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use packrat_engine::{NetworkPath, PathUse};
 use packrat_wire::estimate::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::context::RouteContext;
 use crate::log::Event;
 use crate::metrics::Metric;
-use crate::session::{AssistedSessions, ClientPath, Session};
-use crate::socket::ClientAddress;
+use crate::session::{AssistedSessions, ClientPath, Occupancy, Session};
+use crate::socket::RouteRoom;
 
 const SHARDS: usize = 64;
 
-type Shard = HashMap<ClientAddress, Arc<Session>>;
+type Shard = HashMap<NetworkPath, Arc<Session>>;
 
 /// The sessions of one route.
 #[derive(Debug)]
@@ -57,9 +59,24 @@ pub(crate) enum Opened {
 pub(crate) enum Moved {
     /// The session was closed before.
     Closed,
-    /// The client is at its new address. A session without assistance that was known there has
-    /// been taken out of the table: its I/O thread has to close it.
-    From(ClientAddress, Option<Arc<Session>>),
+    /// The client is at its new path. A session without assistance that was known there has been
+    /// taken out of the table: its I/O thread has to close it.
+    From(NetworkPath, Option<Arc<Session>>),
+    /// Not yet: this session is at the new path, and its client has to be asked.
+    Held(Arc<Session>),
+    /// Another session is at the new path, and speaks.
+    Refused,
+}
+
+impl Moved {
+    /// The engine's word for it.
+    pub(crate) fn path_use(&self) -> PathUse {
+        match self {
+            Self::Closed | Self::From(..) => PathUse::Free,
+            Self::Held(_) => PathUse::Asked,
+            Self::Refused => PathUse::InUse,
+        }
+    }
 }
 
 impl Default for SessionTable {
@@ -81,11 +98,11 @@ fn refuse(route: &RouteContext, path: &ClientPath, reason: String) {
     });
 }
 
-/// The locked shards of one or two addresses.
+/// The locked shards of one or two paths.
 struct Shards<'a> {
     /// With the lower index.
     first: MutexGuard<'a, Shard>,
-    /// `None` when both addresses have the same shard.
+    /// `None` when both paths have the same shard.
     second: Option<MutexGuard<'a, Shard>>,
     swapped: bool,
 }
@@ -101,8 +118,8 @@ impl Shards<'_> {
 }
 
 impl SessionTable {
-    fn index(&self, client: ClientAddress) -> usize {
-        self.hasher.hash_one(client) as usize % SHARDS
+    fn index(&self, path: NetworkPath) -> usize {
+        self.hasher.hash_one(path) as usize % SHARDS
     }
 
     #[allow(clippy::indexing_slicing)] // a remainder of SHARDS
@@ -110,23 +127,28 @@ impl SessionTable {
         self.shards[index].lock()
     }
 
-    fn shard(&self, client: ClientAddress) -> MutexGuard<'_, Shard> {
-        self.lock(self.index(client))
+    fn shard(&self, path: NetworkPath) -> MutexGuard<'_, Shard> {
+        self.lock(self.index(path))
     }
 
-    fn shards(&self, one: ClientAddress, other: ClientAddress) -> Shards<'_> {
+    fn shards(&self, one: NetworkPath, other: NetworkPath) -> Shards<'_> {
         let (one, other) = (self.index(one), self.index(other));
         let first = self.lock(one.min(other));
         let second = (one != other).then(|| self.lock(one.max(other)));
         Shards { first, second, swapped: one > other }
     }
 
-    /// The session of a client, which counts as active now.
-    pub(crate) fn find(&self, client: ClientAddress, now: Timestamp) -> Option<Arc<Session>> {
-        let shard = self.shard(client);
-        let session = shard.get(&client)?;
+    /// The session at a path, which counts as active now.
+    pub(crate) fn find(&self, path: NetworkPath, now: Timestamp) -> Option<Arc<Session>> {
+        let shard = self.shard(path);
+        let session = shard.get(&path)?;
         session.touch(now);
         Some(Arc::clone(session))
+    }
+
+    /// The session at a path; it is as idle as before.
+    pub(crate) fn peek(&self, path: NetworkPath) -> Option<Arc<Session>> {
+        self.shard(path).get(&path).map(Arc::clone)
     }
 
     /// Opens a session for a client that had none. `None` when it is refused; that is counted and
@@ -139,18 +161,22 @@ impl SessionTable {
         now: Timestamp,
     ) -> Option<Opened> {
         let settings = route.settings();
-        let mut shard = self.shard(path.client);
-        let entry = match shard.entry(path.client) {
+        let network = path.network();
+        let mut shard = self.shard(network);
+        let entry = match shard.entry(network) {
             Entry::Occupied(entry) => return Some(Opened::Before(Arc::clone(entry.get()))),
             Entry::Vacant(entry) => entry,
         };
-        if self.count.fetch_add(1, Ordering::Relaxed) as u64 >= settings.config.maximum_sessions {
+        let limit = settings.config.maximum_sessions;
+        let taken = self.count.fetch_add(1, Ordering::Relaxed) as u64;
+        if taken >= limit {
             self.count.fetch_sub(1, Ordering::Relaxed);
-            let limit = settings.config.maximum_sessions;
             refuse(route, path, format!("maximum_sessions ({limit}) reached"));
             return None;
         }
-        match Session::open(route, &settings, &self.assisted, path, worker, now) {
+        let per_source = settings.config.sessions_per_source.into();
+        let room = RouteRoom { taken, limit, per_source };
+        match Session::open(route, &settings, &self.assisted, path, room, worker, now) {
             Ok(session) => Some(Opened::Now(Arc::clone(entry.insert(Arc::new(session))))),
             Err(error) => {
                 self.count.fetch_sub(1, Ordering::Relaxed);
@@ -160,28 +186,40 @@ impl SessionTable {
         }
     }
 
-    /// Moves the client of a session to another address, as it has proved; its upstream socket
-    /// stays. The client that was known at the new address is not there any more: a session
-    /// without assistance is closed (most likely datagrams of the moved client have opened it), an
-    /// assisted one keeps its upstream socket and hears nothing until its own client proves where
-    /// it is.
+    /// Moves the client of a session to another path, as it has proved; its upstream socket stays.
+    /// A session that is known there and speaks keeps the path. Of one that does not, the client is
+    /// not there any more: a session without assistance is closed (most likely datagrams of the
+    /// moved client have opened it), an assisted one keeps its upstream socket and hears nothing
+    /// until its own client proves where it is.
     #[must_use]
-    pub(crate) fn move_client(&self, session: &Arc<Session>, path: &ClientPath) -> Moved {
+    pub(crate) fn move_client(
+        &self,
+        session: &Arc<Session>,
+        path: &ClientPath,
+        now: Timestamp,
+    ) -> Moved {
+        let to = path.network();
         loop {
-            let from = session.client();
-            let mut shards = self.shards(from, path.client);
-            if session.client() != from {
+            let from = session.network();
+            let mut shards = self.shards(from, to);
+            if session.network() != from {
                 continue;
             }
             if session.is_closed() {
                 return Moved::Closed;
             }
+            let occupant = shards.of_other().get(&to).filter(|other| other.id != session.id);
+            match occupant.map(|occupant| (occupant.occupancy(now), occupant)) {
+                Some((Occupancy::Ask, occupant)) => return Moved::Held(Arc::clone(occupant)),
+                Some((Occupancy::Stays, _)) => return Moved::Refused,
+                Some((Occupancy::GivesWay, _)) | None => {}
+            }
             let here = |current: &Arc<Session>| current.id == session.id;
             if shards.of_one().get(&from).is_some_and(here) {
                 shards.of_one().remove(&from);
             }
-            let mut displaced = shards.of_other().insert(path.client, Arc::clone(session));
-            if let Some(other) = &displaced {
+            let mut displaced = shards.of_other().insert(to, Arc::clone(session));
+            if let Some(other) = displaced.as_ref().filter(|other| other.id != session.id) {
                 if other.is_assisted() {
                     other.set_displaced(true);
                 } else {
@@ -196,19 +234,30 @@ impl SessionTable {
         }
     }
 
+    /// The number of sessions.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed) as u64
+    }
+
     /// Some of the sessions, at most `limit`, those first that have carried most.
     pub(crate) fn busiest(&self, limit: usize) -> Vec<Arc<Session>> {
-        let mut sessions: Vec<(u64, Arc<Session>)> = Vec::new();
+        // The best so far, the least of them first: the rest of the table is neither kept nor
+        // sorted.
+        let mut best = BTreeMap::new();
         for index in 0..SHARDS {
-            let shard = self.lock(index);
-            sessions.extend(shard.values().map(|session| {
+            for session in self.lock(index).values() {
                 let bytes = session.totals.to_client_bytes.load(Ordering::Relaxed);
-                (bytes, Arc::clone(session))
-            }));
+                let rank = (bytes, Reverse(session.id));
+                let is_better = best.first_key_value().is_none_or(|(least, _)| rank > *least);
+                if best.len() < limit || is_better {
+                    best.insert(rank, Arc::clone(session));
+                }
+                if best.len() > limit {
+                    best.pop_first();
+                }
+            }
         }
-        sessions.sort_unstable_by_key(|(bytes, session)| (std::cmp::Reverse(*bytes), session.id));
-        sessions.truncate(limit);
-        sessions.into_iter().map(|(_, session)| session).collect()
+        best.into_values().rev().collect()
     }
 
     /// The session with this number in log lines.
@@ -227,9 +276,9 @@ impl SessionTable {
         idle_timeout: Option<Duration>,
     ) -> bool {
         loop {
-            let client = session.client();
-            let mut shard = self.shard(client);
-            if session.client() != client {
+            let path = session.network();
+            let mut shard = self.shard(path);
+            if session.network() != path {
                 continue;
             }
             // Under the lock of the table, so that a datagram that arrives now either counts as
@@ -239,8 +288,8 @@ impl SessionTable {
             {
                 return false;
             }
-            if shard.get(&client).is_some_and(|current| current.id == session.id) {
-                shard.remove(&client);
+            if shard.get(&path).is_some_and(|current| current.id == session.id) {
+                shard.remove(&path);
             }
             session.set_closed();
             self.count.fetch_sub(1, Ordering::Relaxed);
@@ -257,7 +306,7 @@ mod tests {
     use crate::log::{Logger, Silent};
     use crate::process::Dataplane;
     use crate::route::Route;
-    use crate::socket::{Capacity, ListenerAddress};
+    use crate::socket::{Capacity, ClientAddress, ListenerAddress};
     use packrat_api::route::RouteConfig;
     use std::sync::mpsc;
 
@@ -301,7 +350,7 @@ mod tests {
                         1 => assert!(!session.follow_route()),
                         _ => {
                             session.assist(|_| {
-                                let moved = route.sessions.move_client(&session, &there);
+                                let moved = route.sessions.move_client(&session, &there, now);
                                 if let Moved::From(_, Some(displaced)) = moved {
                                     mailboxes.post(displaced.worker, Command::Close(displaced));
                                 }
@@ -318,13 +367,64 @@ mod tests {
         let in_table: usize = (0..SHARDS).map(|index| route.sessions.lock(index).len()).sum();
         assert_eq!(route.sessions.count.load(Ordering::Relaxed), in_table);
         for index in 0..SHARDS {
-            for (address, session) in route.sessions.lock(index).iter() {
-                assert_eq!(session.client(), *address);
+            for (path, session) in route.sessions.lock(index).iter() {
+                assert_eq!(session.network(), *path);
                 assert!(!session.is_closed() && !session.is_displaced());
             }
         }
         dataplane.shutdown();
         assert_eq!(route.metrics().get(Metric::Sessions), 0);
+    }
+
+    #[test]
+    fn a_session_lasts_once_client_and_server_have_both_spoken_twice() {
+        let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
+        let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
+        let route = dataplane.configure(config).unwrap();
+        let forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
+        let now = route.context.environment.now();
+        let open = |port: u16, to_server: u64, to_client: u64| {
+            let session = forwarder.find_or_open(&route, &path(&route, port), now).unwrap();
+            session.totals.to_server_datagrams.store(to_server, Ordering::Relaxed);
+            session.totals.to_client_datagrams.store(to_client, Ordering::Relaxed);
+            session
+        };
+        let mut lengths = Vec::new();
+        for (port, to_server, to_client) in [(1, 9, 0), (2, 1, 9), (3, 9, 1), (4, 2, 2)] {
+            let session = open(port, to_server, to_client);
+            let ends = |seconds: u64| {
+                let later = now + Duration::from_secs(seconds);
+                route.sessions.remove(&session, later, Some(session.idle_timeout()))
+            };
+            lengths.push((1..).find(|seconds| ends(*seconds)).unwrap());
+        }
+        assert_eq!(lengths, [10, 10, 10, 120]);
+        dataplane.shutdown();
+    }
+
+    #[test]
+    fn the_busiest_sessions_come_first() {
+        let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
+        let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
+        let route = dataplane.configure(config).unwrap();
+        let forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
+        let now = route.context.environment.now();
+        let mut expected: Vec<(u64, u64)> = (0..100u16)
+            .map(|port| {
+                let session = forwarder.find_or_open(&route, &path(&route, port), now).unwrap();
+                let bytes = u64::from(port * 37 % 10);
+                session.totals.to_client_bytes.store(bytes, Ordering::Relaxed);
+                (bytes, session.id.get())
+            })
+            .collect();
+        expected.sort_by_key(|(bytes, id)| (Reverse(*bytes), *id));
+        for limit in [0, 1, 25, 100, 1000] {
+            let busiest = route.sessions.busiest(limit);
+            let ids: Vec<u64> = busiest.iter().map(|session| session.id.get()).collect();
+            let expected: Vec<u64> = expected.iter().take(limit).map(|(_, id)| *id).collect();
+            assert_eq!(ids, expected, "the first {limit}");
+        }
+        dataplane.shutdown();
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! The way to a client.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use packrat_engine::Outbox;
+use packrat_engine::{NetworkPath, Outbox};
 
 use crate::context::RouteContext;
 use crate::log::Event;
 use crate::metrics::Metric;
-use crate::socket::{ClientAddress, Ecn, GsoBatch, SendReport, Sender, Slot, WhenFull};
+use crate::socket::{ClientAddress, Ecn, GsoBatch, SendReport, Sender, Slot, WhenFull, canonical};
 
 /// The address of a client, and the socket through which it is reached.
 #[derive(Debug, Clone)]
@@ -21,6 +21,16 @@ pub(crate) struct ClientPath {
 }
 
 impl ClientPath {
+    /// Both addresses of the client's datagrams, in canonical form: the key of its session.
+    pub(crate) fn network(&self) -> NetworkPath {
+        let listener = self.slot.listener().get();
+        let gateway = match self.local {
+            Some(local) => SocketAddr::new(local, listener.port()),
+            None => listener,
+        };
+        NetworkPath { client: self.client.get(), gateway: canonical(gateway) }
+    }
+
     /// Sends datagrams to the client, and counts those that could not be sent.
     pub(crate) fn send(
         &self,

@@ -1,15 +1,15 @@
 //! The server that a client gets, and the port from which the gateway speaks for it.
 //!
-//! Both follow from the client's address alone: when a gateway is replaced, its successor picks the
-//! same server and, where it is free, the same source port, so that a connection goes on as if
-//! nothing had happened.
+//! Both follow from the client's address, and the port from the gateway's key, too: when a gateway
+//! is replaced, its successor picks the same server and, where it is free, the same source port, so
+//! that a connection goes on as if nothing had happened.
 
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 
+use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::socket::{ClientAddress, EndpointAddress, ephemeral_ports};
+use crate::socket::{ClientAddress, EndpointAddress, SourcePorts};
 
 /// Bytes of an address and port.
 fn address_bytes(address: SocketAddr) -> [u8; 18] {
@@ -36,21 +36,34 @@ pub(crate) fn choose_endpoint(
     best.map(EndpointAddress::new)
 }
 
-/// Source ports to try for a client, best first: the client's own, then one derived from its whole
-/// address.
-///
-/// Only the host's ephemeral range is used. Otherwise a client could choose its port so that the
-/// gateway occupies one that a service of the host is going to listen on.
-pub(crate) fn source_ports(client: ClientAddress) -> [u16; 2] {
-    source_ports_in(ephemeral_ports(), client)
-}
+/// Ports derived from a client's address that are tried before the kernel is left to choose.
+const DERIVED_PORTS: u64 = 3;
 
-fn source_ports_in(range: &RangeInclusive<u16>, client: ClientAddress) -> [u16; 2] {
+/// Source ports to try for a client, best first: the client's own, which its host has chosen as
+/// unpredictably as RFC 6056 asks for, then some that follow from its address and `key`, a secret
+/// (RFC 6056, section 3.3.3).
+///
+/// Only allowed ports are among them. Otherwise a client could choose its port so that the gateway
+/// occupies one that a service of the host is going to listen on.
+pub(crate) fn source_ports(
+    allowed: &SourcePorts,
+    key: &[u8; 32],
+    client: ClientAddress,
+) -> Vec<u16> {
+    let range = allowed.range();
     let width = u64::from(range.end() - range.start()) + 1;
-    let offset = u16::try_from(xxh3_64(&address_bytes(client.get())) % width).unwrap_or(0);
-    let derived = range.start() + offset;
-    let own = client.get().port();
-    [if range.contains(&own) { own } else { derived }, derived]
+    let derived = (0..DERIVED_PORTS).map(|number| {
+        let digest = Sha256::new_with_prefix(key)
+            .chain_update(address_bytes(client.get()))
+            .chain_update(number.to_be_bytes())
+            .finalize();
+        let word = digest.iter().take(8).fold(0, |word, byte| word << 8 | u64::from(*byte));
+        range.start() + u16::try_from(word % width).unwrap_or(0)
+    });
+    std::iter::once(client.get().port())
+        .chain(derived)
+        .filter(|port| allowed.contains(*port))
+        .collect()
 }
 
 #[cfg(test)]
@@ -89,10 +102,16 @@ mod tests {
         }
 
         #[test]
-        fn source_ports_stay_in_the_range(first in 1u16..=65_535, width in 0u16..3000, number in any::<u32>()) {
-            let range = first..=first.saturating_add(width);
-            for port in source_ports_in(&range, client(number)) {
-                prop_assert!(range.contains(&port));
+        fn source_ports_are_allowed_ones(
+            first in 1u16..=65_535,
+            width in 0u16..3000,
+            reserved in any::<u16>(),
+            number in any::<u32>(),
+        ) {
+            let allowed = SourcePorts::new(first..=first.saturating_add(width), vec![reserved..=reserved.saturating_add(99)]);
+            for port in source_ports(&allowed, &[7; 32], client(number)) {
+                prop_assert!((first..=first.saturating_add(width)).contains(&port));
+                prop_assert!(port < reserved || port > reserved.saturating_add(99));
             }
         }
     }
@@ -124,8 +143,22 @@ mod tests {
 
     #[test]
     fn the_clients_own_port_comes_first_when_it_is_ephemeral() {
-        let range = 32_768..=60_999;
-        assert_eq!(source_ports_in(&range, client_at("198.51.100.7:40000"))[0], 40_000);
-        assert_ne!(source_ports_in(&range, client_at("198.51.100.7:53"))[0], 53);
+        let allowed = SourcePorts::new(32_768..=60_999, vec![51_820..=51_820]);
+        let ports = |address: &str| source_ports(&allowed, &[7; 32], client_at(address));
+        assert_eq!(ports("198.51.100.7:40000")[0], 40_000);
+        assert_ne!(ports("198.51.100.7:53")[0], 53);
+        // A port that the host keeps for a service, and one that the gateway listens on.
+        assert!(!ports("198.51.100.7:51820").contains(&51_820));
+        allowed.exclude(40_000);
+        assert!(!ports("198.51.100.7:40000").contains(&40_000));
+    }
+
+    #[test]
+    fn who_does_not_know_the_key_cannot_tell_a_derived_port() {
+        let allowed = SourcePorts::new(32_768..=60_999, Vec::new());
+        let ports = |key: u8| source_ports(&allowed, &[key; 32], client_at("198.51.100.7:53"));
+        assert_eq!(ports(1), ports(1), "a successor with the same key finds the same ports");
+        let different: HashSet<u16> = (0..100).flat_map(ports).collect();
+        assert!(different.len() > 280, "{}", different.len());
     }
 }

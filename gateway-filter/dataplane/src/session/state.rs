@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use packrat_engine::{Flow, Outbox};
+use packrat_engine::{Flow, NetworkPath, Outbox};
 use packrat_wire::estimate::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Map, Value};
@@ -14,21 +14,29 @@ use super::assistance::{Assistance, SessionIds};
 use super::assisted::AssistedSessions;
 use super::client_path::ClientPath;
 use super::deadlines::Armed;
-use super::endpoint::choose_endpoint;
+use super::endpoint::{choose_endpoint, source_ports};
 use super::engine_events;
 use super::far_round_trip::FarRoundTrip;
 use super::flow_id::FlowId;
+use super::occupancy::{Occupancy, Occupant};
 use super::upstream::Upstream;
 use super::upstream_state::{UpstreamState, UpstreamStateCell};
 use crate::context::{RouteContext, Settings};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Distribution, Metric};
-use crate::socket::{ClientAddress, Ecn, FlowPermit, GsoBatch, SendReport, Sender, WhenFull};
+use crate::socket::{
+    ClientAddress, Ecn, FlowPermit, GsoBatch, RouteRoom, SendReport, Sender, WhenFull,
+};
 use packrat_api::status::SessionSnapshot;
 
 /// Longest time that a server which is not configured any more may leave its client without an
 /// answer; then another one is tried.
 const UNANSWERED: Duration = Duration::from_secs(3);
+
+/// Idle timeout of a session that is not assured, where the configured one is longer: long enough
+/// for the pauses in which a client repeats its first question (RFC 9002, section 6.2: 1, 2 and
+/// 4 s).
+pub(crate) const UNASSURED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Totals of a session; for the log line at its end.
 #[derive(Debug, Default)]
@@ -52,10 +60,14 @@ pub(crate) struct Session {
     pub(crate) worker: usize,
     pub(crate) totals: Totals,
     pub(crate) opened: Timestamp,
-    /// The client in it changes under the locks of the route's table only.
+    /// The two addresses in it change under the locks of the route's table only.
     path: RwLock<ClientPath>,
-    /// Another client has proved to be at this client's address: nothing is sent there until this
-    /// one shows up elsewhere.
+    /// The time at which the client last sealed something at its path, and the time at which it was
+    /// asked whether it is still there, in microseconds; 0: never.
+    heard: AtomicU64,
+    asked: AtomicU64,
+    /// Another client has proved to be at this client's path: nothing is sent there until this one
+    /// shows up elsewhere.
     displaced: AtomicBool,
     /// Taken out of the table for good.
     closed: AtomicBool,
@@ -83,15 +95,18 @@ impl Session {
         settings: &Settings,
         index: &Arc<AssistedSessions<Self>>,
         path: &ClientPath,
+        room: RouteRoom,
         worker: usize,
         now: Timestamp,
     ) -> io::Result<Self> {
         let environment = &route.environment;
-        let permit = environment.capacity.try_acquire().ok_or_else(|| {
-            io::Error::new(io::ErrorKind::QuotaExceeded, environment.capacity.reason().to_owned())
-        })?;
+        let permit = environment
+            .capacity
+            .try_acquire(path.client.get().ip(), room)
+            .map_err(|refusal| io::Error::new(io::ErrorKind::QuotaExceeded, refusal))?;
         let endpoint = choose_endpoint(&settings.config.endpoints, path.client)
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the route has no endpoints"))?;
+        let ports = source_ports(&environment.source_ports, &settings.source_port_key, path.client);
         Ok(Self {
             route: Arc::clone(route),
             id: FlowId::new(environment.next_number()),
@@ -99,9 +114,11 @@ impl Session {
             totals: Totals::default(),
             opened: now,
             path: RwLock::new(path.clone()),
+            heard: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             displaced: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            upstream: RwLock::new(Arc::new(Upstream::open(endpoint, path.client)?)),
+            upstream: RwLock::new(Arc::new(Upstream::open(endpoint, &ports)?)),
             upstream_state: UpstreamStateCell::default(),
             generation: AtomicU64::new(route.generation()),
             assistance: Mutex::new(Assistance::new(Arc::clone(&settings.engine))),
@@ -128,16 +145,58 @@ impl Session {
         self.path.read().client
     }
 
-    /// Moves the client; the table's locks of the old and the new client address must be held.
+    /// Both addresses of the client's datagrams now: the session's key in the table.
+    pub(crate) fn network(&self) -> NetworkPath {
+        self.path.read().network()
+    }
+
+    /// Moves the client; the table's locks of the old and the new path must be held.
     pub(crate) fn set_path(&self, path: &ClientPath) {
         *self.path.write() = path.clone();
+    }
+
+    /// The session's claim to its path, where another client has proved to be. The table's lock of
+    /// the path must be held.
+    pub(crate) fn occupancy(&self, now: Timestamp) -> Occupancy {
+        let time = |cell: &AtomicU64| match cell.load(Ordering::Relaxed) {
+            0 => None,
+            microseconds => Some(Timestamp::from_micros(microseconds)),
+        };
+        let occupant = Occupant {
+            is_assisted: self.is_assisted(),
+            heard: time(&self.heard),
+            asked: time(&self.asked),
+            is_answered: self.far_round_trip().is_some(),
+            active: self.idle_since(),
+        };
+        let occupancy = occupant.occupancy(now);
+        if occupancy == Occupancy::Ask && !occupant.is_being_asked(now) {
+            self.asked.store(now.as_micros().max(1), Ordering::Relaxed);
+        }
+        occupancy
+    }
+
+    /// The client has sealed something at its path, at this time.
+    pub(crate) fn note_heard(&self, heard: Option<Timestamp>) {
+        if let Some(heard) = heard {
+            self.heard.fetch_max(heard.as_micros(), Ordering::Relaxed);
+        }
+    }
+
+    /// True if client and server have both spoken twice, or the client has sealed something: the
+    /// client's address is, most likely, not forged. Only then does the session last for the
+    /// configured idle timeout, and is closed for no other reason.
+    pub(crate) fn is_assured(&self) -> bool {
+        let twice = |total: &AtomicU64| total.load(Ordering::Relaxed) >= 2;
+        let Totals { to_client_datagrams, to_server_datagrams, .. } = &self.totals;
+        (twice(to_client_datagrams) && twice(to_server_datagrams)) || self.is_assisted()
     }
 
     pub(crate) fn is_displaced(&self) -> bool {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// The table's lock of the client address must be held.
+    /// The table's lock of the path must be held.
     pub(crate) fn set_displaced(&self, displaced: bool) {
         self.displaced.store(displaced, Ordering::Relaxed);
     }
@@ -146,7 +205,7 @@ impl Session {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// The table's lock of the client address must be held.
+    /// The table's lock of the path must be held.
     pub(crate) fn set_closed(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -219,24 +278,27 @@ impl Session {
         self.far_round_trip.microseconds()
     }
 
+    /// The time after which the session has been idle for too long.
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        let configured = self.route.settings().config.idle_timeout();
+        if self.is_assured() { configured } else { configured.min(UNASSURED_IDLE_TIMEOUT) }
+    }
+
     pub(crate) fn remember_ecn(&self, ecn: Ecn) {
         self.ecn.store(ecn.traffic_class(), Ordering::Relaxed);
     }
 
-    /// Follows a client that now comes through another listener, and a configuration that has
-    /// changed. True if the session has another upstream socket, which its I/O thread has to read.
+    /// Follows a listener whose socket is another one now, and a configuration that has changed. True if the session has another upstream socket, which its I/O thread has to read.
     #[must_use]
     pub(crate) fn follow(self: &Arc<Self>, path: &ClientPath) -> bool {
         let unchanged = {
             let current = self.path.read();
-            let is_same = Arc::ptr_eq(&current.slot, &path.slot)
-                || (current.slot.listener() == path.slot.listener() && current.slot.is_filled());
-            is_same && current.local == path.local
+            Arc::ptr_eq(&current.slot, &path.slot) || current.slot.is_filled()
         };
         if !unchanged {
             let mut current = self.path.write();
             // It may just have moved, on the word of another thread.
-            if current.client == path.client {
+            if current.network() == path.network() {
                 *current = path.clone();
             }
         }
@@ -298,7 +360,9 @@ impl Session {
         }
         let client = self.client();
         let Some(new) = choose_endpoint(&settings.config.endpoints, client) else { return false };
-        match Upstream::open(new, client) {
+        let allowed = &self.route.environment.source_ports;
+        let ports = source_ports(allowed, &settings.source_port_key, client);
+        match Upstream::open(new, &ports) {
             Ok(upstream) => {
                 self.route.metrics.add(Metric::SessionsMoved, 1);
                 self.log(Event::EndpointChanged, || {

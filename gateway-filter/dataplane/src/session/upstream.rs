@@ -3,10 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::endpoint::source_ports;
-use crate::socket::{
-    ClientAddress, Destination, EndpointAddress, Family, Offload, WhenFull, open_connected,
-};
+use crate::socket::{Destination, EndpointAddress, Family, Offload, WhenFull, open_connected};
 
 /// A socket connected to an endpoint; closed when the last user drops it.
 #[derive(Debug)]
@@ -18,9 +15,9 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// Opens a socket for `client`, from a source port derived from its address where that is free.
-    pub(crate) fn open(endpoint: EndpointAddress, client: ClientAddress) -> io::Result<Self> {
-        let (socket, receive_buffer_bytes) = open_connected(endpoint.get(), &source_ports(client))?;
+    /// Opens a socket, from the first of `source_ports` that is free.
+    pub(crate) fn open(endpoint: EndpointAddress, source_ports: &[u16]) -> io::Result<Self> {
+        let (socket, receive_buffer_bytes) = open_connected(endpoint.get(), source_ports)?;
         Ok(Self { socket, endpoint, receive_buffer_bytes, offload: Offload::default() })
     }
 

@@ -2,16 +2,26 @@
 //! port of its own. Without a limit the last session would take the descriptor that a listener, a
 //! timer or the metrics need.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
-use std::ops::RangeInclusive;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::ephemeral_ports::ephemeral_ports;
+use parking_lot::Mutex;
+
+use super::source_ports::SourcePorts;
 
 /// Descriptors, and ports, that stay free for everything else in the process and on the host; of
 /// few, half.
 const RESERVED: u64 = 512;
+/// Sessions that one source may have in any case.
+const SMALLEST_SHARE: u64 = 64;
+/// The share of one source is one in so many, or less.
+const SHARE: u64 = 4;
+/// Bits of an IPv6 address that make a source: what a provider gives to one customer, at most.
+const IPV6_SOURCE_BITS: u32 = 48;
 
 /// The descriptors and ports that the sessions of all routes share.
 #[derive(Debug)]
@@ -22,15 +32,59 @@ pub(crate) struct Capacity {
     reason: String,
     taken: AtomicU64,
     reported: AtomicBool,
+    /// Sessions by the source that opened them.
+    sources: Mutex<HashMap<IpAddr, u64>>,
+}
+
+/// The room in a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RouteRoom {
+    /// Sessions of the route.
+    pub(crate) taken: u64,
+    /// Most of them.
+    pub(crate) limit: u64,
+    /// The most that a source may have, once there is little room.
+    pub(crate) per_source: u64,
+}
+
+/// The reason why there is no room for a session.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoRoom {
+    #[error("{0}")]
+    Process(String),
+    #[error(
+        "the source has {0} sessions, its share while half of all are taken (raise sessions_per_source if many clients have one address)"
+    )]
+    Source(u64),
 }
 
 /// The right to one upstream socket; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct FlowPermit(Arc<Capacity>);
+pub(crate) struct FlowPermit {
+    capacity: Arc<Capacity>,
+    source: IpAddr,
+}
 
 impl Drop for FlowPermit {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.capacity.taken.fetch_sub(1, Ordering::Relaxed);
+        if let Entry::Occupied(mut count) = self.capacity.sources.lock().entry(self.source) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+/// The source that an address belongs to: an IPv4 address, or a network of IPv6.
+fn source_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::MAX << (128 - IPV6_SOURCE_BITS);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & network))
+        }
+        address => address,
     }
 }
 
@@ -38,12 +92,12 @@ impl Capacity {
     /// The capacity of this process, with `descriptors` as the limit of open files.
     pub(crate) fn of_process(descriptors: &io::Result<u64>) -> Arc<Self> {
         // When it is not known, the ports are a limit, too.
-        Self::new(descriptors.as_ref().ok().copied().unwrap_or(u64::MAX), ephemeral_ports())
+        let descriptors = descriptors.as_ref().ok().copied().unwrap_or(u64::MAX);
+        Self::new(descriptors, SourcePorts::of_host().count())
     }
 
-    fn new(descriptors: u64, ports: &RangeInclusive<u16>) -> Arc<Self> {
+    fn new(descriptors: u64, port_count: u64) -> Arc<Self> {
         let without_reserve = |all: u64| all - RESERVED.min(all / 2);
-        let port_count = u64::from(ports.end().saturating_sub(*ports.start())) + 1;
         let (by_descriptors, by_ports) =
             (without_reserve(descriptors), without_reserve(port_count));
         let reason = if by_descriptors <= by_ports {
@@ -62,6 +116,7 @@ impl Capacity {
             reason,
             taken: AtomicU64::new(0),
             reported: AtomicBool::new(false),
+            sources: Mutex::default(),
         })
     }
 
@@ -75,11 +130,33 @@ impl Capacity {
         &self.reason
     }
 
-    /// Admits another session, within the limit.
-    pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<FlowPermit> {
+    /// Sessions now.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Admits another session for a client at `address`, within the limit. When half of the process
+    /// or of the route is taken, within the share of its source, too.
+    pub(crate) fn try_acquire(
+        self: &Arc<Self>,
+        address: IpAddr,
+        route: RouteRoom,
+    ) -> Result<FlowPermit, NoRoom> {
+        let source = source_of(address);
+        let is_crowded = self.taken() * 2 >= self.sessions || route.taken * 2 >= route.limit;
+        let share = self.sessions.min(route.limit) / SHARE;
+        let share = route.per_source.min(share).max(SMALLEST_SHARE);
+        let mut sources = self.sources.lock();
+        let count = sources.get(&source).copied().unwrap_or_default();
+        if is_crowded && count >= share {
+            return Err(NoRoom::Source(count));
+        }
         let one_more = |taken: u64| (taken < self.sessions).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
-        Some(FlowPermit(Arc::clone(self)))
+        self.taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+            .map_err(|_| NoRoom::Process(self.reason.clone()))?;
+        sources.insert(source, count + 1);
+        Ok(FlowPermit { capacity: Arc::clone(self), source })
     }
 
     /// True if an operator is to be told, for the first time, that `configured` sessions are more
@@ -93,27 +170,71 @@ impl Capacity {
 mod tests {
     use super::*;
 
+    const ROOM: RouteRoom = RouteRoom { taken: 0, limit: 100_000, per_source: 4096 };
+
+    #[test]
+    fn a_source_gets_all_that_is_free_but_no_more_than_its_share_of_the_rest() {
+        let capacity = Capacity::limited(1000, String::new());
+        // All of it is one source: an IPv4 address, and a network of IPv6.
+        let addresses: [fn(usize) -> String; 2] =
+            [|_| "192.0.2.1".to_owned(), |number| format!("2001:db8:1:{number:x}::1")];
+        for address in addresses {
+            let mut permits = Vec::new();
+            let refusal = loop {
+                let address = address(permits.len()).parse().unwrap();
+                match capacity.try_acquire(address, ROOM) {
+                    Ok(permit) => permits.push(permit),
+                    Err(refusal) => break refusal,
+                }
+            };
+            assert_eq!((permits.len(), &refusal), (500, &NoRoom::Source(500)));
+            // Others, which have little, still get something.
+            for other in 0..100u8 {
+                let permit = capacity.try_acquire([198, 51, 100, other].into(), ROOM);
+                permits.push(permit.unwrap());
+            }
+            let second = (0..400).map(|_| capacity.try_acquire([203, 0, 113, 1].into(), ROOM));
+            permits.extend(second.map_while(Result::ok));
+            assert_eq!(permits.len(), 600 + 1000 / SHARE as usize);
+            drop(permits);
+            assert_eq!(capacity.taken(), 0);
+            assert!(capacity.sources.lock().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_crowded_route_has_shares_of_its_own() {
+        let capacity = Capacity::limited(100_000, String::new());
+        let crowded = RouteRoom { taken: 100, limit: 200, per_source: 4096 };
+        let acquire = |room| capacity.try_acquire([192, 0, 2, 1].into(), room);
+        let _permits: Vec<_> = (0..SMALLEST_SHARE).map(|_| acquire(crowded).unwrap()).collect();
+        assert_eq!(acquire(crowded).unwrap_err(), NoRoom::Source(SMALLEST_SHARE));
+        assert!(acquire(ROOM).is_ok());
+        assert!(capacity.try_acquire([192, 0, 2, 2].into(), crowded).is_ok());
+    }
+
     #[test]
     fn the_scarcer_of_descriptors_and_ports_decides() {
-        let ports = 32_768..=60_999;
-        let capacity = Capacity::new(1_048_576, &ports);
+        let ports = 28_232;
+        let capacity = Capacity::new(1_048_576, ports);
         assert_eq!(capacity.sessions(), 28_232 - 512);
         assert!(capacity.reason().contains("28232 ephemeral ports"));
-        let capacity = Capacity::new(4096, &ports);
+        let capacity = Capacity::new(4096, ports);
         assert_eq!(capacity.sessions(), 4096 - 512);
         assert!(capacity.reason().contains("4096 files"));
-        assert_eq!(Capacity::new(256, &ports).sessions(), 128);
+        assert_eq!(Capacity::new(256, ports).sessions(), 128);
         assert!(Capacity::of_process(&Err(io::Error::other("unknown"))).reason().contains("ports"));
     }
 
     #[test]
     fn permits_are_given_back_and_the_operator_is_told_once() {
         let capacity = Capacity::limited(2, "in a test".to_owned());
-        let one = capacity.try_acquire().unwrap();
-        let _other = capacity.try_acquire().unwrap();
-        assert!(capacity.try_acquire().is_none() && capacity.try_acquire().is_none());
+        let acquire = || capacity.try_acquire([192, 0, 2, 1].into(), ROOM);
+        let one = acquire().unwrap();
+        let _other = acquire().unwrap();
+        assert_eq!(acquire().unwrap_err(), NoRoom::Process("in a test".to_owned()));
         drop(one);
-        assert!(capacity.try_acquire().is_some());
+        assert!(acquire().is_ok());
         assert!(!capacity.shall_report(2));
         assert!(capacity.shall_report(3));
         assert!(!capacity.shall_report(3));

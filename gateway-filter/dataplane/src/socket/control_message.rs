@@ -36,6 +36,45 @@ pub(super) struct Received {
     pub(super) local: Option<IpAddr>,
 }
 
+/// A type that any bytes of its size are a value of: the numbers and addresses of the kernel.
+trait Plain: Copy {}
+
+impl Plain for u8 {}
+impl Plain for libc::c_int {}
+impl Plain for libc::in_pktinfo {}
+impl Plain for libc::in6_pktinfo {}
+
+/// The data of one ancillary message.
+struct Payload<'a> {
+    /// Level and type.
+    kind: (libc::c_int, libc::c_int),
+    bytes: &'a [u8],
+}
+
+impl Payload<'_> {
+    /// # Safety
+    /// A complete cmsghdr lies at `message`, aligned, and as many bytes from there on are valid as
+    /// it says.
+    #[allow(clippy::unnecessary_cast)] // the length is a shorter number with other C libraries
+    unsafe fn of(message: *const libc::cmsghdr) -> Self {
+        // SAFETY: the caller vouches for the header. CMSG_LEN is arithmetic only, and the data of
+        // a message begins at CMSG_DATA.
+        unsafe {
+            let kind = ((*message).cmsg_level, (*message).cmsg_type);
+            let header = libc::CMSG_LEN(0) as usize;
+            let length = ((*message).cmsg_len as usize).saturating_sub(header);
+            Self { kind, bytes: std::slice::from_raw_parts(libc::CMSG_DATA(message), length) }
+        }
+    }
+
+    /// The value at the beginning; `None` when the message is too short for it.
+    fn read<T: Plain>(&self) -> Option<T> {
+        let bytes = self.bytes.get(..size_of::<T>())?;
+        // SAFETY: so many bytes are there, and any of them are a value of the type.
+        Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+    }
+}
+
 /// Reads the ancillary data of a message that the kernel has just filled in.
 ///
 /// # Safety
@@ -49,35 +88,35 @@ pub(super) unsafe fn parse(header: &libc::msghdr) -> Received {
     while !message.is_null() {
         // SAFETY: not null, so a complete cmsghdr lies inside the control buffer, which is aligned
         // for it.
-        let (level, kind) = unsafe { ((*message).cmsg_level, (*message).cmsg_type) };
-        // SAFETY: the data of a message begins here; `read_unaligned` below reads the type that the
-        // kernel documents for this level and kind.
-        let data = unsafe { libc::CMSG_DATA(message) };
-        match (level, kind) {
+        let payload = unsafe { Payload::of(message) };
+        match payload.kind {
             (libc::SOL_UDP, libc::UDP_GRO) => {
-                // SAFETY: UDP_GRO carries an int.
-                let size = unsafe { data.cast::<libc::c_int>().read_unaligned() };
-                received.segment_size = usize::try_from(size).ok().filter(|&size| size > 0);
+                let size = payload.read::<libc::c_int>();
+                received.segment_size =
+                    size.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
             }
             (libc::IPPROTO_IP, libc::IP_TOS) => {
-                // SAFETY: IP_TOS carries one byte when received.
-                received.ecn = Ecn::from_traffic_class(unsafe { data.read() });
+                // One byte when received.
+                if let Some(class) = payload.read::<u8>() {
+                    received.ecn = Ecn::from_traffic_class(class);
+                }
             }
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                // SAFETY: IPV6_TCLASS carries an int.
-                let class = unsafe { data.cast::<libc::c_int>().read_unaligned() };
-                received.ecn = Ecn::from_traffic_class((class & 0xff) as u8);
+                if let Some(class) = payload.read::<libc::c_int>() {
+                    received.ecn = Ecn::from_traffic_class((class & 0xff) as u8);
+                }
             }
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                // SAFETY: IP_PKTINFO carries an in_pktinfo.
-                let info = unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
-                received.local = Some(Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
+                if let Some(info) = payload.read::<libc::in_pktinfo>() {
+                    let address = Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes());
+                    received.local = Some(address.into());
+                }
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                // SAFETY: IPV6_PKTINFO carries an in6_pktinfo.
-                let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
-                received.local =
-                    Some(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)).to_canonical());
+                if let Some(info) = payload.read::<libc::in6_pktinfo>() {
+                    let address = IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr));
+                    received.local = Some(address.to_canonical());
+                }
             }
             _ => {}
         }
@@ -165,5 +204,37 @@ impl Writer<'_> {
             libc::CMSG_DATA(message).cast::<T>().write_unaligned(value);
         }
         self.used += space;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The mark that [`parse`] finds in one message whose length says that it has so many bytes.
+    fn parse_traffic_class(length: usize) -> Ecn {
+        let mut buffer = ControlBuffer::new();
+        let outgoing = Outgoing { ecn: Ecn::from_traffic_class(3), ..Outgoing::default() };
+        let used = write(&mut buffer, &outgoing);
+        // SAFETY: zeros are a valid msghdr; the message that was written lies at the beginning of
+        // the buffer.
+        let header = unsafe {
+            let mut header: libc::msghdr = std::mem::zeroed();
+            header.msg_control = buffer.as_mut_ptr();
+            header.msg_controllen = used as _;
+            (*libc::CMSG_FIRSTHDR(&raw const header)).cmsg_len =
+                libc::CMSG_LEN(length as libc::c_uint) as _;
+            header
+        };
+        // SAFETY: as written above.
+        unsafe { parse(&header) }.ecn
+    }
+
+    #[test]
+    fn a_message_shorter_than_its_kind_is_skipped() {
+        assert_eq!(parse_traffic_class(4), Ecn::from_traffic_class(3));
+        for length in 0..4 {
+            assert_eq!(parse_traffic_class(length), Ecn::NOT_CAPABLE, "{length} bytes");
+        }
     }
 }

@@ -8,13 +8,13 @@ mod address;
 mod capacity;
 mod control_message;
 mod ecn;
-mod ephemeral_ports;
 mod options;
 mod poller;
 mod receive;
 mod reuse_port;
 mod send;
 mod slot;
+mod source_ports;
 
 pub use address::canonical;
 pub use ecn::Ecn;
@@ -26,9 +26,9 @@ pub use receive::{Message, ReceiveBatch};
 pub use send::{Destination, GsoBatch, Offload, SendReport, Sender, WhenFull, send_connected};
 
 pub(crate) use address::{ClientAddress, EndpointAddress, ListenerAddress};
-pub(crate) use capacity::{Capacity, FlowPermit};
-pub(crate) use ephemeral_ports::ephemeral_ports;
+pub(crate) use capacity::{Capacity, FlowPermit, RouteRoom};
 pub(crate) use options::{bind_alone, join_source};
 pub(crate) use poller::{Poller, use_precise_timers};
 pub(crate) use reuse_port::{MOST_READERS, NOWHERE, Places, put_in_force};
 pub(crate) use slot::{Descriptors, Reader, Slot};
+pub(crate) use source_ports::SourcePorts;

@@ -32,6 +32,12 @@ pub(crate) fn use_precise_timers() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000 as libc::c_ulong) };
 }
 
+/// True if a system call is unknown to the kernel, or to a seccomp profile that is older than the
+/// call: such profiles answer with EPERM, which no kernel gives for waiting.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
+}
+
 fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -115,7 +121,8 @@ impl Poller {
         }
     }
 
-    /// For kernels before 5.11, which know no finer limit.
+    /// For kernels before 5.11, which know no finer limit, and for sandboxes that forbid what they
+    /// do not know.
     fn wait_in_milliseconds(
         &self,
         timeout: Option<Duration>,
@@ -166,8 +173,7 @@ impl Poller {
                 0usize,
             )
         };
-        let unsupported =
-            result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
+        let unsupported = result < 0 && is_unsupported(&io::Error::last_os_error());
         let result =
             if unsupported { self.wait_in_milliseconds(timeout, &mut events) } else { result };
         self.awake.store(true, Ordering::SeqCst);
@@ -251,5 +257,48 @@ mod tests {
             poller.wait(None, &mut ready, || true).unwrap();
         });
         assert!(ready.is_empty());
+    }
+
+    /// Has the kernel answer a system call with EPERM for the calling thread and its children, as
+    /// old seccomp profiles do.
+    fn forbid(call: libc::c_long) {
+        let statement =
+            |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+        let (load, jump, give) = (
+            libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            libc::BPF_RET | libc::BPF_K,
+        );
+        let mut program = [
+            statement(load, 0),
+            libc::sock_filter { jf: 1, ..statement(jump, call as u32) },
+            statement(give, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            statement(give, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
+        // SAFETY: numbers, and a program that lives until the call has copied it.
+        let results = unsafe {
+            (
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+                libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
+            )
+        };
+        assert_eq!(results, (0, 0), "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn a_sandbox_that_forbids_the_finer_wait_is_waited_in_all_the_same() {
+        std::thread::spawn(|| {
+            forbid(libc::SYS_epoll_pwait2);
+            let poller = Poller::new().unwrap();
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            poller.add(socket.as_fd(), 42).unwrap();
+            socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+            let mut ready = Vec::new();
+            poller.wait(None, &mut ready, || true).unwrap();
+            assert_eq!(ready, [42]);
+        })
+        .join()
+        .unwrap();
     }
 }

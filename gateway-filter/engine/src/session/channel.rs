@@ -5,8 +5,7 @@
 //!   Prepared (the answer to the handshake is under way) ---- the client seals something ----> Proven
 //! ```
 
-use std::net::SocketAddr;
-
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::SESSION_NAMES;
 use packrat_wire::message::Message;
 use packrat_wire::registry::grease_message;
@@ -17,7 +16,7 @@ use super::Turn;
 use crate::counters::FlowCounters;
 use crate::flow::PathEvent;
 use crate::outbox::Outbox;
-use crate::path_validation::{PathValidation, Step};
+use crate::path_validation::{NetworkPath, PathUse, PathValidation, Step};
 
 /// Keys of a session, and challenges of addresses that are not its client's.
 pub(crate) struct Channel {
@@ -25,12 +24,14 @@ pub(crate) struct Channel {
     opener: Opener,
     names: [SessionId; SESSION_NAMES],
     proven: bool,
-    path_validation: Option<Box<PathValidation>>,
+    /// When the client last said something authentic from its own path.
+    heard: Option<Timestamp>,
+    path_validation: Option<Box<PathValidation<NetworkPath>>>,
 }
 
 impl Channel {
     pub(crate) fn new(sealer: Sealer, opener: Opener, names: [SessionId; SESSION_NAMES]) -> Self {
-        Self { sealer, opener, names, proven: false, path_validation: None }
+        Self { sealer, opener, names, proven: false, heard: None, path_validation: None }
     }
 
     pub(crate) fn id(&self) -> SessionId {
@@ -55,6 +56,16 @@ impl Channel {
     /// True if the client has sealed something with this session's key.
     pub(crate) fn is_proven(&self) -> bool {
         self.proven
+    }
+
+    /// When the client last said something authentic from its own path.
+    pub(crate) fn heard(&self) -> Option<Timestamp> {
+        self.heard
+    }
+
+    /// The client has said something authentic from its own path.
+    pub(crate) fn note_heard(&mut self, now: Timestamp) {
+        self.heard = Some(now);
     }
 
     /// Opens a sealed datagram and returns its counter; counts why when that fails.
@@ -111,20 +122,21 @@ impl Channel {
         self.path_validation = None;
     }
 
-    /// Opens a sealed datagram from another address than the client's, and challenges that address
-    /// or accepts its answer.
+    /// Opens a sealed datagram from another path than the client's, and challenges that path or
+    /// accepts its answer, if `decide` allows it.
     pub(crate) fn on_new_path(
         &mut self,
         datagram: &[u8],
-        from: SocketAddr,
+        from: NetworkPath,
         random: impl FnOnce() -> [u8; 8],
+        decide: impl FnOnce() -> PathUse,
         turn: &mut Turn<'_>,
     ) -> PathEvent {
         let mut plaintext = core::mem::take(&mut turn.scratch().plaintext);
         let event = match self.open(datagram, &mut plaintext, turn.counters) {
             None => PathEvent::Rejected,
             Some(_) => match Message::decode(&plaintext) {
-                Ok(message) => self.validate(&message, datagram.len(), from, random, turn),
+                Ok(message) => self.validate(&message, datagram.len(), from, random, decide, turn),
                 Err(_) => {
                     turn.counters.sealed_malformed += 1;
                     PathEvent::Rejected
@@ -139,17 +151,27 @@ impl Channel {
         &mut self,
         message: &Message<'_>,
         length: usize,
-        from: SocketAddr,
+        from: NetworkPath,
         random: impl FnOnce() -> [u8; 8],
+        decide: impl FnOnce() -> PathUse,
         turn: &mut Turn<'_>,
     ) -> PathEvent {
         let paths = self.path_validation.get_or_insert_default();
         match paths.on_message(message, length, from, random, turn.now) {
-            Step::Validated => {
-                turn.counters.paths_moved += 1;
-                self.path_validation = None;
-                PathEvent::Validated
-            }
+            Step::Validated => match decide() {
+                PathUse::Free => {
+                    turn.counters.paths_moved += 1;
+                    self.path_validation = None;
+                    PathEvent::Validated
+                }
+                PathUse::Asked => PathEvent::Held,
+                PathUse::InUse => {
+                    turn.counters.paths_refused += 1;
+                    paths.refuse(from, turn.now);
+                    PathEvent::Refused
+                }
+            },
+            Step::Refuse => PathEvent::Refused,
             Step::Challenge(data) => {
                 turn.counters.paths_challenged += 1;
                 self.send(&Message::PathChallenge { data }, turn);

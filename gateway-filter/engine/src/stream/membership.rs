@@ -7,6 +7,7 @@
 //! echoed a cookie or answered a challenge.
 
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use packrat_wire::estimate::Timestamp;
@@ -225,17 +226,15 @@ impl Stream {
         let mut plaintext = core::mem::take(&mut self.plaintext);
         let mut outcome = None;
         if let Some(place) = self.places.get(&named).copied() {
-            // Not in the way of everything else that a stream does with it.
-            let mut subscribers = core::mem::take(&mut self.subscribers);
-            let mut stays = true;
-            if let Some(subscriber) = subscribers.get_mut(place as usize) {
+            let stays = self.with_subscribers(|stream, subscribers| {
+                let Some(subscriber) = subscribers.get_mut(place as usize) else { return true };
                 let own = subscriber.address.get() == from;
                 match subscriber.channel.open(datagram, &mut plaintext) {
                     Ok(counter) if own => {
-                        stays = self.message(subscriber, counter, &plaintext, from, now, out);
+                        return stream.message(subscriber, counter, &plaintext, from, now, out);
                     }
                     Ok(_) => {
-                        self.message_on_new_path(
+                        stream.message_on_new_path(
                             subscriber,
                             datagram.len(),
                             &plaintext,
@@ -245,10 +244,10 @@ impl Stream {
                             out,
                         );
                     }
-                    Err(_) => self.counters.stream_refused += 1,
+                    Err(_) => stream.counters.stream_refused += 1,
                 }
-            }
-            self.subscribers = subscribers;
+                true
+            });
             if !self.pending.is_empty()
                 && self.pending.get(&from).is_some_and(|pending| pending.session == named)
             {
@@ -265,6 +264,18 @@ impl Stream {
         }
         self.plaintext = plaintext;
         outcome
+    }
+
+    /// Does something with the subscribers that the rest of the stream has a part in. They are back
+    /// in their place afterwards, also after a panic: it costs no one the subscription.
+    pub(super) fn with_subscribers<R>(
+        &mut self,
+        action: impl FnOnce(&mut Self, &mut [Subscriber]) -> R,
+    ) -> R {
+        let mut subscribers = core::mem::take(&mut self.subscribers);
+        let result = catch_unwind(AssertUnwindSafe(|| action(self, &mut subscribers)));
+        self.subscribers = subscribers;
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// A subscription that is to take another one's place is used for the first time.
@@ -375,7 +386,7 @@ impl Stream {
                 self.send(subscriber, &Message::PathChallenge { data }, out);
             }
             Step::Wait => {}
-            Step::Ignore => self.counters.stream_refused += 1,
+            Step::Ignore | Step::Refuse => self.counters.stream_refused += 1,
         }
     }
 

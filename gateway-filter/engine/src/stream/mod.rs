@@ -119,7 +119,7 @@ pub struct Stream {
     /// Handshakes whose subscriptions have not been used yet, by address.
     pending: HashMap<SocketAddr, Pending>,
     /// Challenges of new addresses of subscribers, by the id of the session.
-    path_validation: HashMap<SessionId, PathValidation>,
+    path_validation: HashMap<SessionId, PathValidation<SocketAddr>>,
     missed: HashMap<u64, Missed>,
     group_repairs: GroupRepairs,
     bytes: u64,

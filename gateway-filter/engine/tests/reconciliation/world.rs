@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
-use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, PathEvent, Received};
+use packrat_engine::{
+    Flow, FlowCounters, Gateway, GatewayConfig, NetworkPath, Outbox, PathEvent, PathUse, Received,
+};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
@@ -324,8 +326,17 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
                     Received::ForFlow => {
                         let mut random = [0; 8];
                         world.random.fill_bytes(&mut random);
-                        let event =
-                            flow.control_on_new_path(&bytes, from, || random, now, &mut out);
+                        let path =
+                            NetworkPath { client: from, gateway: ([192, 0, 2, 1], 443).into() };
+                        let decide = || PathUse::Free;
+                        let event = flow.control_on_new_path(
+                            &bytes,
+                            path,
+                            || random,
+                            decide,
+                            now,
+                            &mut out,
+                        );
                         if event == PathEvent::Validated {
                             flow_address = from;
                         }
