@@ -157,6 +157,17 @@ impl Receiver {
         self.first
     }
 
+    /// The sender has begun anew: its numbers, too. What was not released is dropped.
+    pub(crate) fn restart(&mut self) {
+        self.count(|counts| counts.restarts += 1);
+        self.slots.clear();
+        self.open.clear();
+        self.times.clear();
+        self.highest = None;
+        self.first = None;
+        self.last_transit = None;
+    }
+
     fn count(&mut self, count: impl Fn(&mut Counts)) {
         count(&mut self.counts);
         count(&mut self.interval);

@@ -10,7 +10,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live};
+use packrat_client::{Access, Assist, AssistStats, ClientConfig, Datagram, Live};
 use packrat_wire::estimate::Timestamp;
 
 use crate::rtp::{Extender, RtpHeader, header_extension};
@@ -44,14 +44,14 @@ pub struct RtpAssistConfig {
     /// The lateness up to which a packet is of use: the receiver's jitter buffer. Packets wait for
     /// a repair no longer than this.
     pub latency: Duration,
-    /// The gateway's key, token and so on.
-    pub client: ClientConfig,
+    /// The gateway's key, the token, the longest hold.
+    pub access: Access,
 }
 
 impl RtpAssistConfig {
     /// For a jitter buffer of 200 ms.
     pub fn new(numbers: PacketNumbers) -> Self {
-        Self { numbers, latency: Duration::from_millis(200), client: ClientConfig::default() }
+        Self { numbers, latency: Duration::from_millis(200), access: Access::default() }
     }
 }
 
@@ -60,6 +60,20 @@ impl RtpAssistConfig {
 /// After every call, poll [`Self::poll_deliver`] and [`Self::poll_transmit`] until they are empty,
 /// and call [`Self::handle_timeout`] at [`Self::next_timeout`]. The stack's own datagrams go to the
 /// socket unchanged.
+///
+/// ```
+/// use packrat_media::{PacketNumbers, RtpAssist, RtpAssistConfig, Timestamp};
+///
+/// // An application takes the seed from the operating system.
+/// let (now, seed) = (Timestamp::from_millis(1000), [1; 32]);
+/// let config = RtpAssistConfig::new(PacketNumbers::TransportWide { extension: 3 });
+/// let mut helper = RtpAssist::new(config, seed, now);
+/// assert!(helper.poll_transmit(now).is_some(), "a question for a gateway");
+///
+/// // Without a gateway everything passes at once.
+/// helper.on_datagram(b"a datagram from the peer", now);
+/// assert_eq!(helper.poll_deliver(), Some(b"a datagram from the peer".to_vec()));
+/// ```
 #[derive(Debug)]
 pub struct RtpAssist {
     numbers: PacketNumbers,
@@ -88,8 +102,8 @@ impl RtpAssist {
             window: config.latency,
             tolerance: config.latency,
         };
-        let hold = config.client.maximum_hold.min(config.latency);
-        let client = config.client.with_maximum_hold(hold).with_live(live);
+        let hold = config.access.maximum_hold.min(config.latency);
+        let client = ClientConfig::from(config.access.with_maximum_hold(hold)).with_live(live);
         Self {
             numbers: config.numbers,
             assist: Assist::new(client, seed, now),
@@ -110,7 +124,7 @@ impl RtpAssist {
         }
         match self.number(datagram) {
             Some(number) => {
-                self.assist.on_expected_packet_number(number, now);
+                self.assist.on_packet_number(number, now);
                 if number < self.assist.deliverable(0) {
                     self.ready.push_back(datagram.to_vec());
                 } else {
@@ -121,7 +135,10 @@ impl RtpAssist {
                     self.release_below(u64::MAX);
                 }
             }
-            None => self.ready.push_back(datagram.to_vec()),
+            None => {
+                self.assist.on_authentic(now);
+                self.ready.push_back(datagram.to_vec());
+            }
         }
         self.release();
     }

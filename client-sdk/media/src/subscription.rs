@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use packrat_client::{Assist, AssistStats, ClientConfig, Datagram};
+use packrat_client::{Access, Assist, AssistStats, Datagram};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 
@@ -26,6 +26,17 @@ pub enum Numbers {
 }
 
 /// A subscriber, sans-IO. A unit is a datagram as it was sent.
+///
+/// ```
+/// use packrat_media::{Access, Numbers, ReceiverConfig, Subscription, Timestamp};
+///
+/// let (now, config) = (Timestamp::from_millis(1000), ReceiverConfig::default());
+/// // An application takes the seed from the operating system.
+/// let mut stream = Subscription::new(Numbers::Unknown, config, Access::default(), [1; 32], now);
+/// assert!(stream.poll_transmit(now).is_some(), "a question for the gateway");
+/// stream.on_datagram(b"any format", now);
+/// assert_eq!(stream.poll_unit(now).map(|unit| unit.bytes), Some(b"any format".to_vec()));
+/// ```
 #[derive(Debug)]
 pub struct Subscription {
     numbers: Numbers,
@@ -44,21 +55,20 @@ impl Subscription {
     pub fn new(
         numbers: Numbers,
         config: ReceiverConfig,
-        client: ClientConfig,
+        access: Access,
         seed: [u8; 32],
         now: Timestamp,
     ) -> Self {
         let config = ReceiverConfig { asks: false, repeats: false, ..config };
-        let client = client.with_scheme(IdentifierScheme::Payload);
         let assistance = Assistance {
             subscribe: true,
             selective: numbers == Numbers::Rtp,
-            client,
+            access,
             ..Assistance::default()
         };
         Self {
             numbers,
-            assist: assistance.assist(&config, seed, now),
+            assist: assistance.assist(IdentifierScheme::Payload, &config, seed, now),
             receiver: Receiver::new(config),
             extender: Extender::default(),
             source: None,
@@ -84,11 +94,13 @@ impl Subscription {
                 let sent = between.unwrap_or(now.as_micros());
                 self.receiver.on_packet(number, sent, datagram, None, now);
                 let first = self.receiver.first().unwrap_or(number);
-                if let Some(index) = number.checked_sub(first) {
-                    self.assist.on_packet_number(index, now);
+                match number.checked_sub(first) {
+                    Some(index) => self.assist.on_packet_number(index, now),
+                    None => self.assist.on_authentic(now),
                 }
             }
             None => {
+                self.assist.on_authentic(now);
                 let unit = Unit {
                     number: self.count,
                     sent: now.as_micros(),
@@ -154,13 +166,8 @@ mod tests {
     fn units_wait_for_their_latency_however_long_the_stream_has_lasted() {
         let config =
             ReceiverConfig { latency: Duration::from_millis(100), ..ReceiverConfig::default() };
-        let mut subscription = Subscription::new(
-            Numbers::Rtp,
-            config,
-            ClientConfig::default(),
-            [1; 32],
-            Timestamp::ZERO,
-        );
+        let mut subscription =
+            Subscription::new(Numbers::Rtp, config, Access::default(), [1; 32], Timestamp::ZERO);
         let at = |millis: u64| Timestamp::from_millis(1000 + millis);
         let packet = |sequence: u16| {
             let mut bytes = Vec::new();

@@ -40,7 +40,8 @@ async fn lossy(server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
 #[tokio::test]
 async fn lost_units_are_asked_for_and_come() {
     let key = MediaKey::new([3; 32]);
-    let sender = Sender::new(SenderConfig { source: SOURCE, repeats: false }, key.clone());
+    let config = SenderConfig { source: SOURCE, repeats: false };
+    let sender = Sender::new(config, key.clone(), [9; 16]);
     let mut sender = UdpSender::bind(([127, 0, 0, 1], 0).into(), sender).await.unwrap();
     let (address, middle) = lossy(sender.local_address().unwrap()).await;
     let config = ReceiverConfig { latency: Duration::from_secs(3), ..ReceiverConfig::default() };

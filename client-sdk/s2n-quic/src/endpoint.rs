@@ -2,9 +2,9 @@
 
 use crate::attachment::Attachment;
 use crate::connection::Connection;
-use crate::guard::Core;
+use crate::guard::Guarded;
 use crate::host::{Host, OperatingSystem};
-use crate::tls::KeyOf as HeaderKeyOf;
+use crate::tls::{KeyOf as HeaderKeyOf, PacketKeyOf};
 use crate::{refusal, socket};
 use packrat_client::{Assist, ClientConfig};
 use rustls_pki_types::ServerName;
@@ -182,6 +182,20 @@ pub enum ConnectError {
 }
 
 /// A QUIC client endpoint: one UDP socket whose connections are assisted.
+///
+/// ```no_run
+/// # async fn example(tls: s2n_quic::provider::tls::rustls::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use packrat_s2n_quic::{Endpoint, EndpointConfig};
+///
+/// let endpoint = Endpoint::bind("0.0.0.0:0".parse()?, tls, EndpointConfig::default())?;
+/// let connection = endpoint.connect("192.0.2.7:443".parse()?, "example.org").await?;
+/// let (mut connection, assistance) = connection.split();
+/// let stream = connection.open_bidirectional_stream().await?;
+/// println!("{} repaired in time", assistance.stats().assist.filled_in_time);
+/// # drop(stream);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Endpoint {
     client: s2n_quic::Client,
@@ -201,6 +215,7 @@ impl Endpoint {
     where
         T: tls::Provider,
         HeaderKeyOf<T>: 'static,
+        PacketKeyOf<T>: 'static,
     {
         let of_socket = |source| EndpointError::Socket { local, source };
         let socket = socket::bind(local).map_err(of_socket)?;
@@ -212,16 +227,9 @@ impl Endpoint {
         let host = Arc::new(OperatingSystem::new(socket));
         let attachment = Attachment::new(Arc::clone(&host) as Arc<dyn Host>);
         let start = |reason: String| EndpointError::Start { reason };
-        let client = s2n_quic::Client::builder()
-            .with_tls(attachment.tls(tls))
-            .map_err(|error| start(error.to_string()))?
-            .with_io(attachment.io(io))
-            .map_err(|error| start(error.to_string()))?
+        let client = attachment
+            .apply(s2n_quic::Client::builder(), tls, io)
             .with_limits(limits(&config)?)
-            .map_err(|error| start(error.to_string()))?
-            .with_event(attachment.subscriber())
-            .map_err(|error| start(error.to_string()))?
-            .with_packet_interceptor(attachment.interceptor())
             .map_err(|error| start(error.to_string()))?
             .start()
             .map_err(|error| start(error.to_string()))?;
@@ -253,10 +261,10 @@ impl Endpoint {
             return Err(ConnectError::ServerName { name: server_name.to_owned() });
         }
         let core = self.config.assist.clone().map(|config| self.core(config)).transpose()?;
-        self.connect_with(remote, server_name, core).await
+        self.connect_with(remote, server_name, Guarded::new(core)).await
     }
 
-    fn core(&self, config: ClientConfig) -> Result<Box<dyn Core>, ConnectError> {
+    fn core(&self, config: ClientConfig) -> Result<Box<Assist>, ConnectError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)
             .map_err(|error| ConnectError::Randomness { reason: error.to_string() })?;
@@ -268,9 +276,9 @@ impl Endpoint {
         &self,
         remote: SocketAddr,
         server_name: &str,
-        core: Option<Box<dyn Core>>,
+        core: Guarded,
     ) -> Result<Connection, ConnectError> {
-        let assisted = core.is_some();
+        let assisted = core.is_active();
         // Until it is connected its destructor takes the path out again, whatever happens.
         let (assistance, driver) = self
             .attachment

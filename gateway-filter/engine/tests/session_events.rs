@@ -294,6 +294,7 @@ fn a_difference_beyond_the_sketch_fails_and_resets() {
         foreign[LENGTH - 16..LENGTH - 8].copy_from_slice(&(1_000_000 + number).to_be_bytes());
         foreign[LENGTH - 8..].copy_from_slice(&((1_000_000 + number) << 8).to_be_bytes());
         pair.client.on_datagram(&foreign, pair.now);
+        pair.client.on_authentic(pair.now);
     }
     pair.run(300, true, |_| true);
     let failed = |resets: bool| {

@@ -48,7 +48,8 @@ impl Gateway {
         self.server.send_to(&buffer[..length], from).unwrap();
         assert_eq!(client.recv(&mut buffer).unwrap(), length);
         let deadline = Instant::now() + PATIENCE;
-        while self.json("/packrat")["routes"][0]["metrics"]["packrat_to_client_datagrams_total"] == 0
+        while self.json("/packrat")["routes"][0]["metrics"]["packrat_to_client_datagrams_total"]
+            == 0
             || self.json("/packrat/sessions")["sessions"][0]["to_client_bytes"] == 0
         {
             assert!(Instant::now() < deadline, "the gateway never counted the answer");
