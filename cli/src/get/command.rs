@@ -67,6 +67,10 @@ pub(crate) struct Options {
     /// Accept help only from the gateway with this public key (64 hexadecimal digits)
     #[arg(long, value_name = "HEX", conflicts_with = "no_assist", value_parser = gateway_key)]
     gateway_key: Option<[u8; 32]>,
+    /// Write what QUIC and assistance do on the connection, and why, to this file, as qlog for
+    /// viewers such as qvis; best named .sqlog
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    qlog: Option<PathBuf>,
     /// Print a machine-readable report on the standard output
     #[arg(long)]
     json: bool,
@@ -316,6 +320,7 @@ fn request(options: &Options) -> Result<Request, GetError> {
     request.connect_to.clone_from(&options.connect_to);
     request.connect_timeout = options.connect_timeout;
     request.max_time = options.max_time;
+    request.qlog.clone_from(&options.qlog);
     Ok(request)
 }
 

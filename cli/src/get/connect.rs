@@ -1,11 +1,13 @@
 //! From a host name to a connection: every address in turn.
 
 use super::error::GetError;
+use super::qlog::Qlog;
 use super::report::Progress;
 use super::request::Request;
 use super::trust::{self, Verdict};
 use packrat_s2n_quic::{ConnectError, Connection, Endpoint, EndpointConfig};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ pub(super) struct Connected {
     pub(super) endpoint: Endpoint,
     pub(super) connection: Connection,
     pub(super) remote: SocketAddr,
+    pub(super) qlog: Option<Qlog>,
 }
 
 /// Looks the target up and connects to the first address that answers, IPv6 and IPv4 in the
@@ -36,11 +39,13 @@ pub(super) async fn connect(
         progress(Progress::Connecting { remote });
         match attempt(request, remote, limit).await {
             Ok(connected) => return Ok(connected),
-            // Another address of the same host would present the same certificate.
+            // Another address of the same host would present the same certificate, and the fault of
+            // this machine would be the same.
             Err(
                 error @ (GetError::Certificate { .. }
                 | GetError::NoTrust { .. }
-                | GetError::Local { .. }),
+                | GetError::Local { .. }
+                | GetError::Write { .. }),
             ) => {
                 return Err(error);
             }
@@ -88,15 +93,22 @@ async fn attempt(
         // Ours ends first; s2n-quic's is the safety net.
         .with_handshake_timeout(limit + Duration::from_secs(1))
         .with_idle_timeout(IDLE_TIMEOUT);
-    let endpoint = Endpoint::bind(local, tls, config)
-        .map_err(|error| GetError::Local { reason: error.to_string() })?;
+    let qlog = request.qlog.as_deref().map(|path| qlog(path, request)).transpose()?;
+    let endpoint = match &qlog {
+        Some(qlog) => {
+            let config = config.with_observer(qlog.observer());
+            Endpoint::bind_with_events(local, tls, qlog.subscriber(), config)
+        }
+        None => Endpoint::bind(local, tls, config),
+    };
+    let endpoint = endpoint.map_err(|error| GetError::Local { reason: error.to_string() })?;
     let timed_out = || GetError::ConnectTimedOut { remote, after: request.connect_timeout };
     let server_name = request.server_name();
     let result = tokio::time::timeout(limit, endpoint.connect(remote, &server_name)).await;
     let host = server_name;
     match result {
         Err(_) => Err(timed_out()),
-        Ok(Ok(connection)) => Ok(Connected { endpoint, connection, remote }),
+        Ok(Ok(connection)) => Ok(Connected { endpoint, connection, remote, qlog }),
         Ok(Err(error)) => Err(match error {
             ConnectError::TimedOut { .. } => timed_out(),
             ConnectError::Unreachable { remote, source } => {
@@ -122,4 +134,11 @@ async fn attempt(
             other => GetError::Connect { remote, reason: other.to_string() },
         }),
     }
+}
+
+fn qlog(path: &Path, request: &Request) -> Result<Qlog, GetError> {
+    // Without query and credentials: a qlog is passed on to others.
+    let title = format!("{}{}", request.server_name(), request.url.path());
+    Qlog::create(path, &title)
+        .map_err(|source| GetError::Write { target: path.display().to_string(), source })
 }

@@ -85,7 +85,7 @@ async fn run(
     bytes: &mut u64,
 ) -> Result<Report, GetError> {
     let started = Instant::now();
-    let Connected { endpoint, connection, remote } = connect(request, progress).await?;
+    let Connected { endpoint, connection, remote, qlog } = connect(request, progress).await?;
     let connect_time = started.elapsed();
     progress(Progress::Connected { remote });
 
@@ -126,6 +126,10 @@ async fn run(
     endpoint.wait_idle(CLOSING_TIME).await;
 
     let body = result?;
+    if let (Some(qlog), Some(path)) = (qlog, &request.qlog) {
+        let target = path.display().to_string();
+        qlog.finish().map_err(|source| GetError::Write { target, source })?;
+    }
     Ok(Report {
         status: body.head.status,
         remote,

@@ -144,13 +144,13 @@ fn presented(names: &[String]) -> String {
 fn write_advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; free some space or choose another place with -o"
+            "; free some space or choose another place"
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "; choose a place that you may write to with -o"
+            "; choose a place that you may write to"
         }
         io::ErrorKind::NotFound => "; create the folder first",
-        io::ErrorKind::IsADirectory => "; name a file with -o, not a folder",
+        io::ErrorKind::IsADirectory => "; name a file, not a folder",
         io::ErrorKind::BrokenPipe => "; the reader has gone",
         _ => "",
     }

@@ -9,6 +9,7 @@ mod connect;
 mod download;
 mod error;
 mod file;
+mod qlog;
 mod report;
 mod request;
 mod summary;

@@ -2,6 +2,7 @@
 
 use packrat_s2n_quic::{ClientConfig, Token};
 use rustls::pki_types::CertificateDer;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 use url::{Host, Url};
@@ -56,6 +57,8 @@ pub(crate) struct Request {
     /// Stop this long after the request was sent and report what has arrived by then; not an
     /// error.
     pub(crate) stop_after: Option<Duration>,
+    /// The qlog of the connection; of the last one where several addresses were tried.
+    pub(crate) qlog: Option<PathBuf>,
     /// Resume instead of starting at the beginning.
     pub(crate) resume: Option<Resume>,
 }
@@ -91,6 +94,7 @@ impl Request {
             connect_timeout: Duration::from_secs(10),
             max_time: None,
             stop_after: None,
+            qlog: None,
             resume: None,
         })
     }

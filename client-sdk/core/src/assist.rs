@@ -17,6 +17,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use crate::config::{ClientConfig, DEFAULT_MAXIMUM_HOLD};
 use crate::discovery::{Discovery, Outcome, Progress};
 use crate::epoch::CurrentEpoch;
+use crate::events::{
+    ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason,
+};
 use crate::hold::{Hold, Onset};
 use crate::liveness::{ASSUMED_ROUND_TRIP, ECHO_INTERVAL, Liveness, Silence};
 use crate::reconnection::{RECONNECT_AFTER, Reconnection};
@@ -126,6 +129,7 @@ pub struct Assist {
     authentic: u64,
     closed: bool,
     stats: AssistStats,
+    events: Events,
 }
 
 impl Assist {
@@ -160,7 +164,14 @@ impl Assist {
             authentic: 0,
             closed: false,
             stats: AssistStats::default(),
+            events: Events::default(),
         }
+    }
+
+    /// Tells `observer` of everything from here on. Without one, events are not even made.
+    pub fn observe(&mut self, observer: Observer) {
+        self.hold.observe(observer.clone());
+        self.events = Events::to(observer);
     }
 
     /// A UDP payload arrived: still encrypted, exactly as received, one datagram.
@@ -177,6 +188,7 @@ impl Assist {
         }
         self.stats.datagrams += 1;
         self.stats.bytes += datagram.len() as u64;
+        self.events.tell(now, || ClientEvent::DatagramReceived { bytes: datagram.len() });
         let material = match &self.session {
             Some(session) => session.recorder.material(datagram),
             None => Material::of(self.config.scheme, datagram),
@@ -185,6 +197,7 @@ impl Assist {
         // gateway is in doubt.
         if self.session.as_mut().is_some_and(|session| session.recorder.is_known(&material, now)) {
             self.stats.duplicates += 1;
+            self.events.tell(now, || ClientEvent::DuplicateReceived);
             self.on_sign_of_life(now);
         } else {
             self.provisional = Some(Provisional { material, at: now });
@@ -265,7 +278,7 @@ impl Assist {
         }
         let next = self.hold.highest_arrived().map_or(0, |highest| highest + 1);
         let first = match self.hold.first_held() {
-            None if self.is_holding(now) => Some(next),
+            None if self.not_held(now).is_none() => Some(next),
             first => first,
         };
         packet_number.saturating_add(window) < next
@@ -300,8 +313,8 @@ impl Assist {
     fn on_arrival(&mut self, packet_number: u64, now: Timestamp) {
         self.on_authentic(now);
         self.numbers.known = true;
-        let active = self.is_holding(now);
-        let arrival = self.hold.on_arrival(packet_number, active, now, &mut self.stats);
+        let not_held = self.not_held(now);
+        let arrival = self.hold.on_arrival(packet_number, not_held, now, &mut self.stats);
         if let Some(session) = &mut self.session {
             session.recorder.join(packet_number);
             if arrival.newest {
@@ -348,15 +361,22 @@ impl Assist {
         self.hold.on_key_phase(phase);
     }
 
-    /// True if a hole that opens now is held.
-    fn is_holding(&self, now: Timestamp) -> bool {
-        !self.config.access.maximum_hold.is_zero()
-            && !self.closed
-            && self.session.as_ref().is_some_and(|session| {
-                // The receiver of a live stream asks its sender for what is not held.
-                let is_on = self.config.live.is_some() || session.onset.is_on(now);
-                is_on && !session.queue_stands && !session.liveness.is_silent()
-            })
+    /// The reason for not holding acknowledgements for a hole that opens now; `None`: they are held.
+    fn not_held(&self, now: Timestamp) -> Option<NotHeldReason> {
+        if self.config.access.maximum_hold.is_zero() {
+            return Some(NotHeldReason::Disabled);
+        }
+        let Some(session) = self.session.as_ref().filter(|_| !self.closed) else {
+            return Some(NotHeldReason::NoSession);
+        };
+        // The receiver of a live stream asks its sender for what is not held.
+        if self.config.live.is_none() && !session.onset.is_on(now) {
+            return Some(NotHeldReason::NoRecentLoss);
+        }
+        if session.queue_stands {
+            return Some(NotHeldReason::QueueStands);
+        }
+        session.liveness.is_silent().then_some(NotHeldReason::Silent)
     }
 
     fn on_control(&mut self, datagram: &[u8], now: Timestamp) {
@@ -374,7 +394,11 @@ impl Assist {
         let random = &mut self.random;
         match self.discovery.on_control(&control, now, || random.next_u32()) {
             Outcome::Dropped => self.stats.control_dropped += 1,
-            Outcome::Progress => {}
+            Outcome::Progress => {
+                if let Progress::Refused(reason) = self.discovery.progress() {
+                    self.events.tell(now, || ClientEvent::Refused { reason });
+                }
+            }
             Outcome::Established(established, sample) => {
                 self.on_established(*established, sample, now)
             }
@@ -413,6 +437,8 @@ impl Assist {
         let mut scheduler = Scheduler::new(self.is_selective());
         // The first eACK tells the gateway at once where the client's set begins.
         scheduler.on_urgent(now);
+        let session = established.sealer.session();
+        self.events.tell(now, || ClientEvent::SessionOpened { session });
         let material = self.reconnection.last_material.as_ref();
         self.session = Some(Box::new(Session {
             recorder: Recorder::new(&established.gateway_params, material),
@@ -442,16 +468,17 @@ impl Assist {
         match Message::decode(&plaintext) {
             _ if !opened => self.stats.control_dropped += 1,
             Ok(Message::Report(report)) => self.on_report(&report, now),
-            Ok(Message::Reset { epoch, reason: _ }) => self.on_reset(epoch, now),
-            Ok(Message::Baseline { epoch, set, .. }) => self.on_baseline(epoch, set),
+            Ok(Message::Reset { epoch, reason }) => self.on_reset(epoch, reason, now),
+            Ok(Message::Baseline { epoch, set, .. }) => self.on_baseline(epoch, set, now),
             Ok(Message::Goodbye { .. }) => {
-                self.lose_gateway(now, RECONNECT_AFTER);
+                self.lose_gateway(SessionClosedReason::Goodbye, RECONNECT_AFTER, now);
                 // It goes on forwarding: there is nothing to remind of yet.
                 self.reconnection.on_datagram(now);
             }
             // This address was asked whether it is there; the answer must leave from where the
             // question came to.
             Ok(Message::PathChallenge { data }) => {
+                self.events.tell(now, || ClientEvent::PathChallenged);
                 self.send_urgently(&Message::PathResponse { data })
             }
             Ok(_) | Err(_) => self.stats.control_dropped += 1,
@@ -465,6 +492,12 @@ impl Assist {
         self.stats.gateway = report.totals;
         let Some(session) = &mut self.session else { return };
         session.queue_stands = !report.queueing.is_zero();
+        self.events.tell(now, || ClientEvent::ReportReceived {
+            eack: report.echo,
+            missing: report.missing,
+            wanted_symbols: report.wanted.map(|wanted| wanted.count()),
+            queue_stands: !report.queueing.is_zero(),
+        });
         session.liveness.on_answer(report.echo);
         let sample = session.round_trip_of(report, now);
         if let Some(sample) = sample {
@@ -475,7 +508,7 @@ impl Assist {
             session.onset.on_queue();
         }
         if was_on && !session.onset.is_on(now) && self.config.live.is_none() {
-            self.hold.give_up();
+            self.hold.give_up(HoldEndedReason::QueueStands, now);
         }
         if report.epoch != session.epoch.number() {
             return;
@@ -492,18 +525,19 @@ impl Assist {
         }
         if let Some(settled) =
             report.settled.and_then(|settled| session.recorder.packet_number(settled))
-            && self.hold.settle(settled, &mut self.stats)
+            && self.hold.settle(settled, now, &mut self.stats)
         {
             session.onset.on_settled();
         }
     }
 
-    fn on_reset(&mut self, epoch: Epoch, now: Timestamp) {
+    fn on_reset(&mut self, epoch: Epoch, reason: ResetReason, now: Timestamp) {
         let Some(session) = &mut self.session else { return };
         // A Reset that was heard before is not heard again.
         if !epoch.is_newer_than(session.epoch.number()) {
             return;
         }
+        self.events.tell(now, || ClientEvent::Reset { epoch, reason });
         session.epoch.begin(epoch);
         session.recorder.reset();
         session.scheduler.on_urgent(now);
@@ -511,7 +545,7 @@ impl Assist {
 
     /// A new epoch that begins with more than there is: the gateway knows what this client will
     /// never get, and counts it as received.
-    fn on_baseline(&mut self, epoch: Epoch, set: &[u8]) {
+    fn on_baseline(&mut self, epoch: Epoch, set: &[u8], now: Timestamp) {
         let Some(session) = &mut self.session else { return };
         // It comes again until an eACK has told of it.
         if !epoch.is_newer_than(session.epoch.number()) {
@@ -519,6 +553,7 @@ impl Assist {
         }
         if session.recorder.add(set) {
             session.epoch.begin_from_baseline(epoch);
+            self.events.tell(now, || ClientEvent::Baseline { epoch });
         } else {
             self.stats.control_dropped += 1;
         }
@@ -538,13 +573,22 @@ impl Assist {
     }
 
     /// The gateway is gone: nothing is withheld any more, another one is looked for.
-    fn lose_gateway(&mut self, now: Timestamp, wait: Duration) {
+    fn lose_gateway(&mut self, reason: SessionClosedReason, wait: Duration, now: Timestamp) {
+        self.hold.give_up(HoldEndedReason::SessionClosed, now);
+        self.tell_closed(reason, now);
         self.session = None;
-        self.hold.give_up();
         let at = self.reconnection.on_lost(wait, now);
         let (nonce, seed) = attempt(&mut self.random);
         self.discovery.restart(nonce, seed, at);
         self.discovery.expect_successor();
+    }
+
+    /// Tells of the end of the session, if there is one.
+    fn tell_closed(&self, reason: SessionClosedReason, now: Timestamp) {
+        if let Some(session) = &self.session {
+            let session = session.sealer.session();
+            self.events.tell(now, || ClientEvent::SessionClosed { session, reason });
+        }
     }
 
     /// Rewrites the frames of an outgoing 1-RTT packet (plaintext): what is above a hole is not
@@ -623,12 +667,19 @@ impl Assist {
         let mut datagram = Vec::with_capacity(message.len() + packrat_wire::seal::OVERHEAD);
         let Ok(counter) = session.sealer.seal(message, &mut datagram) else {
             // The counter is used up: a new session goes on where this one ends.
-            self.lose_gateway(now, RECONNECT_AFTER);
+            self.lose_gateway(SessionClosedReason::Exhausted, RECONNECT_AFTER, now);
             return None;
         };
         if wants_echo {
             session.liveness.on_asked(counter, now);
         }
+        self.events.tell(now, || ClientEvent::EackSent {
+            eack: counter,
+            epoch: session.epoch.number(),
+            symbols: encoding.count(),
+            held,
+            bytes: datagram.len(),
+        });
         session.sent.push(counter, now);
         session.scheduler.on_sent(now);
         self.stats.eacks += 1;
@@ -684,13 +735,18 @@ impl Assist {
             }
         }
         let force_ack = self.hold.take_force_ack();
+        if force_ack {
+            self.events.tell(now, || ClientEvent::AckForced);
+        }
         self.stats.acks_forced += u64::from(force_ack && !self.closed);
         TimeoutActions { force_ack }
     }
 
     fn on_timer(&mut self, timer: Timer, now: Timestamp) {
         match (timer, &mut self.session) {
-            (Timer::Doubt, _) => self.lose_gateway(now, Duration::ZERO),
+            (Timer::Doubt, _) => {
+                self.lose_gateway(SessionClosedReason::Unknown, Duration::ZERO, now);
+            }
             (Timer::Reminder, _) => {
                 if self.reconnection.is_reminder_due(now) {
                     self.hold.repeat_ack();
@@ -705,8 +761,10 @@ impl Assist {
                 session.scheduler.on_urgent(now);
                 match session.liveness.on_echo_overdue() {
                     Silence::Short => {}
-                    Silence::Long => self.hold.give_up(),
-                    Silence::Gone => self.lose_gateway(now, RECONNECT_AFTER),
+                    Silence::Long => self.hold.give_up(HoldEndedReason::Silent, now),
+                    Silence::Gone => {
+                        self.lose_gateway(SessionClosedReason::Silent, RECONNECT_AFTER, now);
+                    }
                 }
             }
             // What these are for is done by every call: `handle_timeout`, `poll_transmit`.
@@ -720,15 +778,19 @@ impl Assist {
     pub fn reset(&mut self, now: Timestamp) {
         let Some(session) = &self.session else { return };
         let epoch = session.epoch.number().next();
-        self.send_urgently(&Message::Reset { epoch, reason: ResetReason::ClientOverflow });
-        self.on_reset(epoch, now);
+        let reason = ResetReason::ClientOverflow;
+        self.send_urgently(&Message::Reset { epoch, reason });
+        self.on_reset(epoch, reason, now);
     }
 
     /// The base connection ends: a last Goodbye is ready in [`Self::poll_transmit`], what was
     /// withheld may be revealed, and nothing else happens after it.
-    pub fn close(&mut self, _now: Timestamp) {
+    pub fn close(&mut self, now: Timestamp) {
         self.send_urgently(&Message::Goodbye { reason: GoodbyeReason::Done });
-        self.hold.give_up();
+        self.hold.give_up(HoldEndedReason::SessionClosed, now);
+        if !self.closed {
+            self.tell_closed(SessionClosedReason::Done, now);
+        }
         self.closed = true;
     }
 

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use packrat_wire::estimate::{PathEstimate, Timestamp, patience_margin};
 
 use crate::ack_frame;
+use crate::events::{ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer};
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 use holes::{Hole, Holes, State};
@@ -85,6 +86,7 @@ pub(crate) struct Hold {
     reveal: Reveal,
     keys: KeyPhases,
     steady: Steady,
+    events: Events,
 }
 
 /// Effect of a received packet number.
@@ -114,7 +116,13 @@ impl Hold {
             reveal: Reveal::default(),
             keys: KeyPhases::default(),
             steady: Steady::default(),
+            events: Events::default(),
         }
+    }
+
+    /// See [`crate::Assist::observe`].
+    pub(crate) fn observe(&mut self, observer: Observer) {
+        self.events = Events::to(observer);
     }
 
     pub(crate) fn received(&self) -> &RangeSet {
@@ -150,11 +158,11 @@ impl Hold {
         self.holes.first_held()
     }
 
-    /// A packet is here. `active`: whether holes are worth waiting for.
+    /// A packet is here. `not_held`: the reason why a hole is not worth waiting for, if there is one.
     pub(crate) fn on_arrival(
         &mut self,
         number: u64,
-        active: bool,
+        not_held: Option<NotHeldReason>,
         now: Timestamp,
         stats: &mut AssistStats,
     ) -> Arrival {
@@ -168,7 +176,7 @@ impl Hold {
             self.arrivals.pop_first();
         }
         let newest = highest.is_none_or(|highest| number > highest);
-        if newest && active {
+        if newest && not_held.is_none() {
             self.steady.on_newest(number, now);
         }
         if !newest {
@@ -186,10 +194,13 @@ impl Hold {
             return Arrival { newest, ..Arrival::default() };
         }
         stats.holes += number - first;
-        let state =
-            if active && !self.suspension.is_suspended(now) { State::Held } else { State::Expired };
-        self.holes.insert(first, Hole { end: number - 1, opened: now, state, extended: false });
-        self.limit_holes();
+        let suspended = || self.suspension.is_suspended(now).then_some(NotHeldReason::Suspended);
+        let not_held = not_held.or_else(suspended);
+        let state = if not_held.is_none() { State::Held } else { State::Expired };
+        let last = number - 1;
+        self.events.tell(now, || ClientEvent::HoleOpened { first, last, not_held });
+        self.holes.insert(first, Hole { end: last, opened: now, state, extended: false });
+        self.limit_holes(now);
         Arrival { newest, opened_hole: true, ..Arrival::default() }
     }
 
@@ -203,7 +214,12 @@ impl Hold {
         if number < hole.end {
             self.holes.insert(number + 1, hole);
         }
-        self.limit_holes();
+        self.limit_holes(now);
+        self.events.tell(now, || ClientEvent::MissingArrived {
+            packet_number: number,
+            held: hole.state == State::Held,
+            after: now.saturating_since(hole.opened),
+        });
         if hole.state == State::Held {
             stats.filled_in_time += 1;
             stats.hold_sum += now.saturating_since(hole.opened);
@@ -215,11 +231,22 @@ impl Hold {
         Some(hole)
     }
 
-    fn limit_holes(&mut self) {
+    /// Tells that a hole is not held any more.
+    fn tell_ended(&self, start: u64, hole: &Hole, reason: HoldEndedReason, now: Timestamp) {
+        self.events.tell(now, || ClientEvent::HoldEnded {
+            first: start,
+            last: hole.end,
+            reason,
+            after: now.saturating_since(hole.opened),
+        });
+    }
+
+    fn limit_holes(&mut self, now: Timestamp) {
         while self.holes.len() > MAXIMUM_HOLES
-            && let Some((_, hole)) = self.holes.remove_first()
+            && let Some((start, hole)) = self.holes.remove_first()
         {
             if hole.state == State::Held {
+                self.tell_ended(start, &hole, HoldEndedReason::TooMany, now);
                 self.reveal.force();
             }
         }
@@ -243,6 +270,7 @@ impl Hold {
                 continue;
             }
             self.holes.replace(start, Hole { state: State::Expired, ..hole });
+            self.tell_ended(start, &hole, HoldEndedReason::Expired, now);
             expired += hole.numbers(start);
             stats.hold_sum += now.saturating_since(hole.opened);
         }
@@ -255,20 +283,22 @@ impl Hold {
     }
 
     /// Nothing is waited for any more (no gateway, or it went silent).
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self, reason: HoldEndedReason, now: Timestamp) {
         self.steady.give_up();
         while let Some((start, hole)) = self.holes.oldest_held() {
             self.holes.replace(start, Hole { state: State::Expired, ..hole });
+            self.tell_ended(start, &hole, reason, now);
             self.reveal.force();
         }
     }
 
     /// The gateway repairs nothing below this packet number any more: holes there are the sender's
     /// own, or were lost before the gateway, and the sender may know. True if any was held.
-    pub(crate) fn settle(&mut self, below: u64, stats: &mut AssistStats) -> bool {
+    pub(crate) fn settle(&mut self, below: u64, now: Timestamp, stats: &mut AssistStats) -> bool {
         let settled = self.holes.held_below(below);
         for &(start, hole) in &settled {
             self.holes.replace(start, Hole { state: State::Settled, ..hole });
+            self.tell_ended(start, &hole, HoldEndedReason::Settled, now);
             stats.settled += hole.numbers(start);
             self.reveal.force();
         }
@@ -361,12 +391,14 @@ impl Hold {
                 }
                 ranges.pop();
             }
-            self.reveal.on_revealed(largest);
-            if found.is_some_and(|ack| ack.largest > largest) {
-                stats.acks_withheld += 1;
+            if self.reveal.on_revealed(largest) {
+                self.events.tell(now, || ClientEvent::Revealed { largest });
             }
-        } else if found.is_some() {
+        }
+        let largest = ranges.first().map(|&(_, largest)| largest);
+        if let Some(ack) = found.filter(|ack| largest.is_none_or(|largest| ack.largest > largest)) {
             stats.acks_withheld += 1;
+            self.events.tell(now, || ClientEvent::AckWithheld { wanted: ack.largest, largest });
         }
         let mut rewritten = Vec::with_capacity(frames.len() + frame.len());
         rewritten.extend_from_slice(&frames[..start]);
@@ -382,6 +414,7 @@ impl Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
 
     const MAXIMUM: Duration = Duration::from_millis(100);
 
@@ -390,22 +423,33 @@ mod tests {
         path: PathEstimate,
         stats: AssistStats,
         now: Timestamp,
+        told: Arc<Mutex<Vec<ClientEvent>>>,
     }
 
     impl Client {
         fn new() -> Self {
             let path = PathEstimate::new();
-            Self {
-                hold: Hold::new(MAXIMUM, false, false),
-                path,
-                stats: AssistStats::default(),
-                now: Timestamp::from_millis(1000),
-            }
+            let mut hold = Hold::new(MAXIMUM, false, false);
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let events = Arc::clone(&told);
+            hold.observe(Observer::new(move |_, event| events.lock().unwrap().push(*event)));
+            let (stats, now) = (AssistStats::default(), Timestamp::from_millis(1000));
+            Self { hold, path, stats, now, told }
+        }
+
+        /// Why acknowledgements are not held any more, since the last call.
+        fn ended(&self) -> Vec<(u64, u64, HoldEndedReason)> {
+            let told = std::mem::take(&mut *self.told.lock().unwrap());
+            let ended = told.into_iter().filter_map(|event| match event {
+                ClientEvent::HoldEnded { first, last, reason, .. } => Some((first, last, reason)),
+                _ => None,
+            });
+            ended.collect()
         }
 
         fn receive(&mut self, numbers: impl IntoIterator<Item = u64>) {
             for number in numbers {
-                self.hold.on_arrival(number, true, self.now, &mut self.stats);
+                self.hold.on_arrival(number, None, self.now, &mut self.stats);
                 self.hold.on_decrypted(number);
             }
         }
@@ -464,6 +508,7 @@ mod tests {
         assert_eq!(client.acknowledged(), Some(11));
         client.receive([10]);
         assert_eq!((client.stats.expired, client.stats.filled_late), (1, 1));
+        assert_eq!(client.ended(), [(10, 10, HoldEndedReason::Expired)]);
     }
 
     #[test]
@@ -487,9 +532,10 @@ mod tests {
     fn the_gateways_word_ends_the_wait_for_the_holes_that_it_means() {
         let mut client = Client::new();
         client.receive([0, 2, 4]);
-        client.hold.settle(2, &mut client.stats);
+        client.hold.settle(2, client.now, &mut client.stats);
         assert_eq!(client.acknowledged(), Some(2));
         assert_eq!(client.stats.settled, 1);
+        assert_eq!(client.ended(), [(1, 1, HoldEndedReason::Settled)], "3 is held");
     }
 
     #[test]
@@ -552,20 +598,44 @@ mod tests {
         client.receive([MAXIMUM_HOLES as u64 * 2 + 2]);
         assert!(client.hold.take_force_ack());
         assert_eq!(client.acknowledged(), Some(2), "the hole at 1 is forgotten");
+        assert_eq!(client.ended(), [(1, 1, HoldEndedReason::TooMany)]);
         assert_eq!(client.hold.held(), MAXIMUM_HOLES as u64);
+    }
+
+    #[test]
+    fn acknowledgements_tell_what_they_reveal_and_what_they_withhold() {
+        let mut client = Client::new();
+        client.receive([0, 1, 3]);
+        client.acknowledged();
+        client.acknowledged();
+        client.receive([2]);
+        client.acknowledged();
+        let told = client.told.lock().unwrap().clone();
+        let after = Duration::ZERO;
+        assert_eq!(
+            told,
+            [
+                ClientEvent::HoleOpened { first: 2, last: 2, not_held: None },
+                ClientEvent::Revealed { largest: 1 },
+                ClientEvent::AckWithheld { wanted: 3, largest: Some(1) },
+                ClientEvent::AckWithheld { wanted: 3, largest: Some(1) },
+                ClientEvent::MissingArrived { packet_number: 2, held: true, after },
+                ClientEvent::Revealed { largest: 3 },
+            ]
+        );
     }
 
     #[test]
     fn giving_up_reveals_everything_at_once_and_the_record_goes_on() {
         let mut client = Client::new();
         client.receive([0, 2, 5]);
-        client.hold.give_up();
+        client.hold.give_up(HoldEndedReason::SessionClosed, client.now);
         assert!(client.hold.take_force_ack());
         assert_eq!((client.acknowledged(), client.hold.held()), (Some(5), 0));
         assert_eq!(client.hold.next_timeout(&client.path), None);
         // As after a Goodbye: nothing is waited for, and the frames are still written from the
         // record.
-        client.hold.on_arrival(9, false, client.now, &mut client.stats);
+        client.hold.on_arrival(9, Some(NotHeldReason::NoSession), client.now, &mut client.stats);
         client.hold.on_decrypted(9);
         let mut frames = Vec::new();
         ack_frame::write(&[(9, 9)], 0, None, &mut frames);

@@ -18,6 +18,7 @@
 //! - `recorder`, `scheduler`: the set of identifiers, and when to send its sketch
 //! - `hold`, `ack_frame`, `ranges`: what may be acknowledged, and how that looks in QUIC (RFC 9000
 //!   section 19.3)
+//! - [`ClientEvent`]: what happens on a connection that is observed
 #![forbid(unsafe_code)]
 
 mod ack_frame;
@@ -25,6 +26,7 @@ mod assist;
 mod config;
 mod discovery;
 mod epoch;
+mod events;
 #[cfg(test)]
 mod fuzz_corpus;
 mod hold;
@@ -41,11 +43,13 @@ mod token;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
 pub use config::{Access, ClientConfig};
+pub use events::{ClientEvent, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason};
 pub use packrat_wire::control::RefusalReason;
 pub use packrat_wire::estimate::Timestamp;
 pub use packrat_wire::handshake::Live;
 pub use packrat_wire::identifier::IdentifierScheme;
-pub use packrat_wire::message::Totals;
+pub use packrat_wire::message::{ResetReason, Totals};
+pub use packrat_wire::{Epoch, SessionId};
 pub use renewal::RenewalSchedule;
 pub use stats::{AssistState, AssistStats};
 pub use token::{Token, TokenTooLong};

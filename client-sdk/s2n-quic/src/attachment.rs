@@ -10,7 +10,7 @@ use crate::interceptor::{Interceptor, Paths};
 use crate::path::AssistedPath;
 use crate::release::ReleasingProvider;
 use crate::tls::{KeyOf, NewKeys, PacketKeyOf, SharingProvider};
-use packrat_client::{Assist, ClientConfig};
+use packrat_client::{Assist, ClientConfig, Observer};
 use s2n_quic::client::{Builder, ClientProviders};
 use s2n_quic::provider::event::Subscriber;
 use s2n_quic::provider::packet_interceptor::PacketInterceptor;
@@ -58,6 +58,7 @@ pub struct Attachment {
     pub(crate) paths: Arc<Paths>,
     keys: NewKeys,
     events: ConnectionEvents,
+    observer: Option<Observer>,
 }
 
 impl Attachment {
@@ -68,7 +69,17 @@ impl Attachment {
             paths: Arc::new(Paths::default()),
             keys: NewKeys::default(),
             events: ConnectionEvents::default(),
+            observer: None,
         }
+    }
+
+    /// Tells `observer` of the events of all connections that begin from here on.
+    ///
+    /// Defaults to `None`: events are not even made.
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Into<Option<Observer>>) -> Self {
+        self.observer = observer.into();
+        self
     }
 
     /// A client's builder with everything that assistance needs: `tls` and `io` as its providers,
@@ -134,9 +145,17 @@ impl Attachment {
         remote: SocketAddr,
         config: Option<(ClientConfig, [u8; 32])>,
     ) -> Option<(Assistance, impl Future<Output = ()> + Send + use<>)> {
-        let core =
-            config.map(|(config, seed)| Box::new(Assist::new(config, seed, self.host.now())));
+        let core = config.map(|(config, seed)| self.core(config, seed));
         self.assist_with(remote, Guarded::new(core))
+    }
+
+    /// The core of a connection that begins now.
+    pub(crate) fn core(&self, config: ClientConfig, seed: [u8; 32]) -> Box<Assist> {
+        let mut core = Assist::new(config, seed, self.host.now());
+        if let Some(observer) = &self.observer {
+            core.observe(observer.clone());
+        }
+        Box::new(core)
     }
 
     /// [`Self::assist`] with any core.

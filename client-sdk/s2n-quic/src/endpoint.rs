@@ -6,11 +6,11 @@ use crate::guard::Guarded;
 use crate::host::{Host, OperatingSystem};
 use crate::tls::{KeyOf as HeaderKeyOf, PacketKeyOf};
 use crate::{refusal, socket};
-use packrat_client::{Assist, ClientConfig};
+use packrat_client::{Assist, ClientConfig, Observer};
 use rustls_pki_types::ServerName;
 use s2n_quic::client::Connect;
 use s2n_quic::connection::Error as QuicError;
-use s2n_quic::provider::{io, limits::Limits, tls};
+use s2n_quic::provider::{event, io, limits::Limits, tls};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,8 @@ pub struct EndpointConfig {
     pub handshake_timeout: Duration,
     /// See [`Self::with_idle_timeout`].
     pub idle_timeout: Duration,
+    /// See [`Self::with_observer`].
+    pub observer: Option<Observer>,
 }
 
 impl Default for EndpointConfig {
@@ -49,6 +51,7 @@ impl Default for EndpointConfig {
             assist: Some(ClientConfig::default()),
             handshake_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(30),
+            observer: None,
         }
     }
 }
@@ -79,6 +82,16 @@ impl EndpointConfig {
     #[must_use]
     pub fn with_idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
+        self
+    }
+
+    /// Sets the observer that is told of what assistance does on the endpoint's connections, and
+    /// why.
+    ///
+    /// Defaults to `None`: events are not even made.
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Into<Option<Observer>>) -> Self {
+        self.observer = observer.into();
         self
     }
 }
@@ -217,6 +230,26 @@ impl Endpoint {
         HeaderKeyOf<T>: 'static,
         PacketKeyOf<T>: 'static,
     {
+        Self::bind_with_events(local, tls, event::disabled::Subscriber, config)
+    }
+
+    /// [`Self::bind`] with a subscriber of the application's to s2n-quic's own events; those of
+    /// assistance go to [`EndpointConfig::with_observer`].
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn bind_with_events<T, E>(
+        local: SocketAddr,
+        tls: T,
+        events: E,
+        config: EndpointConfig,
+    ) -> Result<Self, EndpointError>
+    where
+        T: tls::Provider,
+        HeaderKeyOf<T>: 'static,
+        PacketKeyOf<T>: 'static,
+        E: event::Subscriber,
+    {
         let of_socket = |source| EndpointError::Socket { local, source };
         let socket = socket::bind(local).map_err(of_socket)?;
         let io = io::tokio::Builder::default()
@@ -225,11 +258,14 @@ impl Endpoint {
             .and_then(io::tokio::Builder::build)
             .map_err(of_socket)?;
         let host = Arc::new(OperatingSystem::new(socket));
-        let attachment = Attachment::new(Arc::clone(&host) as Arc<dyn Host>);
+        let attachment = Attachment::new(Arc::clone(&host) as Arc<dyn Host>)
+            .with_observer(config.observer.clone());
         let start = |reason: String| EndpointError::Start { reason };
         let client = attachment
             .apply(s2n_quic::Client::builder(), tls, io)
             .with_limits(limits(&config)?)
+            .map_err(|error| start(error.to_string()))?
+            .with_event((attachment.subscriber(), events))
             .map_err(|error| start(error.to_string()))?
             .start()
             .map_err(|error| start(error.to_string()))?;
@@ -268,7 +304,7 @@ impl Endpoint {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)
             .map_err(|error| ConnectError::Randomness { reason: error.to_string() })?;
-        Ok(Box::new(Assist::new(config, seed, self.host.now())))
+        Ok(self.attachment.core(config, seed))
     }
 
     /// [`Self::connect`] with any core.

@@ -61,8 +61,9 @@ pub use connection::{Assistance, AssistanceStats, Connection};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, EndpointError};
 pub use host::{Host, Sleep};
 pub use packrat_client::{
-    Access, AssistState, AssistStats, ClientConfig, IdentifierScheme, Live, RefusalReason,
-    Timestamp, Token, TokenTooLong, Totals,
+    Access, AssistState, AssistStats, ClientConfig, ClientEvent, Epoch, HoldEndedReason,
+    IdentifierScheme, Live, NotHeldReason, Observer, RefusalReason, ResetReason,
+    SessionClosedReason, SessionId, Timestamp, Token, TokenTooLong, Totals,
 };
 pub use s2n_quic;
 pub use tls::{KeyOf as HeaderKeyOf, PacketKeyOf};

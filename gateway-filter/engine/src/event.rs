@@ -7,6 +7,7 @@ use crate::session_event::SessionEvent;
 
 /// The end that caused an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Side {
     /// The client.
     Client,

@@ -246,8 +246,9 @@ impl Flow {
             self.pending.take_if(|pending| named == Some(pending.session.id()))
         {
             let counters = self.counters.get_or_insert_default();
-            let mut turn = Turn::new(now, counters, out);
-            let event = pending.session.control_on_new_path(datagram, from, random, &mut turn);
+            let session = &mut pending.session;
+            let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
+            let event = session.control_on_new_path(datagram, from, random, &mut turn);
             drop(turn);
             if pending.session.is_proven() {
                 self.promote(*pending, now, out);
@@ -261,8 +262,9 @@ impl Flow {
         else {
             return PathEvent::Rejected;
         };
-        let mut turn = Turn::new(now, self.counters.get_or_insert_default(), out);
-        assisted.session.control_on_new_path(datagram, from, random, &mut turn)
+        let (session, counters) = (&mut assisted.session, self.counters.get_or_insert_default());
+        let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
+        session.control_on_new_path(datagram, from, random, &mut turn)
     }
 
     /// True if a sealed datagram that names this session (`packrat_wire::seal::session_of`) is for

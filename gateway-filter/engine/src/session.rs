@@ -54,6 +54,7 @@ use crate::history::{
 };
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
+use crate::session_event::SessionEvent;
 use channel::Channel;
 use epoch::EpochState;
 use last_mile::LastMile;
@@ -291,9 +292,14 @@ impl Session {
         turn: &mut Turn<'_>,
     ) -> PathEvent {
         let event = self.channel.on_new_path(datagram, from, random, turn);
-        if event == PathEvent::Validated {
-            self.last_mile.move_to_new_path();
-            turn.out.event(Event::ClientMoved { session: self.id() });
+        match event {
+            PathEvent::Rejected => {}
+            PathEvent::Challenged => turn.tell(|| SessionEvent::PathChallenged),
+            PathEvent::Validated => {
+                self.last_mile.move_to_new_path();
+                turn.tell(|| SessionEvent::PathValidated);
+                turn.out.event(Event::ClientMoved { session: self.id() });
+            }
         }
         event
     }

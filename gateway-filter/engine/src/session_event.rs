@@ -6,14 +6,23 @@
 use core::time::Duration;
 
 use packrat_wire::Epoch;
+use packrat_wire::message::ResetReason;
+
+use crate::event::Side;
 
 /// A step of a session's reconciliation and repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "event", rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum SessionEvent {
     /// The first eACK of an epoch has told where the client's set begins.
     EpochAnchored {
         /// The epoch.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
         /// The first datagram that the epoch is about.
         first: u64,
@@ -52,6 +61,10 @@ pub enum SessionEvent {
         /// The datagram.
         datagram: u64,
         /// Time since it was forwarded.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "age_microseconds", serialize_with = "keys::microseconds")
+        )]
         age: Duration,
     },
     /// A missing datagram was sent again.
@@ -61,6 +74,10 @@ pub enum SessionEvent {
         /// The number of this transmission among those of the datagram, from 1.
         transmission: u32,
         /// Time since the datagram was forwarded.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "age_microseconds", serialize_with = "keys::microseconds")
+        )]
         age: Duration,
     },
     /// A repair was wanted, and not sent. The next eACK that shows the datagram missing, or the
@@ -83,8 +100,39 @@ pub enum SessionEvent {
         /// Its repairs; 0: it was only late.
         transmissions: u32,
         /// Time since it was forwarded.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "age_microseconds", serialize_with = "keys::microseconds")
+        )]
         age: Duration,
     },
+    /// The client is told what became of an eACK.
+    ReportSent {
+        /// The eACK's counter.
+        eack: u32,
+        /// A datagram that the client has; nothing before it is being repaired any more, and the
+        /// client holds no hole below it.
+        settled: Option<u64>,
+        /// Symbols of the prefix that the next eACK should have.
+        wanted_symbols: Option<u8>,
+        /// True if a queue stands on the last mile: what is lost there is not repaired.
+        queue_stands: bool,
+    },
+    /// A new epoch begins with empty sets.
+    Reset {
+        /// The epoch that begins.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
+        epoch: Epoch,
+        /// The end that asks for it.
+        side: Side,
+        /// The reason.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::reset"))]
+        reason: ResetReason,
+    },
+    /// The client may have another address, which is asked to prove it.
+    PathChallenged,
+    /// The client has another address now.
+    PathValidated,
     /// A missing datagram is not repaired any more.
     GivenUp {
         /// The datagram; `None`: the history has forgotten it.
@@ -98,6 +146,7 @@ pub enum SessionEvent {
 
 /// Reason for not looking at an eACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum EackIgnoredReason {
     /// A newer one was decoded before.
     Stale,
@@ -120,6 +169,7 @@ impl EackIgnoredReason {
 
 /// Reason for not sending a repair now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum RepairRefusedReason {
     /// A repair budget is used up: the flow's, its source's or the gateway's.
     BudgetEmpty,
@@ -139,6 +189,7 @@ impl RepairRefusedReason {
 
 /// Reason for giving up a missing datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum GiveUpReason {
     /// A queue stands on the last mile: the sender must see the loss.
     QueueStands,
@@ -168,5 +219,24 @@ impl GiveUpReason {
             Self::Quiet => "quiet",
             Self::Forgotten => "forgotten",
         }
+    }
+}
+
+/// Values as JSON documents have them.
+#[cfg(feature = "serde")]
+mod keys {
+    use super::*;
+    use serde::Serializer;
+
+    pub(super) fn epoch<S: Serializer>(epoch: &Epoch, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u16(epoch.get())
+    }
+
+    pub(super) fn reset<S: Serializer>(reason: &ResetReason, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(reason.name())
+    }
+
+    pub(super) fn microseconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
     }
 }

@@ -1,17 +1,21 @@
-//! Why a missing datagram was repaired or not, as an observed session tells it: a real client and a
-//! real flow with nothing between them but a test that drops what it likes.
+//! Why a missing datagram was repaired or not, as both ends of an observed session tell it: a real
+//! client and a real flow with nothing between them but a test that drops what it likes.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use packrat_client::{Assist, ClientConfig};
+use packrat_client::{
+    Assist, ClientConfig, ClientEvent, HoldEndedReason, Live, NotHeldReason, Observer, ResetReason,
+    SessionClosedReason,
+};
 use packrat_engine::{
     EackIgnoredReason, Event, Flow, FlowCounters, Gateway, GatewayConfig, GiveUpReason, Outbox,
-    Received, RepairRefusedReason, SessionEvent,
+    PathEvent, Received, RepairRefusedReason, SessionEvent, Side,
 };
+use packrat_wire::Epoch;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
@@ -35,18 +39,30 @@ struct Pair {
     kept_back: Option<Vec<Vec<u8>>>,
     counters: FlowCounters,
     events: Vec<SessionEvent>,
+    of_client: Arc<Mutex<Vec<ClientEvent>>>,
 }
 
 impl Pair {
     fn new(config: GatewayConfig, observed: bool) -> Self {
+        Self::with_client(ClientConfig::default(), config, observed)
+    }
+
+    fn with_client(client: ClientConfig, config: GatewayConfig, observed: bool) -> Self {
         let now = Timestamp::from_millis(1000);
         let gateway = Gateway::new(config, [9; 32], [8; 32]);
         let mut flow = Flow::new(Arc::clone(&gateway));
         flow.observe(observed);
+        let mut client = Assist::new(client, [7; 32], now);
+        let of_client = Arc::new(Mutex::new(Vec::new()));
+        if observed {
+            let told = Arc::clone(&of_client);
+            client.observe(Observer::new(move |_, event| told.lock().unwrap().push(*event)));
+        }
         Self {
             flow,
             gateway,
-            client: Assist::new(ClientConfig::default(), [7; 32], now),
+            client,
+            of_client,
             now,
             number: 0,
             repairs_arrive: true,
@@ -140,6 +156,32 @@ impl Pair {
         missing.unwrap_or_else(|| panic!("nothing is missing: {:?}", self.events))
     }
 
+    /// The client's events for which there is an answer, in order.
+    fn of_client<T>(&self, choose: impl Fn(&ClientEvent) -> Option<T>) -> Vec<T> {
+        self.of_client.lock().unwrap().iter().filter_map(choose).collect()
+    }
+
+    /// So many datagrams that the client has and the gateway has not forwarded.
+    fn receive_foreign(&mut self, count: u64) {
+        for number in 1_000_000..1_000_000 + count {
+            let mut foreign = vec![0xee; LENGTH];
+            foreign[0] = 0x40;
+            foreign[LENGTH - 16..LENGTH - 8].copy_from_slice(&number.to_be_bytes());
+            foreign[LENGTH - 8..].copy_from_slice(&(number << 8).to_be_bytes());
+            self.client.on_datagram(&foreign, self.now);
+            self.client.on_authentic(self.now);
+        }
+    }
+
+    /// Reasons for not looking at an eACK.
+    fn ignored(&self) -> Vec<EackIgnoredReason> {
+        let ignored = self.events.iter().filter_map(|event| match event {
+            SessionEvent::EackIgnored { reason, .. } => Some(*reason),
+            _ => None,
+        });
+        ignored.collect()
+    }
+
     fn reasons(&self) -> Vec<GiveUpReason> {
         let given_up = self.events.iter().filter_map(|event| match event {
             SessionEvent::GivenUp { reason, .. } => Some(*reason),
@@ -191,11 +233,57 @@ fn a_loss_is_found_repaired_and_arrives() {
 }
 
 #[test]
+fn the_client_tells_of_the_same_loss() {
+    let pair = with_one_loss(GatewayConfig::default(), true, true);
+    let told = pair.of_client(|event| match event {
+        ClientEvent::SessionOpened { .. }
+        | ClientEvent::HoleOpened { .. }
+        | ClientEvent::MissingArrived { .. }
+        | ClientEvent::HoldEnded { .. } => Some(*event),
+        _ => None,
+    });
+    assert!(
+        matches!(
+            told[..],
+            [
+                ClientEvent::SessionOpened { .. },
+                ClientEvent::HoleOpened { first: LOST, last: LOST, not_held: None },
+                ClientEvent::MissingArrived { packet_number: LOST, held: true, .. },
+            ]
+        ),
+        "{told:?}"
+    );
+    // What the gateway reports is what the client hears.
+    let heard = pair.of_client(|event| match event {
+        ClientEvent::ReportReceived { eack, queue_stands, .. } => Some((*eack, *queue_stands)),
+        _ => None,
+    });
+    let reported = pair.events.iter().filter_map(|event| match event {
+        SessionEvent::ReportSent { eack, queue_stands, .. } => Some((*eack, *queue_stands)),
+        _ => None,
+    });
+    assert_eq!(reported.collect::<Vec<_>>(), heard);
+    assert!(!heard.is_empty());
+    // Each eACK that the gateway decoded is one that the client sent.
+    let sent = pair.of_client(|event| match event {
+        ClientEvent::EackSent { eack, .. } => Some(*eack),
+        _ => None,
+    });
+    let decoded = pair.events.iter().filter_map(|event| match event {
+        SessionEvent::EackDecoded { eack, .. } => Some(*eack),
+        _ => None,
+    });
+    assert_eq!(decoded.collect::<Vec<_>>(), sent);
+    assert_eq!(sent.len() as u64, pair.client.stats().eacks);
+}
+
+#[test]
 fn nothing_is_told_of_a_session_that_is_not_observed_and_nothing_else_differs() {
     let unobserved = with_one_loss(GatewayConfig::default(), false, true);
-    assert_eq!(unobserved.events, []);
+    assert_eq!((unobserved.events, unobserved.of_client.lock().unwrap().len()), (vec![], 0));
     let observed = with_one_loss(GatewayConfig::default(), true, true);
     assert_eq!(unobserved.counters, observed.counters);
+    assert_eq!(unobserved.client.stats(), observed.client.stats());
     // Observation ends as it began.
     let mut pair = observed;
     pair.flow.observe(false);
@@ -232,6 +320,11 @@ fn repairs_that_never_arrive_are_given_up() {
     assert!(transmissions > 1, "{transmissions}");
     assert!(matches!(reason, GiveUpReason::TooOld | GiveUpReason::TooManyRepairs), "{reason:?}");
     assert_eq!(pair.counters.repairs_late as usize, pair.reasons().len());
+    let ended = pair.of_client(|event| match event {
+        ClientEvent::HoldEnded { first, last, reason, .. } => Some((*first, *last, *reason)),
+        _ => None,
+    });
+    assert_eq!(ended, [(LOST, LOST, HoldEndedReason::Settled)], "the gateway has told the client");
 }
 
 #[test]
@@ -253,6 +346,11 @@ fn a_loss_in_a_queue_that_stands_is_left_to_the_sender() {
     }
     assert!(pair.reasons().contains(&GiveUpReason::QueueStands), "{:?}", pair.reasons());
     assert!(pair.counters.losses_shown > 0);
+    let not_held = pair.of_client(|event| match event {
+        ClientEvent::HoleOpened { not_held, .. } => *not_held,
+        _ => None,
+    });
+    assert!(not_held.contains(&NotHeldReason::QueueStands), "{not_held:?}");
 }
 
 #[test]
@@ -276,26 +374,93 @@ fn eacks_that_are_not_looked_at_say_why() {
     for said in pair.kept_back.take().unwrap().iter().rev() {
         pair.hear(said);
     }
-    let stale = |event: &SessionEvent| {
-        matches!(event, SessionEvent::EackIgnored { reason: EackIgnoredReason::Stale, .. })
+    let stale = pair.ignored();
+    assert!(!stale.is_empty(), "{:?}", pair.events);
+    assert_eq!(stale, vec![EackIgnoredReason::Stale; pair.counters.eacks_stale as usize]);
+}
+
+#[test]
+fn eacks_of_an_epoch_that_is_over_are_not_looked_at() {
+    let mut pair = Pair::new(GatewayConfig::default(), true);
+    pair.run(100, true, |_| true);
+    pair.kept_back = Some(Vec::new());
+    pair.run(60, true, |_| true);
+    let of_the_old_epoch = pair.kept_back.take().unwrap();
+    pair.client.reset(pair.now);
+    pair.run(60, true, |_| true);
+    assert_eq!(pair.ignored(), []);
+    for said in &of_the_old_epoch {
+        pair.hear(said);
+    }
+    assert_eq!(pair.ignored(), vec![EackIgnoredReason::OtherEpoch; of_the_old_epoch.len()]);
+    let reset = SessionEvent::Reset {
+        epoch: Epoch::FIRST.next(),
+        side: Side::Client,
+        reason: ResetReason::ClientOverflow,
     };
-    let told = pair.events.iter().filter(|event| stale(event)).count() as u64;
-    assert!(told > 0, "{:?}", pair.events);
-    assert_eq!(told, pair.counters.eacks_stale);
+    assert!(pair.events.contains(&reset), "{:?}", pair.events);
+}
+
+#[test]
+fn a_client_whose_eacks_are_never_decoded_is_not_looked_at_for_a_while() {
+    let mut pair = Pair::new(GatewayConfig::default(), true);
+    pair.run(100, true, |_| true);
+    pair.kept_back = Some(Vec::new());
+    pair.receive_foreign(300);
+    pair.run(400, true, |_| true);
+    for said in &pair.kept_back.take().unwrap() {
+        pair.hear(said);
+    }
+    let limited = pair.ignored();
+    assert!(limited.contains(&EackIgnoredReason::Limited), "{:?}", pair.events);
+    let count = limited.iter().filter(|reason| **reason == EackIgnoredReason::Limited).count();
+    assert_eq!(count as u64, pair.counters.eacks_limited);
+}
+
+#[test]
+fn a_loss_that_a_live_stream_has_no_use_for_is_given_up() {
+    let live = Live {
+        selective: false,
+        subscribe: false,
+        window: Duration::from_millis(30),
+        tolerance: Duration::ZERO,
+    };
+    let client = ClientConfig::default().with_live(live);
+    let mut pair = Pair::with_client(client, GatewayConfig::default(), true);
+    pair.repairs_arrive = false;
+    pair.run(300, true, |number| number != LOST);
+    assert_eq!(pair.reasons(), [GiveUpReason::WindowOver], "{:?}", pair.events);
+}
+
+#[test]
+fn a_new_path_is_challenged_and_validated() {
+    let mut pair = Pair::new(GatewayConfig::default(), true);
+    pair.run(100, true, |_| true);
+    pair.kept_back = Some(Vec::new());
+    pair.run(30, true, |_| true);
+    let said = pair.kept_back.take().unwrap();
+    let moved_to = SocketAddr::from(([192, 0, 2, 2], 5000));
+    let mut out = Outbox::new();
+    let event = pair.flow.control_on_new_path(&said[0], moved_to, || [1; 8], pair.now, &mut out);
+    assert_eq!(event, PathEvent::Challenged);
+    pair.deliver(&mut out);
+    let answer = pair.client.poll_transmit(pair.now).unwrap();
+    pair.flow.control_on_new_path(&answer, moved_to, || [2; 8], pair.now, &mut out);
+    pair.deliver(&mut out);
+    let told = |wanted| pair.events.iter().filter(|event| **event == wanted).count();
+    assert_eq!(told(SessionEvent::PathChallenged), 1, "{:?}", pair.events);
+    assert_eq!(told(SessionEvent::PathValidated), 1, "{:?}", pair.events);
+    assert_eq!(
+        pair.of_client(|event| (*event == ClientEvent::PathChallenged).then_some(())).len(),
+        1
+    );
 }
 
 #[test]
 fn a_difference_beyond_the_sketch_fails_and_resets() {
     let mut pair = Pair::new(GatewayConfig::default(), true);
     pair.run(100, true, |_| true);
-    for number in 0..300u64 {
-        let mut foreign = vec![0xee; LENGTH];
-        foreign[0] = 0x40;
-        foreign[LENGTH - 16..LENGTH - 8].copy_from_slice(&(1_000_000 + number).to_be_bytes());
-        foreign[LENGTH - 8..].copy_from_slice(&((1_000_000 + number) << 8).to_be_bytes());
-        pair.client.on_datagram(&foreign, pair.now);
-        pair.client.on_authentic(pair.now);
-    }
+    pair.receive_foreign(300);
     pair.run(300, true, |_| true);
     let failed = |resets: bool| {
         let is = |event: &&SessionEvent| matches!(event, SessionEvent::EackFailed { resets: done, .. } if *done == resets);
@@ -310,6 +475,23 @@ fn a_difference_beyond_the_sketch_fails_and_resets() {
         .filter(|event| matches!(event, SessionEvent::EpochAnchored { .. }))
         .count();
     assert_eq!(anchored, 2);
+    let resets = pair.of_client(|event| match event {
+        ClientEvent::Reset { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    assert_eq!(resets, [ResetReason::DecodeFailed]);
+}
+
+#[test]
+fn a_goodbye_ends_the_session_at_both_ends() {
+    let mut pair = Pair::new(GatewayConfig::default(), true);
+    pair.run(100, true, |_| true);
     let mut out = Outbox::new();
     pair.flow.close(GoodbyeReason::Idle, &mut out);
+    pair.deliver(&mut out);
+    let closed = pair.of_client(|event| match event {
+        ClientEvent::SessionClosed { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    assert_eq!(closed, [SessionClosedReason::Goodbye]);
 }

@@ -274,6 +274,30 @@ pub enum SessionStep {
         /// Time since it was forwarded.
         age_microseconds: u64,
     },
+    /// The client is told what became of an eACK.
+    ReportSent {
+        /// The eACK's counter.
+        eack: u32,
+        /// A datagram that the client has, and before which nothing is being repaired any more.
+        settled: Option<u64>,
+        /// Symbols of the prefix that the next eACK should have.
+        wanted_symbols: Option<u32>,
+        /// True if a queue stands on the last mile: what is lost there is not repaired.
+        queue_stands: bool,
+    },
+    /// A new epoch begins with empty sets.
+    Reset {
+        /// The epoch that begins.
+        epoch: u32,
+        /// The end that asks for it: `client` or `gateway`.
+        side: String,
+        /// `decode_failed`, `state_lost` or `client_overflow`.
+        reason: String,
+    },
+    /// The client may have another address, which is asked to prove it.
+    PathChallenged,
+    /// The client has another address now.
+    PathValidated,
     /// A missing datagram is not repaired any more.
     GivenUp {
         /// The datagram; `None`: the history has forgotten it.

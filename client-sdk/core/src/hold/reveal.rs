@@ -43,9 +43,11 @@ impl Reveal {
         core::mem::take(&mut self.forced) && (repeated || limit > self.largest.unwrap_or(0))
     }
 
-    /// An ACK frame up to this packet number leaves.
-    pub(super) fn on_revealed(&mut self, largest: u64) {
-        self.largest = self.largest.max(Some(largest));
+    /// An ACK frame up to this packet number leaves. True if none has revealed as much.
+    pub(super) fn on_revealed(&mut self, largest: u64) -> bool {
+        let before = self.largest;
+        self.largest = before.max(Some(largest));
+        self.largest > before
     }
 }
 
@@ -59,8 +61,7 @@ mod tests {
         assert!(!reveal.take_forced(9));
         reveal.force();
         assert!(reveal.is_forced() && reveal.take_forced(9) && !reveal.take_forced(9));
-        reveal.on_revealed(9);
-        reveal.on_revealed(7);
+        assert!(reveal.on_revealed(9) && !reveal.on_revealed(7));
         reveal.force();
         assert!(!reveal.take_forced(9), "the sender knows it");
         reveal.force();

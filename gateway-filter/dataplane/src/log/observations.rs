@@ -128,6 +128,17 @@ fn described(step: Step) -> Option<SessionStep> {
             transmissions,
             age_microseconds: microseconds(age),
         },
+        Step::ReportSent { eack, settled, wanted_symbols, queue_stands } => {
+            let wanted_symbols = wanted_symbols.map(u32::from);
+            SessionStep::ReportSent { eack, settled, wanted_symbols, queue_stands }
+        }
+        Step::Reset { epoch, side, reason } => SessionStep::Reset {
+            epoch: epoch.get().into(),
+            side: side.name().to_owned(),
+            reason: reason.name().to_owned(),
+        },
+        Step::PathChallenged => SessionStep::PathChallenged,
+        Step::PathValidated => SessionStep::PathValidated,
         Step::GivenUp { datagram, transmissions, reason } => {
             SessionStep::GivenUp { datagram, transmissions, reason: reason.name().to_owned() }
         }
@@ -138,6 +149,9 @@ fn described(step: Step) -> Option<SessionStep> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packrat_engine::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, Side};
+    use packrat_wire::Epoch;
+    use packrat_wire::message::ResetReason;
 
     const STEP: Step = Step::TailProbeSent { datagram: 7 };
 
@@ -163,6 +177,46 @@ mod tests {
         assert_eq!((newest, events.len(), events[0].number), (3, 2, 2));
         assert!(observations.after(flow, 0, 9, at(21)).is_none(), "also if it is silent");
         assert!(!keep(&observations, flow, 21));
+    }
+
+    #[test]
+    fn documents_and_traces_have_the_same_keys_and_values() {
+        let (age, epoch) = (Duration::from_micros(1500), Epoch::new(3));
+        let steps = [
+            Step::EpochAnchored { epoch, first: 7 },
+            Step::EackDecoded {
+                eack: 1,
+                recorded: 9,
+                newest: Some(8),
+                newly_missing: 1,
+                missing: 2,
+            },
+            Step::EackFailed { eack: 1, symbols: 9, resets: true },
+            Step::EackIgnored { eack: 1, reason: EackIgnoredReason::OtherEpoch },
+            Step::DatagramMissing { datagram: 7, age },
+            Step::RepairSent { datagram: 7, transmission: 1, age },
+            Step::RepairRefused { datagram: 7, reason: RepairRefusedReason::BudgetEmpty },
+            Step::TailProbeSent { datagram: 7 },
+            Step::MissingArrived { datagram: 7, transmissions: 1, age },
+            Step::ReportSent {
+                eack: 1,
+                settled: None,
+                wanted_symbols: Some(9),
+                queue_stands: true,
+            },
+            Step::Reset { epoch, side: Side::Client, reason: ResetReason::ClientOverflow },
+            Step::PathChallenged,
+            Step::PathValidated,
+            Step::GivenUp {
+                datagram: None,
+                transmissions: 0,
+                reason: GiveUpReason::TooManyRepairs,
+            },
+        ];
+        for step in steps {
+            let document = serde_json::to_value(described(step).unwrap()).unwrap();
+            assert_eq!(serde_json::to_value(step).unwrap(), document);
+        }
     }
 
     #[test]

@@ -327,6 +327,7 @@ impl Session {
     }
 
     fn log_reset(&self, side: Side, epoch: Epoch, reason: ResetReason, turn: &mut Turn<'_>) {
+        turn.tell(|| SessionEvent::Reset { epoch, side, reason });
         turn.out.event(Event::Reset { session: self.id(), side, reason, epoch });
     }
 
@@ -364,6 +365,12 @@ impl Session {
             queueing: queueing.unwrap_or_default(),
             totals: self.totals(),
         };
+        turn.tell(|| SessionEvent::ReportSent {
+            eack: echo,
+            settled: settled.and_then(|settled| self.history.sequence_of(settled)),
+            wanted_symbols: wanted.map(Encoding::count),
+            queue_stands: queueing.is_some(),
+        });
         self.channel.send(&Message::Report(report), turn);
     }
 }

@@ -29,6 +29,11 @@ impl Timestamp {
         self.0
     }
 
+    /// Seconds since the origin.
+    pub const fn as_secs_f64(self) -> f64 {
+        self.0 as f64 * 1e-6
+    }
+
     /// Time since `earlier`; zero when `earlier` is in fact later.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))

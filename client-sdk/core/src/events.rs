@@ -1,0 +1,268 @@
+//! Events of the client: what arrives, what is missing, what is said to the gateway and to the
+//! sender, and why.
+//!
+//! They are made only while an [`Observer`] is set. A packet is named by its packet number. The
+//! gateway's events of the same session are `packrat_engine::SessionEvent`.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+use packrat_wire::control::RefusalReason;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::message::ResetReason;
+use packrat_wire::{Epoch, SessionId};
+
+/// An event of one connection's assistance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "event", rename_all = "snake_case")
+)]
+#[non_exhaustive]
+pub enum ClientEvent {
+    /// A gateway assists from here on.
+    SessionOpened {
+        /// The session.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::session"))]
+        session: SessionId,
+    },
+    /// A session has ended.
+    SessionClosed {
+        /// The session.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::session"))]
+        session: SessionId,
+        /// The reason.
+        reason: SessionClosedReason,
+    },
+    /// A gateway will not assist.
+    Refused {
+        /// Its reason.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::refusal"))]
+        reason: RefusalReason,
+    },
+    /// A datagram of the base connection arrived, repaired or not.
+    DatagramReceived {
+        /// UDP payload.
+        bytes: usize,
+    },
+    /// The datagram that arrived last had arrived before: a repair crossed the original, or another
+    /// copy.
+    DuplicateReceived,
+    /// Packet numbers were skipped.
+    HoleOpened {
+        /// The first one.
+        first: u64,
+        /// The last one.
+        last: u64,
+        /// The reason for not holding acknowledgements; `None`: they are held.
+        not_held: Option<NotHeldReason>,
+    },
+    /// A missing packet arrived: repaired, or late.
+    MissingArrived {
+        /// Its number.
+        packet_number: u64,
+        /// True if acknowledgements were held for it until now: the sender never learns of it.
+        held: bool,
+        /// Time since the hole opened.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "after_microseconds", serialize_with = "keys::microseconds")
+        )]
+        after: Duration,
+    },
+    /// Acknowledgements are not held for a hole any more.
+    HoldEnded {
+        /// The first packet number that is missing.
+        first: u64,
+        /// The last one.
+        last: u64,
+        /// The reason.
+        reason: HoldEndedReason,
+        /// Time since the hole opened.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "after_microseconds", serialize_with = "keys::microseconds")
+        )]
+        after: Duration,
+    },
+    /// An acknowledgement left that reveals less than the transport wanted.
+    AckWithheld {
+        /// The largest packet number that the transport would have acknowledged.
+        wanted: u64,
+        /// The largest one that is acknowledged; `None`: nothing is.
+        largest: Option<u64>,
+    },
+    /// An acknowledgement left that reveals more than all before.
+    Revealed {
+        /// The largest packet number acknowledged.
+        largest: u64,
+    },
+    /// The transport is made to send an acknowledgement.
+    AckForced,
+    /// An eACK left.
+    EackSent {
+        /// Its counter.
+        eack: u32,
+        /// Its epoch.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
+        epoch: Epoch,
+        /// Symbols of its prefix.
+        symbols: u8,
+        /// Packet numbers that are held.
+        held: u64,
+        /// UDP payload.
+        bytes: usize,
+    },
+    /// A Report arrived.
+    ReportReceived {
+        /// Counter of the newest eACK that the gateway had processed.
+        eack: u32,
+        /// Datagrams that the gateway was repairing then.
+        missing: u16,
+        /// Symbols of the prefix that it asks for, as it could not decode the eACK.
+        wanted_symbols: Option<u8>,
+        /// True if a queue stands on the last mile: what is lost there is not repaired.
+        queue_stands: bool,
+    },
+    /// A new epoch begins with empty sets.
+    Reset {
+        /// The epoch that begins.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
+        epoch: Epoch,
+        /// The reason.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::reset"))]
+        reason: ResetReason,
+    },
+    /// A new epoch begins with a set that the gateway has handed over.
+    Baseline {
+        /// The epoch that begins.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
+        epoch: Epoch,
+    },
+    /// The gateway has asked this address whether it is the client's, and is answered: the client
+    /// has moved.
+    PathChallenged,
+}
+
+/// Reason for the end of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum SessionClosedReason {
+    /// The gateway said goodbye.
+    Goodbye,
+    /// The gateway does not know the session.
+    Unknown,
+    /// The gateway has answered nothing for too long.
+    Silent,
+    /// No message can be sealed any more.
+    Exhausted,
+    /// The base connection has ended.
+    Done,
+}
+
+/// Reason for not holding acknowledgements for a hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum NotHeldReason {
+    /// The maximum hold is zero.
+    Disabled,
+    /// There is no session.
+    NoSession,
+    /// The last mile has not shown losses without a queue.
+    NoRecentLoss,
+    /// A queue stands on the last mile: the sender must know of the loss.
+    QueueStands,
+    /// The gateway does not answer: no repair is to be expected.
+    Silent,
+    /// Most of the last holes were held in vain.
+    Suspended,
+}
+
+/// Reason for ending a hold before the missing packets have arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum HoldEndedReason {
+    /// Its time is over.
+    Expired,
+    /// The gateway repairs nothing there: the sender left the numbers out, or the loss was
+    /// elsewhere or is beyond repair.
+    Settled,
+    /// A queue stands on the last mile: the sender must know of the loss.
+    QueueStands,
+    /// The gateway does not answer.
+    Silent,
+    /// The session has ended.
+    SessionClosed,
+    /// There are too many holes.
+    TooMany,
+}
+
+/// Receives the events of connections.
+///
+/// It is called from within the core: it must return soon, and must not call the connection.
+#[derive(Clone)]
+pub struct Observer(Arc<dyn Fn(Timestamp, &ClientEvent) + Send + Sync>);
+
+impl Observer {
+    /// An observer that passes each event and its time to `call`.
+    pub fn new(call: impl Fn(Timestamp, &ClientEvent) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(call))
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Observer")
+    }
+}
+
+/// The way of events to an observer, if there is one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Events(Option<Observer>);
+
+impl Events {
+    /// Everything is told to this observer.
+    pub(crate) fn to(observer: Observer) -> Self {
+        Self(Some(observer))
+    }
+
+    /// Tells of an event, which is made only if it is wanted.
+    #[inline]
+    pub(crate) fn tell(&self, now: Timestamp, event: impl FnOnce() -> ClientEvent) {
+        if let Some(Observer(call)) = &self.0 {
+            call(now, &event());
+        }
+    }
+}
+
+/// Values as JSON documents have them.
+#[cfg(feature = "serde")]
+mod keys {
+    use super::*;
+    use serde::Serializer;
+
+    pub(super) fn session<S: Serializer>(id: &SessionId, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u32(id.get())
+    }
+
+    pub(super) fn epoch<S: Serializer>(epoch: &Epoch, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u16(epoch.get())
+    }
+
+    pub(super) fn refusal<S: Serializer>(reason: &RefusalReason, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(reason.name())
+    }
+
+    pub(super) fn reset<S: Serializer>(reason: &ResetReason, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(reason.name())
+    }
+
+    pub(super) fn microseconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    }
+}
