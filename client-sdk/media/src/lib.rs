@@ -21,6 +21,7 @@
 //! its sender does not change at all.
 #![forbid(unsafe_code)]
 
+mod credibility;
 mod receiver;
 pub mod rtp;
 mod rtp_assist;

@@ -283,6 +283,12 @@ impl Receiver {
         self.slots.get_mut(usize::try_from(number.checked_sub(self.next)?).ok()?)
     }
 
+    /// True if another packet of this number waits to be released.
+    pub(crate) fn holds_another(&self, number: u64, bytes: &[u8]) -> bool {
+        let unit = self.slot(number).and_then(|slot| slot.unit.as_ref());
+        unit.is_some_and(|unit| unit.bytes != bytes)
+    }
+
     fn slot(&self, number: u64) -> Option<&Slot> {
         self.slots.get(usize::try_from(number.checked_sub(self.next)?).ok()?)
     }

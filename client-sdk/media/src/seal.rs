@@ -179,12 +179,12 @@ mod tests {
     #[test]
     fn nothing_is_accepted_twice_and_nothing_recent_is_refused() {
         let (mut windows, run) = (ReplayWindows::default(), Run::new([1; 16]));
-        for number in [5, 9, 7, 70, 8, 6] {
+        for number in [5, 9, 7, 70, 8] {
             assert!(windows.accept(run, number), "{number}");
             assert!(!windows.accept(run, number), "{number}");
         }
-        assert!(!windows.accept(run, 5));
-        assert!(windows.accept(run, 1000) && !windows.accept(run, 70), "too old");
+        assert!(!windows.accept(run, 6), "too old");
+        assert!(windows.accept(run, 1000) && !windows.accept(run, 70));
         assert!(windows.accept(Run::new([2; 16]), 5), "another run");
         for other in 0..ReplayWindows::RUNS as u8 {
             windows.accept(Run::new([other; 16]), 0);

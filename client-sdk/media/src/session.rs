@@ -347,3 +347,43 @@ fn split(payload: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let (before, unit) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
     Some((unit, (!before.is_empty()).then_some(before)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sender::{Sender, SenderConfig};
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1000 + millis)
+    }
+
+    fn key() -> MediaKey {
+        MediaKey::new([7; 32])
+    }
+
+    fn sender(run: u8) -> Sender {
+        Sender::new(SenderConfig { source: 9, repeats: false }, key(), [run; 16])
+    }
+
+    #[test]
+    fn a_sender_that_begins_anew_is_followed_and_its_earlier_packets_are_not() {
+        let config = ReceiverConfig::default();
+        let mut receiver = MediaReceiver::new(9, config, key(), None, [1; 32], at(0));
+        let (mut first, mut second) = (sender(1), sender(2));
+        let early: Vec<_> = (0..3).map(|number| first.send(&[number], at(0)).unwrap()).collect();
+        early.iter().for_each(|datagram| receiver.on_datagram(datagram, at(1)));
+        let late = second.send(b"other", at(10)).unwrap();
+        receiver.on_datagram(&late, at(11));
+        assert_eq!(receiver.refused(), 1, "two senders at a time");
+
+        let again: Vec<_> =
+            (0..3).map(|number| second.send(&[10 + number], at(2000)).unwrap()).collect();
+        again.iter().for_each(|datagram| receiver.on_datagram(datagram, at(2001)));
+        early.iter().for_each(|datagram| receiver.on_datagram(datagram, at(2002)));
+        assert_eq!(receiver.refused(), 4, "what someone repeats of the earlier run");
+        let later = at(2001) + config.latency;
+        let units: Vec<_> =
+            std::iter::from_fn(|| receiver.poll_unit(later)).map(|unit| unit.bytes).collect();
+        assert_eq!(units, [[10], [11], [12]]);
+    }
+}

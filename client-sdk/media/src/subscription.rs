@@ -7,8 +7,9 @@ use packrat_client::{Access, Assist, AssistStats, Datagram};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 
+use crate::credibility::{Belief, Credibility};
 use crate::receiver::{Receiver, ReceiverConfig, Unit};
-use crate::rtp::{Extender, RtpHeader};
+use crate::rtp::RtpHeader;
 use crate::session::Assistance;
 use crate::statistics::Statistics;
 
@@ -42,9 +43,9 @@ pub struct Subscription {
     numbers: Numbers,
     assist: Assist,
     receiver: Receiver,
-    extender: Extender,
-    /// The RTP stream that is followed: the first one that comes.
-    source: Option<u32>,
+    credibility: Credibility,
+    /// The highest number that has come.
+    newest: Option<u64>,
     unnumbered: VecDeque<Unit>,
     count: u64,
 }
@@ -70,8 +71,8 @@ impl Subscription {
             numbers,
             assist: assistance.assist(IdentifierScheme::Payload, &config, seed, now),
             receiver: Receiver::new(config),
-            extender: Extender::default(),
-            source: None,
+            credibility: Credibility::new(Vec::new(), true, now),
+            newest: None,
             unnumbered: VecDeque::new(),
             count: 0,
         }
@@ -82,37 +83,50 @@ impl Subscription {
         if self.assist.on_datagram(datagram, now) == Datagram::Control {
             return;
         }
+        if self.credibility.ends_doubt(now) {
+            // What has passed meanwhile is in no set.
+            self.assist.reset(now);
+        }
         let header = RtpHeader::decode(datagram).filter(|_| self.numbers == Numbers::Rtp);
-        match header.filter(|header| *self.source.get_or_insert(header.source) == header.source) {
-            Some(header) => {
-                let number = self.extender.extend(header.sequence);
-                let is_newest = self.extender.newest().is_none_or(|newest| number > newest);
-                self.extender.accept(number);
-                // The unit of the timestamps is the application's secret: the newest packet counts
-                // as sent now, a late one is placed between its neighbours.
-                let between = if is_newest { None } else { self.receiver.sent_at(number) };
-                let sent = between.unwrap_or(now.as_micros());
-                self.receiver.on_packet(number, sent, datagram, None, now);
-                let first = self.receiver.first().unwrap_or(number);
-                match number.checked_sub(first) {
-                    Some(index) => self.assist.on_packet_number(index, now),
-                    None => self.assist.on_authentic(now),
-                }
-            }
-            None => {
-                self.assist.on_authentic(now);
-                let unit = Unit {
-                    number: self.count,
-                    sent: now.as_micros(),
-                    available: now,
-                    bytes: datagram.to_vec(),
-                };
-                self.count += 1;
-                self.unnumbered.push_back(unit);
-                if self.unnumbered.len() > MAXIMUM_UNNUMBERED {
-                    self.unnumbered.pop_front();
-                }
-            }
+        let packet = header.map(|header| (header, header.sequence));
+        let belief = match self.numbers {
+            Numbers::Rtp => self.credibility.judge(datagram, packet, now),
+            // Every datagram is like any other.
+            Numbers::Unknown => Belief::Recorded,
+        };
+        if belief != Belief::Ignored {
+            self.assist.on_authentic(now);
+        }
+        let Belief::Numbered(number) = belief else { return self.pass(datagram, now) };
+        let is_newest = self.newest.is_none_or(|newest| number > newest);
+        self.newest = self.newest.max(Some(number));
+        // The unit of the timestamps is the application's secret: the newest packet counts as sent
+        // now, a late one is placed between its neighbours.
+        let between = if is_newest { None } else { self.receiver.sent_at(number) };
+        let sent = between.unwrap_or(now.as_micros());
+        if self.receiver.holds_another(number, datagram) {
+            // One of them may be forged: the application sees both.
+            return self.pass(datagram, now);
+        }
+        self.receiver.on_packet(number, sent, datagram, None, now);
+        let first = self.receiver.first().unwrap_or(number);
+        if let Some(index) = number.checked_sub(first) {
+            self.assist.on_packet_number(index, now);
+        }
+    }
+
+    /// A datagram without a place in the order.
+    fn pass(&mut self, datagram: &[u8], now: Timestamp) {
+        let unit = Unit {
+            number: self.count,
+            sent: now.as_micros(),
+            available: now,
+            bytes: datagram.to_vec(),
+        };
+        self.count += 1;
+        self.unnumbered.push_back(unit);
+        if self.unnumbered.len() > MAXIMUM_UNNUMBERED {
+            self.unnumbered.pop_front();
         }
     }
 

@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// # async fn example(
 /// #     host: std::sync::Arc<dyn packrat_s2n_quic::Host>,
 /// #     tls: tls::rustls::Client,
-/// #     io: io::tokio::Io,
+/// #     io: io::tokio::Provider,
 /// #     seed: [u8; 32],
 /// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// use packrat_s2n_quic::{Attachment, ClientConfig};

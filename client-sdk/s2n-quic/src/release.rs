@@ -269,6 +269,10 @@ impl<E: Endpoint> Endpoint for ReleasingEndpoint<E> {
 }
 
 #[cfg(test)]
+#[path = "forged_header_tests.rs"]
+mod forged_headers;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::header_protection::SharedKey;

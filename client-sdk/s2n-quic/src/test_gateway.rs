@@ -33,7 +33,7 @@ impl TestHost {
         *now = *now + time;
     }
 
-    /// What was sent since the last call.
+    /// Datagrams sent since the last call.
     pub(crate) fn sent(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.sent.lock().unwrap())
     }
@@ -86,25 +86,33 @@ impl TestGateway {
         new
     }
 
+    /// A datagram of the server passes.
+    pub(crate) fn forward(&mut self, datagram: &[u8], host: &TestHost) {
+        self.flow.forward(datagram, host.now());
+    }
+
+    /// Hears what the client has said; answers and repairs.
+    pub(crate) fn hear(&mut self, said: &[u8], host: &TestHost) -> Vec<Vec<u8>> {
+        let (client, mut out) = ("192.0.2.1:5000".parse().unwrap(), Outbox::new());
+        match self.gateway.receive(said, client, host.now(), &mut out) {
+            Received::Done(_) => {}
+            Received::Begin(begin) => {
+                self.flow.begin(begin, [5; 32], host.now(), &mut out);
+            }
+            Received::ForFlow => self.flow.control(said, host.now(), &mut out),
+        }
+        out.datagrams().map(<[u8]>::to_vec).collect()
+    }
+
     /// Hears what was sent, and answers until both have said everything.
-    pub(crate) fn talk(&mut self, path: &AssistedPath, host: &TestHost) {
-        let client = "192.0.2.1:5000".parse().unwrap();
+    fn talk(&mut self, path: &AssistedPath, host: &TestHost) {
         loop {
-            let (sent, mut out) = (host.sent(), Outbox::new());
+            let sent = host.sent();
             if sent.is_empty() {
                 return;
             }
-            for said in sent {
-                match self.gateway.receive(&said, client, host.now(), &mut out) {
-                    Received::Done(_) => {}
-                    Received::Begin(begin) => {
-                        self.flow.begin(begin, [5; 32], host.now(), &mut out);
-                    }
-                    Received::ForFlow => self.flow.control(&said, host.now(), &mut out),
-                }
-            }
-            for answer in out.datagrams().filter(|answer| packrat_wire::is_control(answer)) {
-                path.arrive(answer);
+            for answer in sent.iter().flat_map(|said| self.hear(said, host)) {
+                path.arrive(&answer);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Why no token could be had.
+/// The reason that no token could be had.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -12,7 +12,7 @@ pub enum TokenError {
     Url {
         /// The URL.
         url: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// DNS has no address.
@@ -20,7 +20,7 @@ pub enum TokenError {
     Resolve {
         /// The host.
         host: String,
-        /// What the resolver said.
+        /// The resolver's reason.
         reason: String,
     },
     /// No address took the connection.
@@ -28,7 +28,7 @@ pub enum TokenError {
     Connect {
         /// The address tried last.
         remote: SocketAddr,
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
     /// TLS failed, for example as the certificate is not trusted.
@@ -36,7 +36,7 @@ pub enum TokenError {
     Tls {
         /// The host that the certificate must be valid for.
         host: String,
-        /// What the TLS stack said.
+        /// The TLS stack's reason.
         reason: String,
     },
     /// No answer in time.
@@ -66,7 +66,7 @@ pub enum TokenError {
     /// The transfer broke.
     #[error("the transfer broke: {reason}; try again")]
     Transfer {
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
     /// The answer is not a token endpoint's document.
@@ -74,7 +74,7 @@ pub enum TokenError {
     Document {
         /// The URL.
         url: String,
-        /// What is wrong with the answer.
+        /// The fault.
         reason: String,
     },
 }
