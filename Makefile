@@ -51,7 +51,7 @@ check-format:
 	cargo fmt --all --check
 	@tools/format-markdown --check
 
-test: test-documentation test-dependencies test-chart test-token test-rust test-demo test-telemetry ## Everything that must pass before a change goes in
+test: check-format test-documentation test-dependencies test-chart test-token test-rust test-demo test-telemetry ## Everything that must pass before a change goes in
 
 token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat-token.wasm)
 	@tools/check-toolchain cargo

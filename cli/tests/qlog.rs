@@ -72,6 +72,8 @@ fn events(path: &Path) -> Vec<(String, Value)> {
         if matches!(name, "transport:packet_sent" | "transport:packet_received") {
             assert!(data["header"]["packet_type"].is_string(), "{event}");
             assert!(data["raw"]["length"].as_u64().unwrap() > 0, "{event}");
+            // RFC 9000, section 12.4: no packet is without a frame.
+            assert!(!data["frames"].as_array().unwrap().is_empty(), "{event}");
             for frame in data["frames"].as_array().unwrap() {
                 assert!(frame["frame_type"].is_string(), "{event}");
             }

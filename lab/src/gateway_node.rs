@@ -1,7 +1,10 @@
 //! The gateway on the path: the real engine, fed by the simulation.
 
+use crate::observer::TraceEvent;
 use crate::randomness::{self, Stream};
-use packrat_engine::{Flow, FlowCounters, FlowGauges, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{
+    Event, Flow, FlowCounters, FlowGauges, Gateway, GatewayConfig, Outbox, Received,
+};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -43,6 +46,9 @@ pub(crate) struct GatewayNode {
     clients: BTreeMap<SocketAddr, Client>,
     random: ChaCha8Rng,
     out: Outbox,
+    /// Only when tracing: the client whose session is observed, and its events.
+    observed: Option<SocketAddr>,
+    trace: Vec<TraceEvent>,
 }
 
 impl GatewayNode {
@@ -50,7 +56,24 @@ impl GatewayNode {
         let mut random = randomness::generator(seed, Stream::Gateway);
         let (key, secret) = (randomness::bytes(&mut random), randomness::bytes(&mut random));
         let gateway = Gateway::new(config, key, secret);
-        Self { gateway, clients: BTreeMap::new(), random, out: Outbox::new() }
+        Self {
+            gateway,
+            clients: BTreeMap::new(),
+            random,
+            out: Outbox::new(),
+            observed: None,
+            trace: Vec::new(),
+        }
+    }
+
+    /// Keeps the events of this client's sessions, which have not begun yet.
+    pub(crate) fn observe(&mut self, client: SocketAddr) {
+        self.observed = Some(client);
+    }
+
+    /// The events of the client that is observed.
+    pub(crate) fn take_trace(&mut self) -> Vec<TraceEvent> {
+        std::mem::take(&mut self.trace)
     }
 
     /// A datagram of the base connection passes towards the client.
@@ -77,13 +100,17 @@ impl GatewayNode {
         now: Timestamp,
         originated: &mut Vec<Originated>,
     ) {
-        let client = self.clients.entry(from).or_insert_with(|| Client {
-            flow: Flow::new(Arc::clone(&self.gateway)),
-            server,
-            counters: FlowCounters::default(),
-            gauges: FlowGauges::default(),
-            cache_sum: 0,
-            cache_samples: 0,
+        let client = self.clients.entry(from).or_insert_with(|| {
+            let mut flow = Flow::new(Arc::clone(&self.gateway));
+            flow.observe(self.observed == Some(from));
+            Client {
+                flow,
+                server,
+                counters: FlowCounters::default(),
+                gauges: FlowGauges::default(),
+                cache_sum: 0,
+                cache_samples: 0,
+            }
         });
         match self.gateway.receive(datagram, from, now, &mut self.out) {
             Received::Done(_) => {}
@@ -93,6 +120,7 @@ impl GatewayNode {
             }
             Received::ForFlow => client.flow.control(datagram, now, &mut self.out),
         }
+        keep(&mut self.out, now, &mut self.trace);
         client.drain(from, &mut self.out, originated);
     }
 
@@ -106,6 +134,7 @@ impl GatewayNode {
         for (address, client) in &mut self.clients {
             if client.flow.next_timeout().is_some_and(|at| at <= now) {
                 client.flow.handle_timeout(now, &mut self.out);
+                keep(&mut self.out, now, &mut self.trace);
                 client.drain(*address, &mut self.out, originated);
             }
         }
@@ -119,6 +148,16 @@ impl GatewayNode {
             cache_mean: client.cache_sum as f64 / client.cache_samples.max(1) as f64,
         })
     }
+}
+
+/// Keeps the events of a session that is observed.
+fn keep(out: &mut Outbox, now: Timestamp, trace: &mut Vec<TraceEvent>) {
+    trace.extend(out.take_events().into_iter().filter_map(|event| match event {
+        Event::Session { event, .. } => {
+            Some(TraceEvent::Gateway { at: now.as_secs_f64(), gateway: event })
+        }
+        _ => None,
+    }));
 }
 
 impl Client {

@@ -1,6 +1,8 @@
 //! Observers of the QUIC stacks: of s2n-quic through its events, of quinn through
 //! [`crate::quinn_observer`].
 
+use packrat_client::{Assist, ClientConfig, ClientEvent, Timestamp};
+use packrat_engine::SessionEvent;
 use s2n_quic::provider::event::{self, events};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -107,23 +109,28 @@ pub enum TraceEvent {
         #[serde(skip)]
         identity: u64,
     },
-    /// The client waited for a packet while later ones had arrived.
-    Hole {
-        /// The beginning of the hole.
-        at: f64,
-        /// The packet's number.
-        number: u64,
-        /// The time of its arrival, if it arrived.
-        until: Option<f64>,
-        /// True if the sender never learned of the hole: it did not declare the packet lost.
-        hidden: bool,
-    },
     /// The receiver dropped a packet that came too late for its window of packet numbers.
     TooOld {
         /// The time of the event.
         at: f64,
         /// Its number.
         number: u64,
+    },
+    /// An event of assistance at the client.
+    #[serde(untagged)]
+    Client {
+        /// The time of the event.
+        at: f64,
+        /// The event.
+        client: ClientEvent,
+    },
+    /// An event of assistance at the gateway.
+    #[serde(untagged)]
+    Gateway {
+        /// The time of the event.
+        at: f64,
+        /// The event.
+        gateway: SessionEvent,
     },
 }
 
@@ -150,8 +157,9 @@ impl TraceEvent {
             | Self::Congestion { at }
             | Self::SlowStartEnded { at, .. }
             | Self::LastMile { at, .. }
-            | Self::Hole { at, .. }
-            | Self::TooOld { at, .. } => *at,
+            | Self::TooOld { at, .. }
+            | Self::Client { at, .. }
+            | Self::Gateway { at, .. } => *at,
         }
     }
 }
@@ -161,6 +169,8 @@ impl TraceEvent {
 pub(crate) struct Observer {
     figures: Arc<Mutex<SenderFigures>>,
     tracing: bool,
+    /// See [`Self::recording`].
+    record: Option<Arc<Mutex<Assist>>>,
 }
 
 impl Observer {
@@ -224,6 +234,27 @@ impl Observer {
                 figures.trace.push(TraceEvent::Acknowledged { at, largest });
             }
         }
+    }
+
+    /// The way of the client's events into the trace, when tracing.
+    pub(crate) fn of_client(&self) -> Option<packrat_client::Observer> {
+        let observer = self.clone();
+        let keep = move |now: Timestamp, event: &ClientEvent| {
+            observer.trace(|| TraceEvent::Client { at: now.as_secs_f64(), client: *event });
+        };
+        self.tracing.then(|| packrat_client::Observer::new(keep))
+    }
+
+    /// For a client without assistance: a record of its packet numbers traces its holes, as
+    /// assistance does elsewhere. It sends nothing.
+    pub(crate) fn recording(mut self) -> Self {
+        self.record = self.of_client().map(|observer| {
+            let config = ClientConfig::default().with_maximum_hold(Duration::ZERO);
+            let mut record = Assist::new(config, [0; 32], Timestamp::ZERO);
+            record.observe(observer);
+            Arc::new(Mutex::new(record))
+        });
+        self
     }
 
     fn trace(&self, event: impl FnOnce() -> TraceEvent) {
@@ -322,6 +353,21 @@ impl event::Subscriber for Observer {
     ) {
         let (window, in_flight) = (event.congestion_window, event.bytes_in_flight);
         self.window(seconds(meta), window, in_flight, event.latest_rtt);
+    }
+
+    fn on_packet_received(
+        &mut self,
+        _: &mut Self::ConnectionContext,
+        meta: &event::ConnectionMeta,
+        event: &events::PacketReceived,
+    ) {
+        if let events::PacketHeader::OneRtt { number, .. } = event.packet_header
+            && let Some(record) = &self.record
+        {
+            let micros = meta.timestamp.duration_since_start().as_micros();
+            let now = Timestamp::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+            record.lock().unwrap_or_else(PoisonError::into_inner).on_packet_number(number, now);
+        }
     }
 
     fn on_duplicate_packet(

@@ -168,7 +168,7 @@ impl QlogReader {
         let Some(number) = header.packet_number.filter(|_| header.packet_type == "1RTT") else {
             return;
         };
-        let at = self.clock.now().as_micros() as f64 * 1e-6;
+        let at = self.clock.now().as_secs_f64();
         if name.ends_with(":packet_lost") {
             self.observer.declared_lost(at, number);
         } else if name.ends_with(":packet_sent") {

@@ -83,7 +83,8 @@ impl Receiver {
         observer: Observer,
     ) -> Result<Self, Box<dyn Error>> {
         let host = Arc::new(VirtualHost { clock, socket: OnceLock::new() });
-        let attachment = Attachment::new(host.clone());
+        let observer = if config.is_some() { observer } else { observer.recording() };
+        let attachment = Attachment::new(host.clone()).with_observer(observer.of_client());
         let of_socket = host.clone();
         let io = handle.builder().on_socket(move |socket| {
             let _ = of_socket.socket.set(socket);

@@ -1,4 +1,4 @@
-//! Joins what sender, path and receiver say about one trial.
+//! Joins what sender, path, gateway and receiver say about one trial.
 
 use crate::flow::FlowOutcome;
 use crate::observer::TraceEvent;
@@ -48,12 +48,11 @@ pub(crate) fn complete(outcome: FlowOutcome, world: &World) -> Vec<TraceEvent> {
             *arrived = outcome.download.has_received(*number);
         }
     }
-    let declared_lost = |number| outcome.sender.declared_lost.contains(&number);
-    trace.extend(holes(&path, declared_lost));
     trace.append(&mut path);
     // Only these events of the receiver: the others are about packets that it sent.
-    let late = |event: &TraceEvent| matches!(event, TraceEvent::TooOld { .. });
-    trace.extend(outcome.receiving.trace.into_iter().filter(late));
+    let received =
+        |event: &TraceEvent| matches!(event, TraceEvent::TooOld { .. } | TraceEvent::Client { .. });
+    trace.extend(outcome.receiving.trace.into_iter().filter(received));
     trace.sort_by(|one, other| one.at().total_cmp(&other.at()));
     trace
 }
@@ -77,84 +76,9 @@ fn numbers(trace: &[TraceEvent], departures: &[Departure]) -> BTreeMap<u64, u64>
     numbers
 }
 
-/// Packets that were missing while later ones had arrived.
-fn holes(path: &[TraceEvent], declared_lost: impl Fn(u64) -> bool) -> Vec<TraceEvent> {
-    let mut arrivals: Vec<(f64, u64)> = path
-        .iter()
-        .filter_map(|event| match *event {
-            TraceEvent::LastMile {
-                down: true, arrives: Some(at), number: Some(number), ..
-            } => Some((at, number)),
-            _ => None,
-        })
-        .collect();
-    arrivals.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let mut first_arrival: BTreeMap<u64, f64> = BTreeMap::new();
-    for &(at, number) in &arrivals {
-        first_arrival.entry(number).or_insert(at);
-    }
-    // Packet numbers that were never sent are no holes.
-    let sent: std::collections::BTreeSet<u64> = path
-        .iter()
-        .filter_map(|event| match *event {
-            TraceEvent::LastMile { down: true, number, .. } => number,
-            _ => None,
-        })
-        .collect();
-    let mut highest = None;
-    let mut holes = Vec::new();
-    for (at, number) in arrivals {
-        if highest.is_none_or(|highest| number > highest) {
-            let begin = highest.map_or(0, |highest| highest + 1);
-            for &number in sent.range(begin..number) {
-                let until = first_arrival.get(&number).copied();
-                holes.push(TraceEvent::Hole { at, number, until, hidden: !declared_lost(number) });
-            }
-            highest = Some(number);
-        }
-    }
-    holes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observer::DatagramKind;
-
-    fn last_mile(at: f64, number: u64, arrives: Option<f64>) -> TraceEvent {
-        TraceEvent::LastMile {
-            at,
-            down: true,
-            kind: DatagramKind::Base,
-            bytes: 1200,
-            lost: arrives.is_none(),
-            arrives,
-            number: Some(number),
-            cache_bytes: None,
-            identity: number,
-        }
-    }
-
-    #[test]
-    fn a_hole_lasts_from_the_first_later_arrival_until_its_own() {
-        let path = [
-            last_mile(0.0, 0, Some(0.1)),
-            last_mile(0.1, 1, None),
-            last_mile(0.2, 3, Some(0.3)), // 2 was never sent
-            last_mile(0.3, 4, Some(0.4)),
-            last_mile(0.5, 1, Some(0.6)),
-            last_mile(0.6, 5, None),
-            last_mile(0.7, 6, Some(0.8)),
-        ];
-        let found = holes(&path, |number| number == 5);
-        assert_eq!(
-            found,
-            [
-                TraceEvent::Hole { at: 0.3, number: 1, until: Some(0.6), hidden: true },
-                TraceEvent::Hole { at: 0.8, number: 5, until: None, hidden: false },
-            ]
-        );
-    }
 
     #[test]
     fn packets_are_found_in_datagrams_by_order_and_length() {

@@ -28,10 +28,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-fn seconds(at: Timestamp) -> f64 {
-    at.as_micros() as f64 * 1e-6
-}
-
 /// The place of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
@@ -161,7 +157,11 @@ impl World {
 
     /// The client at this address is the one that is followed when tracing.
     pub(crate) fn follow(&self, client: SocketAddr) {
-        self.lock().traced = Some(client);
+        let state = &mut *self.lock();
+        state.traced = Some(client);
+        if let (Some(gateway), Some(_)) = (&mut state.gateway, &state.trace) {
+            gateway.observe(client);
+        }
     }
 
     /// The links' counters so far, and those of this client's datagrams.
@@ -176,10 +176,13 @@ impl World {
         }
     }
 
-    /// The events on the last mile, when tracing, and the datagrams sent to the client, in order.
+    /// The events on the last mile and at the gateway, when tracing, and the datagrams sent to the
+    /// client, in order.
     pub(crate) fn take_trace(&self) -> (Vec<TraceEvent>, Vec<Departure>) {
-        let mut state = self.lock();
-        (state.trace.take().unwrap_or_default(), std::mem::take(&mut state.departures))
+        let state = &mut *self.lock();
+        let mut trace = state.trace.take().unwrap_or_default();
+        trace.extend(state.gateway.iter_mut().flat_map(GatewayNode::take_trace));
+        (trace, std::mem::take(&mut state.departures))
     }
 
     /// The gateway's counters and gauges of a client.
@@ -282,11 +285,11 @@ impl State {
                 (false, false) => DatagramKind::Base,
             };
             let arrives = match verdict {
-                Verdict::Deliver { at } => Some(seconds(at)),
+                Verdict::Deliver { at } => Some(at.as_secs_f64()),
                 _ => None,
             };
             trace.push(TraceEvent::LastMile {
-                at: seconds(now),
+                at: now.as_secs_f64(),
                 down: next == Place::Client,
                 kind,
                 bytes: packet.payload.len(),

@@ -5,8 +5,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use packrat_client::{ClientEvent, NotHeldReason};
 use packrat_emulation::scenario::{QueueKind, Scenario};
-use packrat_lab::{Arm, Sender, Trial, TrialResult, batch};
+use packrat_engine::SessionEvent;
+use packrat_lab::{Arm, Sender, TraceEvent, Trial, TrialResult, batch};
 
 /// Bytes: long enough that slow start is not all of it.
 const SIZE: u64 = 10_000_000;
@@ -52,6 +54,42 @@ fn the_same_seed_gives_the_same_trial() {
     let again = run("cellular", None, Arm::Packrat, Sender::S2nCubic, 2);
     assert_eq!(once, again);
     assert_ne!(once[0].seconds, once[1].seconds, "the seed decides nothing");
+}
+
+#[test]
+fn a_trace_tells_what_the_figures_count_and_changes_none_of_them() {
+    let mut scenario = Scenario::load("wifi").unwrap();
+    scenario.size = 1_000_000;
+    let trial = |arm| Trial::new(scenario.clone(), arm, Sender::S2nCubic, 1);
+    let (result, trace) = trial(Arm::Packrat).trace().unwrap();
+    assert_eq!(result, trial(Arm::Packrat).run().unwrap());
+    let client = |is: fn(&ClientEvent) -> bool| {
+        let is =
+            |event: &&TraceEvent| matches!(event, TraceEvent::Client { client, .. } if is(client));
+        trace.iter().filter(is).count() as u64
+    };
+    let gateway = |is: fn(&SessionEvent) -> bool| {
+        let is = |event: &&TraceEvent| matches!(event, TraceEvent::Gateway { gateway, .. } if is(gateway));
+        trace.iter().filter(is).count() as u64
+    };
+    assert!(result.repaired > 0);
+    assert_eq!(
+        gateway(|event| matches!(event, SessionEvent::RepairSent { transmission: 1, .. })),
+        result.repaired
+    );
+    assert_eq!(client(|event| matches!(event, ClientEvent::EackSent { .. })), result.eack_packets);
+    assert_eq!(
+        client(|event| matches!(event, ClientEvent::MissingArrived { held: false, .. })),
+        result.repaired_late
+    );
+
+    let (_, trace) = trial(Arm::EndToEnd).trace().unwrap();
+    let holes = |event: &TraceEvent| match event {
+        TraceEvent::Client { client: ClientEvent::HoleOpened { not_held, .. }, .. } => *not_held,
+        _ => None,
+    };
+    let holes: Vec<NotHeldReason> = trace.iter().filter_map(holes).collect();
+    assert!(!holes.is_empty() && holes.iter().all(|reason| *reason == NotHeldReason::Disabled));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const VERSION: &str = "0.3";
 /// Namespace of the events of assistance.
 const NAMESPACE: &str = "packrat";
-/// What a record of a JSON text sequence begins with.
+/// The first byte of a record in a JSON text sequence.
 const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// The qlog of one connection; complete when it is dropped.
@@ -34,7 +34,7 @@ pub(super) struct Log {
     started: Instant,
     /// Frames of the packet that is being made.
     frames_sent: Vec<Value>,
-    /// The packet received last, as long as its frames are being read.
+    /// The packet received last: frames and events follow that belong to it.
     received: Option<Received>,
     /// The first error; nothing is written after it.
     error: Option<io::Error>,
@@ -46,6 +46,8 @@ struct Received {
     bytes: usize,
     frames: Vec<Value>,
     acknowledged: Vec<Value>,
+    /// Events since then: a qlog is in the order of time.
+    behind: Vec<Value>,
 }
 
 impl Qlog {
@@ -125,18 +127,19 @@ impl Log {
         self.out.write_all(b"\n")
     }
 
-    fn write(&mut self, time: f64, name: &str, data: &Value) {
+    fn write(&mut self, event: &Value) {
         if self.error.is_none() {
-            let event = json!({ "time": time, "name": name, "data": data });
-            self.error = self.record(&event).err();
+            self.error = self.record(event).err();
         }
     }
 
-    /// Writes an event of now, behind the packet that was received before it: the events of a qlog
-    /// are in the order of time.
+    /// An event of now.
     fn event(&mut self, name: &str, data: &Value) {
-        self.flush_received();
-        self.write(self.now(), name, data);
+        let event = json!({ "time": self.now(), "name": name, "data": data });
+        match &mut self.received {
+            Some(received) => received.behind.push(event),
+            None => self.write(&event),
+        }
     }
 
     fn assistance(&mut self, event: &ClientEvent) {
@@ -149,14 +152,16 @@ impl Log {
 
     fn flush_received(&mut self) {
         let Some(received) = self.received.take() else { return };
-        let Received { time, header, bytes, mut frames, acknowledged } = received;
+        let Received { time, header, bytes, mut frames, acknowledged, behind } = received;
         let ack = frames.iter_mut().find(|frame| frame["frame_type"] == "ack");
         if let Some(Value::Object(ack)) = ack
             && !acknowledged.is_empty()
         {
             ack.insert("acked_ranges".to_owned(), Value::Array(acknowledged));
         }
-        self.write(time, "transport:packet_received", &packet(&header, bytes, frames));
+        let data = packet(&header, bytes, frames);
+        self.write(&json!({ "time": time, "name": "transport:packet_received", "data": data }));
+        behind.iter().for_each(|event| self.write(event));
     }
 }
 
@@ -191,7 +196,9 @@ impl Subscriber for SharedLog {
         event: &events::ConnectionClosed,
     ) {
         let data = json!({ "reason": event.error.to_string() });
-        self.lock().event("connectivity:connection_closed", &data);
+        let mut log = self.lock();
+        log.flush_received();
+        log.event("connectivity:connection_closed", &data);
     }
 
     fn on_frame_sent(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::FrameSent) {
@@ -202,6 +209,7 @@ impl Subscriber for SharedLog {
         let mut log = self.lock();
         let frames = std::mem::take(&mut log.frames_sent);
         let data = packet(&event.packet_header, event.packet_len, frames);
+        log.flush_received();
         log.event("transport:packet_sent", &data);
     }
 
@@ -219,6 +227,7 @@ impl Subscriber for SharedLog {
             bytes: event.packet_len,
             frames: Vec::new(),
             acknowledged: Vec::new(),
+            behind: Vec::new(),
         });
     }
 

@@ -202,11 +202,24 @@ pub enum HoldEndedReason {
     TooMany,
 }
 
+type Call = dyn Fn(Timestamp, &ClientEvent) + Send + Sync;
+
 /// Receives the events of connections.
 ///
 /// It is called from within the core: it must return soon, and must not call the connection.
+///
+/// ```
+/// use packrat_client::{Assist, ClientConfig, ClientEvent, Observer, Timestamp};
+///
+/// let mut assist = Assist::new(ClientConfig::default(), [7; 32], Timestamp::ZERO);
+/// assist.observe(Observer::new(|at, event| {
+///     if let ClientEvent::HoldEnded { first, last, reason, .. } = event {
+///         println!("{} s: {first} to {last} were not repaired: {reason:?}", at.as_secs_f64());
+///     }
+/// }));
+/// ```
 #[derive(Clone)]
-pub struct Observer(Arc<dyn Fn(Timestamp, &ClientEvent) + Send + Sync>);
+pub struct Observer(Arc<Call>);
 
 impl Observer {
     /// An observer that passes each event and its time to `call`.

@@ -89,6 +89,14 @@ impl EndpointConfig {
     /// why.
     ///
     /// Defaults to `None`: events are not even made.
+    ///
+    /// ```
+    /// use packrat_s2n_quic::{EndpointConfig, Observer};
+    ///
+    /// let observer = Observer::new(|at, event| println!("{at:?} {event:?}"));
+    /// let config = EndpointConfig::default().with_observer(observer);
+    /// assert!(config.observer.is_some());
+    /// ```
     #[must_use]
     pub fn with_observer(mut self, observer: impl Into<Option<Observer>>) -> Self {
         self.observer = observer.into();

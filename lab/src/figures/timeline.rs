@@ -6,7 +6,9 @@ use super::data::{Axis, Subject};
 use super::scale::{Scale, round_values};
 use crate::observer::{DatagramKind, TraceEvent};
 use crate::trial::TrialResult;
+use packrat_client::ClientEvent;
 use plotters::style::{Color, RGBColor};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 const WIDTH: i32 = 1000;
@@ -47,16 +49,9 @@ struct Drawing {
 
 impl Drawing {
     fn new(events: &[TraceEvent], span: &Range<f64>) -> Self {
-        let mut drawing = Self::default();
-        for event in events {
+        let mut drawing = Self { holes: holes(events, span), ..Self::default() };
+        for event in events.iter().filter(|event| (span.start..=span.end).contains(&event.at())) {
             let at = event.at();
-            let ends = match *event {
-                TraceEvent::Hole { until, .. } => until.unwrap_or(span.end),
-                _ => at,
-            };
-            if at > span.end || ends < span.start {
-                continue;
-            }
             match *event {
                 TraceEvent::Sent { number, .. } => drawing.sent.push((at, number as f64)),
                 TraceEvent::Acknowledged { largest, .. } => {
@@ -69,9 +64,6 @@ impl Drawing {
                 TraceEvent::Window { window, in_flight, .. } => {
                     drawing.window.push((at, f64::from(window) * 1e-3));
                     drawing.in_flight.push((at, f64::from(in_flight) * 1e-3));
-                }
-                TraceEvent::Hole { number, .. } => {
-                    drawing.holes.push((at.max(span.start), ends.min(span.end), number as f64));
                 }
                 TraceEvent::LastMile { down, kind, lost, number, cache_bytes, .. } => {
                     if let Some(bytes) = cache_bytes.filter(|_| down) {
@@ -88,11 +80,41 @@ impl Drawing {
                         _ => {}
                     }
                 }
-                TraceEvent::SlowStartEnded { .. } | TraceEvent::TooOld { .. } => {}
+                TraceEvent::SlowStartEnded { .. }
+                | TraceEvent::TooOld { .. }
+                | TraceEvent::Client { .. }
+                | TraceEvent::Gateway { .. } => {}
             }
         }
         drawing
     }
+}
+
+/// From, until, and number of each packet that the client missed: until it arrived, or was not held
+/// any more.
+fn holes(events: &[TraceEvent], span: &Range<f64>) -> Vec<(f64, f64, f64)> {
+    let (mut open, mut holes) = (BTreeMap::new(), Vec::new());
+    for event in events {
+        let TraceEvent::Client { at, client } = *event else { continue };
+        let ended = match client {
+            ClientEvent::HoleOpened { first, last, .. } => {
+                open.extend((first..=last).map(|number| (number, at)));
+                continue;
+            }
+            ClientEvent::MissingArrived { packet_number, .. } => packet_number..=packet_number,
+            ClientEvent::HoldEnded { first, last, .. } => first..=last,
+            _ => continue,
+        };
+        for number in ended {
+            holes.extend(open.remove(&number).map(|from| (from, at, number as f64)));
+        }
+    }
+    holes.extend(open.into_iter().map(|(number, from)| (from, span.end, number as f64)));
+    holes.retain(|(from, until, _)| *from <= span.end && *until >= span.start);
+    for (from, until, _) in &mut holes {
+        (*from, *until) = (from.max(span.start), until.min(span.end));
+    }
+    holes
 }
 
 /// The picture of the events in `span` (virtual seconds).
@@ -313,6 +335,27 @@ fn stairs(points: &[(i32, i32)]) -> Vec<(i32, i32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packrat_client::HoldEndedReason;
+    use std::time::Duration;
+
+    #[test]
+    fn a_hole_lasts_until_the_packet_arrives_or_is_not_held_any_more() {
+        let event = |at, client| TraceEvent::Client { at, client };
+        let after = Duration::ZERO;
+        let arrived =
+            |packet_number| ClientEvent::MissingArrived { packet_number, held: true, after };
+        let settled = HoldEndedReason::Settled;
+        let events = [
+            event(0.1, ClientEvent::HoleOpened { first: 3, last: 5, not_held: None }),
+            event(0.2, arrived(4)),
+            event(0.3, ClientEvent::HoldEnded { first: 5, last: 5, reason: settled, after }),
+            event(0.9, arrived(5)),
+        ];
+        assert_eq!(
+            holes(&events, &(0.15..0.5)),
+            [(0.15, 0.2, 4.0), (0.15, 0.3, 5.0), (0.15, 0.5, 3.0)]
+        );
+    }
 
     #[test]
     fn thinning_keeps_the_extremes_of_each_column() {
