@@ -89,6 +89,8 @@ pub(crate) struct Credibility {
     followed: HashMap<u32, Source>,
     candidates: HashMap<u32, Source>,
     order: VecDeque<u32>,
+    /// Sources that have used numbers of another one, and until when they are not followed.
+    banned: VecDeque<(u32, Timestamp)>,
     extender: Extender,
     /// The number that counts as zero.
     first: Option<i64>,
@@ -110,6 +112,7 @@ impl Credibility {
             followed: HashMap::new(),
             candidates: HashMap::new(),
             order: VecDeque::new(),
+            banned: VecDeque::new(),
             extender: Extender::default(),
             first: None,
             jump: None,
@@ -170,6 +173,9 @@ impl Credibility {
         let name = header.source;
         if !self.signalled.is_empty() {
             return self.signalled.contains(&name);
+        }
+        if self.banned.iter().any(|(banned, until)| *banned == name && now < *until) {
+            return false;
         }
         if let Some(source) = self.followed.get_mut(&name) {
             continue_source(source, header.sequence, now);
@@ -289,7 +295,12 @@ impl Credibility {
         if other != source && self.signalled.is_empty() {
             let length = |name| self.followed.get(&name).map_or(0, |known| known.in_sequence);
             let is_older = length(source) > length(other);
-            self.followed.remove(if is_older { &other } else { &source });
+            let younger = if is_older { other } else { source };
+            self.followed.remove(&younger);
+            self.banned.push_back((younger, now + DOUBT));
+            if self.banned.len() > SOURCES {
+                self.banned.pop_front();
+            }
             if is_older {
                 self.seen.insert(number, (material, source));
             }

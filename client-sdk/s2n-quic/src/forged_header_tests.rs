@@ -26,7 +26,7 @@ const RATE: u64 = 10;
 /// The longest hold of the test's client.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// What the attacker makes of a header.
+/// A way of forging headers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Forgery {
     None,
@@ -83,13 +83,21 @@ fn forge(forgery: Forgery, newest: u64, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Outcome {
     lost: u64,
     /// Of these, packets that the transport has got from the gateway.
     repaired: u64,
     /// The longest time between the arrival of a packet and its passing to the transport.
     slowest: Duration,
+    arrived: HashMap<u64, packrat_client::Timestamp>,
+}
+
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { lost, repaired, slowest, .. } = self;
+        write!(formatter, "{repaired} of {lost} repaired, kept back for {slowest:?} at most")
+    }
 }
 
 fn run(forgery: Forgery, a_second: u64) -> Outcome {
@@ -105,7 +113,6 @@ fn run(forgery: Forgery, a_second: u64) -> Outcome {
     });
     // The transport's own window: what is more than 128 behind the newest is dropped.
     let (mut newest, mut received) = (0, BTreeSet::new());
-    let mut arrived: HashMap<u64, packrat_client::Timestamp> = HashMap::new();
     let mut outcome = Outcome::default();
     let mut transport = |bytes: &[u8], host: &TestHost, outcome: &mut Outcome| {
         let Some(number) = authentic(bytes) else { return };
@@ -114,7 +121,7 @@ fn run(forgery: Forgery, a_second: u64) -> Outcome {
         }
         newest = newest.max(number);
         path.on_packet_number(number);
-        let waited = host.now().saturating_since(arrived[&number]);
+        let waited = host.now().saturating_since(outcome.arrived[&number]);
         outcome.slowest = outcome.slowest.max(waited);
     };
     let header = || {
@@ -162,7 +169,7 @@ fn run(forgery: Forgery, a_second: u64) -> Outcome {
         while let Some((_, mut bytes)) = down.pop_front_if(|(at, _)| *at <= now) {
             if let Some(number) = authentic(&bytes) {
                 highest = highest.max(number);
-                arrived.entry(number).or_insert(now);
+                outcome.arrived.entry(number).or_insert(now);
                 outcome.repaired += u64::from(missing.remove(&number));
             }
             withheld.arrive(header(), &mut bytes, &mut |_, bytes| {
