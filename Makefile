@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab figures token test test-token test-rust test-documentation check-names test-dependencies advisories test-demo test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri clean
+.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies advisories test-demo test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -24,6 +24,9 @@ flood: ## Downloads over a full link, alone and beside 250,000 hostile datagrams
 
 lab: ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help" lists options)
 	@cargo run --locked --quiet --release -p packrat-lab -- $(ARGS)
+
+field: ## The field matrix: where assistance helps and where it harms (ARGS="--quick", "--only PATH,…", "--traces DIR")
+	@cargo run --locked --quiet --release -p packrat-lab -- field $(ARGS)
 
 figures: ## The pictures of docs/EVALUATION.md, measured anew in virtual time (ARGS="--seeds 10 --size 25000000")
 	@cargo run --locked --quiet --release -p packrat-lab -- figures $(ARGS)
@@ -69,7 +72,7 @@ test-rust: check-format demo-parts ## Formatting, lints, and the tests of all cr
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo test --locked --workspace
 
-check-names: ## Words that docs/GLOSSARY.md rejects: no file gets more of them than tools/names-baseline.txt allows
+check-names: ## Words that docs/GLOSSARY.md rejects are in no file
 	@tools/check-names
 
 test-documentation: check-names ## The documentation of all libraries builds without warnings

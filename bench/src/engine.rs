@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packrat_client::{Assist, ClientConfig, Datagram};
+use packrat_client::{Assist, ClientConfig, Datagram, PacketNumber};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
@@ -82,7 +82,7 @@ impl Scene {
             self.now = self.now + SPACING;
             if f64::from(self.random.next_u32()) >= self.loss * f64::from(u32::MAX) {
                 self.client.on_datagram(datagram, self.now);
-                self.client.on_packet_number(self.number, self.now);
+                self.client.on_packet_number(PacketNumber::new(self.number), self.now);
             }
             self.number += 1;
         }
@@ -98,7 +98,8 @@ impl Scene {
             if self.client.on_datagram(datagram, self.now) == Datagram::Base
                 && let Some(number) = datagram.get(1..).and_then(|rest| rest.first_chunk())
             {
-                self.client.on_packet_number(u64::from_be_bytes(*number), self.now);
+                let number = PacketNumber::new(u64::from_be_bytes(*number));
+                self.client.on_packet_number(number, self.now);
             }
         }
         self.out.clear();

@@ -137,9 +137,9 @@ impl Cluster {
                 "terminationGracePeriodSeconds": 0,
                 "containers": [{
                     "name": container, "image": self.image, "imagePullPolicy": "Never",
-                    // The administration port is on the loopback interface: it is unreachable from
-                    // outside the Pod.
-                    "args": ["--listen", format!("0.0.0.0:{PORT}"), "--config", "/route/route.json", "--metrics", "127.0.0.1:9901"],
+                    // The page is on the loopback interface: it is unreachable from outside the
+                    // Pod.
+                    "args": ["--listen", format!("0.0.0.0:{PORT}"), "--config", "/route/route.json", "--metrics", "127.0.0.1:9902"],
                     "env": [{ "name": "PASSWORD", "value": SECRETS[1] }],
                     "volumeMounts": [{ "name": "route", "mountPath": "/route" }],
                 }],
@@ -155,9 +155,10 @@ impl Cluster {
             "app.kubernetes.io/component": "operator", "helm.sh/chart": concat!("packrat-", env!("CARGO_PKG_VERSION")),
             "app.kubernetes.io/version": env!("CARGO_PKG_VERSION"),
         });
-        for document in
-            serde_saphyr::from_multiple::<Value>(include_str!("../../charts/renders/default.yaml"))
-                .unwrap()
+        for document in serde_saphyr::from_multiple::<Value>(include_str!(
+            "../../charts/renders/cluster-wide.yaml"
+        ))
+        .unwrap()
         {
             let kind = document["kind"].as_str().unwrap_or_default();
             if ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"].contains(&kind) {
@@ -354,9 +355,15 @@ fn a_sidecar_is_a_gateway(cluster: &Cluster) {
     }
 }
 
-/// The chart can limit the operator to namespaces.
+/// The chart limits the operator to namespaces, unless it is told otherwise.
 fn the_operator_needs_its_rights_in_the_named_namespaces_only(cluster: &Cluster) {
     cluster.namespace("edge");
+    let everywhere =
+        Api::<k8s_openapi::api::rbac::v1::ClusterRoleBinding>::all(cluster.client.clone());
+    cluster
+        .runtime
+        .block_on(everywhere.delete("packrat-operator-gateways", &Default::default()))
+        .unwrap();
     for document in
         serde_saphyr::from_multiple::<Value>(include_str!("../../charts/renders/namespaces.yaml"))
             .unwrap()

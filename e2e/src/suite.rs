@@ -127,10 +127,11 @@ impl Suite {
         self.rolled_out("deployment/web", SHOP)
     }
 
-    /// Creates a Secret with the certificate of [`HOST`].
+    /// Creates a Secret with the certificate of [`HOST`], which gateways may have, too.
     pub(crate) fn tls_secret(&self, name: &str, namespace: &str) -> Outcome {
         let secret = serde_json::json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": { "name": name },
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "metadata": { "name": name, "labels": { "packrat.dev/for-gateways": "true" } },
             "stringData": { "tls.crt": self.certificate.chain, "tls.key": self.certificate.key },
         });
         self.apply(&secret.to_string(), Some(namespace))
@@ -172,6 +173,14 @@ impl Suite {
         let mut arguments =
             vec!["upgrade", "--install", name, &chart, "-n", namespace, "--create-namespace"];
         arguments.extend(["--wait", "--timeout", "180s"]);
+        let namespaces = format!("gateway.namespaces[0]={SHOP}");
+        for allowed in [
+            &namespaces,
+            "gateway.hostNetwork=true",
+            "gateway.allowedImages[0]=packrat-e2e/gateway-calendar:dev",
+        ] {
+            arguments.extend(["--set", allowed]);
+        }
         arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
         self.cluster.helm().output(arguments).map(drop)
     }

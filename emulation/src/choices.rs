@@ -4,7 +4,7 @@
 #[doc(hidden)]
 pub use serde;
 
-/// Gives an enum `ALL`, `name`, and with the same names `FromStr` and `Serialize`: `choices!(Arm,
+/// Gives an enum `ALL`, `name`, and with the same names `FromStr`, `Serialize` and `Deserialize`: `choices!(Arm,
 /// "arm", [EndToEnd "end-to-end", …])`. The second argument names the kind of choice in errors.
 #[macro_export]
 macro_rules! choices {
@@ -37,6 +37,13 @@ macro_rules! choices {
                 serializer.serialize_str(self.name())
             }
         }
+
+        impl<'de> $crate::choices::serde::Deserialize<'de> for $kind {
+            fn deserialize<D: $crate::choices::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let name = <::std::string::String as $crate::choices::serde::Deserialize>::deserialize(deserializer)?;
+                name.parse().map_err($crate::choices::serde::de::Error::custom)
+            }
+        }
     };
 }
 
@@ -55,7 +62,9 @@ mod tests {
     fn a_choice_is_read_and_told_by_its_name() {
         for weather in Weather::ALL {
             assert_eq!(weather.name().parse(), Ok(weather));
-            assert_eq!(toml::Value::try_from(weather), Ok(toml::Value::from(weather.name())));
+            let named = toml::Value::from(weather.name());
+            assert_eq!(toml::Value::try_from(weather), Ok(named.clone()));
+            assert_eq!(named.try_into(), Ok(weather));
         }
         let refused = "foul".parse::<Weather>().unwrap_err();
         assert_eq!(refused, "there is no weather \"foul\"; choose one of fair, very-foul");

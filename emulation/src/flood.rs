@@ -90,7 +90,7 @@ fn garbage(random: &mut ChaCha8Rng) -> Vec<u8> {
     let mut sealed = Vec::new();
     Control::Sealed {
         session: packrat_wire::SessionId::new(session),
-        counter,
+        counter: packrat_wire::MessageCounter::new(counter),
         ciphertext: &garbage,
     }
     .encode(&mut sealed);

@@ -1,26 +1,24 @@
 //! Scenarios: the networks on which trials are run, as TOML files.
 
+mod built_in;
+mod links;
+mod settings;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::path::{
-    CrossTraffic, CrossTrafficConfig, LinkConfig, LossModel, QueueDiscipline, StateLoss,
-    bandwidth_delay_product,
-};
+use crate::path::{CrossTraffic, CrossTrafficConfig, RecordingError};
+use links::Recording;
+use settings::milliseconds;
 
-/// The scenarios that come with the laboratory, by name.
-const BUILT_IN: [(&str, &str); 7] = [
-    ("wifi", include_str!("../scenarios/wifi.toml")),
-    ("cellular", include_str!("../scenarios/cellular.toml")),
-    ("satellite", include_str!("../scenarios/satellite.toml")),
-    ("sat_long", include_str!("../scenarios/sat_long.toml")),
-    ("wifi_burst", include_str!("../scenarios/wifi_burst.toml")),
-    ("wifi_outages", include_str!("../scenarios/wifi_outages.toml")),
-    ("competing", include_str!("../scenarios/competing.toml")),
-];
+pub use links::Links;
+pub use settings::{
+    DelayStep, DirectionSettings, JitterSettings, OutageSettings, QueueSettings, QueueSettingsKind,
+};
 
 /// Failure to read a scenario.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +47,17 @@ pub enum ScenarioError {
         name: String,
         /// The reason, for people.
         reason: String,
+    },
+    /// A recording that the scenario names cannot be used.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// The links change with time, where only constant ones can be.
+    #[error(
+        "{name} has links that change with time, or a queue that holds datagrams; downloads in virtual time have them (run, trace, field), real time and live streams do not"
+    )]
+    NotConstant {
+        /// The scenario.
+        name: String,
     },
 }
 
@@ -90,8 +99,9 @@ impl FromStr for QueueKind {
     }
 }
 
-/// One segment of the path, the same in both directions but for the loss.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+/// One segment of the path, the same in both directions but for the loss and what `down` and `up`
+/// say.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Segment {
     /// Propagation delay one way, milliseconds.
@@ -104,6 +114,9 @@ pub struct Segment {
     /// Mean length of a burst of loss, datagrams; 1: they are lost independently.
     #[serde(default = "one")]
     pub burst: f64,
+    /// Mean length of a burst in time, milliseconds, instead of datagrams: everything sent in it is
+    /// lost.
+    pub burst_ms: Option<f64>,
     /// Loss without a burst, 0 to 1...
     #[serde(default)]
     pub good_loss: f64,
@@ -115,6 +128,28 @@ pub struct Segment {
     pub loss_upwards: bool,
     /// Traffic of others towards the client, in the same queue.
     pub cross_traffic: Option<CrossTrafficConfig>,
+    /// Differences of the direction to the client...
+    #[serde(default)]
+    pub down: DirectionSettings,
+    /// ...and of that to the server.
+    #[serde(default)]
+    pub up: DirectionSettings,
+    /// Other delays from given times on, ascending.
+    #[serde(default)]
+    pub delay_steps: Vec<DelayStep>,
+    /// A recording of probes whose delay stands for that of both directions, in the folder of the
+    /// traces. Without that folder `delay_ms` and `jitter` stand for it.
+    pub delay_recording: Option<String>,
+    /// Delay on top.
+    pub jitter: Option<JitterSettings>,
+    /// True if datagrams overtake others where the delay falls; otherwise they wait.
+    #[serde(default)]
+    pub reorders: bool,
+    /// Times in which everything is lost.
+    pub outages: Option<OutageSettings>,
+    /// A recording of probes whose losses stand for `loss` and `outages`, as far as the folder of
+    /// the traces is given.
+    pub loss_recording: Option<String>,
 }
 
 fn one() -> f64 {
@@ -161,6 +196,9 @@ pub struct Scenario {
     /// The queues of all links.
     #[serde(default)]
     pub queue: QueueKind,
+    /// True if links carry the ECN field; otherwise they clear it.
+    #[serde(default)]
+    pub ecn: bool,
     /// Between server and gateway.
     pub far: Segment,
     /// Between gateway and client.
@@ -170,25 +208,30 @@ pub struct Scenario {
     /// Variants of this scenario.
     #[serde(default)]
     pub vary: Vary,
-}
-
-/// The four links of a path.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Links {
-    /// Server to gateway.
-    pub far_down: LinkConfig,
-    /// Gateway to server.
-    pub far_up: LinkConfig,
-    /// Gateway to client.
-    pub last_mile_down: LinkConfig,
-    /// Client to gateway.
-    pub last_mile_up: LinkConfig,
+    /// The recordings that were read, by name.
+    #[serde(skip)]
+    recordings: BTreeMap<String, Recording>,
 }
 
 impl Scenario {
     /// The names of the scenarios that come with the laboratory.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        BUILT_IN.iter().map(|(name, _)| *name)
+        built_in::SCENARIOS
+            .iter()
+            .chain(&built_in::FIELD)
+            .chain(&built_in::PROFILES)
+            .map(|(name, _)| *name)
+    }
+
+    /// The names of the paths of the field matrix: the last mile is the bottleneck, and loses
+    /// nothing unless told to.
+    pub fn field_paths() -> impl Iterator<Item = &'static str> {
+        built_in::FIELD.iter().map(|(name, _)| *name)
+    }
+
+    /// The names of the profiles of last miles that people have; most of them name recordings.
+    pub fn profiles() -> impl Iterator<Item = &'static str> {
+        built_in::PROFILES.iter().map(|(name, _)| *name)
     }
 
     /// A scenario by its name, or from a TOML file.
@@ -196,7 +239,9 @@ impl Scenario {
     /// # Errors
     /// See [`ScenarioError`].
     pub fn load(name: &str) -> Result<Self, ScenarioError> {
-        if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+        let mut built_in =
+            built_in::SCENARIOS.iter().chain(&built_in::FIELD).chain(&built_in::PROFILES);
+        if let Some((name, text)) = built_in.find(|(known, _)| *known == name) {
             return Self::parse(name, text);
         }
         let path = Path::new(name);
@@ -244,6 +289,9 @@ impl Scenario {
                     segment.delay_ms
                 )));
             }
+            if let Some(mistake) = segment.mistake() {
+                return Err(malformed(format!("{which}.{mistake}")));
+            }
             if let Some(cross) = segment.cross_traffic {
                 if !(0.01..=100_000.0).contains(&cross.rate_mbps) {
                     return Err(malformed(format!(
@@ -285,6 +333,15 @@ impl Scenario {
         self
     }
 
+    /// The same network without any loss on the last mile but that of its queues.
+    #[must_use]
+    pub fn without_loss(self) -> Self {
+        let mut scenario = self.with_loss(0.0);
+        scenario.last_mile.outages = None;
+        scenario.last_mile.loss_recording = None;
+        scenario
+    }
+
     /// The same network with losses of this mean length on the last mile.
     #[must_use]
     pub fn with_burst(mut self, burst: f64) -> Self {
@@ -299,9 +356,14 @@ impl Scenario {
         self
     }
 
-    /// Round trip of the whole path without any queue.
+    /// Round trip of the whole path without any queue, as it is at the beginning.
     pub fn round_trip(&self) -> Duration {
-        Duration::from_millis(2 * (self.far.delay_ms + self.last_mile.delay_ms))
+        [&self.far, &self.last_mile]
+            .into_iter()
+            .flat_map(|segment| {
+                [&segment.down, &segment.up].map(|direction| segment.delay(direction))
+            })
+            .sum()
     }
 
     /// The traffic of others on the far segment and on the last mile, whose randomness follows from
@@ -313,29 +375,54 @@ impl Scenario {
         };
         [traffic(&self.far, 0), traffic(&self.last_mile, 1)]
     }
+}
 
-    /// The links, whose randomness follows from `seed`.
-    pub fn links(&self, seed: u64) -> Links {
-        let link = |segment: &Segment, lossy: bool, which: u64| {
-            let rate = (segment.rate_mbps * 1e6) as u64;
-            let limit = bandwidth_delay_product(rate, self.round_trip());
-            let queue = match self.queue {
-                QueueKind::DropTail => QueueDiscipline::DropTail { limit },
-                QueueKind::Red => QueueDiscipline::AdaptiveRed { limit },
-            };
-            let states = StateLoss { good: segment.good_loss, bad: segment.bad_loss };
-            let loss = LossModel::new(if lossy { segment.loss } else { 0.0 }, segment.burst);
-            LinkConfig::new(Duration::from_millis(segment.delay_ms), rate)
-                .with_queue(queue)
-                .with_loss(loss.with_states(states))
-                .with_seed(seed.wrapping_mul(4).wrapping_add(which))
-        };
-        Links {
-            far_down: link(&self.far, true, 0),
-            far_up: link(&self.far, self.far.loss_upwards, 1),
-            last_mile_down: link(&self.last_mile, true, 2),
-            last_mile_up: link(&self.last_mile, self.last_mile.loss_upwards, 3),
+impl Segment {
+    /// Propagation delay of a direction at the beginning.
+    fn delay(&self, direction: &DirectionSettings) -> Duration {
+        direction.delay_ms.map_or(Duration::from_millis(self.delay_ms), milliseconds)
+    }
+
+    /// Rate of a direction without its recording, bits per second.
+    fn rate(&self, direction: &DirectionSettings) -> u64 {
+        (direction.rate_mbps.unwrap_or(self.rate_mbps) * 1e6) as u64
+    }
+
+    /// The first mistake in the settings that change with time or direction.
+    fn mistake(&self) -> Option<String> {
+        for (name, direction) in [("down", &self.down), ("up", &self.up)] {
+            let DirectionSettings { delay_ms, rate_mbps, loss_scale, queue, .. } = direction;
+            let checks = [
+                ("delay_ms", *delay_ms, 0.0, 10_000.0),
+                ("rate_mbps", *rate_mbps, 0.01, 100_000.0),
+                ("loss_scale", *loss_scale, 0.0, 100.0),
+            ];
+            for (field, value, least, most) in checks {
+                if let Some(value) = value
+                    && !(least..=most).contains(&value)
+                {
+                    return Some(format!("{name}.{field} is {value}, not in {least} to {most}"));
+                }
+            }
+            if let Some(mistake) = queue.as_ref().and_then(QueueSettings::mistake) {
+                return Some(format!("{name}.{mistake}"));
+            }
         }
+        if self.burst_ms.is_some_and(|burst| !(0.01..=60_000.0).contains(&burst)) {
+            return Some("burst_ms is not in 0.01 to 60000".to_owned());
+        }
+        if self.burst_ms.is_some() && (self.outages.is_some() || self.loss_recording.is_some()) {
+            return Some("burst_ms goes neither with outages nor with loss_recording".to_owned());
+        }
+        let steps = &self.delay_steps;
+        if !steps.is_sorted_by(|one, other| one.at_ms < other.at_ms)
+            || steps.iter().any(|step| !(0.0..=10_000.0).contains(&step.delay_ms))
+        {
+            return Some("delay_steps are not ascending, or not in 0 to 10000 ms".to_owned());
+        }
+        self.jitter
+            .and_then(JitterSettings::mistake)
+            .or_else(|| self.outages.and_then(OutageSettings::mistake))
     }
 }
 
@@ -348,14 +435,15 @@ mod tests {
         for name in Scenario::names() {
             let scenario = Scenario::load(name).unwrap();
             assert_eq!(scenario.name, name);
-            assert!(scenario.last_mile.loss > 0.0 || scenario.competition.is_some());
             assert!(scenario.size > 0);
         }
+        assert_eq!(Scenario::field_paths().count(), 10);
+        assert_eq!(Scenario::profiles().count(), 17);
     }
 
     #[test]
     fn the_links_have_the_delay_the_loss_and_the_queue_of_their_segment() {
-        let links = Scenario::load("satellite").unwrap().with_loss(0.2).links(7);
+        let links = Scenario::load("satellite").unwrap().with_loss(0.2).constant_links(7);
         assert_eq!(links.far_down.delay, Duration::from_millis(50));
         assert_eq!(links.last_mile_up.delay, Duration::from_millis(30));
         assert_eq!(links.far_down.loss.rate(), 0.0);

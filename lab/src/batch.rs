@@ -14,19 +14,32 @@ use std::thread;
 pub fn run<E>(
     trials: &[Trial],
     jobs: usize,
-    mut report: impl FnMut(Result<TrialResult, TrialError>) -> Result<(), E>,
+    report: impl FnMut(Result<TrialResult, TrialError>) -> Result<(), E>,
+) -> Result<(), E> {
+    each(trials, jobs, Trial::run, report)
+}
+
+/// The same with any work.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn each<T: Sync, R: Send, E>(
+    items: &[T],
+    jobs: usize,
+    work: impl Fn(&T) -> R + Sync,
+    mut report: impl FnMut(R) -> Result<(), E>,
 ) -> Result<(), E> {
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, trials.len().max(1)) {
-            let (next, sender) = (&next, sender.clone());
+        for _ in 0..jobs.clamp(1, items.len().max(1)) {
+            let (next, sender, work) = (&next, sender.clone(), &work);
             scope.spawn(move || {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(trial) = trials.get(index) else { return };
+                    let Some(item) = items.get(index) else { return };
                     // An error means that the receiver of the results is gone.
-                    if sender.send((index, trial.run())).is_err() {
+                    if sender.send((index, work(item))).is_err() {
                         return;
                     }
                 }

@@ -30,6 +30,9 @@ enum Action {
     Figure(Figures),
     /// Make all figures
     Figures(Making),
+    /// Measure the field matrix: where assistance helps and where it harms on the last miles that
+    /// people have
+    Field(crate::field::Field),
     /// Live streams: media (one receiver), multicast (many)
     Live(crate::live::command::Options),
 }
@@ -76,8 +79,12 @@ struct Making {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// wifi, cellular, satellite, sat_long, wifi_burst, competing, or a TOML file
+    /// wifi, cellular, satellite, sat_long, wifi_burst, competing, a path of the field matrix
+    /// (ingress_wifi …), a profile (lte_edge …), or a TOML file
     scenario: String,
+    /// The folder of the recordings that a profile names; without it constant values stand for them
+    #[arg(long)]
+    traces: Option<PathBuf>,
     /// Loss of the last mile instead of the scenario's, 0 to 1; may be repeated
     #[arg(long, value_parser = share)]
     loss: Vec<f64>,
@@ -125,7 +132,7 @@ struct Run {
     json: bool,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+pub(crate) fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if (0.0..1.0).contains(&share) {
         Ok(share)
@@ -193,6 +200,13 @@ pub fn run(options: &Options) -> ExitCode {
             let recipes: Result<Vec<_>, _> =
                 name.iter().map(|name| figures::recipe(name)).collect();
             recipes.and_then(|recipes| making.make(&recipes))
+        }
+        Action::Field(field) => {
+            if let Err(error) = field.run() {
+                eprintln!("error: {error}");
+                return ExitCode::FAILURE;
+            }
+            Ok(ExitCode::SUCCESS)
         }
         Action::Live(live) => Ok(crate::live::command::run(live)),
         Action::Figures(making) => making.make(&figures::RECIPES.iter().collect::<Vec<_>>()),
@@ -276,6 +290,9 @@ impl Trace {
 impl Run {
     fn trials(&self) -> Result<Vec<Trial>, ScenarioError> {
         let mut scenario = Scenario::load(&self.scenario)?;
+        if let Some(traces) = &self.traces {
+            scenario = scenario.with_traces(traces)?;
+        }
         scenario.size = self.size.unwrap_or(scenario.size);
         let losses = choose(&self.loss, &[], scenario.last_mile.loss);
         let bursts = choose(&self.burst, &scenario.vary.burst, scenario.last_mile.burst);
@@ -310,6 +327,10 @@ impl Run {
             return Err("in real time Caddy sends; leave --sender out".to_owned());
         }
         let mut trials = self.trials().map_err(|error| error.to_string())?;
+        for trial in &trials {
+            let scenario = trial.scenario.clone();
+            scenario.require_constant_links().map_err(|error| error.to_string())?;
+        }
         if trials.iter().any(|trial| trial.scenario.competition.is_some()) {
             return Err(
                 "in real time there is one download at a time; choose another scenario".to_owned()

@@ -26,8 +26,8 @@ pub(crate) struct Simulation<'a> {
 pub(crate) struct FlowSetup {
     pub(crate) sender: Sender,
     pub(crate) seed: u64,
-    /// Two connections, joined at the gateway.
-    pub(crate) split: bool,
+    /// Two connections, joined at the gateway, and the sender there.
+    pub(crate) split: Option<Sender>,
     /// The client's assistance, if it has any.
     pub(crate) config: Option<ClientConfig>,
 }
@@ -70,13 +70,13 @@ impl Flow {
         let Simulation { handle, clock, world, certificate } = simulation;
         let FlowSetup { sender, seed, split, config } = setup;
         // The server behind a split connection is not the one that is watched.
-        let behind = if split { Observer::default() } else { self.sender.clone() };
+        let behind = if split.is_some() { Observer::default() } else { self.sender.clone() };
         let random = randomness::generator(seed, Stream::Server);
         let server = sender::start(handle, sender, *clock, certificate, random, behind)?;
         let mut remote = server.address()?;
         world.place(remote, Place::Server);
         spawn(sender::serve(server));
-        if split {
+        if let Some(sender) = split {
             let watched = self.sender.clone();
             let (front, back) =
                 split::start(handle, sender, *clock, certificate, remote, seed, watched)?;

@@ -20,6 +20,7 @@ pub mod batch;
 mod certificate;
 mod clock;
 pub mod command;
+pub mod field;
 pub mod figures;
 mod flow;
 mod gateway_node;

@@ -1,7 +1,7 @@
 //! Observers of the QUIC stacks: of s2n-quic through its events, of quinn through
 //! [`crate::quinn_observer`].
 
-use packrat_client::{Assist, ClientConfig, ClientEvent, Timestamp};
+use packrat_client::{Assist, ClientConfig, ClientEvent, PacketNumber, Timestamp};
 use packrat_engine::SessionEvent;
 use s2n_quic::provider::event::{self, events};
 use serde::Serialize;
@@ -366,7 +366,10 @@ impl event::Subscriber for Observer {
         {
             let micros = meta.timestamp.duration_since_start().as_micros();
             let now = Timestamp::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
-            record.lock().unwrap_or_else(PoisonError::into_inner).on_packet_number(number, now);
+            record
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .on_packet_number(PacketNumber::new(number), now);
         }
     }
 

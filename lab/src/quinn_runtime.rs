@@ -2,10 +2,10 @@
 
 use crate::clock::VirtualClock;
 use packrat_wire::estimate::Timestamp;
-use quinn::udp::{RecvMeta, Transmit};
+use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, UdpPoller};
 use s2n_quic::provider::io::testing::{Socket, spawn, time};
-use s2n_quic_core::inet::ExplicitCongestionNotification::NotEct;
+use s2n_quic_core::inet::ExplicitCongestionNotification;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
@@ -106,7 +106,9 @@ impl AsyncUdpSocket for VirtualSocket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.0.send_to(transmit.destination, NotEct, transmit.contents.to_vec())
+        let ecn = transmit.ecn.map_or(0, |codepoint| codepoint as u8);
+        let ecn = ExplicitCongestionNotification::new(ecn);
+        self.0.send_to(transmit.destination, ecn, transmit.contents.to_vec())
     }
 
     fn poll_recv(
@@ -120,7 +122,7 @@ impl AsyncUdpSocket for VirtualSocket {
         };
         // Not ConnectionReset at the end of the simulation: quinn would ignore that and ask again,
         // for ever.
-        let (from, _, datagram) =
+        let (from, ecn, datagram) =
             ready!(self.0.poll_recv_from(context)).map_err(io::Error::other)?;
         let room = buffer
             .get_mut(..datagram.len())
@@ -130,7 +132,7 @@ impl AsyncUdpSocket for VirtualSocket {
             addr: from,
             len: datagram.len(),
             stride: datagram.len(),
-            ecn: None,
+            ecn: EcnCodepoint::from_bits(ecn as u8),
             dst_ip: None,
         };
         Poll::Ready(Ok(1))

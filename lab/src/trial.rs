@@ -20,7 +20,7 @@ use serde::Serialize;
 use std::time::Duration;
 
 /// Virtual time after which a download is given up; what has arrived by then counts.
-const LIMIT: Duration = Duration::from_secs(1200);
+pub(crate) const LIMIT: Duration = Duration::from_secs(1200);
 
 /// The means against loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,6 +54,8 @@ pub struct Trial {
     pub arm: Arm,
     /// The sender's QUIC stack.
     pub sender: Sender,
+    /// The sender of a split connection's half on the last mile.
+    pub split_sender: Sender,
     /// Decides everything random.
     pub seed: u64,
     /// The client of the arms that have one.
@@ -136,6 +138,9 @@ pub struct TrialResult {
     /// Datagrams that the queues of the far segment and of the last mile dropped on the way to the
     /// client.
     pub queue_dropped: u64,
+    /// Datagrams among them that the far segment's queue dropped.
+    #[serde(skip)]
+    pub far_dropped: u64,
     /// Holes whose hold ended without a repair, and holes that the gateway reported as settled.
     pub expired: u64,
     /// See `expired`.
@@ -212,7 +217,8 @@ impl Trial {
         if arm == Arm::RepairOnly {
             client.access.maximum_hold = Duration::ZERO;
         }
-        Self { scenario, arm, sender, seed, client, gateway: GatewayConfig::default() }
+        let gateway = GatewayConfig::default();
+        Self { scenario, arm, sender, split_sender: sender, seed, client, gateway }
     }
 
     /// Runs it in virtual time, on this thread.
@@ -243,7 +249,7 @@ impl Trial {
 
     fn simulate(&self, tracing: bool) -> Result<(TrialResult, Vec<TraceEvent>), String> {
         let scenario = match self.arm {
-            Arm::Ideal => self.scenario.clone().with_loss(0.0),
+            Arm::Ideal => self.scenario.clone().without_loss(),
             _ => self.scenario.clone(),
         };
         let assisted = matches!(self.arm, Arm::Packrat | Arm::RepairOnly);
@@ -264,7 +270,7 @@ impl Trial {
             let setup = FlowSetup {
                 sender: self.sender,
                 seed: self.seed,
-                split: self.arm == Arm::Split,
+                split: (self.arm == Arm::Split).then_some(self.split_sender),
                 config,
             };
             let client = of_measured.start(&simulation, setup, order)?;
@@ -272,7 +278,7 @@ impl Trial {
             for (flow, which) in of_others.iter().zip(1..) {
                 // The others are not assisted, and draw from randomness of their own.
                 let seed = self.seed ^ (which << 48);
-                let setup = FlowSetup { sender: self.sender, seed, split: false, config: None };
+                let setup = FlowSetup { sender: self.sender, seed, split: None, config: None };
                 flow.start(&simulation, setup, order)?;
             }
             Ok(())
@@ -345,6 +351,7 @@ impl Trial {
                 Some(_) => path.client.queue_dropped,
                 None => path.far_down.queue_dropped + path.last_mile_down.queue_dropped,
             },
+            far_dropped: path.far_down.queue_dropped,
             expired: assist.expired,
             settled: assist.settled,
             hold_suspensions: assist.hold_suspensions,

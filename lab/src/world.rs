@@ -13,16 +13,17 @@ use crate::clock::VirtualClock;
 use crate::gateway_node::{GatewayFigures, GatewayNode, Originated};
 use crate::observer::{DatagramKind, TraceEvent};
 use crate::trace::{self, Departure};
-use packrat_emulation::path::{CrossTraffic, Link, LinkCounters, Verdict};
-use packrat_emulation::scenario::Scenario;
+use packrat_emulation::path::{AnyLink, CrossTraffic, Fate, LinkCounters, Verdict};
+use packrat_emulation::scenario::{Links, Scenario};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use s2n_quic::provider::io::testing::network::{Buffers, Network, Packet};
-use s2n_quic_core::inet::ExplicitCongestionNotification::NotEct;
+use s2n_quic_core::inet::ExplicitCongestionNotification::{Ce, NotEct};
 use s2n_quic_core::path::Tuple;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +35,39 @@ pub(crate) enum Place {
     Server,
     Gateway,
     Client,
+}
+
+/// The name of one of the four links, in the order in which they are served at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum LinkName {
+    FarDown,
+    FarUp,
+    LastMileDown,
+    LastMileUp,
+}
+
+impl LinkName {
+    const ALL: [Self; 4] = [Self::FarDown, Self::FarUp, Self::LastMileDown, Self::LastMileUp];
+
+    fn of<T>(self, links: &mut Links<T>) -> &mut T {
+        match self {
+            Self::FarDown => &mut links.far_down,
+            Self::FarUp => &mut links.far_up,
+            Self::LastMileDown => &mut links.last_mile_down,
+            Self::LastMileUp => &mut links.last_mile_up,
+        }
+    }
+}
+
+/// The number of the flow that is cross traffic.
+const CROSS_TRAFFIC: u64 = u64::MAX;
+
+/// The number of a packet's flow: the same in every process.
+fn flow(packet: &Packet) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let [local, remote] = [*packet.path.local_address, *packet.path.remote_address];
+    (SocketAddr::from(local), SocketAddr::from(remote)).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The links' counters, and those of one client's datagrams on the way to it.
@@ -65,10 +99,9 @@ struct State {
     clock: Option<VirtualClock>,
     buffers: Option<Buffers>,
     places: BTreeMap<SocketAddr, Place>,
-    far_down: Link,
-    far_up: Link,
-    last_mile_down: Link,
-    last_mile_up: Link,
+    links: Links<AnyLink<Crossing>>,
+    /// True if links carry the ECN field.
+    ecn: bool,
     /// Of the far segment and of the last mile, towards the client.
     cross_traffic: [Option<CrossTraffic>; 2],
     clients: BTreeMap<SocketAddr, ClientCounters>,
@@ -82,6 +115,19 @@ struct State {
     traced: Option<SocketAddr>,
     departures: Vec<Departure>,
     trace: Option<Vec<TraceEvent>>,
+}
+
+/// A datagram that was offered to a link.
+#[derive(Debug)]
+struct Crossing {
+    /// `None`: of cross traffic, whose fate does not matter.
+    packet: Option<Packet>,
+    from: Place,
+    to: Place,
+    /// The link's other end.
+    next: Place,
+    originated: bool,
+    offered: Timestamp,
 }
 
 /// A datagram on a link. Ordered by time of arrival, then by the order of sending.
@@ -118,15 +164,12 @@ impl World {
         gateway: Option<GatewayNode>,
         tracing: bool,
     ) -> Self {
-        let links = scenario.links(seed);
         Self(Arc::new(Mutex::new(State {
             clock: None,
             buffers: None,
             places: BTreeMap::new(),
-            far_down: Link::new(links.far_down),
-            far_up: Link::new(links.far_up),
-            last_mile_down: Link::new(links.last_mile_down),
-            last_mile_up: Link::new(links.last_mile_up),
+            links: scenario.links(seed).map(AnyLink::new),
+            ecn: scenario.ecn,
             cross_traffic: scenario.cross_traffic(seed),
             clients: BTreeMap::new(),
             gateway,
@@ -168,10 +211,10 @@ impl World {
     pub(crate) fn counters(&self, client: SocketAddr) -> PathCounters {
         let state = self.lock();
         PathCounters {
-            far_down: state.far_down.counters(),
-            far_up: state.far_up.counters(),
-            last_mile_down: state.last_mile_down.counters(),
-            last_mile_up: state.last_mile_up.counters(),
+            far_down: state.links.far_down.counters(),
+            far_up: state.links.far_up.counters(),
+            last_mile_down: state.links.last_mile_down.counters(),
+            last_mile_up: state.links.last_mile_up.counters(),
             client: state.clients.get(&client).copied().unwrap_or_default(),
         }
     }
@@ -249,20 +292,43 @@ impl State {
         // Datagrams of cross traffic that came before go first.
         self.offer_cross_traffic(now);
         let (link, next) = match (from, to) {
-            (Place::Server, Place::Gateway | Place::Client) => (&mut self.far_down, Place::Gateway),
-            (Place::Gateway, Place::Client) => (&mut self.last_mile_down, Place::Client),
+            (Place::Server, Place::Gateway | Place::Client) => (LinkName::FarDown, Place::Gateway),
+            (Place::Gateway, Place::Client) => (LinkName::LastMileDown, Place::Client),
             (Place::Client, Place::Gateway | Place::Server) => {
-                (&mut self.last_mile_up, Place::Gateway)
+                (LinkName::LastMileUp, Place::Gateway)
             }
-            (Place::Gateway, Place::Server) => (&mut self.far_up, Place::Server),
+            (Place::Gateway, Place::Server) => (LinkName::FarUp, Place::Server),
             // Neighbours at the same place have no network between them here.
             (Place::Server, Place::Server)
             | (Place::Gateway, Place::Gateway)
             | (Place::Client, Place::Client) => return,
         };
-        // The emulated path between real sockets does not carry ECN either.
-        packet.ecn = NotEct;
-        let verdict = link.offer(now, packet.payload.len());
+        if !self.ecn {
+            // The emulated path between real sockets does not carry ECN either.
+            packet.ecn = NotEct;
+        }
+        let (length, flow) = (packet.payload.len(), flow(&packet));
+        let ecn_capable = packet.ecn != NotEct;
+        let crossing = Crossing { packet: Some(packet), from, to, next, originated, offered: now };
+        link.of(&mut self.links).offer(now, length, flow, ecn_capable, crossing);
+        self.settle(link);
+    }
+
+    /// Datagrams of a link whose fate is known.
+    fn settle(&mut self, link: LinkName) {
+        while let Some(Fate { datagram: crossing, verdict, marked }) =
+            link.of(&mut self.links).poll_fate()
+        {
+            self.end_crossing(crossing, verdict, marked);
+        }
+    }
+
+    fn end_crossing(&mut self, crossing: Crossing, verdict: Verdict, marked: bool) {
+        let Crossing { packet, from, to, next, originated, offered } = crossing;
+        let Some(mut packet) = packet else { return };
+        if marked {
+            packet.ecn = Ce;
+        }
         let client = match to {
             Place::Client => SocketAddr::from(*packet.path.remote_address),
             _ => SocketAddr::from(*packet.path.local_address),
@@ -289,7 +355,7 @@ impl State {
                 _ => None,
             };
             trace.push(TraceEvent::LastMile {
-                at: now.as_secs_f64(),
+                at: offered.as_secs_f64(),
                 down: next == Place::Client,
                 kind,
                 bytes: packet.payload.len(),
@@ -314,7 +380,15 @@ impl State {
                 self.under_way.peek().map(|Reverse(next)| next.at).filter(|at| *at <= now);
             let timeout =
                 self.gateway.as_ref().and_then(GatewayNode::next_timeout).filter(|at| *at <= now);
-            if timeout.is_some_and(|timeout| arrival.is_none_or(|arrival| timeout < arrival)) {
+            let service = self.next_service().filter(|(at, _)| *at <= now);
+            if let Some((at, link)) = service
+                && [arrival, timeout].into_iter().flatten().all(|other| at <= other)
+            {
+                self.offer_cross_traffic(at);
+                link.of(&mut self.links).handle_timeout(at);
+                self.settle(link);
+            } else if timeout.is_some_and(|timeout| arrival.is_none_or(|arrival| timeout < arrival))
+            {
                 if let Some(gateway) = &mut self.gateway {
                     gateway.handle_timeout(now, &mut originated);
                 }
@@ -370,20 +444,39 @@ impl State {
     /// The traffic of others until `now` goes into the links' queues; where it goes then does not
     /// matter.
     fn offer_cross_traffic(&mut self, now: Timestamp) {
-        let links = [&mut self.far_down, &mut self.last_mile_down];
-        for (traffic, link) in self.cross_traffic.iter_mut().zip(links) {
-            let Some(traffic) = traffic else { continue };
-            while traffic.next_at() <= now {
-                let at = traffic.next_at();
-                link.offer(at, traffic.take());
+        let links = [LinkName::FarDown, LinkName::LastMileDown];
+        for (index, link) in links.into_iter().enumerate() {
+            while let Some(traffic) = &mut self.cross_traffic[index]
+                && traffic.next_at() <= now
+            {
+                let (at, length) = (traffic.next_at(), traffic.take());
+                let crossing = Crossing {
+                    packet: None,
+                    from: Place::Gateway,
+                    to: Place::Client,
+                    next: Place::Client,
+                    originated: false,
+                    offered: at,
+                };
+                link.of(&mut self.links).offer(at, length, CROSS_TRAFFIC, false, crossing);
+                self.settle(link);
             }
         }
     }
 
-    fn next_due(&self) -> Option<Timestamp> {
+    /// The time at which a link's transmitter takes its next datagram, and that link.
+    fn next_service(&mut self) -> Option<(Timestamp, LinkName)> {
+        LinkName::ALL
+            .into_iter()
+            .filter_map(|name| name.of(&mut self.links).next_timeout().map(|at| (at, name)))
+            .min()
+    }
+
+    fn next_due(&mut self) -> Option<Timestamp> {
         let arrival = self.under_way.peek().map(|Reverse(next)| next.at);
         let timeout = self.gateway.as_ref().and_then(GatewayNode::next_timeout);
-        [arrival, timeout].into_iter().flatten().min()
+        let service = self.next_service().map(|(at, _)| at);
+        [arrival, timeout, service].into_iter().flatten().min()
     }
 
     fn wake_courier(&mut self) {

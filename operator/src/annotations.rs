@@ -57,10 +57,18 @@ pub enum Reason {
     NotAllowed,
     /// The Service has no such port, or no UDP port.
     NoSuchPort,
-    /// An older Service has the port of the gateway.
+    /// Another Service has the port of the gateway.
     PortConflict,
+    /// An annotation asks for more than the EdgeGateway allows.
+    AboveLimit,
+    /// An address is not forwarded to.
+    EndpointRefused,
     /// There is nothing to forward to.
     NoEndpoints,
+    /// A Pod has no sidecar although it asks for one.
+    NotInjected,
+    /// The operator's installer does not allow it.
+    NotPermitted,
 }
 
 impl Reason {
@@ -73,7 +81,11 @@ impl Reason {
             Self::NotAllowed => "NotAllowed",
             Self::NoSuchPort => "NoSuchPort",
             Self::PortConflict => "PortConflict",
+            Self::AboveLimit => "AboveLimit",
+            Self::EndpointRefused => "EndpointRefused",
             Self::NoEndpoints => "NoEndpoints",
+            Self::NotInjected => "NotInjected",
+            Self::NotPermitted => "NotPermitted",
         }
     }
 }

@@ -18,9 +18,9 @@ const DAY: i64 = 86_400;
 /// Validity of an authority's certificate.
 const AUTHORITY_DAYS: i64 = 730;
 /// Validity of the certificates that it issues.
-pub const LEAF_DAYS: i64 = 30;
+pub const LEAF_DAYS: i64 = 7;
 /// Age at which a certificate is made again.
-pub const LEAF_RENEWAL_SECONDS: i64 = 10 * DAY;
+pub const LEAF_RENEWAL_SECONDS: i64 = 2 * DAY;
 /// Clocks may differ.
 const LEEWAY_SECONDS: i64 = 3600;
 
@@ -141,13 +141,18 @@ impl Authority {
         self.members.current.issue(names, ExtendedKeyUsagePurpose::ServerAuth, now)
     }
 
-    /// A certificate for the gateways of an EdgeGateway.
+    /// A certificate for the gateways of an EdgeGateway. `uid`: its identity.
     ///
     /// # Errors
     /// When no key can be made.
-    pub fn issue_gateway(&self, gateway: &ObjectKey, now: i64) -> Result<Issued, CertificateError> {
+    pub fn issue_gateway(
+        &self,
+        gateway: &ObjectKey,
+        uid: &str,
+        now: i64,
+    ) -> Result<Issued, CertificateError> {
         self.members.current.issue(
-            &[gateway_name(gateway)],
+            &[gateway_name(gateway, uid)],
             ExtendedKeyUsagePurpose::ClientAuth,
             now,
         )
@@ -160,9 +165,20 @@ impl Authority {
 }
 
 /// The DNS name in the certificate of a gateway: names the EdgeGateway whose configuration it may
-/// have. Nothing resolves it.
-pub fn gateway_name(gateway: &ObjectKey) -> String {
+/// have, and its identity, so that the certificate is of no use for another EdgeGateway of the same
+/// name. Nothing resolves it.
+pub fn gateway_name(gateway: &ObjectKey, uid: &str) -> String {
+    format!("{uid}.{}", name_without_uid(gateway))
+}
+
+fn name_without_uid(gateway: &ObjectKey) -> String {
     format!("{}.{}.edgegateways.packrat.dev", gateway.name, gateway.namespace)
+}
+
+/// The identity of the EdgeGateway in the name of a certificate, if it is one of `gateway`.
+pub fn uid_in<'a>(name: &'a str, gateway: &ObjectKey) -> Option<&'a str> {
+    let uid = name.strip_suffix(&name_without_uid(gateway))?.strip_suffix('.')?;
+    (!uid.is_empty() && !uid.contains('.')).then_some(uid)
 }
 
 impl Member {
@@ -231,6 +247,25 @@ mod tests {
         assert!(!authority.bundle().contains(&first));
         let again = Authority::from_json(authority.to_json().unwrap().as_bytes()).unwrap();
         assert_eq!(again, authority);
+    }
+
+    #[test]
+    fn the_name_in_a_certificate_is_that_of_one_object() {
+        let edge = ObjectKey::new("shop", "edge");
+        let name = gateway_name(&edge, "1b4e28ba");
+        assert_eq!(uid_in(&name, &edge), Some("1b4e28ba"));
+        assert_eq!(uid_in(&name, &ObjectKey::new("shop", "dge")), None);
+        assert_eq!(uid_in(&name, &ObjectKey::new("shop", "other")), None);
+        for name in ["edge.shop.edgegateways.packrat.dev", ".edge.shop.edgegateways.packrat.dev"] {
+            assert_eq!(uid_in(name, &edge), None, "{name}");
+        }
+        let longer = gateway_name(&ObjectKey::new("edge.shop", "uid"), "1b4e28ba");
+        assert_eq!(uid_in(&longer, &edge), None);
+    }
+
+    #[test]
+    fn certificates_live_for_days_and_survive_a_weekend_without_an_operator() {
+        const { assert!(LEAF_DAYS <= 7 && LEAF_DAYS * DAY - LEAF_RENEWAL_SECONDS >= 4 * DAY) };
     }
 
     #[test]

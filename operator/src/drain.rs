@@ -2,7 +2,8 @@
 //! interface, which also tells the assisted clients, and waits until no session is left.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -26,13 +27,13 @@ pub enum End {
     Gone,
 }
 
-/// Drains the Envoy whose administration interface is at `admin`; returns when no session is left,
+/// Drains the Envoy whose administration interface is the socket `admin`; returns when no session is left,
 /// though not within the first seconds, or after `longest`. An Envoy that is too busy to answer is
 /// asked again: giving up would end its sessions.
 ///
 /// # Errors
 /// When Envoy does not take the request to drain.
-pub fn drain(admin: SocketAddr, longest: Duration) -> std::io::Result<End> {
+pub fn drain(admin: &Path, longest: Duration) -> std::io::Result<End> {
     let start = Instant::now();
     let end = start + longest;
     let pause = || std::thread::sleep(INTERVAL.min(end.saturating_duration_since(Instant::now())));
@@ -55,9 +56,10 @@ pub fn drain(admin: SocketAddr, longest: Duration) -> std::io::Result<End> {
     Ok(End::TimeIsUp)
 }
 
-/// True if Envoy is gone: its port is closed. An Envoy that is only slow is not gone.
+/// True if Envoy is gone: nothing listens at its socket. An Envoy that is only slow is not gone.
 fn is_gone(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::ConnectionRefused
+    use std::io::ErrorKind;
+    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
 }
 
 /// Sessions of all routes, from the module's page.
@@ -65,9 +67,10 @@ fn sessions(body: &str) -> Option<u64> {
     serde_json::from_str::<Value>(body).ok()?["total"].as_u64()
 }
 
-fn request(admin: SocketAddr, method: &str, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
+fn request(admin: &Path, method: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(admin)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     // Envoy takes no HTTP/1.0.
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -112,8 +115,9 @@ mod tests {
     /// reports that no session is left.
     #[test]
     fn an_envoy_that_is_too_busy_to_answer_is_asked_again() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let admin = listener.local_addr().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let admin = directory.path().join("admin.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&admin).unwrap();
         let envoy = std::thread::spawn(move || {
             let mut asked = Vec::new();
             let mut silent = Vec::new();
@@ -140,7 +144,7 @@ mod tests {
             asked
         });
         // It goes when it has been asked for the sessions twice.
-        assert_eq!(drain(admin, Duration::from_secs(60)).unwrap(), End::Gone);
+        assert_eq!(drain(&admin, Duration::from_secs(60)).unwrap(), End::Gone);
         let asked = envoy.join().unwrap();
         assert_eq!(asked[0], asked[1]);
         assert!(asked[0].starts_with("POST /drain_listeners?graceful&skip_exit "), "{asked:?}");

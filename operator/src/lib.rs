@@ -2,7 +2,7 @@
 //!
 //! What decides is pure and tested without a cluster: [`annotations`], [`index`] (Services,
 //! EndpointSlices, Namespaces and EdgeGateways to the listeners of each gateway), [`xds`]
-//! (listeners to Envoy's resources, and the state of a delta stream), [`certificates`],
+//! (listeners to Envoy's resources, and the state of a delta stream), [`certificates`], [`policy`],
 //! [`workload`] (the objects that make a gateway run), [`status`], [`inject`] (the gateway as a
 //! sidecar of a Pod). [`shell`] is what touches the network: watches, server-side apply, leases,
 //! TLS. [`drain`] is the command that ends a gateway gently, `packrat-drain`.
@@ -16,6 +16,7 @@ pub mod index;
 pub mod inject;
 pub mod keys;
 pub mod overrides;
+pub mod policy;
 pub mod resource;
 pub mod rotation;
 pub mod shell;

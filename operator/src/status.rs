@@ -43,7 +43,7 @@ pub fn gateway_status(
     now: Timestamp,
 ) -> EdgeGatewayStatus {
     let conditions = [
-        ("Accepted", accepted(observed)),
+        ("Accepted", accepted(view, observed)),
         ("ResolvedRoutes", resolved_routes(view)),
         ("Programmed", programmed(&observed.proxies)),
         ("Ready", ready(gateway, view, observed)),
@@ -56,6 +56,7 @@ pub fn gateway_status(
             service: listener.service.to_string(),
             service_port: listener.service_port.into(),
             endpoints: i32::try_from(listener.endpoints.len()).unwrap_or(i32::MAX),
+            stream_port: listener.stream_port().map(i32::from),
         })
         .collect();
     EdgeGatewayStatus {
@@ -104,14 +105,17 @@ impl Finding {
     }
 }
 
-/// Condition `Accepted`: the objects of the gateway can be made.
-fn accepted(observed: &Observed) -> Finding {
+/// Condition `Accepted`: the objects of the gateway may and can be made.
+fn accepted(view: &GatewayView, observed: &Observed) -> Finding {
     match &observed.failure {
         _ if observed.namespace_ends => Finding(
             Some(false),
             "NamespaceEnds",
             "the namespace is being deleted: nothing is made or repaired in it any more".to_owned(),
         ),
+        _ if view.refusal.is_some() => {
+            Finding(Some(false), "NotPermitted", view.refusal.clone().unwrap_or_default())
+        }
         None => Finding(Some(true), "Accepted", "the gateways are set up".to_owned()),
         Some(failure) => Finding(
             Some(false),
@@ -207,10 +211,12 @@ pub fn service_condition(view: &ServiceView) -> Option<(bool, &'static str, Stri
             let ports: Vec<_> = view.listeners.iter().map(ToString::to_string).collect();
             let route =
                 format!("assisted by EdgeGateway {gateway} on UDP port {}", ports.join(", "));
+            let is_served =
+                view.problems.iter().all(|problem| problem.reason != Reason::NoEndpoints);
             Some(match worst {
                 None => (true, "Assisted", route),
-                Some(Reason::NoEndpoints) => {
-                    (false, Reason::NoEndpoints.name(), shortened(told(&view.problems)))
+                Some(reason) if !is_served => {
+                    (false, reason.name(), shortened(told(&view.problems)))
                 }
                 Some(reason) => {
                     (true, reason.name(), shortened(format!("{route}; {}", told(&view.problems))))
@@ -386,6 +392,7 @@ mod tests {
             service: "shop/web".to_owned(),
             service_port: 8443,
             endpoints: 1,
+            stream_port: None,
         };
         assert_eq!(status.listeners, [expected]);
         let (found, reason, message) = said(&status, "ResolvedRoutes");

@@ -96,54 +96,96 @@ fn what_kubectl_get_shows_and_how_the_resource_is_called() {
     );
 }
 
+fn documents(file: &str) -> Vec<serde_json::Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Kind, namespace, and name of the role of each binding.
+fn bindings(documents: &[serde_json::Value]) -> Vec<[String; 3]> {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let mut bindings: Vec<_> = documents
+        .iter()
+        .filter(|document| text(&document["kind"]).ends_with("Binding"))
+        .map(|document| {
+            assert_eq!(document["subjects"][0]["name"], "packrat-operator");
+            let names = [
+                &document["kind"],
+                &document["metadata"]["namespace"],
+                &document["roleRef"]["name"],
+            ];
+            names.map(text)
+        })
+        .collect();
+    bindings.sort();
+    bindings
+}
+
 /// The operator is tested with `rules.yaml`; the chart gives it the same rules, neither fewer nor
 /// more.
 #[test]
 fn the_charts_rules_are_those_that_the_operator_is_tested_with() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let rules = |file: &str| {
-        let text = std::fs::read_to_string(root.join(file)).unwrap();
-        let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
-        let of = |kind: &str| {
-            let roles: Vec<_> =
-                documents.iter().filter(|document| document["kind"] == kind).collect();
-            assert_eq!(roles.len(), 1, "{kind} in {file}");
-            roles[0]["rules"].clone()
+        let of = |kind: &str| -> Vec<serde_json::Value> {
+            let documents = documents(file).into_iter();
+            documents.filter(|one| one["kind"] == kind).map(|mut one| one["rules"].take()).collect()
         };
-        [of("ClusterRole"), of("Role")]
+        (of("ClusterRole"), of("Role"))
     };
-    assert_eq!(rules("../charts/renders/default.yaml"), rules("tests/rules.yaml"));
+    let tested = rules("tests/rules.yaml");
+    assert_eq!((tested.0.len(), tested.1.len()), (2, 1));
+    for render in ["default", "namespaces", "cluster-wide"] {
+        assert_eq!(rules(&format!("../charts/renders/{render}.yaml")), tested, "{render}");
+    }
 }
 
-/// With `gateway.namespaces` the same rules are given, those that make something in these
-/// namespaces only.
+/// The role that is bound everywhere only reads and reports; to make something, and to read a Secret, the
+/// operator is bound in single namespaces, unless the whole cluster is asked for.
 #[test]
-fn in_named_namespaces_the_chart_gives_the_same_rules_and_elsewhere_those_for_reading() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let documents = |file: &str| -> Vec<serde_json::Value> {
-        serde_saphyr::from_multiple(&std::fs::read_to_string(root.join(file)).unwrap()).unwrap()
+fn the_operator_makes_things_in_the_namespaces_that_it_is_given() {
+    let bound = |render: &str| bindings(&documents(&format!("../charts/renders/{render}.yaml")));
+    let (reads, makes) = ("packrat-operator", "packrat-operator-gateways");
+    let of = |kind: &str, namespace: &str, role: &str| [kind, namespace, role].map(str::to_owned);
+    let always = [of("ClusterRoleBinding", "", reads), of("RoleBinding", "packrat-system", reads)];
+    let expected = |more: &[[String; 3]]| {
+        let mut all = [&always[..], more].concat();
+        all.sort();
+        all
     };
-    let rules = |document: &serde_json::Value| document["rules"].as_array().unwrap().clone();
-    let sorted = |mut rules: Vec<serde_json::Value>| {
-        rules.sort_by_key(ToString::to_string);
-        rules
-    };
-    let tested = documents("tests/rules.yaml");
-    let all = rules(tested.iter().find(|document| document["kind"] == "ClusterRole").unwrap());
-    let chart = documents("../charts/renders/namespaces.yaml");
-    let everywhere =
-        rules(chart.iter().find(|document| document["kind"] == "ClusterRole").unwrap());
-    assert!(!serde_json::Value::from(everywhere.clone()).to_string().contains("secrets"));
-    for namespace in ["edge", "shop"] {
-        let found = |kind: &str| {
-            chart.iter().find(|document| {
-                document["kind"] == kind && document["metadata"]["namespace"] == namespace
-            })
-        };
-        let role = found("Role").unwrap();
-        assert_eq!(sorted([everywhere.clone(), rules(role)].concat()), sorted(all.clone()));
-        let binding = found("RoleBinding").unwrap();
-        assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
-        assert_eq!(binding["subjects"][0]["name"], "packrat-operator");
+    assert_eq!(bound("default"), expected(&[of("RoleBinding", "packrat-system", makes)]));
+    let named = ["edge", "packrat-system", "shop"];
+    let named = named.map(|namespace| of("RoleBinding", namespace, makes));
+    assert_eq!(bound("namespaces"), expected(&named));
+    assert_eq!(bound("cluster-wide"), expected(&[of("ClusterRoleBinding", "", makes)]));
+
+    let default = documents("../charts/renders/default.yaml");
+    let everywhere = default
+        .iter()
+        .find(|document| document["kind"] == "ClusterRole" && document["metadata"]["name"] == reads)
+        .unwrap();
+    for rule in everywhere["rules"].as_array().unwrap() {
+        let resources = rule["resources"].to_string();
+        let writes = ["create", "patch", "update", "delete"]
+            .iter()
+            .any(|verb| rule["verbs"].to_string().contains(verb));
+        let reports = ["/status\"", "\"events\"", "mutatingwebhookconfigurations"]
+            .iter()
+            .any(|part| resources.contains(part));
+        assert!(!resources.contains("secrets") && (reports || !writes), "{rule}");
     }
+}
+
+#[test]
+fn nothing_that_gives_an_edge_gateways_author_power_over_nodes_is_on_by_default() {
+    let arguments = |render: &str| {
+        let all = documents(&format!("../charts/renders/{render}.yaml"));
+        let operator = all.iter().find(|document| document["kind"] == "Deployment").unwrap();
+        operator["spec"]["template"]["spec"]["containers"][0]["args"].to_string()
+    };
+    let default = arguments("default");
+    assert!(!default.contains("--allow-host-network") && !default.contains("--allowed-images"));
+    assert!(default.contains("--gateway-egress-policy=true"), "{default}");
+    let all = arguments("cluster-wide");
+    assert!(all.contains("--allow-host-network") && all.contains("--denied-networks=10.96.0.0/12"));
+    assert!(all.contains("--allowed-images=mirror.example/packrat/gateway:*"), "{all}");
 }

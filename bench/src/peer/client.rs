@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use packrat_client::{Assist, ClientConfig, Datagram};
+use packrat_client::{Assist, ClientConfig, Datagram, PacketNumber};
 use packrat_dataplane::socket::{ReceiveBatch, listener_options};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
@@ -274,7 +274,7 @@ impl Clients {
         if let Some(assist) = &mut client.assist
             && assist.on_datagram(bytes, now) == Datagram::Base
         {
-            assist.on_packet_number(number, now);
+            assist.on_packet_number(PacketNumber::new(number), now);
         }
     }
 

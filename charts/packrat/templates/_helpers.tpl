@@ -39,30 +39,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ default .version .image.tag }}{{ end }}
 {{- end }}
 
-{{- /* What the operator makes for an EdgeGateway, in its namespace */}}
-{{- define "packrat.gatewayRules" -}}
-- apiGroups: [""]
-  resources: [services]
-  verbs: [create, patch, delete]
-- apiGroups: [""]
-  resources: [configmaps, serviceaccounts]
-  verbs: [create, patch]
-- apiGroups: [""]
-  resources: [secrets]
-  verbs: [get, create, patch]
-- apiGroups: [apps]
-  resources: [deployments, daemonsets]
-  verbs: [get, create, patch, delete]
-- apiGroups: [autoscaling]
-  resources: [horizontalpodautoscalers]
-  verbs: [get, create, patch, delete]
-- apiGroups: [networking.k8s.io]
-  resources: [networkpolicies]
-  verbs: [get, create, patch, delete]
-- apiGroups: [policy]
-  resources: [poddisruptionbudgets]
-  verbs: [create, patch]
-- apiGroups: [packrat.dev]
-  resources: [edgegateways/finalizers]
-  verbs: [update]
+{{- /* The namespaces in which the operator may make gateways, as JSON */}}
+{{- define "packrat.gatewayNamespaces" -}}
+{{- $names := concat (list .Release.Namespace) .Values.gateway.namespaces }}
+{{- range $name, $gateway := .Values.edgeGateways }}
+{{- $names = append $names (default $.Release.Namespace $gateway.namespace) }}
+{{- end }}
+{{- uniq $names | sortAlpha | toJson }}
+{{- end }}
+
+{{- /* Fails when there are EdgeGateways in namespaces where the operator would have no rights: they would get no configuration any more */}}
+{{- define "packrat.noneIsLeftOut" -}}
+{{- if .Capabilities.APIVersions.Has "packrat.dev/v1alpha1/EdgeGateway" }}
+{{- $names := include "packrat.gatewayNamespaces" . | fromJsonArray }}
+{{- $binding := printf "%s-gateways" (include "packrat.operator" .) }}
+{{- range (lookup "packrat.dev/v1alpha1" "EdgeGateway" "" "").items }}
+{{- $namespace := .metadata.namespace }}
+{{- if not (has $namespace $names) }}
+{{- $found := lookup "rbac.authorization.k8s.io/v1" "RoleBinding" $namespace $binding }}
+{{- if or (not $found) (eq (dig "metadata" "labels" "app.kubernetes.io/managed-by" "" $found) "Helm") }}
+{{- fail (printf "EdgeGateway %s/%s is in a namespace that gateway.namespaces does not name: the operator would have no rights there. Add %s to gateway.namespaces, or set gateway.clusterWide=true" $namespace .metadata.name $namespace) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}

@@ -138,13 +138,13 @@ pub(crate) enum QueueKind {
 pub(crate) enum ArmName {
     /// No loss on the last mile: the ceiling
     Lossless,
-    /// Loss, and nobody helps
+    /// With loss, without assistance
     EndToEnd,
-    /// Loss, with assistance
+    /// With loss and assistance
     Packrat,
     /// The same, and the client's address and port change (with --rebind-after)
     PackratMoved,
-    /// The same, and somebody floods the gateway (with --flood)
+    /// The same, and an attacker floods the gateway (with --flood)
     PackratFlooded,
 }
 

@@ -55,7 +55,7 @@ impl Network {
     /// The network of one of the laboratory's scenarios.
     #[cfg(feature = "lab")]
     pub(crate) fn of(scenario: &packrat_emulation::scenario::Scenario, seed: u64) -> Self {
-        Self { links: scenario.links(seed), round_trip: scenario.round_trip() }
+        Self { links: scenario.constant_links(seed), round_trip: scenario.round_trip() }
     }
 
     /// The same network without loss.

@@ -43,7 +43,7 @@ Exit codes (curl's numbers where curl has the same error):
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Options {
-    /// What to download: https://host[:port]/path
+    /// URL of the download: https://host[:port]/path
     url: String,
     /// Write to this file; - is the standard output [default: the last part of the URL's path]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
     window: f64,
 
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

@@ -53,7 +53,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N")]
     lines: Option<u64>,
 
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use kube::ResourceExt;
 use packrat_figures::Figures;
 use packrat_operator::resource::EdgeGateway;
-use packrat_operator::workload::ADMIN_PORT;
+use packrat_operator::workload::METRICS_PORT;
 use url::Url;
 
 use super::cluster::{Cluster, ClusterOptions, Place, is_ready};
@@ -86,9 +86,9 @@ impl Target {
         let wanted = self.edge_gateway.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
         let everywhere = kube::Api::<EdgeGateway>::all(cluster.client().clone());
         // A user who may not list other namespaces gets an answer for this one only.
-        let elsewhere = cluster.list(&everywhere, "").unwrap_or_default();
+        let everything = cluster.list(&everywhere, "").unwrap_or_default();
         let mut namespaces: Vec<String> =
-            elsewhere.iter().filter_map(ResourceExt::namespace).collect();
+            everything.iter().filter_map(ResourceExt::namespace).collect();
         namespaces.sort();
         namespaces.dedup();
         let hint = if namespaces.is_empty() {
@@ -103,7 +103,7 @@ impl Target {
 
 /// A gateway behind a forwarded port.
 pub(crate) fn forwarded(cluster: &Cluster, place: Place) -> Result<Gateway, OperateError> {
-    let forward = cluster.forward(&place.namespace, &place.pod, ADMIN_PORT)?;
+    let forward = cluster.forward(&place.namespace, &place.pod, METRICS_PORT)?;
     Gateway::forwarded(place, forward)
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
     gateway: Option<Url>,
 
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

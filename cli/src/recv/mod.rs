@@ -22,10 +22,10 @@ use packrat_token_client::gateway_key;
 pub(crate) struct Options {
     /// The gateway's stream: udp://HOST:PORT
     url: Url,
-    /// How late a packet may be released, milliseconds: repairs have this time
+    /// Longest delay of a packet in milliseconds: the time that repairs have
     #[arg(long, default_value_t = 200)]
     latency: u64,
-    /// How the packets are numbered
+    /// Numbering of the packets
     #[arg(long, value_enum, default_value_t = Numbering::Rtp)]
     numbers: Numbering,
     /// The packets come by multicast to this group; the gateway repairs

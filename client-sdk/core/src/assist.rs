@@ -22,6 +22,7 @@ use crate::events::{
 };
 use crate::hold::{Hold, Onset};
 use crate::liveness::{ASSUMED_ROUND_TRIP, ECHO_INTERVAL, Liveness, Silence};
+use crate::packet_number::PacketNumber;
 use crate::reconnection::{RECONNECT_AFTER, Reconnection};
 use crate::recorder::{Recorded, Recorder};
 use crate::scheduler::Scheduler;
@@ -78,13 +79,13 @@ struct Provisional {
 }
 
 /// Packet numbers as the transport reports them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PacketNumbers {
     /// True if the transport reports them; otherwise the last datagram counts as the newest.
     known: bool,
     /// Packet numbers below this one are announced to the gateway as missing without anything
     /// newer having arrived.
-    overdue_below: u64,
+    overdue_below: PacketNumber,
 }
 
 /// Control datagrams on their way out, and buffers for making them.
@@ -157,7 +158,7 @@ impl Assist {
             random,
             session: None,
             path: PathEstimate::new(),
-            numbers: PacketNumbers::default(),
+            numbers: PacketNumbers { known: false, overdue_below: PacketNumber::new(0) },
             outgoing: Outgoing::default(),
             reconnection: Reconnection::default(),
             provisional: None,
@@ -209,14 +210,20 @@ impl Assist {
     /// the number of its packet: [`Self::on_datagram`] and [`Self::on_packet_number`] in one call.
     ///
     /// ```
-    /// use packrat_client::{Assist, ClientConfig, Datagram, Timestamp};
+    /// use packrat_client::{Assist, ClientConfig, Datagram, PacketNumber, Timestamp};
     ///
     /// let mut assist = Assist::new(ClientConfig::default(), [7; 32], Timestamp::ZERO);
-    /// let arrived = assist.on_packet(b"ciphertext and tag", 0, Timestamp::ZERO);
+    /// let number = PacketNumber::new(0);
+    /// let arrived = assist.on_packet(b"ciphertext and tag", number, Timestamp::ZERO);
     /// assert_eq!(arrived, Datagram::Base);
     /// assert_eq!(assist.received_packet_numbers(), [(0, 0)]);
     /// ```
-    pub fn on_packet(&mut self, datagram: &[u8], packet_number: u64, now: Timestamp) -> Datagram {
+    pub fn on_packet(
+        &mut self,
+        datagram: &[u8],
+        packet_number: PacketNumber,
+        now: Timestamp,
+    ) -> Datagram {
         let arrived = self.on_datagram(datagram, now);
         if arrived == Datagram::Base {
             self.on_packet_number(packet_number, now);
@@ -261,7 +268,7 @@ impl Assist {
     /// The shell has authenticated the 1-RTT packet of this number in the datagram that was passed
     /// in last, and keeps it back from the transport: it shows holes and fills them, and is not
     /// acknowledged before [`Self::on_packet_number`].
-    pub fn on_withheld(&mut self, packet_number: u64, now: Timestamp) {
+    pub fn on_withheld(&mut self, packet_number: PacketNumber, now: Timestamp) {
         if !self.hold.has_arrived(packet_number) {
             self.on_arrival(packet_number, now);
         }
@@ -272,11 +279,12 @@ impl Assist {
     /// authenticated it: a transport that drops what is more than `window` packet numbers behind
     /// its newest one would drop it, or the repair of a hole that it opens. Everything else may
     /// pass at once, and is believed when the transport has decrypted it.
-    pub fn needs_proof(&self, packet_number: u64, window: u64, now: Timestamp) -> bool {
+    pub fn needs_proof(&self, packet_number: PacketNumber, window: u64, now: Timestamp) -> bool {
         if self.stats.sessions == 0 || self.closed {
             return false;
         }
-        let next = self.hold.highest_arrived().map_or(0, |highest| highest + 1);
+        let highest = self.hold.highest_arrived();
+        let next = highest.map_or(PacketNumber::new(0), |highest| highest.saturating_add(1));
         let first = match self.hold.first_held() {
             None if self.not_held(now).is_none() => Some(next),
             first => first,
@@ -288,29 +296,31 @@ impl Assist {
     /// The highest packet number that a transport may be given which drops what is more than
     /// `window` packet numbers behind the newest: with anything higher, the repair that is
     /// waited for would be of no use any more.
-    pub fn deliverable(&self, window: u64) -> u64 {
+    pub fn deliverable(&self, window: u64) -> PacketNumber {
         match self.hold.first_held() {
             Some(first) if self.stats.sessions > 0 && !self.closed => first.saturating_add(window),
-            _ => u64::MAX,
+            _ => PacketNumber::MAX,
         }
     }
 
     /// The packet number next to which a truncated one is to be found (RFC 9000, appendix A.3): the
     /// peer has not heard of anything above.
-    pub fn packet_number_reference(&self) -> Option<u64> {
-        let below_hole = self.hold.first_held().map(|first| first.checked_sub(1));
-        below_hole.unwrap_or_else(|| self.hold.highest_arrived())
+    pub fn packet_number_reference(&self) -> Option<PacketNumber> {
+        match self.hold.first_held() {
+            Some(first) => first.get().checked_sub(1).map(PacketNumber::new),
+            None => self.hold.highest_arrived(),
+        }
     }
 
     /// The transport decrypted a 1-RTT packet: its number. Unless it was withheld, it was in the
     /// datagram that was passed in last, which is therefore authentic.
-    pub fn on_packet_number(&mut self, packet_number: u64, now: Timestamp) {
+    pub fn on_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
         self.on_withheld(packet_number, now);
         self.hold.on_decrypted(packet_number);
     }
 
     /// The datagram that was passed in last carries a packet of this number.
-    fn on_arrival(&mut self, packet_number: u64, now: Timestamp) {
+    fn on_arrival(&mut self, packet_number: PacketNumber, now: Timestamp) {
         self.on_authentic(now);
         self.numbers.known = true;
         let not_held = self.not_held(now);
@@ -336,8 +346,9 @@ impl Assist {
     /// By its sender's clock a packet should be here by now, and nothing newer has come that would
     /// show the hole: the gateway is told at once. For live streams: the gateway takes what it
     /// forwarded more than a round trip before the eACK for missing.
-    pub fn on_overdue(&mut self, packet_number: u64, now: Timestamp) {
-        self.numbers.overdue_below = self.numbers.overdue_below.max(packet_number + 1);
+    pub fn on_overdue(&mut self, packet_number: PacketNumber, now: Timestamp) {
+        self.numbers.overdue_below =
+            self.numbers.overdue_below.max(packet_number.saturating_add(1));
         if let Some(session) = &mut self.session {
             session.scheduler.on_urgent(now);
         }
@@ -345,7 +356,7 @@ impl Assist {
 
     /// True if the client still waits for a missing packet: the gateway may repair it, so that the
     /// sender need not know yet.
-    pub fn is_awaited(&self, packet_number: u64) -> bool {
+    pub fn is_awaited(&self, packet_number: PacketNumber) -> bool {
         self.hold.is_held(packet_number)
     }
 
@@ -637,7 +648,7 @@ impl Assist {
         let overdue = self
             .hold
             .highest_arrived()
-            .map_or(0, |last| self.numbers.overdue_below.saturating_sub(last + 1));
+            .map_or(0, |last| self.numbers.overdue_below.get().saturating_sub(last.get() + 1));
         let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED };
         let expected = self.hold.expected_missing(&self.path, now) + overdue + unexplained;
         let expected = usize::try_from(expected).unwrap_or(usize::MAX);

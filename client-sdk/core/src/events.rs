@@ -11,7 +11,7 @@ use std::sync::Arc;
 use packrat_wire::control::RefusalReason;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::ResetReason;
-use packrat_wire::{Epoch, SessionId};
+use packrat_wire::{Epoch, MessageCounter, SessionId};
 
 /// An event of one connection's assistance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,8 @@ pub enum ClientEvent {
     /// An eACK left.
     EackSent {
         /// Its counter.
-        eack: u32,
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
+        eack: MessageCounter,
         /// Its epoch.
         #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
@@ -118,7 +119,8 @@ pub enum ClientEvent {
     /// A Report arrived.
     ReportReceived {
         /// Counter of the newest eACK that the gateway had processed.
-        eack: u32,
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
+        eack: MessageCounter,
         /// Datagrams that the gateway was repairing then.
         missing: u16,
         /// Symbols of the prefix that it asks for, as it could not decode the eACK.
@@ -261,6 +263,13 @@ mod keys {
 
     pub(super) fn session<S: Serializer>(id: &SessionId, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u32(id.get())
+    }
+
+    pub(super) fn counter<S: Serializer>(
+        counter: &MessageCounter,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_u32(counter.get())
     }
 
     pub(super) fn epoch<S: Serializer>(epoch: &Epoch, to: S) -> Result<S::Ok, S::Error> {

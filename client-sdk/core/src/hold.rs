@@ -27,6 +27,7 @@ use packrat_wire::estimate::{PathEstimate, Timestamp, patience_margin};
 
 use crate::ack_frame;
 use crate::events::{ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer};
+use crate::packet_number::PacketNumber;
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 use holes::{Hole, Holes, State};
@@ -135,7 +136,8 @@ impl Hold {
     }
 
     /// A packet was decrypted: it may be acknowledged.
-    pub(crate) fn on_decrypted(&mut self, number: u64) {
+    pub(crate) fn on_decrypted(&mut self, number: PacketNumber) {
+        let number = number.get();
         let highest = self.received.last().is_none_or(|highest| number > highest);
         if self.received.insert(number) {
             self.received.limit(MAXIMUM_REMEMBERED_RANGES);
@@ -144,28 +146,29 @@ impl Hold {
     }
 
     /// True if a packet with this number has arrived.
-    pub(crate) fn has_arrived(&self, number: u64) -> bool {
-        self.arrived.contains(number)
+    pub(crate) fn has_arrived(&self, number: PacketNumber) -> bool {
+        self.arrived.contains(number.get())
     }
 
     /// The highest number that has arrived.
-    pub(crate) fn highest_arrived(&self) -> Option<u64> {
-        self.arrived.last()
+    pub(crate) fn highest_arrived(&self) -> Option<PacketNumber> {
+        self.arrived.last().map(PacketNumber::new)
     }
 
     /// The lowest packet number that is waited for.
-    pub(crate) fn first_held(&self) -> Option<u64> {
-        self.holes.first_held()
+    pub(crate) fn first_held(&self) -> Option<PacketNumber> {
+        self.holes.first_held().map(PacketNumber::new)
     }
 
     /// A packet is here. `not_held`: the reason why a hole is not worth waiting for, if there is one.
     pub(crate) fn on_arrival(
         &mut self,
-        number: u64,
+        number: PacketNumber,
         not_held: Option<NotHeldReason>,
         now: Timestamp,
         stats: &mut AssistStats,
     ) -> Arrival {
+        let number = number.get();
         let highest = self.arrived.last();
         if !self.arrived.insert(number) {
             return Arrival::default();
@@ -294,8 +297,13 @@ impl Hold {
 
     /// The gateway repairs nothing below this packet number any more: holes there are the sender's
     /// own, or were lost before the gateway, and the sender may know. True if any was held.
-    pub(crate) fn settle(&mut self, below: u64, now: Timestamp, stats: &mut AssistStats) -> bool {
-        let settled = self.holes.held_below(below);
+    pub(crate) fn settle(
+        &mut self,
+        below: PacketNumber,
+        now: Timestamp,
+        stats: &mut AssistStats,
+    ) -> bool {
+        let settled = self.holes.held_below(below.get());
         for &(start, hole) in &settled {
             self.holes.replace(start, Hole { state: State::Settled, ..hole });
             self.tell_ended(start, &hole, HoldEndedReason::Settled, now);
@@ -306,8 +314,8 @@ impl Hold {
     }
 
     /// True if this packet number is missing and held.
-    pub(crate) fn is_held(&self, number: u64) -> bool {
-        self.holes.containing(number).is_some_and(|hole| hole.state == State::Held)
+    pub(crate) fn is_held(&self, number: PacketNumber) -> bool {
+        self.holes.containing(number.get()).is_some_and(|hole| hole.state == State::Held)
     }
 
     /// Missing packet numbers that are being waited for.
@@ -449,6 +457,7 @@ mod tests {
 
         fn receive(&mut self, numbers: impl IntoIterator<Item = u64>) {
             for number in numbers {
+                let number = PacketNumber::new(number);
                 self.hold.on_arrival(number, None, self.now, &mut self.stats);
                 self.hold.on_decrypted(number);
             }
@@ -532,7 +541,7 @@ mod tests {
     fn the_gateways_word_ends_the_wait_for_the_holes_that_it_means() {
         let mut client = Client::new();
         client.receive([0, 2, 4]);
-        client.hold.settle(2, client.now, &mut client.stats);
+        client.hold.settle(PacketNumber::new(2), client.now, &mut client.stats);
         assert_eq!(client.acknowledged(), Some(2));
         assert_eq!(client.stats.settled, 1);
         assert_eq!(client.ended(), [(1, 1, HoldEndedReason::Settled)], "3 is held");
@@ -635,8 +644,13 @@ mod tests {
         assert_eq!(client.hold.next_timeout(&client.path), None);
         // As after a Goodbye: nothing is waited for, and the frames are still written from the
         // record.
-        client.hold.on_arrival(9, Some(NotHeldReason::NoSession), client.now, &mut client.stats);
-        client.hold.on_decrypted(9);
+        client.hold.on_arrival(
+            PacketNumber::new(9),
+            Some(NotHeldReason::NoSession),
+            client.now,
+            &mut client.stats,
+        );
+        client.hold.on_decrypted(PacketNumber::new(9));
         let mut frames = Vec::new();
         ack_frame::write(&[(9, 9)], 0, None, &mut frames);
         frames.resize(64, 0);

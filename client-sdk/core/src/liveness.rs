@@ -15,6 +15,7 @@
 
 use core::time::Duration;
 
+use packrat_wire::MessageCounter;
 use packrat_wire::estimate::{PathEstimate, Timestamp};
 
 /// While datagrams arrive, the gateway is asked for an echo this often.
@@ -50,7 +51,7 @@ pub(crate) enum Silence {
 #[derive(Debug, Default)]
 pub(crate) struct Liveness {
     /// The echo that was asked for: the eACK's counter, and when.
-    echo: Option<(u32, Timestamp)>,
+    echo: Option<(MessageCounter, Timestamp)>,
     last_echo: Option<Timestamp>,
     /// When an echo is asked for unless a datagram comes before.
     quiet_at: Option<Timestamp>,
@@ -75,13 +76,13 @@ impl Liveness {
     }
 
     /// An eACK with this counter asked for an echo.
-    pub(crate) fn on_asked(&mut self, counter: u32, now: Timestamp) {
+    pub(crate) fn on_asked(&mut self, counter: MessageCounter, now: Timestamp) {
         self.echo = Some((counter, now));
         self.last_echo = Some(now);
     }
 
     /// A Report answers the eACK with this counter.
-    pub(crate) fn on_answer(&mut self, counter: u32) {
+    pub(crate) fn on_answer(&mut self, counter: MessageCounter) {
         self.echo.take_if(|(asked, _)| counter >= *asked);
     }
 
@@ -183,11 +184,11 @@ mod tests {
     fn one_echo_at_a_time_and_one_each_interval() {
         let mut liveness = Liveness::default();
         assert!(liveness.wants_echo(at(0)));
-        liveness.on_asked(7, at(0));
+        liveness.on_asked(MessageCounter::new(7), at(0));
         assert!(!liveness.wants_echo(at(1000)), "one is under way");
-        liveness.on_answer(6);
+        liveness.on_answer(MessageCounter::new(6));
         assert!(!liveness.wants_echo(at(1000)), "an older eACK was answered");
-        liveness.on_answer(7);
+        liveness.on_answer(MessageCounter::new(7));
         assert!(!liveness.wants_echo(at(149)));
         assert!(liveness.wants_echo(at(150)));
     }
@@ -198,7 +199,7 @@ mod tests {
         let (mut now, mut waits) = (at(0), Vec::new());
         for counter in 1..=24 {
             assert!(liveness.wants_echo(now));
-            liveness.on_asked(counter, now);
+            liveness.on_asked(MessageCounter::new(counter), now);
             let overdue = liveness.echo_deadline(&path).unwrap();
             waits.push(overdue.saturating_since(now));
             now = overdue;
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn a_doubt_is_believed_in_time_unless_the_gateway_speaks() {
         let (mut liveness, path) = (Liveness::default(), path());
-        liveness.on_asked(1, at(0));
+        liveness.on_asked(MessageCounter::new(1), at(0));
         assert!(liveness.on_doubt(&path, at(10)));
         assert_eq!(liveness.doubt_deadline(), Some(at(130)));
         assert!(liveness.wants_echo(at(10)), "the gateway is asked at once");
@@ -232,14 +233,14 @@ mod tests {
     #[test]
     fn a_quiet_connection_asks_once() {
         let mut liveness = Liveness::default();
-        liveness.on_asked(1, at(0));
-        liveness.on_answer(1);
+        liveness.on_asked(MessageCounter::new(1), at(0));
+        liveness.on_answer(MessageCounter::new(1));
         liveness.on_datagram(Some(Duration::from_millis(200)), at(5));
         assert_eq!(liveness.quiet_deadline(), Some(at(205)));
         assert!(liveness.on_quiet());
         assert_eq!(liveness.quiet_deadline(), None);
         assert!(liveness.wants_echo(at(6)));
-        liveness.on_asked(2, at(6));
+        liveness.on_asked(MessageCounter::new(2), at(6));
         assert!(!liveness.on_quiet(), "one is under way");
     }
 }

@@ -8,6 +8,8 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::GatewayParams;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme, Material};
 
+use crate::packet_number::PacketNumber;
+
 /// Identifiers remembered to recognise duplicates: as many as the gateway keeps in its history at
 /// least.
 const REMEMBERED: usize = 16_384;
@@ -37,7 +39,7 @@ pub(crate) struct Recorder {
     recent: VecDeque<Identifier>,
     known: HashMap<Identifier, Material>,
     /// Packet numbers by identifier, of the last [`JOINED`] datagrams that had one.
-    packet_numbers: HashMap<Identifier, u64>,
+    packet_numbers: HashMap<Identifier, PacketNumber>,
     joined: VecDeque<Identifier>,
     /// The datagram recorded last, and when.
     last: Option<(Identifier, Timestamp)>,
@@ -113,7 +115,7 @@ impl Recorder {
     }
 
     /// The datagram recorded last carried this packet number.
-    pub(crate) fn join(&mut self, packet_number: u64) {
+    pub(crate) fn join(&mut self, packet_number: PacketNumber) {
         let Some((identifier, _)) = self.last else { return };
         if self.packet_numbers.insert(identifier, packet_number).is_none() {
             self.joined.push_back(identifier);
@@ -126,7 +128,7 @@ impl Recorder {
     }
 
     /// The packet number of a datagram, while it is remembered.
-    pub(crate) fn packet_number(&self, identifier: Identifier) -> Option<u64> {
+    pub(crate) fn packet_number(&self, identifier: Identifier) -> Option<PacketNumber> {
         self.packet_numbers.get(&identifier).copied()
     }
 

@@ -9,6 +9,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use packrat_wire::MessageCounter;
 use packrat_wire::control::session_nonce;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::Report;
@@ -56,11 +57,11 @@ impl Session {
 
 /// Counter and time of the eACKs sent last.
 #[derive(Debug, Default)]
-pub(crate) struct SentEacks(VecDeque<(u32, Timestamp)>);
+pub(crate) struct SentEacks(VecDeque<(MessageCounter, Timestamp)>);
 
 impl SentEacks {
     /// An eACK was sent.
-    pub(crate) fn push(&mut self, counter: u32, now: Timestamp) {
+    pub(crate) fn push(&mut self, counter: MessageCounter, now: Timestamp) {
         self.0.push_back((counter, now));
         if self.0.len() > REMEMBERED_EACKS {
             self.0.pop_front();
@@ -68,11 +69,11 @@ impl SentEacks {
     }
 
     /// When the eACK with this counter was sent.
-    fn time_of(&self, counter: u32) -> Option<Timestamp> {
+    fn time_of(&self, counter: MessageCounter) -> Option<Timestamp> {
         self.0.iter().find(|(sent, _)| *sent == counter).map(|(_, at)| *at)
     }
 
-    fn counters(&self) -> impl Iterator<Item = u32> + '_ {
+    fn counters(&self) -> impl Iterator<Item = MessageCounter> + '_ {
         self.0.iter().map(|(counter, _)| *counter)
     }
 }
@@ -84,11 +85,11 @@ mod tests {
     #[test]
     fn the_eacks_sent_last_are_remembered() {
         let mut sent = SentEacks::default();
-        for counter in 0..REMEMBERED_EACKS as u32 + 1 {
-            sent.push(counter, Timestamp::from_millis(u64::from(counter)));
+        for number in 0..REMEMBERED_EACKS as u32 + 1 {
+            sent.push(MessageCounter::new(number), Timestamp::from_millis(u64::from(number)));
         }
-        assert_eq!(sent.time_of(0), None);
-        assert_eq!(sent.time_of(1), Some(Timestamp::from_millis(1)));
+        assert_eq!(sent.time_of(MessageCounter::FIRST), None);
+        assert_eq!(sent.time_of(MessageCounter::new(1)), Some(Timestamp::from_millis(1)));
         assert_eq!(sent.counters().count(), REMEMBERED_EACKS);
     }
 }

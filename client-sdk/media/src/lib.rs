@@ -33,7 +33,8 @@ mod subscription;
 pub mod udp;
 
 pub use packrat_client::{
-    Access, Assist, AssistState, AssistStats, RefusalReason, Timestamp, Token, TokenTooLong, Totals,
+    Access, Assist, AssistState, AssistStats, PacketNumber, RefusalReason, Timestamp, Token,
+    TokenTooLong, Totals,
 };
 pub use receiver::{Receiver, ReceiverConfig, Unit};
 pub use rtp_assist::{PacketNumbers, RtpAssist, RtpAssistConfig};

@@ -10,7 +10,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use packrat_client::{Access, Assist, AssistStats, ClientConfig, Datagram, Live};
+use packrat_client::{Access, Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_wire::estimate::Timestamp;
 
 use crate::credibility::{Belief, Credibility};
@@ -137,8 +137,8 @@ impl RtpAssist {
         }
         match belief {
             Belief::Numbered(number) => {
-                self.assist.on_packet_number(number, now);
-                if number < self.assist.deliverable(0) {
+                self.assist.on_packet_number(PacketNumber::new(number), now);
+                if number < self.assist.deliverable(0).get() {
                     self.ready.push_back(datagram.to_vec());
                 } else {
                     self.wait(number, datagram);
@@ -179,7 +179,7 @@ impl RtpAssist {
 
     fn release(&mut self) {
         if !self.waiting.is_empty() {
-            self.release_below(self.assist.deliverable(0));
+            self.release_below(self.assist.deliverable(0).get());
         }
     }
 

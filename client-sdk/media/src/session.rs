@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_client::{Access, Assist, AssistStats, ClientConfig, Datagram, Live};
+use packrat_client::{Access, Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 use rand_chacha::ChaCha20Rng;
@@ -152,7 +152,9 @@ impl MediaReceiver {
             Some(number) => {
                 let index = number.and_then(|number| self.index(number));
                 match (&mut self.assist, index) {
-                    (Some(assist), Some(index)) => assist.on_packet_number(index, now),
+                    (Some(assist), Some(index)) => {
+                        assist.on_packet_number(PacketNumber::new(index), now);
+                    }
                     (Some(assist), None) => assist.on_authentic(now),
                     (None, _) => {}
                 }
@@ -251,7 +253,7 @@ impl MediaReceiver {
         if let Some(assist) = &mut self.assist {
             let first = self.receiver.first().unwrap_or_default();
             while let Some(number) = self.receiver.poll_overdue(now) {
-                assist.on_overdue(base + number - first, now);
+                assist.on_overdue(PacketNumber::new(base + number - first), now);
             }
             if let Some(datagram) = assist.poll_transmit(now) {
                 return Some(datagram);
@@ -266,7 +268,7 @@ impl MediaReceiver {
         let (assist, base) = (&self.assist, self.base);
         let first = self.receiver.first().unwrap_or_default();
         let is_awaited = |number: u64| {
-            let index = number.wrapping_sub(first).wrapping_add(base);
+            let index = PacketNumber::new(number.wrapping_sub(first).wrapping_add(base));
             assist.as_ref().is_some_and(|assist| assist.is_awaited(index))
         };
         let mut asked = core::mem::take(&mut self.asked);

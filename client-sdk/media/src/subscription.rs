@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use packrat_client::{Access, Assist, AssistStats, Datagram};
+use packrat_client::{Access, Assist, AssistStats, Datagram, PacketNumber};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 
@@ -111,7 +111,7 @@ impl Subscription {
         self.receiver.on_packet(number, sent, datagram, None, now);
         let first = self.receiver.first().unwrap_or(number);
         if let Some(index) = number.checked_sub(first) {
-            self.assist.on_packet_number(index, now);
+            self.assist.on_packet_number(PacketNumber::new(index), now);
         }
     }
 
@@ -139,7 +139,7 @@ impl Subscription {
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         let first = self.receiver.first().unwrap_or_default();
         while let Some(number) = self.receiver.poll_overdue(now) {
-            self.assist.on_overdue(number - first, now);
+            self.assist.on_overdue(PacketNumber::new(number - first), now);
         }
         self.assist.poll_transmit(now)
     }

@@ -7,7 +7,7 @@ use crate::host::Host;
 use crate::interceptor::EndpointWaker;
 use crate::received::ReceivedPacketNumbers;
 use crate::tls::ConnectionKeys;
-use packrat_client::{Assist, AssistStats, Datagram, Token};
+use packrat_client::{Assist, AssistStats, Datagram, PacketNumber, Token};
 use packrat_wire::estimate::Timestamp;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -183,10 +183,12 @@ impl AssistedPath {
         let reference = state
             .core
             .call("packet_number_reference", |core| core.packet_number_reference())
-            .flatten();
+            .flatten()
+            .map(PacketNumber::get);
         let number = state.numbers.read(datagram, reference);
         let unproven = number.filter(|number| {
-            let needs_proof = |core: &mut Assist| core.needs_proof(*number, RECEIVE_WINDOW, now);
+            let number = PacketNumber::new(*number);
+            let needs_proof = |core: &mut Assist| core.needs_proof(number, RECEIVE_WINDOW, now);
             state.core.call("needs_proof", needs_proof).unwrap_or(false)
         });
         let Some(number) = unproven.filter(|number| state.numbers.proves(datagram, *number)) else {
@@ -194,7 +196,8 @@ impl AssistedPath {
             self.wake_in_time(state);
             return Arrival::Pass;
         };
-        state.core.call("on_withheld", |core| core.on_withheld(number, now));
+        let authentic = PacketNumber::new(number);
+        state.core.call("on_withheld", |core| core.on_withheld(authentic, now));
         self.settle(state, now);
         if number > deliverable(state) { Arrival::Withhold(number) } else { Arrival::Pass }
     }
@@ -246,6 +249,7 @@ impl AssistedPath {
                 "a packet number was read wrongly; numbers are not read any more"
             );
         }
+        let number = PacketNumber::new(number);
         state.core.call("on_packet_number", |core| core.on_packet_number(number, now));
         self.settle(state, now);
     }
@@ -427,7 +431,10 @@ fn fit(mut frames: Vec<u8>, length: usize, room: usize) -> Option<Vec<u8>> {
 
 /// The highest packet number that s2n-quic may see.
 fn deliverable(state: &mut State) -> u64 {
-    state.core.call("deliverable", |core| core.deliverable(RECEIVE_WINDOW)).unwrap_or(u64::MAX)
+    state
+        .core
+        .call("deliverable", |core| core.deliverable(RECEIVE_WINDOW))
+        .map_or(u64::MAX, PacketNumber::get)
 }
 
 /// When the driver must call at the latest.

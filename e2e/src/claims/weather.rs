@@ -209,7 +209,7 @@ pub(super) fn reconfigured(suite: &mut Suite) -> Outcome<String> {
     let annotation = "packrat.dev/config.repair-budget-percent";
     let outcome = during(suite, |suite, _| {
         for time in 0..100 {
-            let setting = format!("{annotation}={}", 25 + time % 2);
+            let setting = format!("{annotation}={}", 24 + time % 2);
             suite.kubectl.output([
                 "annotate",
                 "--overwrite",

@@ -1,22 +1,35 @@
 //! A network path: what happens to a datagram between two hosts.
 //!
 //! A direction of the path is a [`Link`]: a queue in front of a transmitter of a given rate, then a
-//! medium that loses datagrams, then a propagation delay. Everything random in it follows from a
-//! seed.
+//! medium that loses datagrams, then a propagation delay. A [`QueuedLink`] is the same where rate,
+//! delay and outages change with time, or where the queue decides when a datagram leaves it. Everything
+//! random in them follows from a seed.
 
+mod any_link;
 mod cross_traffic;
+mod delay;
+mod discipline;
 mod lateness;
 mod link;
 mod loss;
+mod outages;
 mod queue;
+mod queued_link;
+pub mod recording;
 mod release;
 mod socket_drops;
 mod udp;
 
+pub use any_link::{AnyLink, AnyLinkConfig};
 pub use cross_traffic::{CrossTraffic, CrossTrafficConfig};
+pub use delay::{DelayModel, Jitter, JitterModel};
+pub use discipline::{CoDelConfig, FqCoDelConfig, QueueManagement, RedConfig};
 pub use lateness::Lateness;
 pub use link::{Link, LinkConfig, LinkCounters, Verdict};
 pub use loss::{LossModel, LossProcess, StateLoss};
+pub use outages::OutageModel;
 pub use queue::{QueueDiscipline, bandwidth_delay_product};
+pub use queued_link::{Fate, QueuedLink, QueuedLinkConfig, Rate};
+pub use recording::{ProbeRecording, RateRecording, RecordingError, Replay};
 pub use release::{Direction, InFlight};
 pub use udp::{DirectionReport, PathConfig, PathError, PathReport, UdpPath};

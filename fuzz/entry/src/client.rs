@@ -7,14 +7,14 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use packrat_client::{Assist, AssistState, ClientConfig, Datagram};
+use packrat_client::{Assist, AssistState, ClientConfig, Datagram, PacketNumber};
 use packrat_eack::{Encoding, Identifier};
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{Established, GatewayParams, respond};
 use packrat_wire::message::{GoodbyeReason, Message, Report, ResetReason, Totals};
 use packrat_wire::seal::MAXIMUM_PLAINTEXT;
-use packrat_wire::{Epoch, SessionId};
+use packrat_wire::{Epoch, MessageCounter, SessionId};
 use s2n_codec::DecoderBufferMut;
 use s2n_quic_core::frame::FrameMut;
 
@@ -37,7 +37,7 @@ struct World {
     received: Vec<u64>,
     identifiers: Vec<Identifier>,
     /// Counter of the newest eACK.
-    newest: u32,
+    newest: MessageCounter,
 }
 
 /// Runs the steps. Panics when the client withholds for too long, acknowledges a packet that it
@@ -53,7 +53,7 @@ pub fn client(data: &[u8]) {
         missing: BTreeMap::new(),
         received: Vec::new(),
         identifiers: Vec::new(),
-        newest: 0,
+        newest: MessageCounter::FIRST,
     };
     world.listen();
     assert_eq!(world.client.stats().state, AssistState::Established);
@@ -108,7 +108,7 @@ impl World {
                 .push(gateway_params.identifier_key().identify(gateway_params.scheme, &datagram));
         }
         assert_eq!(self.client.on_datagram(&datagram, self.now), Datagram::Base);
-        self.client.on_packet_number(number, self.now);
+        self.client.on_packet_number(PacketNumber::new(number), self.now);
         self.received.push(number);
     }
 
@@ -152,7 +152,7 @@ impl World {
         let settled = self.identifiers.iter().rev().nth(usize::from(detail(2))).copied();
         let report = Report {
             epoch: Epoch::new(u16::from(detail(3)).wrapping_mul(1021)),
-            echo: self.newest.wrapping_sub(u32::from(detail(4))),
+            echo: MessageCounter::new(self.newest.get().wrapping_sub(detail(4).into())),
             echo_age: Duration::from_millis(u64::from(detail(5))),
             missing: u16::from(detail(6)),
             settled: settled.filter(|_| number & 1 != 0),
@@ -253,7 +253,8 @@ impl World {
         for (number, since) in &self.missing {
             let waited = self.now.saturating_since(*since);
             assert!(
-                waited <= MAXIMUM_HOLD + GRACE || !self.client.is_awaited(*number),
+                waited <= MAXIMUM_HOLD + GRACE
+                    || !self.client.is_awaited(PacketNumber::new(*number)),
                 "{number} is waited for since {waited:?}"
             );
         }

@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use packrat_assist_token::{Claims, Key, Keys, RouteHash};
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram};
 use packrat_engine::{
-    Flow, Gateway, GatewayConfig, HandshakeOutcome, Outbox, PathEvent, Received, TokenCheck,
-    TokenPolicy, public_key,
+    Flow, Gateway, GatewayConfig, HandshakeOutcome, Outbox, PathEvent, Received, TokenAdmission,
+    TokenCheck, public_key,
 };
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
@@ -75,7 +75,7 @@ impl World {
         let token = key.issue(&Claims { expires: 2_000_000_000, route, binding: None, nonce: 1 });
         gateway.set_unix_origin(Duration::from_secs(1_800_000_000));
         if is_required {
-            gateway.set_tokens(TokenPolicy::Required(TokenCheck {
+            gateway.set_tokens(TokenAdmission::Required(TokenCheck {
                 keys: Keys { current: key, previous: None },
                 route,
             }));

@@ -3,13 +3,13 @@
 use core::time::Duration;
 
 use packrat_eack::SketchLimits;
-use packrat_wire::SessionId;
 use packrat_wire::control::{Control, DISCOVER_LENGTH, INIT_LENGTH};
 use packrat_wire::handshake::{ClientParams, Established, GatewayParams, Initiator, respond};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::is_control;
 use packrat_wire::message::Message;
 use packrat_wire::seal::{MAXIMUM_PLAINTEXT, OpenError};
+use packrat_wire::{MessageCounter, SessionId};
 
 /// Nonce, seeds and keys are those of protocol/vectors/handshake.json, so that the corpus can hold
 /// genuine messages.
@@ -89,7 +89,7 @@ pub fn handshake(data: &[u8]) {
         gateway.opener.open(&bent, &mut plaintext).is_err(),
         "byte {position} is not protected"
     );
-    assert_eq!(gateway.opener.open(&datagram, &mut plaintext), Ok(0));
+    assert_eq!(gateway.opener.open(&datagram, &mut plaintext), Ok(MessageCounter::FIRST));
     assert_eq!(plaintext, message);
     assert_eq!(gateway.opener.open(&datagram, &mut plaintext), Err(OpenError::Replayed));
 }

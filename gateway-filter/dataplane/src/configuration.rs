@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use packrat_api::route::{Hidden, InvalidField, RouteConfig};
 use packrat_api::status::RouteSummary;
 use packrat_api::token::TokenPolicy;
-use packrat_engine::TokenPolicy as EnginePolicy;
+use packrat_engine::TokenAdmission;
 use packrat_wire::hexadecimal::decode_key;
 
 use crate::socket::Capacity;
 use crate::stream::config as stream;
-use crate::tokens::{policy_with_keys, read_lines};
+use crate::tokens::{read_lines, token_admission};
 
 /// The error of a configuration that is refused.
 #[derive(Debug, thiserror::Error)]
@@ -53,41 +53,41 @@ pub fn route_from_json(text: &[u8]) -> Result<RouteConfig, ConfigurationError> {
 /// When the text or the file is not a key.
 pub fn read_static_key(config: &RouteConfig) -> Result<Option<[u8; 32]>, ConfigurationError> {
     if let Some(text) = &config.static_key {
-        let problem = || InvalidField {
-            field: "static_key",
-            problem: "must be 64 hexadecimal digits (32 bytes)".to_owned(),
-        };
+        let problem =
+            || InvalidField::of_route("static_key", "must be 64 hexadecimal digits (32 bytes)");
         return Ok(Some(decode_key(text.reveal().as_bytes()).ok_or_else(problem)?));
     }
     let Some(path) = &config.static_key_file else { return Ok(None) };
     let content = std::fs::read(path)
         .map_err(|source| ConfigurationError::KeyFile { path: path.clone(), source })?;
     let raw = <[u8; 32]>::try_from(content.as_slice()).ok();
-    let key = raw.or_else(|| decode_key(content.trim_ascii())).ok_or_else(|| InvalidField {
-        field: "static_key_file",
-        problem: format!(
+    let key = raw.or_else(|| decode_key(content.trim_ascii())).ok_or_else(|| {
+        let problem = format!(
             "names {}, which holds neither 32 raw bytes nor 64 hexadecimal digits",
             path.display()
-        ),
+        );
+        InvalidField::of_route("static_key_file", problem)
     })?;
     Ok(Some(key))
 }
 
-/// The engine's policy about tokens, with the keys that are configured.
+/// The engine's token admission, with the keys that are configured.
 ///
 /// # Errors
 /// When a text is not a key, there are more than two, or the file cannot be read.
-pub(crate) fn read_token_policy(config: &RouteConfig) -> Result<EnginePolicy, ConfigurationError> {
+pub(crate) fn read_token_admission(
+    config: &RouteConfig,
+) -> Result<TokenAdmission, ConfigurationError> {
     let (policy, route) = (config.tokens, &config.route);
     match &config.token_keys_file {
         Some(path) if policy != TokenPolicy::Off => {
             let content = read_lines(path)?;
             let lines = content.lines().map(str::trim).filter(|line| !line.is_empty());
-            Ok(policy_with_keys(policy, route, lines, "token_keys_file")?)
+            Ok(token_admission(policy, route, lines, "token_keys_file")?)
         }
         _ => {
             let texts = config.token_keys.iter().map(Hidden::reveal);
-            Ok(policy_with_keys(policy, route, texts, "token_keys")?)
+            Ok(token_admission(policy, route, texts, "token_keys")?)
         }
     }
 }
@@ -140,18 +140,18 @@ mod tests {
         std::fs::write(&file, &lines).unwrap();
         let mut config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
         config.token_keys_file = Some(file.clone());
-        assert_eq!(read_token_policy(&config).unwrap(), EnginePolicy::Off);
+        assert_eq!(read_token_admission(&config).unwrap(), TokenAdmission::Off);
         config.tokens = TokenPolicy::Required;
-        let from_file = read_token_policy(&config).unwrap();
+        let from_file = read_token_admission(&config).unwrap();
         config.token_keys = lines.split_whitespace().map(Hidden::new).collect();
         config.token_keys_file = None;
-        assert_eq!(read_token_policy(&config).unwrap(), from_file);
+        assert_eq!(read_token_admission(&config).unwrap(), from_file);
         assert!(
-            matches!(from_file, EnginePolicy::Required(check) if check.keys.previous.is_some())
+            matches!(from_file, TokenAdmission::Required(check) if check.keys.previous.is_some())
         );
         assert!(!format!("{config:?}").contains("0202"));
         config.token_keys_file = Some(directory.path().join("nothing"));
-        assert!(read_token_policy(&config).unwrap_err().to_string().contains("cannot be read"));
+        assert!(read_token_admission(&config).unwrap_err().to_string().contains("cannot be read"));
     }
 
     #[test]

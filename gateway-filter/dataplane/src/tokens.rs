@@ -5,25 +5,25 @@ use std::path::Path;
 use packrat_api::route::InvalidField;
 use packrat_api::token::TokenPolicy;
 use packrat_engine::assist_token::{Key, Keys, RouteHash};
-use packrat_engine::{TokenCheck, TokenPolicy as EnginePolicy};
+use packrat_engine::{TokenAdmission, TokenCheck};
 
 use crate::configuration::ConfigurationError;
 
-/// The engine's policy. `texts`: the current key and perhaps the previous one; `field`: where they
+/// The engine's token admission. `texts`: the current key and perhaps the previous one; `field`: where they
 /// come from, for messages.
 ///
 /// # Errors
 /// When a text is not a key, or there are none or more than two.
-pub(crate) fn policy_with_keys<'a>(
+pub(crate) fn token_admission<'a>(
     policy: TokenPolicy,
     route: &str,
     texts: impl Iterator<Item = &'a str>,
     field: &'static str,
-) -> Result<EnginePolicy, InvalidField> {
+) -> Result<TokenAdmission, InvalidField> {
     if policy == TokenPolicy::Off {
-        return Ok(EnginePolicy::Off);
+        return Ok(TokenAdmission::Off);
     }
-    let value = |problem: String| InvalidField { field, problem };
+    let value = |problem: String| InvalidField::of_route(field, problem);
     let keys: Vec<_> = texts
         .map(Key::from_text)
         .collect::<Result<_, _>>()
@@ -39,8 +39,8 @@ pub(crate) fn policy_with_keys<'a>(
     };
     let check = TokenCheck { keys: Keys { current, previous }, route: RouteHash::of(route) };
     Ok(match policy {
-        TokenPolicy::Required => EnginePolicy::Required(check),
-        TokenPolicy::Off | TokenPolicy::Optional => EnginePolicy::Optional(check),
+        TokenPolicy::Required => TokenAdmission::Required(check),
+        TokenPolicy::Off | TokenPolicy::Optional => TokenAdmission::Optional(check),
     })
 }
 
@@ -54,16 +54,17 @@ pub(crate) fn read_lines(path: &Path) -> Result<String, ConfigurationError> {
 mod tests {
     use super::*;
 
-    fn policy(policy: TokenPolicy, texts: &[&str]) -> Result<EnginePolicy, String> {
-        policy_with_keys(policy, "web", texts.iter().copied(), "token_keys")
+    fn admission(policy: TokenPolicy, texts: &[&str]) -> Result<TokenAdmission, String> {
+        token_admission(policy, "web", texts.iter().copied(), "token_keys")
             .map_err(|error| error.to_string())
     }
 
     #[test]
     fn one_key_or_two() {
         let (one, two) = (format!("1:{}", "01".repeat(32)), format!("2:{}", "02".repeat(32)));
-        assert_eq!(policy(TokenPolicy::Off, &["rubbish"]), Ok(EnginePolicy::Off));
-        let EnginePolicy::Required(check) = policy(TokenPolicy::Required, &[&two, &one]).unwrap()
+        assert_eq!(admission(TokenPolicy::Off, &["rubbish"]), Ok(TokenAdmission::Off));
+        let TokenAdmission::Required(check) =
+            admission(TokenPolicy::Required, &[&two, &one]).unwrap()
         else {
             panic!()
         };
@@ -72,7 +73,8 @@ mod tests {
             Keys { current: Key::new(2, [2; 32]), previous: Some(Key::new(1, [1; 32])) }
         );
         assert_eq!(check.route, RouteHash::of("web"));
-        let EnginePolicy::Optional(check) = policy(TokenPolicy::Optional, &[&one]).unwrap() else {
+        let TokenAdmission::Optional(check) = admission(TokenPolicy::Optional, &[&one]).unwrap()
+        else {
             panic!()
         };
         assert_eq!(check.keys, Keys { current: Key::new(1, [1; 32]), previous: None });
@@ -81,7 +83,7 @@ mod tests {
             (&[&one[..], &one, &two], "one or two keys"),
             (&["1:0101"], "64 hexadecimal digits"),
         ] {
-            let error = policy(TokenPolicy::Required, texts).unwrap_err();
+            let error = admission(TokenPolicy::Required, texts).unwrap_err();
             assert!(error.contains(part) && error.contains("token_keys"), "{error}");
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use client::{Arrivals, LOST_EVERY, connect, encrypted, transfer};
 use gateway::{Gateway, config, receive, socket};
-use packrat_client::Datagram;
+use packrat_client::{Datagram, PacketNumber};
 
 const DATAGRAMS: usize = 400;
 
@@ -45,7 +45,7 @@ fn what_the_last_mile_loses_is_repaired_unchanged() {
             Datagram::Control => assert!(number.is_none()),
             Datagram::Base => {
                 let number = number.expect("nothing but what the server sent");
-                client.assist.on_packet_number(number as u64, now);
+                client.assist.on_packet_number(PacketNumber::new(number as u64), now);
             }
         }
         arrivals.are_complete()

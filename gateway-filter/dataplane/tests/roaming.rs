@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use client::{Client, connect, encrypted, transfer};
 use gateway::{Gateway, config, payload, receive, socket};
-use packrat_client::Datagram;
-use packrat_wire::SessionId;
+use packrat_client::{Datagram, PacketNumber};
 use packrat_wire::control::Control;
 use packrat_wire::is_control;
+use packrat_wire::{MessageCounter, SessionId};
 
 /// A datagram that looks like a QUIC packet with a short header.
 fn acknowledgement(number: u8) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn withheld_message(
         let Some(datagram) = received else { return false };
         let is_base = client.assist.on_datagram(&datagram, client.now()) == Datagram::Base;
         if is_base {
-            client.assist.on_packet_number(number as u64, client.now());
+            client.assist.on_packet_number(PacketNumber::new(number as u64), client.now());
         }
         is_base
     });
@@ -278,7 +278,8 @@ fn a_flood_of_sealed_datagrams_changes_nothing() {
         let guess = SessionId::new(number.wrapping_mul(0x9e37_79b9));
         let session = if number % 2 == 0 { id } else { guess };
         let ciphertext = payload(number as usize, 16 + number as usize % 300);
-        Control::Sealed { session, counter: number, ciphertext: &ciphertext }.encode(&mut datagram);
+        let counter = MessageCounter::new(number);
+        Control::Sealed { session, counter, ciphertext: &ciphertext }.encode(&mut datagram);
         attackers[number as usize % attackers.len()].send(&datagram).unwrap();
         if number % 50 == 49 {
             // Not more than a receive buffer holds.

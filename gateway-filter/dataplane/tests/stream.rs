@@ -137,6 +137,26 @@ fn an_update_of_the_configuration_costs_nobody_the_subscription() {
     subscriber.turn_until("the end", |one| one.assist.stats().state != AssistState::Established);
 }
 
+/// The port of a stream comes from its configuration; it is never one that a route listens on.
+#[test]
+fn a_stream_takes_no_listeners_port_and_no_listener_takes_a_streams() {
+    let server = socket("127.0.0.1:0");
+    let web = RouteConfig::new("web", [server.local_addr().unwrap()]).unwrap();
+    let web = Gateway::start("127.0.0.1:0", web);
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], web.listen.port()));
+    for wanted in [web.listen, everywhere] {
+        let thief = Gateway::start("127.0.0.1:0", stream(wanted));
+        assert_eq!(thief.route.stream_upstream(), None, "{wanted}");
+    }
+    let client = web.client();
+    client.send(b"question").unwrap();
+    assert_eq!(gateway::receive(&server).0, b"question");
+    let tv = Gateway::start("127.0.0.1:0", stream(local()));
+    let taken = tv.route.stream_upstream().unwrap();
+    let error = packrat_dataplane::socket::bind_reuse_port(taken).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+}
+
 #[test]
 fn two_streams_of_one_process_are_apart_and_what_subscribers_send_reaches_the_server() {
     let server = socket("127.0.0.1:0");

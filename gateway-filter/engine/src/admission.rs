@@ -31,7 +31,7 @@ pub(crate) use permit::SessionPermit;
 pub(crate) use rate_limit::{RateLimit, SharedRateLimit};
 use sources::Sources;
 pub(crate) use tokens::TokenGate;
-pub use tokens::{TokenCheck, TokenPolicy};
+pub use tokens::{TokenAdmission, TokenCheck};
 
 /// Costly decodes of all flows together, at most about a millisecond each.
 const COSTLY_DECODES: Rate = Rate::per_second(200.0);

@@ -104,7 +104,7 @@ counters! {
 counters! {
     /// Levels of one flow, now.
     FlowGauges {
-        /// Whether the flow is assisted: 0 or 1.
+        /// 1 if the flow is assisted, else 0.
         assisted,
         /// Bytes cached.
         cache_bytes,

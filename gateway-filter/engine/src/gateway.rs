@@ -9,7 +9,7 @@ use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
 
-use crate::admission::{Admission, TokenPolicy};
+use crate::admission::{Admission, TokenAdmission};
 use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
 use crate::outbox::Outbox;
@@ -154,11 +154,11 @@ impl Gateway {
         })
     }
 
-    /// Puts a token policy in force ([`TokenPolicy::Off`] until then), for example with a new key;
+    /// Puts a token admission in force ([`TokenAdmission::Off`] until then), for example with a new key;
     /// sessions that exist are not touched. Tokens expire by the calendar: tell
     /// [`Self::set_unix_origin`], too.
-    pub fn set_tokens(&self, policy: TokenPolicy) {
-        self.admission.tokens.set_policy(policy);
+    pub fn set_tokens(&self, admission: TokenAdmission) {
+        self.admission.tokens.set(admission);
     }
 
     /// Sets the calendar's time at [`Timestamp::ZERO`], as time since 1970; again when the clock is
@@ -312,7 +312,7 @@ pub(crate) fn refuse(nonce: u64, outcome: HandshakeOutcome, out: &mut Outbox) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packrat_wire::SessionId;
+    use packrat_wire::{MessageCounter, SessionId};
 
     fn gateway(assist: bool) -> Arc<Gateway> {
         Gateway::new(GatewayConfig { assist, ..GatewayConfig::default() }, [1; 32], [2; 32])
@@ -372,13 +372,17 @@ mod tests {
     #[test]
     fn a_session_that_does_not_exist_is_refused_in_fewer_bytes() {
         let mut sealed = Vec::new();
-        Control::Sealed { session: SessionId::new(3), counter: 9, ciphertext: &[0; 17] }
-            .encode(&mut sealed);
+        Control::Sealed {
+            session: SessionId::new(3),
+            counter: MessageCounter::new(9),
+            ciphertext: &[0; 17],
+        }
+        .encode(&mut sealed);
         let (gateway, mut out) = (gateway(true), Outbox::new());
         assert_eq!(gateway.refuse_session(&sealed, &mut out), HandshakeOutcome::RefusedSession);
         let answer = out.datagrams().next().unwrap();
         assert!(answer.len() <= sealed.len());
-        let nonce = session_nonce(SessionId::new(3), 9);
+        let nonce = session_nonce(SessionId::new(3), MessageCounter::new(9));
         assert!(
             matches!(Control::decode(answer), Ok(Control::Refusal { nonce: told, .. }) if told == nonce)
         );

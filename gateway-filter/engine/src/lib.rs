@@ -49,11 +49,12 @@ mod reconciliation;
 mod repair;
 mod sample;
 mod scratch;
+mod sequence;
 mod session;
 mod session_event;
 mod stream;
 
-pub use admission::{TokenCheck, TokenPolicy};
+pub use admission::{TokenAdmission, TokenCheck};
 pub use config::GatewayConfig;
 pub use counters::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};
 pub use event::{Event, Side};
@@ -62,6 +63,8 @@ pub use gateway::{Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Rece
 pub use outbox::Outbox;
 pub use packrat_assist_token as assist_token;
 pub use packrat_wire::handshake::public_key;
+pub use path_validation::CHALLENGE_LIFETIME;
 pub use sample::Sample;
+pub use sequence::Sequence;
 pub use session_event::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, SessionEvent};
 pub use stream::{Stream, StreamConfig, StreamOutbox, Target};

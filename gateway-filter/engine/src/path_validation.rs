@@ -26,7 +26,7 @@ pub(crate) const CHALLENGE_LENGTH: usize = OVERHEAD + 9;
 /// Distance between two challenges of one address.
 pub(crate) const CHALLENGE_INTERVAL: Duration = Duration::from_millis(20);
 /// Time in which a challenge may be answered.
-pub(crate) const CHALLENGE_LIFETIME: Duration = Duration::from_secs(3);
+pub const CHALLENGE_LIFETIME: Duration = Duration::from_secs(3);
 /// Challenges that a session remembers: when there are more, the oldest is forgotten.
 const MAXIMUM_OUTSTANDING: usize = 8;
 

@@ -15,9 +15,9 @@
 use core::time::Duration;
 
 use packrat_eack::{Encoding, Identifier, SketchLimits};
-use packrat_wire::Epoch;
 use packrat_wire::estimate::RoundTrip;
 use packrat_wire::message::Eack;
+use packrat_wire::{Epoch, MessageCounter};
 
 use crate::history::History;
 
@@ -51,7 +51,7 @@ pub(crate) fn epoch_of(eack: Epoch, own: Epoch, resetting: bool) -> EpochOf {
 
 /// True if an eACK says nothing new: sets only grow, and what an older eACK says is known, or was
 /// wrong.
-pub(crate) fn is_stale(counter: u32, newest: Option<u32>) -> bool {
+pub(crate) fn is_stale(counter: MessageCounter, newest: Option<MessageCounter>) -> bool {
     newest.is_some_and(|newest| counter <= newest)
 }
 
@@ -162,8 +162,9 @@ mod tests {
 
     #[test]
     fn an_eack_that_was_overtaken_is_stale() {
-        assert!(!is_stale(5, None) && !is_stale(6, Some(5)));
-        assert!(is_stale(5, Some(5)) && is_stale(4, Some(5)));
+        let [four, five, six] = [4, 5, 6].map(MessageCounter::new);
+        assert!(!is_stale(five, None) && !is_stale(six, Some(five)));
+        assert!(is_stale(five, Some(five)) && is_stale(four, Some(five)));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Events within a session, for those who ask why a missing datagram was not repaired.
 //!
-//! They are made only while [`crate::Flow::observe`] is on. A datagram is named by its sequence
-//! number: how many datagrams the session had recorded before it.
+//! They are made only while [`crate::Flow::observe`] is on.
 
 use core::time::Duration;
 
-use packrat_wire::Epoch;
 use packrat_wire::message::ResetReason;
+use packrat_wire::{Epoch, MessageCounter};
 
 use crate::event::Side;
+use crate::sequence::Sequence;
 
 /// A step of a session's reconciliation and repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,16 +25,17 @@ pub enum SessionEvent {
         #[cfg_attr(feature = "serde", serde(serialize_with = "keys::epoch"))]
         epoch: Epoch,
         /// The first datagram that the epoch is about.
-        first: u64,
+        first: Sequence,
     },
     /// An eACK was decoded.
     EackDecoded {
         /// Its counter.
-        eack: u32,
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
+        eack: MessageCounter,
         /// Datagrams recorded so far.
         recorded: u64,
         /// The newest datagram that it names.
-        newest: Option<u64>,
+        newest: Option<Sequence>,
         /// Datagrams that it shows to be missing for the first time.
         newly_missing: u64,
         /// Datagrams missing now.
@@ -43,7 +44,8 @@ pub enum SessionEvent {
     /// An eACK could not be decoded: its prefix is shorter than the difference.
     EackFailed {
         /// Its counter.
-        eack: u32,
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
+        eack: MessageCounter,
         /// Symbols of its prefix.
         symbols: u8,
         /// True if a Reset follows, false if the client is asked for a longer prefix.
@@ -52,14 +54,15 @@ pub enum SessionEvent {
     /// An eACK was not looked at.
     EackIgnored {
         /// Its counter.
-        eack: u32,
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
+        eack: MessageCounter,
         /// The reason.
         reason: EackIgnoredReason,
     },
     /// A datagram is missing.
     DatagramMissing {
         /// The datagram.
-        datagram: u64,
+        datagram: Sequence,
         /// Time since it was forwarded.
         #[cfg_attr(
             feature = "serde",
@@ -70,7 +73,7 @@ pub enum SessionEvent {
     /// A missing datagram was sent again.
     RepairSent {
         /// The datagram.
-        datagram: u64,
+        datagram: Sequence,
         /// The number of this transmission among those of the datagram, from 1.
         transmission: u32,
         /// Time since the datagram was forwarded.
@@ -84,19 +87,19 @@ pub enum SessionEvent {
     /// next copy, tries again.
     RepairRefused {
         /// The datagram.
-        datagram: u64,
+        datagram: Sequence,
         /// The reason.
         reason: RepairRefusedReason,
     },
     /// The newest datagram was sent again after silence.
     TailProbeSent {
         /// The datagram.
-        datagram: u64,
+        datagram: Sequence,
     },
     /// A missing datagram is not missing any more.
     MissingArrived {
         /// The datagram.
-        datagram: u64,
+        datagram: Sequence,
         /// Its repairs; 0: it was only late.
         transmissions: u32,
         /// Time since it was forwarded.
@@ -109,10 +112,11 @@ pub enum SessionEvent {
     /// The client is told what became of an eACK.
     ReportSent {
         /// The eACK's counter.
-        eack: u32,
+        #[cfg_attr(feature = "serde", serde(serialize_with = "keys::counter"))]
+        eack: MessageCounter,
         /// A datagram that the client has; nothing before it is being repaired any more, and the
         /// client holds no hole below it.
-        settled: Option<u64>,
+        settled: Option<Sequence>,
         /// Symbols of the prefix that the next eACK should have.
         wanted_symbols: Option<u8>,
         /// True if a queue stands on the last mile: what is lost there is not repaired.
@@ -136,7 +140,7 @@ pub enum SessionEvent {
     /// A missing datagram is not repaired any more.
     GivenUp {
         /// The datagram; `None`: the history has forgotten it.
-        datagram: Option<u64>,
+        datagram: Option<Sequence>,
         /// Its repairs.
         transmissions: u32,
         /// The reason.
@@ -230,6 +234,13 @@ mod keys {
 
     pub(super) fn epoch<S: Serializer>(epoch: &Epoch, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u16(epoch.get())
+    }
+
+    pub(super) fn counter<S: Serializer>(
+        counter: &MessageCounter,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_u32(counter.get())
     }
 
     pub(super) fn reset<S: Serializer>(reason: &ResetReason, to: S) -> Result<S::Ok, S::Error> {

@@ -6,7 +6,7 @@
 use std::alloc::System;
 use std::time::Duration;
 
-use packrat_client::{Assist, ClientConfig, Datagram};
+use packrat_client::{Assist, ClientConfig, Datagram, PacketNumber};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
@@ -61,7 +61,7 @@ fn nothing_is_allocated_per_datagram_or_eack() {
             now = now + SPACING;
             if random.next_u32() % 25 != 0 {
                 client.on_datagram(datagram, now);
-                client.on_packet_number(number, now);
+                client.on_packet_number(PacketNumber::new(number), now);
             }
             number += 1;
         }
@@ -75,8 +75,10 @@ fn nothing_is_allocated_per_datagram_or_eack() {
         for datagram in out.datagrams() {
             if client.on_datagram(datagram, now) == Datagram::Base {
                 repairs += u64::from(steady);
-                client
-                    .on_packet_number(u64::from_be_bytes(datagram[1..9].try_into().unwrap()), now);
+                client.on_packet_number(
+                    PacketNumber::new(u64::from_be_bytes(datagram[1..9].try_into().unwrap())),
+                    now,
+                );
             }
         }
         out.clear();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use packrat_client::{Assist, AssistState, ClientConfig, Live};
+use packrat_client::{Assist, AssistState, ClientConfig, Live, PacketNumber};
 use packrat_engine::{
     Flow, Gateway, GatewayConfig, Outbox, Received, Stream, StreamConfig, StreamOutbox,
 };
@@ -46,7 +46,7 @@ fn captured(config: &GatewayConfig, live: Option<Live>) -> Vec<Vec<u8>> {
         flow.forward(&datagram, START);
         if number != 20 {
             client.on_datagram(&datagram, START);
-            client.on_packet_number(number, START);
+            client.on_packet_number(PacketNumber::new(number), START);
         }
         while let Some(said) = client.poll_transmit(START) {
             match gateway.receive(&said, address, START, &mut out) {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packrat_client::{Assist, ClientConfig, Live};
+use packrat_client::{Assist, ClientConfig, Live, PacketNumber};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
@@ -66,7 +66,7 @@ impl Claimer {
         let mut out = Outbox::new();
         for (number, datagram) in self.under_way.drain(..) {
             self.client.on_datagram(&datagram, now);
-            self.client.on_packet_number(number, now);
+            self.client.on_packet_number(PacketNumber::new(number), now);
         }
         if (now.as_micros() / 1000).is_multiple_of(each) {
             let mut datagram = vec![0x40; LENGTH];

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, AssistStats, ClientConfig, Datagram};
+use packrat_client::{Assist, AssistState, AssistStats, ClientConfig, Datagram, PacketNumber};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
@@ -91,7 +91,7 @@ fn run(seed: u64, forged: u32) -> Outcome {
         while let Some((_, bytes)) = down.pop_front_if(|(at, _)| *at <= now) {
             if client.on_datagram(&bytes, now) == Datagram::Base {
                 let number = u64::from_be_bytes(*bytes[LENGTH - 16..].first_chunk().unwrap()) - 1;
-                client.on_packet_number(number, now);
+                client.on_packet_number(PacketNumber::new(number), now);
                 repaired += u64::from(missing.remove(&number) && tick > CALM);
             }
         }
@@ -134,7 +134,7 @@ fn a_forged_datagram_is_no_anchor_of_a_session() {
     let (address, now) = ("192.0.2.1:5000".parse().unwrap(), Timestamp::from_millis(1000));
     let mut client = Assist::new(ClientConfig::default(), [9; 32], now);
     flow.forward(&datagram(0), now);
-    client.on_packet(&datagram(0), 0, now);
+    client.on_packet(&datagram(0), PacketNumber::new(0), now);
     client.on_datagram(&[0x41; 60], now);
     for _ in 0..4 {
         let mut out = Outbox::new();
@@ -155,7 +155,7 @@ fn a_forged_datagram_is_no_anchor_of_a_session() {
     for number in 1..4 {
         flow.forward(&datagram(number), now);
         if number != 2 {
-            client.on_packet(&datagram(number), number, now);
+            client.on_packet(&datagram(number), PacketNumber::new(number), now);
         }
     }
     let later = now + Duration::from_millis(2);

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use packrat_client::{
-    Assist, ClientConfig, ClientEvent, HoldEndedReason, Live, NotHeldReason, Observer, ResetReason,
-    SessionClosedReason,
+    Assist, ClientConfig, ClientEvent, HoldEndedReason, Live, NotHeldReason, Observer,
+    PacketNumber, ResetReason, SessionClosedReason,
 };
 use packrat_engine::{
     EackIgnoredReason, Event, Flow, FlowCounters, Gateway, GatewayConfig, GiveUpReason, Outbox,
-    PathEvent, Received, RepairRefusedReason, SessionEvent, Side,
+    PathEvent, Received, RepairRefusedReason, Sequence, SessionEvent, Side,
 };
 use packrat_wire::Epoch;
 use packrat_wire::estimate::Timestamp;
@@ -95,7 +95,7 @@ impl Pair {
             self.under_way = later;
             for (_, number, bytes) in due {
                 self.client.on_datagram(&bytes, now);
-                self.client.on_packet_number(number, now);
+                self.client.on_packet_number(PacketNumber::new(number), now);
             }
             self.talk();
         }
@@ -137,7 +137,7 @@ impl Pair {
             } else if self.repairs_arrive {
                 self.client.on_datagram(bytes, self.now);
                 let number = u64::from_be_bytes(bytes[LENGTH - 16..LENGTH - 8].try_into().unwrap());
-                self.client.on_packet_number(number - 1, self.now);
+                self.client.on_packet_number(PacketNumber::new(number - 1), self.now);
             }
         }
         self.events.extend(out.take_events().into_iter().filter_map(|event| match event {
@@ -148,7 +148,7 @@ impl Pair {
     }
 
     /// The sequence number of what was found to be missing first.
-    fn missing(&self) -> u64 {
+    fn missing(&self) -> Sequence {
         let missing = self.events.iter().find_map(|event| match event {
             SessionEvent::DatagramMissing { datagram, .. } => Some(*datagram),
             _ => None,

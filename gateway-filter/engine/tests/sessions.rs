@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, ClientConfig};
+use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, PathEvent, Received};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
@@ -80,7 +80,7 @@ impl Pair {
                 if !is_control(bytes) {
                     let number =
                         u64::from_be_bytes(bytes[LENGTH - 16..LENGTH - 8].try_into().unwrap());
-                    self.client.on_packet_number(number - 1, self.now);
+                    self.client.on_packet_number(PacketNumber::new(number - 1), self.now);
                 }
             }
         }
@@ -96,7 +96,7 @@ impl Pair {
             self.flow.forward(&bytes, self.now);
             if arrives(self.number) {
                 self.client.on_datagram(&bytes, self.now);
-                self.client.on_packet_number(self.number, self.now);
+                self.client.on_packet_number(PacketNumber::new(self.number), self.now);
             }
             self.forwarded.insert(bytes);
             self.number += 1;
@@ -234,7 +234,7 @@ fn messages_of_an_old_epoch_change_nothing() {
     pair.run(1, |_| false);
     pair.run(1, |_| true);
     pair.up = false;
-    pair.client.on_overdue(pair.number, pair.now);
+    pair.client.on_overdue(PacketNumber::new(pair.number), pair.now);
     let late = pair.client.poll_transmit(pair.now);
     pair.up = true;
     pair.client.reset(pair.now);
@@ -283,11 +283,17 @@ fn a_goodbye_of_the_gateway_ends_all_waiting_at_once() {
         let hole = pair.number;
         pair.run(3, |number| number != hole);
         pair.down = true;
-        assert!(pair.client.is_awaited(hole) && pair.client.deliverable(128) == hole + 128);
+        assert!(
+            pair.client.is_awaited(PacketNumber::new(hole))
+                && pair.client.deliverable(128).get() == hole + 128
+        );
         let mut out = Outbox::new();
         pair.flow.close(reason, &mut out);
         pair.deliver(&mut out);
-        assert!(!pair.client.is_awaited(hole) && pair.client.deliverable(128) == u64::MAX);
+        assert!(
+            !pair.client.is_awaited(PacketNumber::new(hole))
+                && pair.client.deliverable(128) == PacketNumber::MAX
+        );
         assert!(
             pair.client.handle_timeout(pair.now).force_ack,
             "what was withheld is to be revealed at once"
@@ -309,11 +315,11 @@ fn nobody_gets_what_was_forwarded_to_somebody_else() {
     let seen: Vec<_> = victim.forwarded.iter().cloned().collect();
     for (number, bytes) in seen.iter().enumerate().filter(|(number, _)| number % 5 != 0) {
         thief.client.on_datagram(bytes, thief.now);
-        thief.client.on_packet_number(10_000 + number as u64, thief.now);
+        thief.client.on_packet_number(PacketNumber::new(10_000 + number as u64), thief.now);
     }
     thief.run(50, |_| true);
     // Its own messages, as if the victim's session were its own.
-    thief.client.on_overdue(20_000, thief.now);
+    thief.client.on_overdue(PacketNumber::new(20_000), thief.now);
     let said = thief.client.poll_transmit(thief.now).unwrap();
     let mut out = Outbox::new();
     let event =

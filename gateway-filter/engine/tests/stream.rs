@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live};
+use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_engine::{
     Gateway, GatewayConfig, Stream, StreamConfig, StreamCounters, StreamOutbox, Target,
 };
@@ -175,7 +175,7 @@ impl World {
                     let first = *member.first.get_or_insert(number);
                     member.duplicates += u64::from(!member.received.insert(number));
                     if let Some(index) = number.checked_sub(first) {
-                        member.assist.on_packet_number(index, now);
+                        member.assist.on_packet_number(PacketNumber::new(index), now);
                     }
                 }
             }
@@ -326,7 +326,7 @@ fn a_member_that_asks_for_everything_gets_its_share_and_the_others_theirs() {
     for _ in 0..400 {
         world.run(5, true);
         let now = world.now;
-        world.members[greedy].assist.on_overdue(u64::from(u16::MAX), now);
+        world.members[greedy].assist.on_overdue(PacketNumber::new(u64::from(u16::MAX)), now);
     }
     for member in 0..4 {
         assert!(world.missing(member) <= 3, "member {member} misses {}", world.missing(member));
@@ -353,7 +353,7 @@ fn a_member_that_asks_for_everything_has_no_more_sent_to_the_group_than_its_own_
     for _ in 0..400 {
         world.run(5, true);
         let now = world.now;
-        world.members[greedy].assist.on_overdue(u64::from(u16::MAX), now);
+        world.members[greedy].assist.on_overdue(PacketNumber::new(u64::from(u16::MAX)), now);
     }
     assert!(
         world.counters.stream_group_repairs > before.stream_group_repairs,
@@ -409,7 +409,7 @@ fn identifiers_of_another_stream_get_nothing() {
         foreign[0] = 0x80;
         world.members[prober].assist.on_datagram(&foreign, now);
         world.members[prober].assist.on_authentic(now);
-        world.members[prober].assist.on_overdue(5000 + number, now);
+        world.members[prober].assist.on_overdue(PacketNumber::new(5000 + number), now);
         world.run(20, true);
     }
     assert!(world.counters.stream_foreign > 0);
@@ -424,14 +424,14 @@ fn a_message_from_another_address_does_nothing_to_its_owner() {
     world.run(300, false);
     world.run(100, true);
     let now = world.now;
-    world.members[member].assist.on_overdue(500, now);
+    world.members[member].assist.on_overdue(PacketNumber::new(500), now);
     let sealed = world.members[member].assist.poll_transmit(now).unwrap();
-    let elsewhere: SocketAddr = ([203, 0, 113, 9], 9).into();
-    world.stream.receive(&sealed, elsewhere, || [0; 32], now, &mut world.out);
+    let other: SocketAddr = ([203, 0, 113, 9], 9).into();
+    world.stream.receive(&sealed, other, || [0; 32], now, &mut world.out);
     let answers: Vec<(Target, usize)> =
         world.out.datagrams().map(|(target, bytes)| (target, bytes.len())).collect();
     assert!(
-        matches!(answers[..], [(Target::One(to), length)] if to == elsewhere && length <= sealed.len())
+        matches!(answers[..], [(Target::One(to), length)] if to == other && length <= sealed.len())
     );
     // Garbage that names the session, from the right address: dropped as well.
     let mut bent = sealed.clone();
@@ -489,7 +489,7 @@ fn a_challenge_is_for_one_address_and_smaller_than_what_it_answers() {
     let (mut sent, mut answered) = (0, 0);
     for number in 0..200 {
         let now = world.now;
-        world.members[member].assist.on_overdue(10_000 + number, now);
+        world.members[member].assist.on_overdue(PacketNumber::new(10_000 + number), now);
         while let Some(sealed) = world.members[member].assist.poll_transmit(now) {
             sent += sealed.len();
             world.stream.receive(&sealed, victim, || [4; 32], now, &mut world.out);
@@ -506,7 +506,7 @@ fn a_challenge_is_for_one_address_and_smaller_than_what_it_answers() {
 #[test]
 fn a_stream_asks_for_tokens_as_its_gateway_does() {
     use packrat_engine::assist_token::{Claims, Key, Keys, RouteHash};
-    use packrat_engine::{TokenCheck, TokenPolicy};
+    use packrat_engine::{TokenAdmission, TokenCheck};
     let key = |id: u8| Key::from_text(&format!("{id}:{}", "ab".repeat(32))).unwrap();
     let check = TokenCheck {
         keys: Keys { current: key(1), previous: None },
@@ -517,13 +517,13 @@ fn a_stream_asks_for_tokens_as_its_gateway_does() {
     };
     let now = 2_000_000_000;
     for (policy, given, expected) in [
-        (TokenPolicy::Off, Vec::new(), true),
-        (TokenPolicy::Optional(check.clone()), Vec::new(), true),
-        (TokenPolicy::Optional(check.clone()), token(now - 600, "video"), false),
-        (TokenPolicy::Required(check.clone()), Vec::new(), false),
-        (TokenPolicy::Required(check.clone()), token(now - 600, "video"), false),
-        (TokenPolicy::Required(check.clone()), token(now + 500, "other"), false),
-        (TokenPolicy::Required(check.clone()), token(now + 500, "video"), true),
+        (TokenAdmission::Off, Vec::new(), true),
+        (TokenAdmission::Optional(check.clone()), Vec::new(), true),
+        (TokenAdmission::Optional(check.clone()), token(now - 600, "video"), false),
+        (TokenAdmission::Required(check.clone()), Vec::new(), false),
+        (TokenAdmission::Required(check.clone()), token(now - 600, "video"), false),
+        (TokenAdmission::Required(check.clone()), token(now + 500, "other"), false),
+        (TokenAdmission::Required(check.clone()), token(now + 500, "video"), true),
     ] {
         let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
         gateway.set_tokens(policy.clone());

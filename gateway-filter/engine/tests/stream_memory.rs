@@ -5,7 +5,7 @@
 use std::alloc::System;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live};
+use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, StreamOutbox};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
@@ -69,7 +69,7 @@ fn bytes(subscribers: u16, settled: bool) -> usize {
                 for (_, answer) in out.datagrams() {
                     if client.on_datagram(answer, now) == Datagram::Base {
                         let packet = u64::from_be_bytes(answer[1..9].try_into().unwrap());
-                        client.on_packet_number(packet, now);
+                        client.on_packet_number(PacketNumber::new(packet), now);
                     }
                 }
                 out.clear();
@@ -90,7 +90,7 @@ fn bytes(subscribers: u16, settled: bool) -> usize {
         for (index, client) in (0..).zip(&mut clients) {
             if number != 10 + index % 50 {
                 client.on_datagram(&packet(number), now);
-                client.on_packet_number(number, now);
+                client.on_packet_number(PacketNumber::new(number), now);
             }
         }
         turn(&mut clients, &mut stream, now);

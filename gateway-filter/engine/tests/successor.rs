@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, ClientConfig};
+use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::estimate::Timestamp;
@@ -51,7 +51,7 @@ fn a_drained_gateway_is_replaced_within_seconds_and_the_server_hears_of_it() {
     let mut client = Assist::new(ClientConfig::default(), [3; 32], START);
     meet(&mut first, &mut client, START);
     assert_eq!(client.stats().state, AssistState::Established);
-    client.on_packet_number(0, START);
+    client.on_packet_number(PacketNumber::new(0), START);
 
     let mut out = Outbox::new();
     first.1.close(GoodbyeReason::Draining, &mut out);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use packrat_assist_token::{Binding, Claims, Key, Keys, RouteHash};
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram};
 use packrat_engine::{
-    Flow, Gateway, GatewayConfig, HandshakeOutcome, Outbox, Received, TokenCheck, TokenPolicy,
+    Flow, Gateway, GatewayConfig, HandshakeOutcome, Outbox, Received, TokenAdmission, TokenCheck,
 };
 use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::estimate::Timestamp;
@@ -37,10 +37,10 @@ fn address() -> SocketAddr {
     "192.0.2.1:4433".parse().unwrap()
 }
 
-fn gateway(policy: TokenPolicy) -> Arc<Gateway> {
+fn gateway(admission: TokenAdmission) -> Arc<Gateway> {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
     gateway.set_unix_origin(Duration::from_secs(ORIGIN));
-    gateway.set_tokens(policy);
+    gateway.set_tokens(admission);
     gateway
 }
 
@@ -156,7 +156,7 @@ fn refused(gateway: &Arc<Gateway>, token: &[u8], now: Timestamp, outcome: Handsh
 
 #[test]
 fn without_a_policy_tokens_are_not_looked_at() {
-    let gateway = gateway(TokenPolicy::Off);
+    let gateway = gateway(TokenAdmission::Off);
     for token in [vec![], vec![1, 2, 3], key(9).issue(&claims())] {
         assisted(&gateway, &token, Timestamp::ZERO);
     }
@@ -164,7 +164,7 @@ fn without_a_policy_tokens_are_not_looked_at() {
 
 #[test]
 fn a_required_token_must_be_there_and_right() {
-    let gateway = gateway(TokenPolicy::Required(check(2, Some(1))));
+    let gateway = gateway(TokenAdmission::Required(check(2, Some(1))));
     let good = key(2).issue(&claims());
     assisted(&gateway, &good, Timestamp::ZERO);
     assisted(&gateway, &key(1).issue(&claims()), Timestamp::ZERO);
@@ -174,7 +174,7 @@ fn a_required_token_must_be_there_and_right() {
 
 #[test]
 fn an_optional_token_may_be_missing_but_not_wrong() {
-    let gateway = gateway(TokenPolicy::Optional(check(2, Some(1))));
+    let gateway = gateway(TokenAdmission::Optional(check(2, Some(1))));
     let good = key(2).issue(&claims());
     assisted(&gateway, &good, Timestamp::ZERO);
     assisted(&gateway, &[], Timestamp::ZERO);
@@ -184,7 +184,7 @@ fn an_optional_token_may_be_missing_but_not_wrong() {
 fn wrong_tokens_are_refused(gateway: &Arc<Gateway>, good: &[u8]) {
     let mut bent = good.to_vec();
     *bent.last_mut().unwrap() ^= 1;
-    let elsewhere = Binding::new("198.51.100.0".parse().unwrap(), 24).unwrap();
+    let other_network = Binding::new("198.51.100.0".parse().unwrap(), 24).unwrap();
     for (token, outcome) in [
         (bent, HandshakeOutcome::RefusedTokenForged),
         (vec![1, 2, 3], HandshakeOutcome::RefusedTokenForged),
@@ -194,7 +194,7 @@ fn wrong_tokens_are_refused(gateway: &Arc<Gateway>, good: &[u8]) {
             HandshakeOutcome::RefusedTokenElsewhere,
         ),
         (
-            key(2).issue(&Claims { binding: Some(elsewhere), ..claims() }),
+            key(2).issue(&Claims { binding: Some(other_network), ..claims() }),
             HandshakeOutcome::RefusedTokenElsewhere,
         ),
     ] {
@@ -204,7 +204,7 @@ fn wrong_tokens_are_refused(gateway: &Arc<Gateway>, good: &[u8]) {
 
 #[test]
 fn tokens_expire_by_the_calendar() {
-    let gateway = gateway(TokenPolicy::Required(check(2, None)));
+    let gateway = gateway(TokenAdmission::Required(check(2, None)));
     let token = key(2).issue(&claims());
     assisted(&gateway, &token, Timestamp::from_millis(299_000));
     refused(
@@ -221,20 +221,20 @@ fn tokens_expire_by_the_calendar() {
 #[test]
 fn without_a_calendar_no_token_is_good() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
-    gateway.set_tokens(TokenPolicy::Required(check(2, None)));
+    gateway.set_tokens(TokenAdmission::Required(check(2, None)));
     let token = key(2).issue(&claims());
     refused(&gateway, &token, Timestamp::ZERO, HandshakeOutcome::RefusedTokenExpired);
 }
 
 #[test]
 fn a_session_outlives_its_token_and_its_key() {
-    let gateway = gateway(TokenPolicy::Required(check(1, None)));
+    let gateway = gateway(TokenAdmission::Required(check(1, None)));
     let token = key(1).issue(&claims());
     let mut meeting = Meeting::run(&gateway, &token, Timestamp::ZERO);
     assert_eq!(meeting.state(), AssistState::Established);
-    gateway.set_tokens(TokenPolicy::Required(check(2, Some(1))));
+    gateway.set_tokens(TokenAdmission::Required(check(2, Some(1))));
     assisted(&gateway, &token, Timestamp::ZERO);
-    gateway.set_tokens(TokenPolicy::Required(check(3, Some(2))));
+    gateway.set_tokens(TokenAdmission::Required(check(3, Some(2))));
     refused(&gateway, &token, Timestamp::ZERO, HandshakeOutcome::RefusedTokenForged);
     for _ in 0..4 {
         meeting.wait(Duration::from_secs(100));
@@ -248,7 +248,7 @@ fn a_session_outlives_its_token_and_its_key() {
 
 #[test]
 fn a_refused_client_asks_seldom() {
-    let gateway = gateway(TokenPolicy::Required(check(1, None)));
+    let gateway = gateway(TokenAdmission::Required(check(1, None)));
     let mut meeting = Meeting::run(&gateway, &[], Timestamp::ZERO);
     meeting.wait(Duration::from_secs(20));
     assert_eq!(meeting.refusals.len(), 1);

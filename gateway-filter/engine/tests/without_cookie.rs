@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig};
 use packrat_engine::{Flow, Gateway, GatewayConfig, HandshakeOutcome, Outbox, Received};
+use packrat_wire::MessageCounter;
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
 
@@ -146,8 +147,8 @@ fn a_forged_address_gets_no_more_than_was_sent_in_its_name_and_no_repair() {
         now = now + Duration::from_millis(2);
         flow.forward(&server_datagram(number), now);
         let mut forged = Vec::new();
-        Control::Sealed { session, counter: number as u32, ciphertext: &[7; 40] }
-            .encode(&mut forged);
+        let counter = MessageCounter::new(number as u32);
+        Control::Sealed { session, counter, ciphertext: &[7; 40] }.encode(&mut forged);
         let question = if number % 50 == 0 { &discover } else { &forged };
         sent += question.len();
         said.extend(ask(&gateway, &mut flow, address(1), question, now).1);

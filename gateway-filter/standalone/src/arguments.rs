@@ -70,7 +70,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: Level,
 
-    /// How log lines show clients: hashed, shown or hidden.
+    /// Clients in log lines: hashed, shown or hidden.
     #[arg(long, value_name = "HOW", default_value = "hashed")]
     pub(crate) log_clients: Clients,
 }

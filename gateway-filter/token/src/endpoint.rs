@@ -4,9 +4,10 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use packrat_api::token::{TokenDocument, TokenParameters, UdpEndpoint};
+use packrat_api::token_endpoint::OtherPaths;
 use packrat_assist_token::{Claims, RouteHash, WELL_KNOWN_PATH, to_text};
 
-use crate::configuration::{Configuration, OtherPaths};
+use crate::configuration::Configuration;
 use crate::rate_limit::RateLimit;
 
 /// The token endpoint.
@@ -51,8 +52,8 @@ pub struct Answer {
 impl Endpoint {
     /// An endpoint without any requests so far.
     pub fn new(configuration: Configuration) -> Self {
-        let (route, limit) =
-            (RouteHash::of(&configuration.route), RateLimit::new(configuration.rate));
+        let route = RouteHash::of(&configuration.endpoint.route);
+        let limit = RateLimit::new(configuration.endpoint.rate);
         Self { configuration, route, limit }
     }
 
@@ -60,7 +61,7 @@ impl Endpoint {
     pub fn decide(&mut self, request: Request<'_>, now: Duration, nonce: u64) -> Decision {
         let path = request.path.split(['?', '#']).next().unwrap_or_default();
         if path != WELL_KNOWN_PATH {
-            return match self.configuration.other_paths {
+            return match self.configuration.endpoint.other_paths {
                 OtherPaths::Continue => Decision::Continue,
                 OtherPaths::NotFound => Decision::Answer(error(404, "not found")),
             };
@@ -83,23 +84,20 @@ impl Endpoint {
     }
 
     fn issue(&self, client: Option<IpAddr>, now: Duration, nonce: u64) -> Answer {
-        let configuration = &self.configuration;
-        let expires = now.as_secs() + configuration.lifetime_seconds;
-        let binding = client.and_then(|client| configuration.binding(client));
+        let Configuration { endpoint, key } = &self.configuration;
+        let expires = now.as_secs() + u64::from(endpoint.lifetime_seconds);
+        let binding = client.and_then(|client| self.configuration.binding(client));
         let claims = Claims { expires, route: self.route, binding, nonce };
-        let Some(key) = configuration.token_keys.first() else {
-            return error(500, "no key is configured");
-        };
-        let Ok(port) = u16::try_from(configuration.udp.port) else {
+        let Ok(port) = u16::try_from(endpoint.udp.port) else {
             return error(500, "no UDP port is configured");
         };
         let document = TokenDocument {
             version: TokenDocument::VERSION,
-            udp: Some(UdpEndpoint { host: configuration.udp.host.clone(), port }),
-            gateway_key: configuration.gateway_key.clone(),
+            udp: Some(UdpEndpoint { host: endpoint.udp.host.clone(), port }),
+            gateway_key: endpoint.gateway_key.clone(),
             token: to_text(&key.issue(&claims)),
             expires: Some(expires),
-            parameters: TokenParameters { maximum_hold_ms: Some(configuration.maximum_hold_ms) },
+            parameters: TokenParameters { maximum_hold_ms: Some(endpoint.maximum_hold_ms.into()) },
         };
         match serde_json::to_string(&document) {
             Ok(body) => answer(200, body),

@@ -60,8 +60,8 @@ impl RootContext for Root {
             Ok(configuration) => {
                 log::info!(
                     "issues assist tokens for route {} with key {}",
-                    configuration.route,
-                    configuration.token_keys.first().map_or(0, packrat_assist_token::Key::id)
+                    configuration.endpoint.route,
+                    configuration.key.id()
                 );
                 self.endpoint = Some(Rc::new(RefCell::new(Endpoint::new(configuration))));
                 self.counters = Counters::define();

@@ -4,9 +4,8 @@ use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 use std::collections::HashMap;
 
+use packrat_api::token_endpoint::ClientRate;
 use packrat_assist_token::token_bucket::{self, TokenBucket};
-
-use crate::configuration::Rate;
 
 /// Buckets by client.
 #[derive(Debug)]
@@ -34,11 +33,11 @@ impl Client {
 
 impl RateLimit {
     /// A limit without clients.
-    pub fn new(rate: Rate) -> Self {
+    pub fn new(rate: ClientRate) -> Self {
         Self {
             rate: token_bucket::Rate {
-                per_second: rate.per_minute as f64 / 60.0,
-                burst: rate.burst as f64,
+                per_second: f64::from(rate.per_minute) / 60.0,
+                burst: f64::from(rate.burst),
             },
             maximum_clients: usize::try_from(rate.clients).unwrap_or(usize::MAX),
             clients: HashMap::new(),
@@ -104,8 +103,8 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
 
-    fn limit(per_minute: u64, burst: u64, clients: u64) -> RateLimit {
-        RateLimit::new(Rate { per_minute, burst, clients })
+    fn limit(per_minute: u32, burst: u32, clients: u32) -> RateLimit {
+        RateLimit::new(ClientRate { per_minute, burst, clients })
     }
 
     fn address(text: &str) -> IpAddr {

@@ -25,6 +25,8 @@ pub enum Panel {
     Lines(Lines),
     /// Quantities side by side.
     Bars(Bars),
+    /// A ratio over two other things.
+    Heat(HeatMap),
 }
 
 /// Lines and points.
@@ -164,6 +166,19 @@ pub struct Bar {
     pub paper: Option<f64>,
 }
 
+/// A grid of ratios, whose colours say which are above 1 and which below.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HeatMap {
+    /// The panel's title.
+    pub title: String,
+    /// Labels of the rows, from above.
+    pub rows: Vec<String>,
+    /// Labels of the columns.
+    pub columns: Vec<String>,
+    /// A row of values for each row; `None` where there is none.
+    pub values: Vec<Vec<Option<f64>>>,
+}
+
 impl Figure {
     /// All values, one in a line.
     pub fn csv(&self) -> String {
@@ -183,6 +198,15 @@ impl Figure {
                             .points
                             .iter()
                             .for_each(|point| line(&lines.title, &series.label, origin, point));
+                    }
+                }
+                Panel::Heat(map) => {
+                    for (row, values) in map.rows.iter().zip(&map.values) {
+                        for (column, value) in map.columns.iter().zip(values) {
+                            let Some(value) = value else { continue };
+                            let series = format!("{row}, {column}");
+                            line(&map.title, &series, "measured", &Point::exact(0.0, *value));
+                        }
                     }
                 }
                 Panel::Bars(bars) => {

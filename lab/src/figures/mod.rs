@@ -14,7 +14,7 @@ mod sharing;
 mod sketches;
 mod timeline;
 
-pub use data::{Axis, Bar, Bars, Figure, Form, Lines, Panel, Point, Series, Subject};
+pub use data::{Axis, Bar, Bars, Figure, Form, HeatMap, Lines, Panel, Point, Series, Subject};
 pub(crate) use timeline::svg as timeline;
 
 use crate::batch;
@@ -67,6 +67,11 @@ impl From<canvas::DrawError> for FigureError {
     fn from(error: canvas::DrawError) -> Self {
         Self::Draw(error.to_string())
     }
+}
+
+/// A figure as an SVG, with at most `columns` panels side by side.
+pub(crate) fn svg(figure: &Figure, columns: usize) -> Result<String, FigureError> {
+    Ok(plot::svg(figure, columns)?)
 }
 
 /// One figure.

@@ -1,7 +1,7 @@
 //! Draws figures.
 
 use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID, INK};
-use super::data::{Bars, Figure, Form, Lines, Panel, Point, Series, Subject};
+use super::data::{Bars, Figure, Form, HeatMap, Lines, Panel, Point, Series, Subject};
 use super::scale::{Scale, thousands};
 use plotters::style::{Color, RGBColor};
 
@@ -18,8 +18,11 @@ const TEXT: i32 = 14;
 const SMALL: i32 = 13;
 /// Pixels between the lines of labels.
 const LEADING: i32 = 16;
-/// Of a row of bars.
+/// Of a row of bars, and of a heat map.
 const ROW: i32 = 26;
+const CELL: i32 = 20;
+/// The ratio, and its inverse, from which the colour of a heat map is full.
+const FULL: f64 = 2.0;
 
 impl Subject {
     /// Colours that remain different for those who see fewer of them (Okabe and Ito).
@@ -52,6 +55,7 @@ pub(crate) fn svg(figure: &Figure, columns: usize) -> Result<String, DrawError> 
             match panel {
                 Panel::Lines(lines) => draw_lines(&canvas, origin, lines)?,
                 Panel::Bars(bars) => draw_bars(&canvas, origin, bars)?,
+                Panel::Heat(map) => draw_heat(&canvas, origin, map)?,
             }
         }
         top += height;
@@ -64,6 +68,7 @@ fn height(panel: &Panel) -> i32 {
     match panel {
         Panel::Lines(_) => PANEL.1,
         Panel::Bars(bars) => TOP + ROW * bars.bars.len() as i32 + 16,
+        Panel::Heat(map) => TOP + CELL * map.rows.len() as i32 + 16,
     }
 }
 
@@ -222,9 +227,50 @@ fn draw_bars(canvas: &Canvas<'_>, origin: (i32, i32), bars: &Bars) -> Result<(),
     Ok(())
 }
 
+/// White at 1, orange below, blue above.
+fn heat(ratio: f64) -> RGBColor {
+    let strength = (ratio.max(f64::MIN_POSITIVE).ln() / FULL.ln()).clamp(-1.0, 1.0);
+    let full = if strength < 0.0 { (0xe0, 0x70, 0x20) } else { (0x38, 0x8c, 0xc8) };
+    let part = |full: i32| (255.0 - strength.abs() * f64::from(255 - full)) as u8;
+    RGBColor(part(full.0), part(full.1), part(full.2))
+}
+
+fn draw_heat(canvas: &Canvas<'_>, origin: (i32, i32), map: &HeatMap) -> Result<(), DrawError> {
+    const LABELS: i32 = 130;
+    let (left, top) = (origin.0 + LABELS, origin.1 + TOP);
+    let width = (PANEL.0 - LABELS - 12) / (map.columns.len().max(1) as i32);
+    canvas.text((origin.0 + 12, origin.1 + 14), &map.title, TEXT + 1, INK, Anchor::Left, true)?;
+    for (column, label) in (0..).zip(&map.columns) {
+        let at = (left + column * width + width / 2, top - 12);
+        canvas.text(at, label, SMALL, FAINT_INK, Anchor::Middle, false)?;
+    }
+    for (row, (label, values)) in (0..).zip(map.rows.iter().zip(&map.values)) {
+        let y = top + row * CELL;
+        canvas.text((left - 8, y + CELL / 2), label, SMALL, INK, Anchor::Right, false)?;
+        for (column, value) in (0..).zip(values) {
+            let Some(value) = value else { continue };
+            let x = left + column * width;
+            canvas.rectangle([(x, y), (x + width - 1, y + CELL - 1)], heat(*value))?;
+            let digits = if *value < 10.0 { 2 } else { 0 };
+            let at = (x + width / 2, y + CELL / 2);
+            canvas.text(at, &format!("{value:.digits$}"), SMALL, INK, Anchor::Middle, false)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ratio_of_one_is_white_and_equal_factors_are_equally_strong() {
+        assert_eq!(heat(1.0), RGBColor(255, 255, 255));
+        assert_eq!(heat(0.1), heat(0.5), "full");
+        let (half, whole) = (heat(0.75), heat(0.5));
+        assert!(half.2 > whole.2 && half.0 > half.2, "orange grows with the distance from 1");
+        assert!(heat(1.5).2 > heat(1.5).0);
+    }
 
     #[test]
     fn labels_keep_their_distance_and_stay_inside() {

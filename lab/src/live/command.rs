@@ -37,7 +37,7 @@ struct Multicast {
     /// end-to-end, packrat, packrat-group; may be repeated [default: all]
     #[arg(long)]
     arm: Vec<MulticastArm>,
-    /// How many receivers; may be repeated [default: 16]
+    /// Number of receivers; may be repeated [default: 16]
     #[arg(long)]
     receivers: Vec<usize>,
     /// Packets per second
@@ -116,7 +116,7 @@ fn print_json(value: &impl Serialize) -> Result<(), Box<dyn std::error::Error>> 
 
 impl Media {
     fn run(&self) -> Result<(), Box<dyn std::error::Error>> {
-        let scenario = Scenario::load(&self.scenario)?;
+        let scenario = Scenario::load(&self.scenario)?.require_constant_links()?;
         let losses =
             if self.loss.is_empty() { vec![scenario.last_mile.loss] } else { self.loss.clone() };
         let arms = match self.arm.is_empty() {
@@ -214,7 +214,7 @@ fn table(results: &[MediaResult]) -> String {
 
 impl Multicast {
     fn run(&self) -> Result<(), Box<dyn std::error::Error>> {
-        let mut scenario = Scenario::load(&self.scenario)?;
+        let mut scenario = Scenario::load(&self.scenario)?.require_constant_links()?;
         if let Some(loss) = self.loss {
             scenario = scenario.with_loss(loss);
         }

@@ -253,7 +253,7 @@ impl MediaTrial {
             Arm::Ideal => self.scenario.clone().with_loss(0.0),
             _ => self.scenario.clone(),
         };
-        let links = scenario.links(self.seed);
+        let links = scenario.constant_links(self.seed);
         let mut path = Path {
             queue: Queue::new(),
             far_down: Link::new(links.far_down),

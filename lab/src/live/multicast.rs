@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Assist, ClientConfig, Datagram, Live};
+use packrat_client::{Assist, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_emulation::path::{LinkConfig, LossProcess};
 use packrat_emulation::scenario::Scenario;
 use packrat_engine::{
@@ -150,7 +150,7 @@ impl MulticastTrial {
         let mut stream = Stream::new(gateway, self.stream.clone(), bytes(&mut random));
         let mut members: Vec<Member> =
             (0..self.receivers).map(|index| self.member(index, &mut random)).collect();
-        let links = self.scenario.links(self.seed);
+        let links = self.scenario.constant_links(self.seed);
         let near = links.last_mile_down.delay;
         let far = links.far_down.delay;
         let mut out = StreamOutbox::new();
@@ -249,7 +249,7 @@ impl MulticastTrial {
     }
 
     fn member(&self, index: usize, random: &mut ChaCha8Rng) -> Member {
-        let links = self.scenario.links(self.seed);
+        let links = self.scenario.constant_links(self.seed);
         // Losses of their own for each, and the same ones in every arm.
         let process = |link: LinkConfig, direction: u64| {
             LossProcess::new(
@@ -293,7 +293,7 @@ impl Member {
         self.receiver.on_packet(number, sent, &[], None, now);
         let first = self.receiver.first().unwrap_or(number);
         if let (Some(assist), Some(index)) = (&mut self.assist, number.checked_sub(first)) {
-            assist.on_packet_number(index, now);
+            assist.on_packet_number(PacketNumber::new(index), now);
         }
     }
 
@@ -310,7 +310,8 @@ impl Member {
         }
         let assist = &self.assist;
         let awaited = |number: u64| {
-            assist.as_ref().is_some_and(|assist| assist.is_awaited(number.wrapping_sub(first)))
+            let number = PacketNumber::new(number.wrapping_sub(first));
+            assist.as_ref().is_some_and(|assist| assist.is_awaited(number))
         };
         self.receiver.poll_asked(now, awaited, &mut self.asked);
         if !self.asked.is_empty() && !self.up.next_is_lost() {

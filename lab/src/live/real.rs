@@ -38,7 +38,7 @@ impl MediaTrial {
             }
             _ => self.scenario.clone(),
         };
-        let links = scenario.links(self.seed);
+        let links = scenario.constant_links(self.seed);
         let assistance = self.assistance();
         let config = self.stream.receiver();
         let (key, again) = (MediaKey::new([7; 32]), MediaKey::new([7; 32]));

@@ -2,19 +2,20 @@
 //! up. Kubernetes ends the container afterwards.
 #![forbid(unsafe_code)]
 
-use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use packrat_operator::workload::ADMIN_SOCKET;
 
 /// Drain a gateway: return when it has no session left, or after some seconds
 #[derive(Debug, Parser)]
 #[command(name = "packrat-drain", version, about)]
 struct Options {
-    /// Envoy's administration interface
-    #[arg(long, default_value = "127.0.0.1:9901")]
-    admin: SocketAddr,
+    /// The Unix socket of Envoy's administration interface
+    #[arg(long, default_value = ADMIN_SOCKET)]
+    admin: PathBuf,
     /// Longest time to wait
     #[arg(long, default_value_t = 60)]
     seconds: u64,
@@ -22,12 +23,12 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    match packrat_operator::drain::drain(options.admin, Duration::from_secs(options.seconds)) {
+    match packrat_operator::drain::drain(&options.admin, Duration::from_secs(options.seconds)) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!(
                 "packrat-drain: {} does not drain: {error}; is Envoy running?",
-                options.admin
+                options.admin.display()
             );
             ExitCode::FAILURE
         }

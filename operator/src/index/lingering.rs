@@ -81,7 +81,14 @@ impl Lingering {
             };
             let stays = free && *until > now;
             if stays {
-                view.listeners.insert(*port, listener.clone());
+                let mut listener = listener.clone();
+                // Its live stream's port may be another Service's by now.
+                let stream = listener.stream_port();
+                let mut others = view.listeners.values();
+                if stream.is_some() && others.any(|other| other.stream_port() == stream) {
+                    listener.overrides.multicast = None;
+                }
+                view.listeners.insert(*port, listener);
             }
             stays
         });
@@ -93,6 +100,7 @@ impl Lingering {
 mod tests {
     use super::*;
     use crate::index::GatewayView;
+    use crate::overrides::Multicast;
 
     fn resolution(listeners: &[(u16, &str)]) -> Resolution {
         let listeners = listeners
@@ -143,6 +151,30 @@ mod tests {
     }
 
     #[test]
+    fn a_live_stream_leaves_its_port_to_the_one_that_has_it_now() {
+        let edge = ObjectKey::new("a", "edge");
+        let streaming = |listeners: &[(u16, &str)]| {
+            let mut resolution = resolution(listeners);
+            for listener in resolution.gateways.get_mut(&edge).unwrap().listeners.values_mut() {
+                listener.overrides.multicast = Multicast::read("0.0.0.0:5004");
+            }
+            resolution
+        };
+        let streams = |resolution: &Resolution| -> Vec<_> {
+            let listeners = resolution.gateways[&edge].listeners.iter();
+            listeners.map(|(port, listener)| (*port, listener.stream_port())).collect()
+        };
+        let mut lingering = Lingering::default();
+        lingering.extend(&mut streaming(&[(7000, "tv")]), 0, |_| 60);
+        let mut gone = resolution(&[]);
+        lingering.extend(&mut gone, 1, |_| 60);
+        assert_eq!(streams(&gone), [(7000, Some(5004))]);
+        let mut taken = streaming(&[(7001, "other")]);
+        lingering.extend(&mut taken, 2, |_| 60);
+        assert_eq!(streams(&taken), [(7000, None), (7001, Some(5004))]);
+    }
+
+    #[test]
     fn a_replica_that_starts_keeps_the_ports_of_routes_that_are_about_to_go() {
         let edge = ObjectKey::new("a", "edge");
         let status = |port, service: &str| ListenerStatus {
@@ -150,6 +182,7 @@ mod tests {
             service: service.to_owned(),
             service_port: port,
             endpoints: 1,
+            stream_port: None,
         };
         let before = [
             status(443, "a/web"),

@@ -5,16 +5,22 @@
 //! result cannot depend on the order in which objects have arrived, and an unusable object does not
 //! affect others.
 
+mod endpoints;
 mod lingering;
 mod model;
 mod resolve;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use crate::annotations::ObjectKey;
+use crate::policy::Policy;
 
 pub use lingering::Lingering;
-pub use model::{Address, GatewayModel, NamespaceModel, ServiceModel, ServicePort, SliceModel};
+pub use model::{
+    Address, GatewayModel, NamespaceModel, PodModel, ServiceModel, ServicePort, SliceModel,
+    node_addresses, service_addresses,
+};
 pub use resolve::{GatewayView, Listener, Resolution, ServiceView};
 
 /// Models of the cluster's objects.
@@ -25,16 +31,23 @@ pub struct Index {
     namespaces: BTreeMap<String, NamespaceModel>,
     /// By their own key.
     slices: BTreeMap<ObjectKey, SliceModel>,
+    pods: BTreeMap<ObjectKey, PodModel>,
+    /// Addresses of Nodes.
+    nodes: BTreeMap<String, Vec<IpAddr>>,
+    /// Addresses of all Services, also of those that have nothing to do with Packrat.
+    service_addresses: BTreeMap<ObjectKey, Vec<IpAddr>>,
     /// The namespace whose EdgeGateways a Service finds without naming it, after its own: the
     /// operator's.
     home: String,
+    /// The limits of all EdgeGateways.
+    policy: Policy,
 }
 
 impl Index {
     /// An empty index. `home`: the operator's namespace, where a Service's gateway is looked for
     /// after its own namespace.
-    pub fn new(home: impl Into<String>) -> Self {
-        Self { home: home.into(), ..Self::default() }
+    pub fn new(home: impl Into<String>, policy: Policy) -> Self {
+        Self { home: home.into(), policy, ..Self::default() }
     }
 
     /// Takes or replaces (`Some`) or forgets an EdgeGateway; whether anything has changed.
@@ -57,6 +70,26 @@ impl Index {
         set(&mut self.slices, key, model)
     }
 
+    /// Takes or replaces (`Some`) or forgets a Pod; whether anything has changed.
+    pub fn set_pod(&mut self, key: ObjectKey, model: Option<PodModel>) -> bool {
+        set(&mut self.pods, key, model)
+    }
+
+    /// Takes or replaces (`Some`) or forgets the addresses of a Node; whether anything has changed.
+    pub fn set_node(&mut self, name: String, addresses: Option<Vec<IpAddr>>) -> bool {
+        set(&mut self.nodes, name, addresses)
+    }
+
+    /// Takes or replaces (`Some`) or forgets the addresses of a Service; whether anything has
+    /// changed.
+    pub fn set_service_addresses(
+        &mut self,
+        key: ObjectKey,
+        addresses: Option<Vec<IpAddr>>,
+    ) -> bool {
+        set(&mut self.service_addresses, key, addresses.filter(|addresses| !addresses.is_empty()))
+    }
+
     /// Forgets EdgeGateways that are not in `keys`: after a watch has begun anew.
     pub fn retain_gateways(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
         self.gateways.retain(|key, _| keep(key));
@@ -65,6 +98,17 @@ impl Index {
     /// Forgets Services that are not in `keys`.
     pub fn retain_services(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
         self.services.retain(|key, _| keep(key));
+        self.service_addresses.retain(|key, _| keep(key));
+    }
+
+    /// Forgets Pods that are not in `keys`.
+    pub fn retain_pods(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
+        self.pods.retain(|key, _| keep(key));
+    }
+
+    /// Forgets Nodes that are not in `keys`.
+    pub fn retain_nodes(&mut self, keep: impl Fn(&String) -> bool) {
+        self.nodes.retain(|key, _| keep(key));
     }
 
     /// Forgets Namespaces that are not in `keys`.

@@ -2,16 +2,19 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 
-use crate::annotations::{Annotations, Carrier, ObjectKey};
+use crate::annotations::{Annotations, Carrier, ObjectKey, Problem};
 use crate::resource::{EdgeGateway, EdgeGatewaySpec, EdgeGatewayStatus};
 
 /// The label of an EndpointSlice that names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// The label of an EndpointSlice that names its author, and Kubernetes' own.
+const MANAGED_BY: (&str, &str) =
+    ("endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io");
 
 /// An EdgeGateway.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -146,6 +149,9 @@ impl NamespaceModel {
 pub struct SliceModel {
     /// The Service it belongs to.
     pub service: String,
+    /// True if it says that Kubernetes' own controller has made it. Anyone can write that: its
+    /// Pods' addresses are checked.
+    pub is_kubernetes: bool,
     /// Names and numbers of its UDP ports.
     pub ports: Vec<ServicePort>,
     /// Its addresses.
@@ -153,10 +159,12 @@ pub struct SliceModel {
 }
 
 /// An address of an EndpointSlice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// The address.
     pub ip: IpAddr,
+    /// The Pod whose address it is said to be, in the slice's namespace.
+    pub pod: Option<String>,
     /// True if it is ready for new clients.
     pub ready: bool,
     /// True if it answers, though it may be about to end.
@@ -198,20 +206,98 @@ impl SliceModel {
                     .as_ref()
                     .and_then(|conditions| conditions.serving)
                     .unwrap_or(ready);
+                let target = endpoint.target_ref.as_ref().filter(|target| {
+                    target.kind.as_deref() == Some("Pod")
+                        && (target.namespace.is_none() || target.namespace == slice.namespace())
+                });
+                let pod = target.and_then(|target| target.name.clone());
                 endpoint.addresses.iter().filter_map(move |text| {
                     Some(Address {
                         ip: text.parse::<IpAddr>().ok()?.to_canonical(),
+                        pod: pod.clone(),
                         ready,
                         serving,
                     })
                 })
             })
             .collect();
-        Some(Self { service, ports, addresses })
+        let is_kubernetes =
+            slice.labels().get(MANAGED_BY.0).map(String::as_str) == Some(MANAGED_BY.1);
+        Some(Self { service, is_kubernetes, ports, addresses })
     }
 
     /// The key of a slice's Service.
     pub fn service_key(&self, namespace: &str) -> ObjectKey {
         ObjectKey::new(namespace, self.service.clone())
     }
+}
+
+/// A Pod.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PodModel {
+    /// Identity of the object.
+    pub uid: String,
+    /// Its addresses; empty when it has none yet, or no longer.
+    pub addresses: Vec<IpAddr>,
+    /// The reason for which it has no sidecar although it asks for one.
+    pub problem: Option<Problem>,
+}
+
+impl PodModel {
+    /// The model of a Pod; `None` when it is of no use yet, or no longer.
+    pub fn read(pod: &Pod) -> Option<Self> {
+        let status = pod.status.as_ref();
+        // Another Pod may have the addresses of one that has ended.
+        let has_ended = status
+            .and_then(|status| status.phase.as_deref())
+            .is_some_and(|phase| matches!(phase, "Succeeded" | "Failed"));
+        if has_ended {
+            return None;
+        }
+        let addresses: Vec<IpAddr> = status
+            .iter()
+            .flat_map(|status| status.pod_ips.iter().flatten())
+            .filter_map(|address| address.ip.parse::<IpAddr>().ok())
+            .map(|address| address.to_canonical())
+            .collect();
+        let problem = crate::inject::missing_sidecar(pod);
+        (!addresses.is_empty() || problem.is_some()).then(|| Self {
+            uid: pod.uid().unwrap_or_default(),
+            addresses,
+            problem,
+        })
+    }
+}
+
+/// The addresses of a Node.
+pub fn node_addresses(node: &Node) -> Vec<IpAddr> {
+    node.status
+        .iter()
+        .flat_map(|status| status.addresses.iter().flatten())
+        .filter_map(|address| address.address.parse::<IpAddr>().ok())
+        .map(|address| address.to_canonical())
+        .collect()
+}
+
+/// The addresses at which a Service is reached: none of them is an endpoint.
+pub fn service_addresses(service: &Service) -> Vec<IpAddr> {
+    let spec = service.spec.iter();
+    let of_spec = spec.flat_map(|spec| {
+        let lists = [&spec.cluster_ips, &spec.external_ips];
+        lists.into_iter().flatten().flatten().chain(&spec.cluster_ip)
+    });
+    let balancers = service
+        .status
+        .iter()
+        .flat_map(|status| &status.load_balancer)
+        .flat_map(|balancer| balancer.ingress.iter().flatten())
+        .filter_map(|ingress| ingress.ip.as_ref());
+    let mut addresses: Vec<IpAddr> = of_spec
+        .chain(balancers)
+        .filter_map(|text| text.parse::<IpAddr>().ok())
+        .map(|address| address.to_canonical())
+        .collect();
+    addresses.sort();
+    addresses.dedup();
+    addresses
 }

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use packrat_api::token::TokenPolicy;
 
+use super::endpoints::Addresses;
 use super::{GatewayModel, Index, SliceModel};
 use crate::annotations::{
     Annotations, DEFAULT_GATEWAY, MULTICAST, ObjectKey, PORT, PortChoice, PortName, Problem, Reason,
 };
 use crate::overrides::{Multicast, Overrides};
-use crate::resource::{EdgeGatewaySpec, ExposureType, NamespacesFrom};
+use crate::resource::{EdgeGatewaySpec, EndpointsFrom, ExposureType};
+use crate::workload::METRICS_PORT;
 
 /// The state that follows from all objects of the index.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,6 +24,8 @@ pub struct Resolution {
     pub services: BTreeMap<ObjectKey, ServiceView>,
     /// Namespaces with something wrong: identity of the object, and what.
     pub namespaces: BTreeMap<String, (String, Vec<Problem>)>,
+    /// Pods with something wrong: identity of the object, and what.
+    pub pods: BTreeMap<ObjectKey, (String, Vec<Problem>)>,
 }
 
 /// The routes of an EdgeGateway.
@@ -31,6 +35,8 @@ pub struct GatewayView {
     pub listeners: BTreeMap<u16, Listener>,
     /// Problems of Services that have chosen this gateway.
     pub problems: BTreeSet<(ObjectKey, Problem)>,
+    /// The reason for which the operator's installer does not let it be set up or changed.
+    pub refusal: Option<String>,
 }
 
 /// A UDP port of a gateway.
@@ -50,6 +56,11 @@ impl Listener {
     /// The name of the route: the key of its sessions, and a label of its metrics.
     pub fn route(&self) -> String {
         format!("{}/{}", self.service, self.service_port)
+    }
+
+    /// The UDP port at which its live stream arrives.
+    pub fn stream_port(&self) -> Option<u16> {
+        self.overrides.multicast.map(|multicast| multicast.upstream.port())
     }
 
     /// The policy about tokens: what the Service says, or else its gateway.
@@ -79,6 +90,10 @@ pub struct ServiceView {
 struct Claim<'a> {
     gateway: ObjectKey,
     service: &'a ObjectKey,
+    /// True unless the Service has the port already.
+    is_new: bool,
+    /// True unless the Service has the port for its live stream already.
+    is_new_stream: bool,
     created: i64,
     listener: u16,
     service_port: u16,
@@ -92,7 +107,15 @@ impl Index {
         let mut resolution = Resolution::default();
         for (key, gateway) in &self.gateways {
             if !gateway.deleting {
-                resolution.gateways.insert(key.clone(), GatewayView::default());
+                let refusal = self.policy.refusal(&gateway.spec);
+                let view = GatewayView { refusal, ..GatewayView::default() };
+                resolution.gateways.insert(key.clone(), view);
+            }
+        }
+        for (key, pod) in &self.pods {
+            if let Some(problem) = &pod.problem {
+                let told = (pod.uid.clone(), vec![problem.clone()]);
+                resolution.pods.insert(key.clone(), told);
             }
         }
         for (name, namespace) in &self.namespaces {
@@ -105,21 +128,38 @@ impl Index {
         for (key, slice) in &self.slices {
             slices.entry((&key.namespace, &slice.service)).or_default().push(slice);
         }
+        let addresses = Addresses::of(self);
         let mut claims = Vec::new();
         for key in self.services.keys() {
             let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
-            let (view, mut of_this) = self.claims(key, of_service.map_or(&[][..], Vec::as_slice));
+            let of_service = of_service.map_or(&[][..], Vec::as_slice);
+            let (view, mut of_this) = self.claims(key, of_service, &addresses);
             claims.append(&mut of_this);
             if view.wanted || !view.problems.is_empty() || view.condition.is_some() {
                 resolution.services.insert(key.clone(), view);
             }
         }
-        // The oldest Service has the port; between two of the same second the name decides.
+        // The Service that has the port keeps it: the time at which a Service was made says
+        // nothing about the time at which it asked. A free port is the oldest Service's; between
+        // two of the same second the name decides.
         claims.sort_by(|a, b| {
-            (a.created, a.service, a.listener).cmp(&(b.created, b.service, b.listener))
+            (a.is_new, a.created, a.service, a.listener)
+                .cmp(&(b.is_new, b.created, b.service, b.listener))
         });
+        let mut streams: Vec<_> = claims
+            .iter()
+            .filter_map(|claim| {
+                let multicast = claim.overrides.multicast?;
+                let place = (claim.gateway.clone(), claim.listener, claim.service.clone());
+                Some((claim.is_new_stream, claim.created, place, multicast))
+            })
+            .collect();
         for claim in claims {
             resolution.grant(claim);
+        }
+        streams.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
+        for (_, _, (gateway, listener, service), multicast) in streams {
+            resolution.grant_stream(&gateway, listener, &service, multicast);
         }
         for (key, view) in &resolution.services {
             let Some(gateway) =
@@ -139,6 +179,7 @@ impl Index {
         &'a self,
         key: &'a ObjectKey,
         slices: &[&SliceModel],
+        addresses: &Addresses<'_>,
     ) -> (ServiceView, Vec<Claim<'a>>) {
         let nothing = Annotations::default();
         let Some(service) = self.services.get(key) else { return Default::default() };
@@ -165,12 +206,30 @@ impl Index {
             }
         };
         view.gateway = Some(gateway_key.clone());
-        let (chosen, mut problems) = choose_ports(service, slices);
+        let from = gateway.spec.routes.endpoints;
+        let (mut chosen, mut problems) = choose_ports(key, service, slices, addresses, from);
         view.problems.append(&mut problems);
         if gateway.deleting {
             return (view, Vec::new());
         }
-        let mut overrides = own.overrides.clone().or(namespace.overrides.clone());
+        let has = |port: u16| {
+            let service = key.to_string();
+            let listeners = &gateway.status.listeners;
+            listeners
+                .iter()
+                .find(|listener| listener.port == i32::from(port) && listener.service == service)
+        };
+        chosen.retain(|(listener, ..)| {
+            let refusal =
+                refuse_port(*listener, key, gateway_key, &gateway.spec, has(*listener).is_some());
+            let is_allowed = refusal.is_none();
+            view.problems.extend(refusal);
+            is_allowed
+        });
+        let overrides = own.overrides.clone().or(namespace.overrides.clone());
+        let (mut overrides, lowered) = overrides.within(&gateway.spec, &gateway_key.to_string());
+        let above = |message| Problem { reason: Reason::AboveLimit, message };
+        view.problems.extend(lowered.into_iter().map(above));
         if let Some(multicast) = overrides.multicast
             && let Some(refusal) =
                 refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len())
@@ -183,6 +242,9 @@ impl Index {
             .map(|(listener, service_port, endpoints)| Claim {
                 gateway: gateway_key.clone(),
                 service: key,
+                is_new: has(listener).is_none(),
+                is_new_stream: has(listener).and_then(|listener| listener.stream_port)
+                    != overrides.multicast.map(|multicast| multicast.upstream.port().into()),
                 created: service.created,
                 listener,
                 service_port,
@@ -235,7 +297,7 @@ impl Index {
                 ),
             ));
         };
-        if gateway.spec.routes.from == NamespacesFrom::Same && key.namespace != service.namespace {
+        if !gateway.spec.routes.admits(&service.namespace, &key.namespace) {
             return Err(problem(
                 Reason::NotAllowed,
                 format!(
@@ -246,6 +308,32 @@ impl Index {
         }
         Ok((key, gateway))
     }
+}
+
+/// Why a Service may not have a port of a gateway. `has`: it has the port already.
+fn refuse_port(
+    port: u16,
+    service: &ObjectKey,
+    gateway: &ObjectKey,
+    spec: &EdgeGatewaySpec,
+    has: bool,
+) -> Option<Problem> {
+    let message = if port == METRICS_PORT {
+        format!("port {port} is the gateways' own; choose another one with {PORT}")
+    } else if !spec.routes.grants(&service.namespace, port) {
+        format!(
+            "EdgeGateway {gateway} does not give port {port} to Services of namespace {}; choose one that its spec.routes.ports names, or add it there",
+            service.namespace
+        )
+    } else if spec.multicast.enabled && spec.multicast.ports.contains(port) && !has {
+        format!(
+            "port {port} of EdgeGateway {gateway} is for live streams (spec.multicast.ports: {}); choose another one with {PORT}",
+            spec.multicast.ports
+        )
+    } else {
+        return None;
+    };
+    Some(Problem { reason: Reason::NotAllowed, message })
 }
 
 /// Why a gateway does not serve a Service's live stream; its port is served without it then.
@@ -267,6 +355,15 @@ fn refuse_multicast(
             Reason::NotAllowed,
             format!(
                 "EdgeGateway {gateway} is not on the hosts' network, where multicast groups are; set its spec.exposure.type to HostNetwork, or let the stream arrive by unicast: {MULTICAST}: 0.0.0.0:{}",
+                multicast.upstream.port()
+            ),
+        )
+    } else if !spec.multicast.ports.contains(multicast.upstream.port()) {
+        (
+            Reason::NotAllowed,
+            format!(
+                "live streams arrive at ports {} of EdgeGateway {gateway} (its spec.multicast.ports), not at {}; correct {MULTICAST}",
+                spec.multicast.ports,
                 multicast.upstream.port()
             ),
         )
@@ -295,7 +392,7 @@ impl Resolution {
                 )
             } else {
                 format!(
-                    "port {} of EdgeGateway {} belongs to the older Service {}; choose another one, for example packrat.dev/port: {}:{}",
+                    "port {} of EdgeGateway {} belongs to Service {}; choose another one, for example packrat.dev/port: {}:{}",
                     claim.listener,
                     claim.gateway,
                     holder.service,
@@ -322,9 +419,44 @@ impl Resolution {
                 service: claim.service.clone(),
                 service_port: claim.service_port,
                 endpoints: claim.endpoints,
-                overrides: claim.overrides,
+                // Live streams are granted when all listeners are known.
+                overrides: Overrides { multicast: None, ..claim.overrides },
             },
         );
+    }
+
+    /// Grants the port at which a live stream arrives: to one Service, and never one that a route
+    /// listens on.
+    fn grant_stream(
+        &mut self,
+        key: &ObjectKey,
+        listener: u16,
+        service: &ObjectKey,
+        multicast: Multicast,
+    ) {
+        let Some(gateway) = self.gateways.get_mut(key) else { return };
+        let port = multicast.upstream.port();
+        let holder = gateway.listeners.get(&port).or_else(|| {
+            let mut others = gateway.listeners.values();
+            others.find(|other| other.stream_port() == Some(port))
+        });
+        let message = holder.map(|holder| {
+            format!(
+                "port {port} of EdgeGateway {key} belongs to Service {}; let the stream arrive at another one: {MULTICAST}",
+                holder.service
+            )
+        });
+        let Some(granted) = gateway.listeners.get_mut(&listener) else { return };
+        if granted.service != *service {
+            return;
+        }
+        match (message, self.services.get_mut(service)) {
+            (None, _) => granted.overrides.multicast = Some(multicast),
+            (Some(message), Some(view)) => {
+                view.problems.push(Problem { reason: Reason::PortConflict, message });
+            }
+            (Some(_), None) => {}
+        }
     }
 }
 
@@ -333,8 +465,11 @@ impl Resolution {
 type ChosenPorts = Vec<(u16, u16, Vec<SocketAddr>)>;
 
 fn choose_ports(
+    key: &ObjectKey,
     service: &super::ServiceModel,
     slices: &[&SliceModel],
+    addresses: &Addresses<'_>,
+    from: EndpointsFrom,
 ) -> (ChosenPorts, Vec<Problem>) {
     let mut problems = Vec::new();
     let all: Vec<PortChoice>;
@@ -382,39 +517,10 @@ fn choose_ports(
             });
             continue;
         };
-        chosen.push((
-            choice.listener.unwrap_or(port.port),
-            port.port,
-            endpoints(&port.name, service.prefers_ipv6, slices),
-        ));
+        let (endpoints, problem) =
+            addresses.endpoints(from, &key.namespace, &port.name, service.prefers_ipv6, slices);
+        problems.extend(problem);
+        chosen.push((choice.listener.unwrap_or(port.port), port.port, endpoints));
     }
     (chosen, problems)
-}
-
-/// Endpoints of a port: those that are ready; if there is none, those that still answer; if there
-/// is none, all, since a container that restarts keeps its address, and dropping the listener would
-/// lose the sessions. Of Pods with addresses of both families those of one are taken: each Pod
-/// counts once.
-fn endpoints(port_name: &str, prefers_ipv6: bool, slices: &[&SliceModel]) -> Vec<SocketAddr> {
-    let mut tiers: [BTreeSet<SocketAddr>; 3] = Default::default();
-    for slice in slices {
-        let Some(port) = slice.ports.iter().find(|port| port.name == port_name) else { continue };
-        for address in &slice.addresses {
-            if address.ip.is_unspecified() || address.ip.is_multicast() {
-                continue;
-            }
-            let tier = if address.ready {
-                0
-            } else if address.serving {
-                1
-            } else {
-                2
-            };
-            tiers[tier].insert(SocketAddr::new(address.ip, port.port));
-        }
-    }
-    let tier = tiers.into_iter().find(|tier| !tier.is_empty()).unwrap_or_default();
-    let (preferred, others): (Vec<_>, Vec<_>) =
-        tier.into_iter().partition(|endpoint| endpoint.is_ipv6() == prefers_ipv6);
-    if preferred.is_empty() { others } else { preferred }
 }

@@ -3,14 +3,7 @@
 use serde_json::{Value, json};
 
 use super::pod::Forward;
-
-/// Envoy's administration interface, on the loopback interface.
-pub(crate) const ADMIN_PORT: u16 = 9901;
-/// The page with metrics.
-pub(crate) const METRICS_PORT: u16 = 9902;
-/// Paths of the administration interface that can be read there; none of them changes anything.
-const METRICS_PATHS: [&str; 5] =
-    ["/stats/prometheus", "/ready", "/packrat", "/packrat/sessions", "/packrat/events"];
+use crate::workload::{ADMIN_SOCKET, METRICS_PATHS, METRICS_PORT, admin_address, administration};
 
 /// A bootstrap configuration with static listeners.
 pub(crate) fn configuration(
@@ -59,7 +52,7 @@ pub(crate) fn configuration(
         }}]}],
     }));
     json!({
-        "admin": { "address": address("TCP", "127.0.0.1", ADMIN_PORT) },
+        "admin": { "address": admin_address(ADMIN_SOCKET) },
         "layered_runtime": { "layers": [{ "name": "packrat", "static_layer": {
             "envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix": true,
         }}]},
@@ -70,10 +63,7 @@ pub(crate) fn configuration(
         }}],
         "static_resources": {
             "listeners": listeners,
-            "clusters": [{ "name": "administration", "type": "STATIC", "load_assignment": {
-                "cluster_name": "administration",
-                "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address("TCP", "127.0.0.1", ADMIN_PORT) } }] }],
-            }}],
+            "clusters": [administration(ADMIN_SOCKET)],
         },
     })
 }

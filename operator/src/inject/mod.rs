@@ -9,10 +9,12 @@
 mod admission;
 mod envoy;
 mod manifest;
+mod missing;
 mod pod;
 
 pub use admission::{ReviewError, review};
 pub use manifest::{Injected, inject_manifest};
+pub use missing::missing_sidecar;
 pub use pod::{InjectError, Outcome, Sidecar, inject_pod};
 
 /// The annotation of a Pod template that asks for the sidecar; its value is `sidecar`.

@@ -6,9 +6,14 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::{COLLECTOR, CONTAINER, INJECT, SIDECAR_LABEL, envoy};
+use crate::workload::{
+    ADMIN_SOCKET, DRAIN, ENVOY, METRICS_PORT, MODULE_DIRECTORY, RUN_DIRECTORY, run_volume,
+};
 
 /// First port inside the Pod that the sidecar's listeners have.
 const FIRST_PORT: u16 = 15_100;
+/// The volume with the socket of Envoy's administration interface.
+const VOLUME: &str = "packrat-run";
 /// Seconds that the sidecar goes on forwarding after the Pod was asked to end.
 const DRAIN_SECONDS: u32 = 20;
 
@@ -88,7 +93,7 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
         .get_mut("containers")
         .and_then(Value::as_array_mut)
         .ok_or(InjectError::NoContainers)?;
-    let mut taken: BTreeSet<u16> = [envoy::ADMIN_PORT, envoy::METRICS_PORT].into();
+    let mut taken: BTreeSet<u16> = [METRICS_PORT].into();
     taken
         .extend(containers.iter().flat_map(ports).filter_map(|port| number(port, "containerPort")));
     let mut forwards = Vec::new();
@@ -142,6 +147,12 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
         Value::Array(list) => list.insert(0, container),
         other => *other = json!([container]),
     }
+    // The Pod's own containers have no part in Envoy's administration.
+    let volume = json!({ "name": VOLUME, "emptyDir": run_volume() });
+    match spec.entry("volumes").or_insert_with(|| json!([])) {
+        Value::Array(list) => list.push(volume),
+        other => *other = json!([volume]),
+    }
     // Scrapers of metrics find the Pods by it.
     pod["metadata"]["labels"][SIDECAR_LABEL] = "injected".into();
     Ok(Outcome::Injected(forwards.iter().map(|forward| forward.host).collect()))
@@ -181,14 +192,14 @@ fn container(sidecar: &Sidecar, gateway: &str, namespace: &str, forwards: &[Forw
         .iter()
         .map(|forward| json!({ "containerPort": forward.listen, "protocol": "UDP" }))
         .chain([
-            json!({ "name": "packrat-metrics", "containerPort": envoy::METRICS_PORT, "protocol": "TCP" }),
+            json!({ "name": "packrat-metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }),
         ])
         .collect();
     json!({
         "name": CONTAINER,
         "image": sidecar.image,
         "restartPolicy": "Always",
-        "command": ["/usr/local/bin/envoy"],
+        "command": [ENVOY],
         "args": [
             "--config-yaml", envoy::configuration(gateway, namespace, &sidecar.listen_address, forwards).to_string(),
             "--service-node", "sidecar",
@@ -197,14 +208,14 @@ fn container(sidecar: &Sidecar, gateway: &str, namespace: &str, forwards: &[Forw
             "--log-level", "warning",
             "--component-log-level", "dynamic_modules:info",
         ],
-        "env": [{ "name": "ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "value": "/usr/lib/packrat" }],
+        "env": [{ "name": "ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "value": MODULE_DIRECTORY }],
+        "volumeMounts": [{ "name": VOLUME, "mountPath": RUN_DIRECTORY }],
         "ports": ports,
         "startupProbe": {
-            "httpGet": { "path": "/ready", "port": envoy::METRICS_PORT }, "periodSeconds": 1, "failureThreshold": 30,
+            "httpGet": { "path": "/ready", "port": METRICS_PORT }, "periodSeconds": 1, "failureThreshold": 30,
         },
         "lifecycle": { "preStop": { "exec": { "command": [
-            "/usr/local/bin/packrat-drain", "--admin", format!("127.0.0.1:{}", envoy::ADMIN_PORT),
-            "--seconds", DRAIN_SECONDS.to_string(),
+            DRAIN, "--admin", ADMIN_SOCKET, "--seconds", DRAIN_SECONDS.to_string(),
         ]}}},
         "securityContext": {
             "runAsNonRoot": true,
@@ -261,6 +272,49 @@ mod tests {
         assert_eq!(listener["address"]["socket_address"]["port_value"], 15101);
         let value = &listener["listener_filters"][0]["typed_config"]["filter_config"]["value"];
         assert_eq!(value["endpoints"], json!(["127.0.0.1:7777"]));
+    }
+
+    /// The containers of a Pod share its loopback interface, but no volume that they do not mount.
+    #[test]
+    fn the_administration_of_the_sidecar_is_its_own() {
+        let mut injected = pod("sidecar");
+        injected["spec"]["volumes"] = json!([{ "name": "data", "emptyDir": {} }]);
+        inject_pod(&mut injected, &sidecar()).unwrap();
+        let container = &injected["spec"]["initContainers"][0];
+        let mount = json!({ "name": VOLUME, "mountPath": RUN_DIRECTORY });
+        assert_eq!(container["volumeMounts"], json!([mount]));
+        assert_eq!(
+            injected["spec"]["volumes"][1],
+            json!({ "name": VOLUME, "emptyDir": run_volume() })
+        );
+        let configuration: Value =
+            serde_json::from_str(container["args"][1].as_str().unwrap()).unwrap();
+        assert_eq!(configuration["admin"]["address"]["pipe"]["path"], ADMIN_SOCKET);
+        assert_eq!(injected["spec"]["containers"][0].get("volumeMounts"), None);
+    }
+
+    #[test]
+    fn a_pod_that_asks_for_a_sidecar_and_has_none_is_told() {
+        use crate::inject::missing_sidecar;
+        use k8s_openapi::api::core::v1::Pod;
+        let said = |pod: &Value| {
+            let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
+            missing_sidecar(&pod).map(|problem| problem.message)
+        };
+        let mut asked = pod("sidecar");
+        assert!(said(&asked).unwrap().starts_with("the Pod has no sidecar although"), "not seen");
+        // A label proves nothing: anybody can write it.
+        asked["metadata"]["labels"][SIDECAR_LABEL] = "injected".into();
+        assert!(said(&asked).is_some());
+        inject_pod(&mut asked, &sidecar()).unwrap();
+        assert_eq!(said(&asked), None);
+        let mut on_host = pod("sidecar");
+        on_host["spec"]["hostNetwork"] = true.into();
+        assert!(said(&on_host).unwrap().contains("on the host network"));
+        assert_eq!(said(&pod("disabled")), None);
+        let mut ends = pod("sidecar");
+        ends["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        assert_eq!(said(&ends), None);
     }
 
     #[test]

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use kube::CustomResource;
 use packrat_api::route::default;
 use packrat_api::token::TokenPolicy;
+use packrat_api::token_endpoint;
 use schemars::JsonSchema;
 use schemars::transform::RecursiveTransform;
 use serde::{Deserialize, Serialize};
 
 use super::edge_gateway_status::EdgeGatewayStatus;
 use super::join_lines;
+use super::limits::{EndpointsFrom, Limits, PortGrant, PortRange};
 use super::pod_settings::Workload;
 
 /// A set of Envoy gateways at the cluster's edge that forward UDP to Services and repair what the
@@ -45,34 +47,36 @@ use super::pod_settings::Workload;
         { "rule": "self.tokens.policy == 'Off' || has(self.tokens.tls)", "message": "spec.tokens.policy Optional and Required need spec.tokens.tls.secretName: tokens are given out over TLS; name a Secret of type kubernetes.io/tls" },
     ]))]
 pub struct EdgeGatewaySpec {
-    /// How clients reach the gateways.
+    /// Exposure of the gateways to clients.
     pub exposure: Exposure,
-    /// What runs: kind, number, placement and resources of the Pods.
+    /// Kind, number, placement and resources of the gateways' Pods.
     pub workload: Workload,
     /// The Envoy that runs.
     pub envoy: Envoy,
     /// Memory for datagrams that may have to be sent again. Routes can override it with
     /// packrat.dev/config.cache-bytes-per-session and packrat.dev/config.cache-bytes-total.
     pub cache: Cache,
-    /// How much is spent on repairs.
+    /// Limits of what repairs may cost.
     pub repair: Repair,
-    /// What the last mile is expected to need.
+    /// Expectations of the last mile.
     pub last_mile: LastMile,
     /// Limits of sessions. A session is one client address and port.
     pub sessions: Sessions,
-    /// Whether clients need a token to be assisted.
+    /// Tokens, which permit clients to be assisted.
     pub tokens: Tokens,
     /// Live streams with many receivers.
     pub multicast: MulticastStreams,
-    /// How a gateway ends.
+    /// Shutdown of a gateway.
     pub drain: Drain,
-    /// Where gateways send what they measure, beside the page that Prometheus reads.
+    /// Export of measurements, beside the page that Prometheus reads.
     pub telemetry: Telemetry,
-    /// Whose Services may use this gateway.
+    /// Namespaces whose Services may use this gateway, with their ports and endpoints.
     pub routes: RouteNamespaces,
+    /// The most that Services may ask for by annotation.
+    pub limits: Limits,
 }
 
-/// How clients reach the gateways.
+/// Exposure of the gateways to clients.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -159,8 +163,8 @@ pub enum ExternalTrafficPolicy {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Envoy {
-    /// Image with Envoy and Packrat's filters. Default: the one that the operator was installed
-    /// with.
+    /// Image with Envoy and Packrat's filters, one that the operator was installed to allow.
+    /// Default: the one that the operator was installed with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Always, IfNotPresent or Never. Default: what Kubernetes chooses for the tag.
@@ -246,7 +250,7 @@ impl Default for Cache {
     }
 }
 
-/// How much is spent on repairs.
+/// Limits of what repairs may cost.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Repair {
@@ -261,11 +265,11 @@ impl Default for Repair {
     }
 }
 
-/// What the last mile is expected to need.
+/// Expectations of the last mile.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastMile {
-    /// How many of a million repaired datagrams may still be missing when they are needed. Lower
+    /// Repaired datagrams, of a million, that may still be missing when they are needed. Lower
     /// targets send more copies of a repair on bad last miles. 1 to 500000. Default: 10.
     #[schemars(range(min = 1, max = 500_000))]
     pub residual_loss_per_million: i32,
@@ -308,15 +312,16 @@ impl Default for Sessions {
     }
 }
 
-/// Whether clients need a token to be assisted.
+/// Tokens, which permit clients to be assisted.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
         { "rule": "self.rotationHours * 3600 > self.lifetimeSeconds", "message": "spec.tokens.rotationHours must be longer than spec.tokens.lifetimeSeconds: the previous key verifies for one rotation" },
     ]))]
 pub struct Tokens {
-    /// Off: nobody needs one. Optional: a wrong one is refused, none is accepted. Required: only
-    /// clients with one are assisted; others are forwarded plainly. Default: Off.
+    /// Off: no client needs a token. Optional: clients without a token are assisted, those with a
+    /// wrong one are not. Required: only clients with a valid token are assisted. All others are
+    /// forwarded plainly. Default: Off.
     #[serde(with = "TokenPolicyName")]
     pub policy: TokenPolicy,
     /// Seconds for which a token is good. Default: 300.
@@ -342,9 +347,9 @@ impl Default for Tokens {
     fn default() -> Self {
         Self {
             policy: TokenPolicy::Off,
-            lifetime_seconds: 300,
+            lifetime_seconds: token_endpoint::default::lifetime_seconds() as i32,
             rotation_hours: 24,
-            maximum_hold_milliseconds: 1000,
+            maximum_hold_milliseconds: token_endpoint::default::maximum_hold_ms() as i32,
             bind_to_network: false,
             tls: None,
         }
@@ -355,11 +360,11 @@ impl Default for Tokens {
 #[derive(JsonSchema, Serialize, Deserialize)]
 #[serde(remote = "TokenPolicy")]
 enum TokenPolicyName {
-    /// Nobody needs one.
+    /// No client needs a token.
     Off,
-    /// A wrong one is refused, none is accepted.
+    /// Clients without a token are assisted, those with a wrong one are not.
     Optional,
-    /// Only clients with one are assisted.
+    /// Only clients with a valid token are assisted.
     Required,
 }
 
@@ -367,12 +372,13 @@ enum TokenPolicyName {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenTls {
-    /// Name of a Secret of type kubernetes.io/tls in the EdgeGateway's namespace.
+    /// Name of a Secret of type kubernetes.io/tls in the EdgeGateway's namespace, with the label
+    /// packrat.dev/for-gateways: "true".
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: String,
 }
 
-/// How a gateway ends.
+/// Shutdown of a gateway.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Drain {
@@ -389,15 +395,24 @@ impl Default for Drain {
 }
 
 /// Live streams with many receivers.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MulticastStreams {
-    /// Whether Services may make a live stream of a port with packrat.dev/multicast. The gateways
+    /// True if Services may make a live stream of a port with packrat.dev/multicast. The gateways
     /// then open ports and join multicast groups that Services name. Default: false.
     pub enabled: bool,
+    /// UDP ports at which streams may arrive. No route listens on them, and no two streams share
+    /// one. Default: 5004 to 5059.
+    pub ports: PortRange,
 }
 
-/// Where gateways send what they measure.
+impl Default for MulticastStreams {
+    fn default() -> Self {
+        Self { enabled: false, ports: PortRange { first: 5004, last: 5059 } }
+    }
+}
+
+/// Export of measurements.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Telemetry {
@@ -424,7 +439,8 @@ pub struct Otlp {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKey {
-    /// Name of a Secret in the EdgeGateway's namespace.
+    /// Name of a Secret in the EdgeGateway's namespace, with the label packrat.dev/for-gateways:
+    /// "true".
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Key in it.
@@ -439,6 +455,15 @@ pub struct RouteNamespaces {
     /// Same: Services of the EdgeGateway's namespace. All: Services of every namespace. Default:
     /// Same.
     pub from: NamespacesFrom,
+    /// The ports that Services of which namespaces may have; no Service has one that is not named.
+    /// Without any: every port is for every namespace.
+    #[schemars(length(max = 1000))]
+    pub ports: Vec<PortGrant>,
+    /// Pods: datagrams go to Pods of the Service's namespace only, as Kubernetes' own EndpointSlice
+    /// controller names them. Any: to every EndpointSlice of the Service, so that a user who may
+    /// write one chooses the address. Never to loopback, link-local and multicast addresses, nodes,
+    /// or addresses of Services. Default: Pods.
+    pub endpoints: EndpointsFrom,
 }
 
 /// Namespaces.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::join_lines;
 
-/// What the operator says about an `EdgeGateway`.
+/// Status of an `EdgeGateway`, as the operator sees it.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = RecursiveTransform(join_lines))]
@@ -18,7 +18,7 @@ pub struct EdgeGatewayStatus {
     /// IP addresses and host names that clients reach the gateways at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// What the gateways listen on.
+    /// Listeners of the gateways.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerStatus>,
     /// Number of routes, which is that of listeners.
@@ -54,6 +54,9 @@ pub struct ListenerStatus {
     pub service_port: i32,
     /// Number of endpoints.
     pub endpoints: i32,
+    /// UDP port at which the listener's live stream arrives, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream_port: Option<i32>,
 }
 
 /// A gateway that is connected to the operator.

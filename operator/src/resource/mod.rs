@@ -2,6 +2,7 @@
 
 mod edge_gateway;
 mod edge_gateway_status;
+mod limits;
 mod pod_settings;
 mod route;
 mod size;
@@ -13,6 +14,7 @@ pub use edge_gateway::{
     Tokens,
 };
 pub use edge_gateway_status::{EdgeGatewayStatus, GatewayProxy, ListenerStatus};
+pub use limits::{EndpointsFrom, Limits, PortGrant, PortRange};
 pub use pod_settings::{Autoscaling, PodSettings, Resources, Toleration, Workload, WorkloadKind};
 pub use size::{SizeError, parse_size};
 

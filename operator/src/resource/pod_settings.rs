@@ -116,7 +116,7 @@ pub struct Toleration {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^(NoSchedule|PreferNoSchedule|NoExecute)$"))]
     pub effect: Option<String>,
-    /// How long a NoExecute taint is tolerated.
+    /// Seconds for which a NoExecute taint is tolerated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
@@ -125,10 +125,10 @@ pub struct Toleration {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Resources {
-    /// What is reserved.
+    /// Reserved resources.
     #[schemars(schema_with = "quantities")]
     pub requests: BTreeMap<String, IntOrString>,
-    /// What is the most.
+    /// Upper limits.
     #[schemars(schema_with = "quantities")]
     pub limits: BTreeMap<String, IntOrString>,
 }

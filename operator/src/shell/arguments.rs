@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::policy::{ImagePattern, Network, Policy};
+
 /// Turns annotated Services into routes of Envoy gateways at the cluster's edge.
 #[derive(Debug, Parser)]
 #[command(name = "packrat-operator", version)]
@@ -47,6 +49,21 @@ pub struct Options {
     /// where the operator has no IPv6].
     #[arg(long, env = "PACKRAT_GATEWAY_LISTEN_ADDRESS")]
     pub gateway_listen_address: Option<IpAddr>,
+    /// Images that EdgeGateways may name beside that one, separated by commas; one that ends in :*,
+    /// /* or @* stands for all that begin so.
+    #[arg(long, env = "PACKRAT_ALLOWED_IMAGES", value_delimiter = ',')]
+    pub allowed_images: Vec<ImagePattern>,
+    /// Allow gateways on the host network, where they run as root with the capability
+    /// NET_BIND_SERVICE.
+    #[arg(long, env = "PACKRAT_ALLOW_HOST_NETWORK")]
+    pub allow_host_network: bool,
+    /// Networks that gateways never forward to, separated by commas, beside loopback, link-local
+    /// and multicast addresses, nodes and Services.
+    #[arg(long, env = "PACKRAT_DENIED_NETWORKS", value_delimiter = ',')]
+    pub denied_networks: Vec<Network>,
+    /// Restrict what gateways send to, too, with their NetworkPolicies.
+    #[arg(long, env = "PACKRAT_GATEWAY_EGRESS_POLICY", default_value_t = true, action = clap::ArgAction::Set)]
+    pub gateway_egress_policy: bool,
     /// Where gateways are served (gRPC, mutual TLS).
     #[arg(long, env = "PACKRAT_DISCOVERY_LISTEN", default_value = "[::]:18000")]
     pub discovery_listen: SocketAddr,
@@ -80,6 +97,24 @@ impl Options {
         self.discovery_host
             .clone()
             .unwrap_or_else(|| format!("{}.{}.svc", self.service_name, self.namespace))
+    }
+
+    /// The namespace of the Pods that gateways reach the operator at; `None` where they reach it
+    /// under another name.
+    pub(super) fn discovery_namespace(&self) -> Option<String> {
+        self.discovery_host.is_none().then(|| self.namespace.clone())
+    }
+
+    /// The limits of all EdgeGateways.
+    pub(super) fn policy(&self) -> Policy {
+        let mut policy = Policy {
+            images: self.allowed_images.clone(),
+            host_network: self.allow_host_network,
+            ..Policy::default()
+        };
+        policy.images.extend(self.gateway_image.parse());
+        policy.never.extend(&self.denied_networks);
+        policy
     }
 
     /// Address that gateways listen on.

@@ -22,7 +22,7 @@ use super::sessions::Sessions;
 use super::snapshot::{GatewaySnapshot, Snapshot, Snapshots};
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
-use crate::certificates::LEAF_RENEWAL_SECONDS;
+use crate::certificates::{LEAF_RENEWAL_SECONDS, gateway_name};
 use crate::keys::GatewayKeys;
 use crate::resource::{EdgeGateway, EdgeGatewayStatus};
 use crate::status::{Observed, gateway_status};
@@ -188,6 +188,11 @@ impl Controller {
         done: &mut Done,
     ) -> Result<(), Failure> {
         self.secrets(key, gateway, done).await?;
+        // What is there stays as it is, and goes on.
+        if gateway.view.refusal.is_some() {
+            return Ok(());
+        }
+        self.only_labelled_secrets(key, gateway).await?;
         let objects = workload::objects(key, &gateway.model, &gateway.view, &self.platform);
         let all = done.all_at.is_none_or(|at| at.elapsed() > REPAIR);
         let mut failure = None;
@@ -263,6 +268,31 @@ impl Controller {
         Ok(())
     }
 
+    /// Fails when the EdgeGateway names a Secret that is not meant for gateways: its author need
+    /// not be one who may read the namespace's Secrets.
+    async fn only_labelled_secrets(
+        &self,
+        key: &ObjectKey,
+        gateway: &GatewaySnapshot,
+    ) -> Result<(), Failure> {
+        for name in workload::named_secrets(&gateway.model.spec) {
+            let found = secrets::labels(&self.client, &key.namespace, name)
+                .await
+                .map_err(Failure::Secret)?;
+            let is_allowed = found.as_ref().is_some_and(|labels| {
+                labels.get(workload::SECRET_LABEL).is_some_and(|value| value == "true")
+            });
+            if !is_allowed {
+                let state = if found.is_some() { "is not for gateways" } else { "does not exist" };
+                return Err(Failure::Text(format!(
+                    "Secret {name} {state}; an EdgeGateway may name Secrets with the label {}: \"true\" only",
+                    workload::SECRET_LABEL
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// The keys and the certificate of a gateway.
     async fn secrets(
         &self,
@@ -309,32 +339,34 @@ impl Controller {
         }
         self.snapshots.set_keys(key, keys);
 
-        let name = workload::client_secret_name(&key.name);
-        let found = secrets::read(&self.client, &key.namespace, &name).await.map_err(api)?;
+        let secret = workload::client_secret_name(&key.name);
+        let identity = gateway_name(key, &gateway.model.uid);
+        let found = secrets::read(&self.client, &key.namespace, &secret).await.map_err(api)?;
         let current = found.as_ref().is_some_and(|(entries, _)| {
             let state: Value = entries
                 .get(STATE)
                 .and_then(|text| serde_json::from_slice(text).ok())
                 .unwrap_or_default();
             state["issuer"] == authority.issuer()
-                && state["gateway"] == gateway.model.uid.as_str()
+                && state["name"] == identity.as_str()
                 && state["issued"]
                     .as_i64()
                     .is_some_and(|issued| now - issued < LEAF_RENEWAL_SECONDS)
                 && entries.get("ca.crt").map(Vec::as_slice) == Some(bundle.as_bytes())
         });
         if !current {
+            let uid = &gateway.model.uid;
             let issued =
-                authority.issue_gateway(key, now).map_err(|error| Failure::text(&error))?;
-            let state = json!({ "issuer": authority.issuer(), "issued": now, "gateway": gateway.model.uid })
-                .to_string();
+                authority.issue_gateway(key, uid, now).map_err(|error| Failure::text(&error))?;
+            let state = json!({ "issuer": authority.issuer(), "issued": now, "name": identity });
+            let state = state.to_string();
             let entries = [
                 ("tls.crt", issued.certificate.as_str()),
                 ("tls.key", issued.key.as_str()),
                 ("ca.crt", bundle.as_str()),
                 (STATE, state.as_str()),
             ];
-            let metadata = workload::metadata(&name, key, &gateway.model);
+            let metadata = workload::metadata(&secret, key, &gateway.model);
             let version = found.map(|(_, version)| version);
             secrets::write(&self.client, metadata, &entries, version.as_deref())
                 .await

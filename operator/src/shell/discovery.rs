@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use hyper::body::Incoming;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::CertificateDer;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,7 +16,7 @@ use tonic_prost::ProstCodec;
 
 use super::snapshot::{Snapshot, Snapshots};
 use crate::annotations::ObjectKey;
-use crate::certificates::gateway_name;
+use crate::certificates::uid_in;
 use crate::xds::Resources;
 use crate::xds::delta::{Heard, Stream as State};
 use crate::xds::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
@@ -148,29 +148,28 @@ impl Discovery {
         grpc.streaming(Method { discovery: self, certificate }, request).await
     }
 
-    /// Reads who is there from the first request.
+    /// Reads who is there from the first request: the EdgeGateway, its identity, the Pod.
     fn identify(
         &self,
         node: Option<&Node>,
         certificate: &CertificateDer<'_>,
-    ) -> Result<(ObjectKey, String), Status> {
+    ) -> Result<(ObjectKey, String, String), Status> {
         let node = node.ok_or_else(|| Status::invalid_argument("the first request has no node"))?;
         let (namespace, name) = node.cluster.split_once('/').ok_or_else(|| {
             Status::invalid_argument("node.cluster is not the namespace/name of an EdgeGateway")
         })?;
         let key = ObjectKey::new(namespace, name);
-        let denied = || {
-            Status::permission_denied(format!(
-                "the certificate is not that of a gateway of EdgeGateway {}",
-                node.cluster
-            ))
-        };
-        let expected = ServerName::try_from(gateway_name(&key)).map_err(|_| denied())?;
-        webpki::EndEntityCert::try_from(certificate)
-            .and_then(|certificate| certificate.verify_is_valid_for_subject_name(&expected))
-            .map_err(|_| denied())?;
-        Ok((key, node.id.clone()))
+        let certificate = webpki::EndEntityCert::try_from(certificate).map_err(|_| denied(&key))?;
+        let uid = certificate.valid_dns_names().find_map(|name| uid_in(name, &key));
+        let uid = uid.ok_or_else(|| denied(&key))?.to_owned();
+        Ok((key, uid, node.id.clone()))
     }
+}
+
+fn denied(gateway: &ObjectKey) -> Status {
+    Status::permission_denied(format!(
+        "the certificate is not that of a gateway of EdgeGateway {gateway}"
+    ))
 }
 
 struct Method {
@@ -209,7 +208,8 @@ impl Discovery {
         sender: &mpsc::Sender<Result<DeltaDiscoveryResponse, Status>>,
     ) -> Result<(), Status> {
         let Some(first) = requests.message().await? else { return Ok(()) };
-        let key = self.identify(first.node.as_ref(), certificate)?;
+        let (gateway, uid, pod) = self.identify(first.node.as_ref(), certificate)?;
+        let key = (gateway, pod);
         tracing::info!(event = "gateway_connected", gateway = %key.0, pod = key.1);
         let registration = Registration::new(Arc::clone(&self.connections), key.clone());
         let mut snapshots = self.snapshots.subscribe();
@@ -218,8 +218,13 @@ impl Discovery {
         // The time until which listeners stay that Envoy has and this replica does not know.
         let (mut began, mut release_at, mut released) = (None, None, false);
         loop {
-            let (resources, drain) =
-                resources_of(snapshots.borrow_and_update().as_deref(), &key.0).unzip();
+            let snapshot = snapshots.borrow_and_update().clone();
+            let current = snapshot.as_deref().and_then(|snapshot| snapshot.gateways.get(&key.0));
+            // Another EdgeGateway has the name: its keys are not for the gateways of the former.
+            if current.is_some_and(|current| current.model.uid != uid) {
+                return Err(denied(&key.0));
+            }
+            let (resources, drain) = resources_of(snapshot.as_deref(), &key.0).unzip();
             if let Some(drain) = drain {
                 release_at = Some(*began.get_or_insert_with(Instant::now) + drain);
             }

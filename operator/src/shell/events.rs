@@ -9,7 +9,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use super::refusal::{namespace_ends, told};
 use super::snapshot::Snapshot;
 use crate::FIELD_MANAGER;
-use crate::annotations::{ObjectKey, Problem};
+use crate::annotations::{ObjectKey, Problem, Reason};
 
 /// Longest note of an Event.
 const MAXIMUM_NOTE_BYTES: usize = 1000;
@@ -38,6 +38,20 @@ impl Events {
         }
         for (name, (uid, problems)) in &snapshot.resolution.namespaces {
             current.insert(("Namespace", ObjectKey::new("", name), uid.clone()), problems.clone());
+        }
+        for (key, (uid, problems)) in &snapshot.resolution.pods {
+            current.insert(("Pod", key.clone(), uid.clone()), problems.clone());
+        }
+        for (key, gateway) in &snapshot.gateways {
+            let conflicts = gateway.view.problems.iter().map(|(_, problem)| problem);
+            let conflicts = conflicts.filter(|problem| problem.reason == Reason::PortConflict);
+            let refusal = gateway
+                .view
+                .refusal
+                .iter()
+                .map(|message| Problem { reason: Reason::NotPermitted, message: message.clone() });
+            let problems = conflicts.cloned().chain(refusal).collect();
+            current.insert(("EdgeGateway", key.clone(), gateway.model.uid.clone()), problems);
         }
         self.told.retain(|key, _| current.contains_key(key));
         let mut left = AT_ONCE;
@@ -75,7 +89,7 @@ impl Events {
             secondary: None,
         };
         let reference = ObjectReference {
-            api_version: Some("v1".to_owned()),
+            api_version: Some(api_version(kind).to_owned()),
             kind: Some((*kind).to_owned()),
             name: Some(key.name.clone()),
             namespace: Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty()),
@@ -88,5 +102,12 @@ impl Events {
             }
             _ => {}
         }
+    }
+}
+
+const fn api_version(kind: &str) -> &'static str {
+    match kind.as_bytes() {
+        b"EdgeGateway" => "packrat.dev/v1alpha1",
+        _ => "v1",
     }
 }

@@ -9,12 +9,13 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::discovery::Connections;
+use super::peers::{Door, IDLE};
 use super::snapshot::Snapshots;
 
 /// The sources of the pages.
@@ -27,22 +28,26 @@ pub(super) struct Health {
 
 /// Serves until the process ends.
 pub(super) async fn serve(listener: TcpListener, health: Health) {
+    let door = Door::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // No descriptors: they come back when connections end.
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            continue;
-        };
+        let (stream, visit) = door.accept(&listener).await;
         let health = health.clone();
         tokio::spawn(async move {
-            let service = service_fn(move |request| {
+            let visit = &visit;
+            let service = service_fn(move |request: Request<Incoming>| {
+                // Keeps the connection from being idle.
+                drop(visit.request());
                 let answer = health.answer(&request);
                 async move { Ok::<_, Infallible>(answer) }
             });
+            let mut builder = auto::Builder::new(TokioExecutor::new());
+            builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+            let connection = builder.serve_connection(TokioIo::new(stream), service);
             // A prober that goes away is nothing to worry about.
-            let _ = auto::Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
+            tokio::select! {
+                _ = connection => {}
+                () = visit.over() => {}
+            }
         });
     }
 }
@@ -75,12 +80,14 @@ impl Health {
             snapshot.gateways.values().map(|gateway| gateway.view.listeners.len()).sum();
         let problems: usize =
             snapshot.resolution.services.values().map(|service| service.problems.len()).sum();
+        let without_sidecar = snapshot.resolution.pods.len();
         let mut text = String::new();
         for (name, help, value) in [
             ("elected", "Whether this replica writes.", usize::from(*self.elected.borrow())),
             ("edge_gateways", "EdgeGateways.", snapshot.gateways.len()),
             ("routes", "Routes of all EdgeGateways.", routes),
             ("service_problems", "What is wrong with Services.", problems),
+            ("pods_without_sidecar", "Pods that ask for a sidecar and have none.", without_sidecar),
             (
                 "connected_gateways",
                 "Gateways that this replica serves.",

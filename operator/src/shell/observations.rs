@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::annotations::ObjectKey;
 use crate::resource::ExposureType;
-use crate::workload::GATEWAY_LABEL;
+use crate::workload::{GATEWAY_LABEL, object_name};
 
 /// A gateway's Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,9 +96,13 @@ impl Observations {
         self.tell(true);
     }
 
-    /// Looks at a Service; those that are not of gateways are left alone.
+    /// Looks at a Service; those that are not of gateways are left alone, also when they have the
+    /// label of one.
     pub(super) fn service(&self, service: &Service, deleted: bool) {
         let Some(name) = service.labels().get(GATEWAY_LABEL) else { return };
+        if service.name_any() != object_name(name) {
+            return;
+        }
         let gateway = ObjectKey::new(service.namespace().unwrap_or_default(), name.clone());
         let mut seen = SeenService::default();
         let ingress = service

@@ -31,6 +31,16 @@ pub(super) async fn read(
     }))
 }
 
+/// The labels of a Secret, without its content; `None` when there is no such Secret.
+pub(super) async fn labels(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<BTreeMap<String, String>>, kube::Error> {
+    let found = Api::<Secret>::namespaced(client.clone(), namespace).get_metadata_opt(name).await?;
+    Ok(found.map(|secret| secret.metadata.labels.unwrap_or_default()))
+}
+
 /// Applies a Secret. `version`: the one that was read, so that nothing is overwritten that another
 /// replica has written since; `None` when there was none.
 pub(super) async fn write(

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use crate::annotations::ObjectKey;
 use crate::index::{GatewayModel, GatewayView, Index, Lingering, Resolution};
 use crate::keys::GatewayKeys;
+use crate::policy::Policy;
 use crate::workload::{BOOTSTRAP_DIRECTORY, TOKEN_FILTER};
 use crate::xds::{self, GatewaySettings, Resources};
 
@@ -79,10 +80,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Snapshots {
     /// An empty index. `incomplete`: watches that call [`Self::complete`] when they have seen
     /// everything; before, there is no snapshot, so that no gateway gets an empty list of routes.
-    /// `home`: the operator's namespace. `surroundings`: of gateways.
-    pub fn new(home: &str, surroundings: Surroundings, incomplete: usize) -> Arc<Self> {
+    /// `home`: the operator's namespace. `policy`: the limits of all EdgeGateways. `surroundings`:
+    /// of gateways.
+    pub fn new(
+        home: &str,
+        policy: Policy,
+        surroundings: Surroundings,
+        incomplete: usize,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            index: Mutex::new(Index::new(home)),
+            index: Mutex::new(Index::new(home, policy)),
             keys: Mutex::default(),
             lingering: Mutex::default(),
             surroundings,

@@ -1,10 +1,12 @@
 //! TLS servers whose certificates can be replaced while they run.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -13,15 +15,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use super::peers::Door;
 use crate::certificates::Issued;
 
-/// Longest time for a handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections at once.
-const CONNECTIONS: usize = 4096;
+/// Longest time for a handshake, and for the head of a request.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Failure to use a server's certificate.
 #[derive(Debug, thiserror::Error)]
@@ -89,27 +90,22 @@ pub async fn serve<Answer, Answering, Body>(
         + Send
         + 'static,
     Answering: Future<Output = http::Response<Body>> + Send + 'static,
-    Body: hyper::body::Body + Send + 'static,
+    Body: hyper::body::Body + Send + Unpin + 'static,
     Body::Data: Send,
     Body::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let door = Door::new();
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // No descriptors: they come back when connections end.
-                tracing::warn!(event = "accept_failed", error = %error);
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
+        let (stream, visit) = door.accept(&listener).await;
         let acceptor = TlsAcceptor::from(Arc::clone(&configuration.borrow()));
         let answer = answer.clone();
         tokio::spawn(async move {
-            let _slot = slot;
-            let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+            let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream));
+            let stream = tokio::select! {
+                stream = handshake => stream,
+                () = visit.over() => return,
+            };
+            let stream = match stream {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => {
                     return tracing::debug!(event = "handshake_failed", error = %error);
@@ -122,9 +118,17 @@ pub async fn serve<Answer, Answering, Body>(
                 .peer_certificates()
                 .and_then(|chain| chain.first())
                 .map(|leaf| leaf.clone().into_owned());
+            let visit = &visit;
             let service = service_fn(move |request| {
-                let answering = answer(request, certificate.clone());
-                async move { Ok::<_, Infallible>(answering.await) }
+                let (being_answered, answering) =
+                    (visit.request(), answer(request, certificate.clone()));
+                async move {
+                    // A stream is being answered until its body ends.
+                    let answer = answering.await;
+                    Ok::<_, Infallible>(
+                        answer.map(|body| Kept { body, _until_dropped: being_answered }),
+                    )
+                }
             });
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
@@ -134,9 +138,45 @@ pub async fn serve<Answer, Answering, Body>(
                 .timer(TokioTimer::new())
                 .keep_alive_interval(Some(Duration::from_secs(10)))
                 .keep_alive_timeout(Duration::from_secs(10));
-            if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+            let mut connection =
+                std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+            let served = tokio::select! {
+                served = connection.as_mut() => served,
+                () = visit.over() => {
+                    connection.as_mut().graceful_shutdown();
+                    // A peer that does not go is left.
+                    tokio::time::timeout(HANDSHAKE, connection).await.unwrap_or(Ok(()))
+                }
+            };
+            if let Err(error) = served {
                 tracing::debug!(event = "connection_failed", error = %error);
             }
         });
+    }
+}
+
+/// A body during which something is kept.
+struct Kept<Body> {
+    body: Body,
+    _until_dropped: super::peers::Answering,
+}
+
+impl<Body: hyper::body::Body + Unpin> hyper::body::Body for Kept<Body> {
+    type Data = Body::Data;
+    type Error = Body::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::DeserializeGuard;
 use kube::core::PartialObjectMeta;
@@ -23,14 +23,18 @@ use super::refusal::told_by_watch;
 use super::snapshot::Snapshots;
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
-use crate::index::{GatewayModel, Index, NamespaceModel, ServiceModel, SliceModel};
+use crate::index::{
+    GatewayModel, Index, NamespaceModel, PodModel, ServiceModel, SliceModel, node_addresses,
+    service_addresses,
+};
 use crate::resource::EdgeGateway;
 use crate::workload::GATEWAY_LABEL;
 
 /// Watches that have to see everything before there is a first snapshot.
-pub(super) const ESSENTIAL: usize = 4;
+pub(super) const ESSENTIAL: usize = 6;
 
 /// Observation of a watch.
+#[derive(Debug)]
 enum Seen<'a, K> {
     /// An object that is there.
     Present(&'a K),
@@ -38,6 +42,20 @@ enum Seen<'a, K> {
     Gone(&'a K),
     /// These are all: what is not among them is gone.
     All(&'a BTreeSet<ObjectKey>),
+}
+
+// Also for kinds that cannot be copied.
+impl<K> Clone for Seen<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Seen<'_, K> {}
+
+/// True if the operator has made an object.
+fn is_ours<K: Resource>(object: &K) -> bool {
+    object.labels().get("app.kubernetes.io/managed-by").map(String::as_str) == Some(FIELD_MANAGER)
 }
 
 fn key<K: Resource>(object: &K) -> ObjectKey {
@@ -146,11 +164,13 @@ impl Indexed for Service {
     const KINDS: &'static str = "Services";
 
     fn put(&self, index: &mut Index) -> bool {
-        index.set_service(key(self), ServiceModel::read(self))
+        let moved = index.set_service_addresses(key(self), Some(service_addresses(self)));
+        index.set_service(key(self), ServiceModel::read(self)) || moved
     }
 
     fn remove(&self, index: &mut Index) -> bool {
-        index.set_service(key(self), None)
+        let gone = index.set_service_addresses(key(self), None);
+        index.set_service(key(self), None) || gone
     }
 
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
@@ -158,13 +178,44 @@ impl Indexed for Service {
     }
 }
 
-/// Keeps all objects of a kind in the index. `also`: what else an object is for, and whether it is
-/// gone.
+impl Indexed for Pod {
+    const KINDS: &'static str = "Pods";
+
+    fn put(&self, index: &mut Index) -> bool {
+        index.set_pod(key(self), PodModel::read(self))
+    }
+
+    fn remove(&self, index: &mut Index) -> bool {
+        index.set_pod(key(self), None)
+    }
+
+    fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
+        index.retain_pods(|key| all.contains(key));
+    }
+}
+
+impl Indexed for Node {
+    const KINDS: &'static str = "Nodes";
+
+    fn put(&self, index: &mut Index) -> bool {
+        index.set_node(self.name_any(), Some(node_addresses(self)))
+    }
+
+    fn remove(&self, index: &mut Index) -> bool {
+        index.set_node(self.name_any(), None)
+    }
+
+    fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
+        index.retain_nodes(|name| all.contains(&ObjectKey::new("", name)));
+    }
+}
+
+/// Keeps all objects of a kind in the index. `also`: what else they are for.
 fn index<K>(
     client: &Client,
     snapshots: &Arc<Snapshots>,
     tasks: &mut JoinSet<()>,
-    mut also: impl FnMut(&K, bool) + Send + 'static,
+    mut also: impl FnMut(Seen<'_, K>) + Send + 'static,
 ) where
     K: Indexed<DynamicType: Default> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -173,22 +224,19 @@ fn index<K>(
     let snapshots = Arc::clone(snapshots);
     let mut is_complete = false;
     tasks.spawn(async move {
-        follow(K::KINDS, stream, |seen| match seen {
-            Seen::Present(object) => {
-                also(object, false);
-                snapshots.update(|index| object.put(index));
-            }
-            Seen::Gone(object) => {
-                also(object, true);
-                snapshots.update(|index| object.remove(index));
-            }
-            Seen::All(all) => {
-                snapshots.update(|index| {
-                    K::retain(index, all);
-                    true
-                });
-                if !std::mem::replace(&mut is_complete, true) {
-                    snapshots.complete();
+        follow(K::KINDS, stream, |seen| {
+            also(seen);
+            match seen {
+                Seen::Present(object) => snapshots.update(|index| object.put(index)),
+                Seen::Gone(object) => snapshots.update(|index| object.remove(index)),
+                Seen::All(all) => {
+                    snapshots.update(|index| {
+                        K::retain(index, all);
+                        true
+                    });
+                    if !std::mem::replace(&mut is_complete, true) {
+                        snapshots.complete();
+                    }
                 }
             }
         })
@@ -204,26 +252,28 @@ pub(super) fn start(
     owned: &UnboundedSender<ObjectKey>,
     tasks: &mut JoinSet<()>,
 ) {
-    index::<DeserializeGuard<EdgeGateway>>(client, snapshots, tasks, |_, _| ());
-    index::<Namespace>(client, snapshots, tasks, |_, _| ());
-    index::<EndpointSlice>(client, snapshots, tasks, |_, _| ());
+    index::<DeserializeGuard<EdgeGateway>>(client, snapshots, tasks, |_| ());
+    index::<Namespace>(client, snapshots, tasks, |_| ());
+    index::<EndpointSlice>(client, snapshots, tasks, |_| ());
+    index::<Node>(client, snapshots, tasks, |_| ());
     let (seen_services, changed) = (Arc::clone(observations), owned.clone());
-    index::<Service>(client, snapshots, tasks, move |service, is_gone| {
+    index::<Service>(client, snapshots, tasks, move |seen| {
+        let (service, is_gone) = match seen {
+            Seen::Present(service) => (service, false),
+            Seen::Gone(service) => (service, true),
+            Seen::All(_) => return,
+        };
         seen_services.service(service, is_gone);
         tell(&changed, service);
     });
+    let seen_pods = Arc::clone(observations);
+    index::<Pod>(client, snapshots, tasks, move |seen| match seen {
+        Seen::Present(pod) => seen_pods.pod(pod, !is_ours(pod)),
+        Seen::Gone(pod) => seen_pods.pod(pod, true),
+        Seen::All(all) => seen_pods.retain_pods(|key| all.contains(key)),
+    });
     let labels =
         watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={FIELD_MANAGER}"));
-    let stream = watcher(Api::<Pod>::all(client.clone()), labels.clone()).default_backoff();
-    let seen_pods = Arc::clone(observations);
-    tasks.spawn(async move {
-        follow("Pods", stream, |seen| match seen {
-            Seen::Present(pod) => seen_pods.pod(pod, false),
-            Seen::Gone(pod) => seen_pods.pod(pod, true),
-            Seen::All(all) => seen_pods.retain_pods(|key| all.contains(key)),
-        })
-        .await;
-    });
     workloads::<Deployment>(client, "Deployments", labels.clone(), owned, tasks);
     workloads::<DaemonSet>(client, "DaemonSets", labels, owned, tasks);
 }
@@ -262,10 +312,7 @@ fn workloads<K>(
 
 /// Reports a changed object if it belongs to a gateway.
 fn tell<K: Resource>(owned: &UnboundedSender<ObjectKey>, object: &K) {
-    let labels = object.labels();
-    let ours =
-        labels.get("app.kubernetes.io/managed-by").map(String::as_str) == Some(FIELD_MANAGER);
-    if let (true, Some(gateway)) = (ours, labels.get(GATEWAY_LABEL)) {
+    if let (true, Some(gateway)) = (is_ours(object), object.labels().get(GATEWAY_LABEL)) {
         // The receiver lives as long as the process.
         let _ = owned.send(ObjectKey::new(object.namespace().unwrap_or_default(), gateway.clone()));
     }

@@ -6,21 +6,31 @@ use serde_json::{Value, json};
 use super::{BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, Platform};
 use crate::annotations::ObjectKey;
 
-/// Envoy's administration interface, on the loopback interface.
-pub const ADMIN_PORT: u16 = 9901;
+/// Directory of [`ADMIN_SOCKET`]: a volume of the Pod's own.
+pub const RUN_DIRECTORY: &str = "/run/packrat";
+/// Envoy's administration interface. It shows keys and can end Envoy, so that no port leads to it:
+/// on the host network, every process of the node would reach one.
+pub const ADMIN_SOCKET: &str = "/run/packrat/admin.sock";
 /// Port of [`METRICS_PATHS`], open to all that can reach the Pod.
 pub const METRICS_PORT: u16 = 9902;
 
 /// Paths of the administration interface that can be read on [`METRICS_PORT`]: none that changes
-/// anything, so not `/packrat/log`. `packrat top`, `tap` and `check` need the last three.
-pub const METRICS_PATHS: [&str; 5] =
-    ["/stats/prometheus", "/ready", "/packrat", "/packrat/sessions", "/packrat/events"];
+/// anything or shows a key, so neither `/packrat/log` nor `/config_dump`. `packrat top`, `tap` and
+/// `check` need the last four.
+pub const METRICS_PATHS: [&str; 6] = [
+    "/stats/prometheus",
+    "/ready",
+    "/packrat",
+    "/packrat/sessions",
+    "/packrat/events",
+    "/server_info",
+];
 
 /// The bootstrap configuration of an EdgeGateway's Envoys, as JSON. On the host network (`on_host`)
 /// the page with metrics is for the node itself, and [`node_page`] adds another.
 pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
     let listener = page("metrics", if on_host { "127.0.0.1" } else { &platform.listen_address });
-    let administration = administration(ADMIN_PORT);
+    let administration = administration(ADMIN_SOCKET);
     let sds = |name: &str, file: &str| {
         json!({ "name": name, "sds_config": {
             "resource_api_version": "V3",
@@ -36,7 +46,7 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
         "validation_context_sds_secret_config": sds("authority", "authority.json"),
     });
     json!({
-        "admin": { "address": address("127.0.0.1", ADMIN_PORT) },
+        "admin": { "address": admin_address(ADMIN_SOCKET) },
         "node": { "metadata": { "packrat.dev/edge-gateway": key.to_string() } },
         "layered_runtime": { "layers": [{ "name": "packrat", "static_layer": {
             "envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix": true,
@@ -118,12 +128,24 @@ fn page(name: &str, host: &str) -> Value {
     })
 }
 
+/// The source of the volume at [`RUN_DIRECTORY`]: in memory, so that a disk that is full does not
+/// keep Envoy from starting.
+pub fn run_volume() -> Value {
+    json!({ "medium": "Memory", "sizeLimit": "1Mi" })
+}
+
+/// The address of an administration interface for its own user alone.
+pub fn admin_address(socket: &str) -> Value {
+    json!({ "pipe": { "path": socket, "mode": 0o600 } })
+}
+
 /// The cluster that the pages with metrics lead to.
-pub fn administration(admin_port: u16) -> Value {
+pub fn administration(socket: &str) -> Value {
+    let endpoint = json!({ "endpoint": { "address": { "pipe": { "path": socket } } } });
     json!({
         "name": "administration",
         "type": "STATIC",
-        "load_assignment": assignment("administration", "127.0.0.1", admin_port),
+        "load_assignment": { "cluster_name": "administration", "endpoints": [{ "lb_endpoints": [endpoint] }] },
     })
 }
 

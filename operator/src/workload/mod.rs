@@ -16,14 +16,18 @@ use crate::annotations::ObjectKey;
 use crate::index::GatewayModel;
 
 pub use bootstrap::{
-    ADMIN_PORT, METRICS_PATHS, METRICS_PORT, administration, bootstrap, certificate_file, node_page,
+    ADMIN_SOCKET, METRICS_PATHS, METRICS_PORT, RUN_DIRECTORY, admin_address, administration,
+    bootstrap, certificate_file, node_page, run_volume,
 };
 pub use objects::{Kind, Object, objects, obsolete};
+pub use pod::named_secrets;
 
 /// Label with the name of the EdgeGateway.
 pub const GATEWAY_LABEL: &str = "packrat.dev/edge-gateway";
 /// `app.kubernetes.io/name` of gateways.
 pub const GATEWAY_APP: &str = "packrat-gateway";
+/// Label of Secrets that EdgeGateways may name; its value is `true`.
+pub const SECRET_LABEL: &str = "packrat.dev/for-gateways";
 /// Path in the image of the filter that gives tokens out.
 pub const TOKEN_FILTER: &str = "/usr/lib/packrat/packrat-token.wasm";
 /// Directory in the image of the module for Envoy.
@@ -48,6 +52,10 @@ pub struct Platform {
     pub discovery_host: String,
     /// Its port.
     pub discovery_port: u16,
+    /// The namespace of its Pods; `None` when that is not known.
+    pub discovery_namespace: Option<String>,
+    /// True if NetworkPolicies restrict what gateways send to.
+    pub egress_policy: bool,
     /// The address that gateways listen on; `::` is for IPv4, too.
     pub listen_address: String,
 }
@@ -109,7 +117,8 @@ mod tests {
     use super::*;
     use crate::index::GatewayView;
     use crate::resource::{
-        Autoscaling, ExposureType, IpFamily, IpFamilyPolicy, Otlp, SecretKey, WorkloadKind,
+        Autoscaling, EndpointsFrom, ExposureType, IpFamily, IpFamilyPolicy, Otlp, SecretKey,
+        WorkloadKind,
     };
 
     fn made(change: impl FnOnce(&mut GatewayModel)) -> BTreeMap<Kind, Value> {
@@ -119,12 +128,14 @@ mod tests {
             image: "packrat/gateway:1".to_owned(),
             discovery_host: "packrat-operator.packrat-system.svc".to_owned(),
             discovery_port: 18000,
+            discovery_namespace: Some("packrat-system".to_owned()),
+            egress_policy: true,
             listen_address: "::".to_owned(),
         };
         let listener = crate::index::Listener {
             service: ObjectKey::new("shop", "web"),
             service_port: 443,
-            endpoints: Vec::new(),
+            endpoints: vec!["10.0.0.1:8443".parse().unwrap(), "10.0.0.2:8443".parse().unwrap()],
             overrides: Default::default(),
         };
         let view = GatewayView { listeners: [(443, listener)].into(), ..GatewayView::default() };
@@ -170,6 +181,68 @@ mod tests {
         assert_eq!(pages(&on_the_pod_network), [everywhere]);
         let text = on_the_pod_network[&Kind::Deployment].to_string();
         assert!(!text.contains("--config-yaml"));
+    }
+
+    /// On the host network a port of the loopback interface would be the node's.
+    #[test]
+    fn the_administration_interface_is_a_file_of_the_pods_own() {
+        for on_host in [false, true] {
+            let objects = made(|model| {
+                if on_host {
+                    model.spec.exposure.type_ = ExposureType::HostNetwork;
+                }
+            });
+            let text = objects[&Kind::ConfigMap]["data"]["envoy.json"].as_str().unwrap();
+            let bootstrap: Value = serde_json::from_str(text).unwrap();
+            let pipe = json!({ "pipe": { "path": ADMIN_SOCKET, "mode": 384 } });
+            assert_eq!(bootstrap["admin"], json!({ "address": pipe }));
+            assert!(
+                !METRICS_PATHS.iter().any(|path| ["/packrat/log", "/config_dump"].contains(path))
+            );
+            let pod = &objects[&Kind::Deployment]["spec"]["template"]["spec"];
+            let container = &pod["containers"][0];
+            assert!(!container.to_string().contains("9901"), "{container}");
+            let mounts = container["volumeMounts"].as_array().unwrap();
+            assert!(mounts.contains(&json!({ "name": "run", "mountPath": RUN_DIRECTORY })));
+            let volumes = pod["volumes"].as_array().unwrap();
+            assert!(volumes.contains(&json!({ "name": "run", "emptyDir": run_volume() })));
+            let drain = container["lifecycle"]["preStop"]["exec"]["command"].to_string();
+            assert!(drain.contains(ADMIN_SOCKET), "{drain}");
+        }
+    }
+
+    /// Gateways reach the servers of their routes, the operator, names, and nothing else.
+    #[test]
+    fn gateways_send_to_their_servers_only() {
+        let objects = made(|model| {
+            let endpoint = "http://collector.telemetry:4318/path".to_owned();
+            model.spec.telemetry.otlp = Some(Otlp { endpoint, headers_secret: None });
+        });
+        let policy = &objects[&Kind::NetworkPolicy]["spec"];
+        assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
+        let namespace = |name: &str| {
+            let labels = json!({ "kubernetes.io/metadata.name": name });
+            json!([{ "namespaceSelector": { "matchLabels": labels } }])
+        };
+        let names = ["UDP", "TCP"]
+            .map(|protocol| [53, 5353].map(|port| json!({ "port": port, "protocol": protocol })));
+        let operator = json!([{ "port": 18000, "protocol": "TCP" }]);
+        let collector = json!([{ "port": 4318, "protocol": "TCP" }]);
+        let servers = json!([{ "port": 8443, "protocol": "UDP" }]);
+        assert_eq!(
+            policy["egress"],
+            json!([
+                { "ports": names.concat() },
+                { "to": namespace("packrat-system"), "ports": operator },
+                { "ports": collector },
+                { "to": namespace("shop"), "ports": servers },
+            ])
+        );
+        // Endpoints that are not Pods are named one by one.
+        let objects = made(|model| model.spec.routes.endpoints = EndpointsFrom::Any);
+        let egress = objects[&Kind::NetworkPolicy]["spec"]["egress"].to_string();
+        assert!(egress.contains(r#""cidr":"10.0.0.1/32""#), "{egress}");
+        assert!(!egress.contains("4318"), "{egress}");
     }
 
     /// A budget that keeps the last gateway would keep its node from ever being drained.

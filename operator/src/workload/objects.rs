@@ -1,6 +1,7 @@
 //! All objects of an EdgeGateway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use packrat_api::token::TokenPolicy;
 use serde_json::{Value, json};
@@ -8,7 +9,9 @@ use serde_json::{Value, json};
 use super::{METRICS_PORT, Platform, bootstrap, metadata, object_name, pod, selector};
 use crate::annotations::ObjectKey;
 use crate::index::{GatewayModel, GatewayView};
-use crate::resource::{EdgeGatewaySpec, ExposureType, ExternalTrafficPolicy, WorkloadKind};
+use crate::resource::{
+    EdgeGatewaySpec, EndpointsFrom, ExposureType, ExternalTrafficPolicy, WorkloadKind,
+};
 
 /// Kinds of objects that belong to an EdgeGateway. Secrets are made elsewhere: they hold what has
 /// to be kept.
@@ -149,7 +152,8 @@ pub fn objects(
         json!({ "spec": { "maxUnavailable": 1, "selector": selector } }),
     ));
     if !on_host {
-        objects.push(object(Kind::NetworkPolicy, network_policy(&selector, spec, view)));
+        let policy = network_policy(&selector, spec, view, platform);
+        objects.push(object(Kind::NetworkPolicy, policy));
     }
     objects
 }
@@ -228,12 +232,81 @@ fn ports_of(spec: &EdgeGatewaySpec, view: &GatewayView) -> Vec<(u16, &'static st
     ports
 }
 
-/// Opens the routes and the metrics port to everyone, and nothing else.
-fn network_policy(selector: &Value, spec: &EdgeGatewaySpec, view: &GatewayView) -> Value {
+/// Opens the routes and the metrics port to everyone, and nothing else; and the way to the servers
+/// of the routes, to the operator, the collector, and names.
+fn network_policy(
+    selector: &Value,
+    spec: &EdgeGatewaySpec,
+    view: &GatewayView,
+    platform: &Platform,
+) -> Value {
     let mut ports: Vec<Value> = ports_of(spec, view)
         .into_iter()
         .map(|(port, protocol)| json!({ "port": port, "protocol": protocol }))
         .collect();
     ports.push(json!({ "port": METRICS_PORT, "protocol": "TCP" }));
-    json!({ "spec": { "podSelector": selector, "policyTypes": ["Ingress"], "ingress": [{ "ports": ports }] } })
+    let mut content = json!({ "spec": {
+        "podSelector": selector, "policyTypes": ["Ingress"], "ingress": [{ "ports": ports }],
+    }});
+    if platform.egress_policy {
+        content["spec"]["policyTypes"] = json!(["Ingress", "Egress"]);
+        content["spec"]["egress"] = egress(spec, view, platform).into();
+    }
+    content
+}
+
+/// Destinations of gateways. Routes come and go by namespace and port, not by endpoint, so that the
+/// policy seldom changes.
+fn egress(spec: &EdgeGatewaySpec, view: &GatewayView, platform: &Platform) -> Vec<Value> {
+    let port = |port: u16, protocol: &str| json!({ "port": port, "protocol": protocol });
+    let namespace = |name: &str| {
+        let labels = json!({ "kubernetes.io/metadata.name": name });
+        json!([{ "namespaceSelector": { "matchLabels": labels } }])
+    };
+    // Some clusters' name servers listen on 5353, behind a Service with 53.
+    let names = ["UDP", "TCP"].map(|protocol| [53, 5353].map(|number| port(number, protocol)));
+    let discovery = json!([port(platform.discovery_port, "TCP")]);
+    let mut rules = vec![
+        json!({ "ports": names.concat() }),
+        match &platform.discovery_namespace {
+            Some(name) => json!({ "to": namespace(name), "ports": discovery }),
+            None => json!({ "ports": discovery }),
+        },
+    ];
+    if let Some(collector) = spec.telemetry.otlp.as_ref().and_then(|otlp| port_of(&otlp.endpoint)) {
+        rules.push(json!({ "ports": [port(collector, "TCP")] }));
+    }
+    let mut servers: BTreeMap<&str, BTreeSet<u16>> = BTreeMap::new();
+    let mut named: BTreeMap<u16, BTreeSet<IpAddr>> = BTreeMap::new();
+    for listener in view.listeners.values() {
+        let ports = servers.entry(&listener.service.namespace).or_default();
+        for endpoint in &listener.endpoints {
+            ports.insert(endpoint.port());
+            if spec.routes.endpoints == EndpointsFrom::Any {
+                named.entry(endpoint.port()).or_default().insert(endpoint.ip());
+            }
+        }
+    }
+    for (name, ports) in servers.into_iter().filter(|(_, ports)| !ports.is_empty()) {
+        let ports: Vec<Value> = ports.into_iter().map(|number| port(number, "UDP")).collect();
+        rules.push(json!({ "to": namespace(name), "ports": ports }));
+    }
+    for (number, addresses) in named {
+        let blocks = addresses.into_iter().map(|address| {
+            let length = if address.is_ipv4() { 32 } else { 128 };
+            json!({ "ipBlock": { "cidr": format!("{address}/{length}") } })
+        });
+        let blocks: Vec<Value> = blocks.collect();
+        rules.push(json!({ "to": blocks, "ports": [port(number, "UDP")] }));
+    }
+    rules
+}
+
+/// The port of a collector's URL, which the schema lets in as `http://HOST[:PORT][/…]`.
+fn port_of(endpoint: &str) -> Option<u16> {
+    let authority = endpoint.strip_prefix("http://")?.split('/').next()?;
+    match authority.rsplit_once(':') {
+        Some((_, port)) if !port.contains(']') => port.parse().ok(),
+        _ => Some(80),
+    }
 }

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ADMIN_PORT, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN, ENVOY, METRICS_PORT,
-    MODULE_DIRECTORY, Platform, TOKEN_DIRECTORY, client_secret_name, labels, node_page,
-    object_name, selector,
+    ADMIN_SOCKET, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN, ENVOY, METRICS_PORT,
+    MODULE_DIRECTORY, Platform, RUN_DIRECTORY, TOKEN_DIRECTORY, client_secret_name, labels,
+    node_page, object_name, run_volume, selector,
 };
 use crate::annotations::ObjectKey;
 use crate::resource::{EdgeGatewaySpec, ExposureType, PodSettings, WorkloadKind};
@@ -46,6 +46,7 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
     let mut volumes = vec![
         json!({ "name": "bootstrap", "configMap": { "name": object_name(&key.name) } }),
         json!({ "name": "client", "secret": { "secretName": client_secret_name(&key.name), "defaultMode": 0o440 } }),
+        json!({ "name": "run", "emptyDir": run_volume() }),
     ];
     if let Some(tls) = &spec.tokens.tls {
         volumes.push(
@@ -73,8 +74,12 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
                 "runAsGroup": USER,
                 "fsGroup": USER,
                 "seccompProfile": { "type": "RuntimeDefault" },
-                // Port 443 without a capability.
-                "sysctls": [{ "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" }],
+                "sysctls": [
+                    // Port 443 without a capability.
+                    { "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" },
+                    // The gateway speaks to servers from clients' ports where it can; these are its own.
+                    { "name": "net.ipv4.ip_local_reserved_ports", "value": reserved_ports(spec) },
+                ],
             }),
         );
     }
@@ -99,6 +104,23 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
         put("affinity", affinity);
     }
     Value::Object(content)
+}
+
+/// Ports that no connection to a server may have as its source.
+fn reserved_ports(spec: &EdgeGatewaySpec) -> String {
+    let streams = &spec.multicast;
+    if streams.enabled {
+        format!("{},{}-{}", METRICS_PORT, streams.ports.first, streams.ports.last)
+    } else {
+        METRICS_PORT.to_string()
+    }
+}
+
+/// Secrets whose content reaches gateways because the EdgeGateway names them.
+pub fn named_secrets(spec: &EdgeGatewaySpec) -> impl Iterator<Item = &str> {
+    let tokens = spec.tokens.tls.iter().map(|tls| tls.secret_name.as_str());
+    let headers = spec.telemetry.otlp.iter().flat_map(|otlp| &otlp.headers_secret);
+    tokens.chain(headers.map(|secret| secret.name.as_str()))
 }
 
 /// As configured; else the gateways of a Deployment prefer different nodes, and on the host network
@@ -176,6 +198,7 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
     let mut mounts = vec![
         json!({ "name": "bootstrap", "mountPath": BOOTSTRAP_DIRECTORY, "readOnly": true }),
         json!({ "name": "client", "mountPath": CLIENT_DIRECTORY, "readOnly": true }),
+        json!({ "name": "run", "mountPath": RUN_DIRECTORY }),
     ];
     if spec.tokens.tls.is_some() {
         mounts.push(json!({ "name": "token", "mountPath": TOKEN_DIRECTORY, "readOnly": true }));
@@ -217,7 +240,7 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
         // Envoy that takes its time with a new configuration is not dead.
         "livenessProbe": { "tcpSocket": { "port": "metrics" }, "periodSeconds": 10, "failureThreshold": 6, "timeoutSeconds": 2 },
         "lifecycle": { "preStop": { "exec": { "command": [
-            DRAIN, "--admin", format!("127.0.0.1:{ADMIN_PORT}"), "--seconds", spec.drain.seconds.to_string(),
+            DRAIN, "--admin", ADMIN_SOCKET, "--seconds", spec.drain.seconds.to_string(),
         ]}}},
         "securityContext": security,
         "resources": spec.workload.pod.resources,

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use packrat_api::route::{Hidden, RouteConfig};
 use packrat_api::token::TokenPolicy;
+use packrat_api::token_endpoint::{NetworkBinding, OtherPaths, TokenEndpointConfig};
 use packrat_wire::hexadecimal;
 use prost::Message as _;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::proto::{
@@ -138,21 +139,22 @@ fn udp_listener(settings: &GatewaySettings<'_>, port: u16, config: &RouteConfig)
     }
 }
 
+/// The configuration of a route's token endpoint: the EdgeGateway's settings.
+fn token_config(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> TokenEndpointConfig {
+    let (tokens, keys) = (&settings.spec.tokens, settings.keys);
+    let issuing = keys.issuing().into_iter().map(Hidden::new).collect();
+    let mut config =
+        TokenEndpointConfig::unchecked(route.route(), issuing, port, keys.public_key_text());
+    config.lifetime_seconds = tokens.lifetime_seconds.unsigned_abs();
+    config.maximum_hold_ms = tokens.maximum_hold_milliseconds.unsigned_abs();
+    config.other_paths = OtherPaths::NotFound;
+    config.bind = tokens.bind_to_network.then(NetworkBinding::default);
+    config
+}
+
 /// Gives tokens out over TLS, on the TCP port with the same number.
 fn token_listener(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Listener {
-    let tokens = &settings.spec.tokens;
-    let mut configuration = json!({
-        "route": route.route(),
-        "token_keys": settings.keys.issuing(),
-        "udp": { "port": port },
-        "gateway_key": settings.keys.public_key_text(),
-        "lifetime_seconds": tokens.lifetime_seconds,
-        "maximum_hold_ms": tokens.maximum_hold_milliseconds,
-        "other_paths": "not_found",
-    });
-    if tokens.bind_to_network {
-        configuration["bind"] = json!({});
-    }
+    let configuration = serde_json::to_string(&token_config(settings, port, route));
     let wasm = Wasm {
         config: Some(PluginConfig {
             name: format!("packrat_token_{port}"),
@@ -161,7 +163,7 @@ fn token_listener(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> L
                 runtime: "envoy.wasm.runtime.v8".to_owned(),
                 code: Some(AsyncDataSource { local: file(settings.token_filter.to_owned()) }),
             }),
-            configuration: Some(StringValue { value: configuration.to_string() }.to_any()),
+            configuration: Some(StringValue { value: configuration.unwrap_or_default() }.to_any()),
         }),
     };
     let manager = HttpConnectionManager {

@@ -161,6 +161,7 @@ impl Cluster {
             "EdgeGateway" => ("packrat.dev", "v1alpha1", "edgegateways"),
             "Service" => ("", "v1", "services"),
             "Pod" => ("", "v1", "pods"),
+            "Node" => ("", "v1", "nodes"),
             "Namespace" => ("", "v1", "namespaces"),
             "Secret" => ("", "v1", "secrets"),
             "ConfigMap" => ("", "v1", "configmaps"),
@@ -306,6 +307,7 @@ impl Cluster {
         let host = self.own_address().ip();
         let process = Command::new(env!("CARGO_BIN_EXE_packrat-operator"))
             .args(["run", "--namespace", HOME, "--replica", replica, "--lease-seconds", "3"])
+            .args(["--allow-host-network", "--allowed-images", "mirror.example/packrat/gateway:*"])
             .args(["--discovery-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0"])
             .args(["--webhook-listen", &format!("{host}:0"), "--discovery-host", &host.to_string()])
             .env("KUBECONFIG", &kubeconfig)

@@ -11,9 +11,11 @@ const NAMESPACE: &str = "packrat-test-definition";
 fn the_api_server_fills_in_the_defaults_of_the_types() {
     let Some(cluster) = Cluster::find() else { return };
     cluster.namespace(NAMESPACE, &json!({}));
-    let created = cluster.create(&gateway(NAMESPACE, "empty", &json!({}))).unwrap();
+    let empty = json!({ "routes": {} });
+    let created = cluster.create(&gateway(NAMESPACE, "empty", &empty)).unwrap();
     let read: EdgeGatewaySpec = serde_json::from_value(created["spec"].clone()).unwrap();
     assert_eq!(read, EdgeGatewaySpec::default());
+    assert_eq!(created["spec"]["routes"]["endpoints"], "Pods");
     let part = json!({ "cache": { "bytesTotal": "1Gi" }, "workload": { "autoscaling": {} } });
     let created = cluster.create(&gateway(NAMESPACE, "part", &part)).unwrap();
     assert_eq!(created["spec"]["cache"], json!({ "bytesPerSession": "1Mi", "bytesTotal": "1Gi" }));
@@ -100,6 +102,20 @@ fn nonsense_is_refused_with_what_to_write_instead() {
             "spec.tokens.rotationHours must be longer than spec.tokens.lifetimeSeconds: the previous key verifies for one rotation",
         ),
         (json!({ "drain": { "seconds": -1 } }), "should be greater than or equal to 0"),
+        (
+            json!({ "multicast": { "ports": { "first": 5001, "last": 5000 } } }),
+            "first must not be above last",
+        ),
+        (
+            json!({ "routes": { "ports": [{ "first": 2, "last": 1 }] } }),
+            "first must not be above last",
+        ),
+        (json!({ "limits": { "cacheBytesTotal": "0" } }), size),
+        (
+            json!({ "limits": { "repairBudgetPercent": 1001 } }),
+            "should be less than or equal to 1000",
+        ),
+        (json!({ "routes": { "endpoints": "Nodes" } }), "supported values: \"Pods\", \"Any\""),
         (json!({ "envoy": { "imagePullPolicy": "Sometimes" } }), "should match"),
     ] {
         let error = cluster.create(&gateway(namespace, "wrong", &spec)).unwrap_err().to_string();

@@ -13,6 +13,7 @@ mod objects;
 mod outage;
 mod scale;
 mod security;
+mod tenants;
 mod upgrade;
 mod webhook;
 
@@ -49,7 +50,13 @@ fn service(
     ]
 }
 
+/// An EdgeGateway. The Services have endpoints without Pods, unless the spec says something else
+/// about routes.
 fn gateway(namespace: &str, name: &str, spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    if spec["routes"].is_null() {
+        spec["routes"] = json!({ "endpoints": "Any" });
+    }
     json!({
         "apiVersion": "packrat.dev/v1alpha1", "kind": "EdgeGateway",
         "metadata": { "name": name, "namespace": namespace }, "spec": spec,

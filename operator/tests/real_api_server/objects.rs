@@ -1,7 +1,7 @@
 //! The objects of an EdgeGateway, its conditions, and its removal.
 
 use kube::api::DeleteParams;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Cluster, HOME, gateway, service};
 
@@ -283,8 +283,8 @@ fn an_object_that_is_refused_does_not_keep_back_the_others_of_its_gateway() {
     cluster.remove_namespace(namespace);
 }
 
-/// With the chart's `gateway.namespaces` the operator may touch Secrets, and everything else, in
-/// those namespaces only.
+/// The operator may touch Secrets, and everything else, in the namespaces of the chart's
+/// `gateway.namespaces` only.
 #[test]
 fn an_edge_gateway_where_the_operator_may_make_nothing_says_so() {
     let Some(cluster) = Cluster::find() else { return };
@@ -292,32 +292,15 @@ fn an_edge_gateway_where_the_operator_may_make_nothing_says_so() {
     for namespace in [allowed, forbidden] {
         cluster.namespace(namespace, &json!({}));
     }
-    // Its rights to make objects are taken out of the ClusterRole and put into a Role.
-    let makes = |rule: &Value| {
-        let has =
-            |field: &str, value: &str| rule[field].as_array().unwrap().contains(&json!(value));
-        !has("resources", "events")
-            && (has("verbs", "create") || has("resources", "edgegateways/finalizers"))
-    };
-    let mut all = Cluster::rules();
-    let cluster_role = all.iter_mut().find(|document| document["kind"] == "ClusterRole").unwrap();
-    let (makes, reads): (Vec<Value>, Vec<Value>) =
-        cluster_role["rules"].as_array().unwrap().iter().cloned().partition(makes);
-    assert!(makes.len() >= 7 && !json!(reads).to_string().contains("secrets"));
-    cluster_role["rules"] = json!(reads);
-    cluster.apply(cluster_role.clone());
-    for namespace in [allowed, HOME] {
-        cluster.apply(json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": { "name": "makes", "namespace": namespace }, "rules": makes,
-        }));
-        cluster.apply(json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": { "name": "makes", "namespace": namespace },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "makes" },
-            "subjects": [{ "kind": "ServiceAccount", "name": "operator", "namespace": HOME }],
-        }));
-    }
+    // Its rights to make objects are bound in one namespace instead of in all.
+    let makes = "packrat-operator-gateways";
+    cluster.delete("ClusterRoleBinding", "", makes);
+    cluster.apply(json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": { "name": makes, "namespace": allowed },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": makes },
+        "subjects": [{ "kind": "ServiceAccount", "name": "operator", "namespace": HOME }],
+    }));
     cluster.wait_until("the rules to be in force", || {
         !cluster.operator_may("get", "secrets", forbidden)
             && cluster.operator_may("get", "secrets", allowed)
@@ -343,7 +326,6 @@ fn an_edge_gateway_where_the_operator_may_make_nothing_says_so() {
     for namespace in [allowed, forbidden] {
         cluster.remove_namespace(namespace);
     }
-    cluster.delete("RoleBinding", HOME, "makes");
 }
 
 /// Keeps the EdgeGateways of a namespace from being deleted.

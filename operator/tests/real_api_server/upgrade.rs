@@ -65,7 +65,12 @@ fn edge_gateways_of_the_first_version_are_kept_and_work() {
     );
     assert_ne!(read.spec, EdgeGatewaySpec::default());
 
-    // The present operator takes it, and it can be changed.
+    // The present operator takes it, and it can be changed. Its Secret has to be labelled now.
+    cluster.apply(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": { "name": "edge-tls", "namespace": namespace, "labels": { "packrat.dev/for-gateways": "true" } },
+        "stringData": { "tls.crt": "", "tls.key": "" },
+    }));
     let operator = cluster.operator("upgraded", None);
     cluster.wait_until("the election", || operator.is_elected());
     let wanted = json!({ "packrat.dev/assist": "enabled", "packrat.dev/gateway": "edge" });

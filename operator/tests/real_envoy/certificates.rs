@@ -4,7 +4,7 @@
 use packrat_operator::certificates::{Authority, LEAF_DAYS};
 
 use super::envoy::replace_certificates;
-use super::operator::Cluster;
+use super::operator::{Cluster, UID};
 use super::scene::{OneRoute, Scene, agree, exchange};
 
 const DAY: i64 = 86_400;
@@ -39,13 +39,13 @@ fn another_authority_takes_over_without_a_restart_of_envoy() {
     // operator has exchanged its own by then.
     replace_certificates(
         &envoy,
-        &first.issue_gateway(&scene.cluster.gateway, now).unwrap(),
+        &first.issue_gateway(&scene.cluster.gateway, UID, now).unwrap(),
         &announced.bundle(),
     );
     scene.replica.authority(&announced);
     replace_certificates(
         &envoy,
-        &used.issue_gateway(&scene.cluster.gateway, now).unwrap(),
+        &used.issue_gateway(&scene.cluster.gateway, UID, now).unwrap(),
         &used.bundle(),
     );
     scene.replica.authority(&used);
@@ -70,7 +70,7 @@ fn a_certificate_that_has_run_out_is_refused_until_it_is_replaced() {
     scene.replica.complete();
     let (key, authority) = (&scene.cluster.gateway, &scene.cluster.authority);
     let envoy =
-        scene.envoy_with(&authority.issue_gateway(key, now - (LEAF_DAYS + 1) * DAY).unwrap());
+        scene.envoy_with(&authority.issue_gateway(key, UID, now - (LEAF_DAYS + 1) * DAY).unwrap());
     envoy.wait_until("Envoy to be turned away", |envoy| {
         let failed = envoy.get(
             "/stats?filter=cluster.packrat-operator.upstream_cx_(connect_fail|destroy_remote)$",
@@ -78,6 +78,10 @@ fn a_certificate_that_has_run_out_is_refused_until_it_is_replaced() {
         failed.lines().any(|line| !line.ends_with(": 0"))
     });
     assert_eq!(scene.replica.connected(), 0);
-    replace_certificates(&envoy, &authority.issue_gateway(key, now).unwrap(), &authority.bundle());
+    replace_certificates(
+        &envoy,
+        &authority.issue_gateway(key, UID, now).unwrap(),
+        &authority.bundle(),
+    );
     envoy.wait_until("Envoy to connect", |_| scene.replica.connected() == 1);
 }

@@ -3,12 +3,12 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use packrat_operator::annotations::ObjectKey;
 use packrat_operator::certificates::Issued;
-use packrat_operator::workload::{self, BOOTSTRAP_DIRECTORY, Platform};
-use packrat_real_envoy::{Envoy, free_port, module_directory};
+use packrat_operator::workload::{self, BOOTSTRAP_DIRECTORY, Platform, RUN_DIRECTORY};
+use packrat_real_envoy::{Envoy, module_directory};
 use serde_json::Value;
 
 /// Starts a gateway of `key`, with this certificate and trust in these authorities, that asks the
@@ -26,6 +26,8 @@ pub(crate) fn start(
         image: String::new(),
         discovery_host: "localhost".to_owned(),
         discovery_port: operator.port(),
+        discovery_namespace: None,
+        egress_policy: true,
         listen_address: "127.0.0.1".to_owned(),
     };
     let client = path.join("client");
@@ -41,10 +43,6 @@ pub(crate) fn start(
     }
     // As on the host network: a second page, at the address of the Pod.
     let mut bootstrap = workload::bootstrap(key, &platform, true);
-    let admin_port = free_port();
-    bootstrap["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
-    bootstrap["static_resources"]["clusters"][0]["load_assignment"] =
-        workload::administration(admin_port)["load_assignment"].take();
     // Ports of this machine are not a Pod's.
     let mut page: Value = serde_json::from_str(&workload::node_page()).unwrap();
     for of in [&mut bootstrap, &mut page] {
@@ -55,6 +53,7 @@ pub(crate) fn start(
     let family = if operator.is_ipv4() { "V4_ONLY" } else { "V6_ONLY" };
     bootstrap["static_resources"]["clusters"][1]["dns_lookup_family"] = family.into();
     let text = bootstrap.to_string().replace(BOOTSTRAP_DIRECTORY, here);
+    let text = text.replace(RUN_DIRECTORY, here);
     fs::write(path.join("envoy.json"), text).unwrap();
     let envoy = Envoy::spawn(program, directory, "envoy.json", |command| {
         command
@@ -64,8 +63,13 @@ pub(crate) fn start(
             .args(["--concurrency", "2", "--drain-time-s", "20"])
             .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module_directory());
     });
-    envoy.admin();
+    envoy.wait_until("Envoy's administration interface", |envoy| !envoy.get("/stats").is_empty());
     envoy
+}
+
+/// The socket of an Envoy's administration interface.
+pub(crate) fn admin(envoy: &Envoy) -> PathBuf {
+    envoy.directory().join("admin.sock")
 }
 
 /// Puts another certificate into the place of its own, as the kubelet does when a Secret changes,

@@ -17,6 +17,7 @@ mod tokens;
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -157,7 +158,7 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
         "web",
         port,
         &[server_address],
-        &[("packrat.dev/config.repair-budget-percent", "50")],
+        &[("packrat.dev/config.repair-budget-percent", "20")],
     );
     envoy.wait_until("a new version", |_| {
         replica.resources()[&format!("udp-{port}")].version != before
@@ -189,7 +190,7 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
         "web",
         port,
         &[server_address],
-        &[("packrat.dev/config.repair-budget-percent", "50")],
+        &[("packrat.dev/config.repair-budget-percent", "20")],
     );
     replica.service("other", other_port, &far, &[]);
     replica.complete();
@@ -354,6 +355,15 @@ fn a_gateway_gets_its_own_configuration_only() {
     });
     assert!(envoy::listeners(&envoy).is_empty());
     assert_eq!(replica.connected(), 0);
+    // It is that of a former EdgeGateway of the same name.
+    let (gateway, now) = (&scene.cluster.gateway, jiff::Timestamp::now().as_second());
+    let former = scene.cluster.authority.issue_gateway(gateway, "former", now).unwrap();
+    let envoy = scene.envoy_with(&former);
+    envoy.wait_until("Envoy to be turned away and to try again", |envoy| {
+        let tried = envoy.get("/stats?filter=cluster.packrat-operator.upstream_rq_total");
+        tried.trim().rsplit(' ').next().and_then(|count| count.parse::<u32>().ok()) >= Some(2)
+    });
+    assert!(envoy::listeners(&envoy).is_empty());
     // One of another authority does not even get that far.
     let envoy = scene.envoy_of(&Cluster::new());
     envoy.wait_until("the failed handshake", |envoy| {
@@ -368,15 +378,15 @@ fn a_gateway_that_drains_forwards_until_its_sessions_have_ended() {
     let Some(route) = OneRoute::begin(&idle) else { return };
     let OneRoute { envoy, server, client, source, .. } = &route;
 
-    let (admin, start) = (envoy.admin(), Instant::now());
-    let draining = std::thread::spawn(move || packrat_operator::drain::drain(admin, PATIENCE));
+    let (admin, start) = (envoy::admin(envoy), Instant::now());
+    let draining = std::thread::spawn(move || packrat_operator::drain::drain(&admin, PATIENCE));
     envoy.wait_until("the drain to begin", |envoy| envoy.log().contains("\"event\":\"draining\""));
     assert_eq!(exchange(client, server), *source, "forwarding goes on");
     // The client falls silent, and the session ends.
     assert_eq!(draining.join().unwrap().unwrap(), packrat_operator::drain::End::NoSessions);
     println!("drained after {:?}", start.elapsed());
     assert!(
-        packrat_operator::drain::drain(([127, 0, 0, 1], 9).into(), Duration::ZERO).is_err(),
+        packrat_operator::drain::drain(Path::new("/nobody"), Duration::ZERO).is_err(),
         "nobody is there"
     );
 }

@@ -7,6 +7,8 @@ use packrat_operator::annotations::ObjectKey;
 use packrat_operator::certificates::Authority;
 use packrat_operator::index::{Address, GatewayModel, ServiceModel, ServicePort, SliceModel};
 use packrat_operator::keys::GatewayKeys;
+use packrat_operator::policy::Policy;
+use packrat_operator::resource::EndpointsFrom;
 use packrat_operator::shell::{Connections, Discovery, Identities, Snapshots, Surroundings, serve};
 use packrat_operator::xds::Resources;
 use tokio::runtime::Runtime;
@@ -44,6 +46,17 @@ impl Cluster {
     }
 }
 
+/// The identity of the EdgeGateway.
+pub(crate) const UID: &str = "1b4e28ba-2fa1-11d2-883f-0016d3cca427";
+
+/// The EdgeGateway, whose Services have servers without Pods.
+fn gateway(change: impl FnOnce(&mut GatewayModel)) -> GatewayModel {
+    let mut model = GatewayModel { uid: UID.to_owned(), ..GatewayModel::default() };
+    model.spec.routes.endpoints = EndpointsFrom::Any;
+    change(&mut model);
+    model
+}
+
 /// A replica of the operator.
 pub(crate) struct Replica {
     pub(crate) snapshots: Arc<Snapshots>,
@@ -60,7 +73,9 @@ impl Replica {
             .enable_all()
             .build()
             .unwrap();
-        let snapshots = Snapshots::new("packrat-system", cluster.surroundings.clone(), 1);
+        // Servers and clients of the tests are on the loopback interface.
+        let policy = Policy { never: Vec::new(), ..Policy::default() };
+        let snapshots = Snapshots::new("packrat-system", policy, cluster.surroundings.clone(), 1);
         let connections = Arc::new(Connections::default());
         let now = jiff::Timestamp::now().as_second();
         let identities = Arc::new(
@@ -84,9 +99,7 @@ impl Replica {
                 .await;
             });
         });
-        snapshots.update(|index| {
-            index.set_gateway(cluster.gateway.clone(), Some(GatewayModel::default()))
-        });
+        snapshots.update(|index| index.set_gateway(cluster.gateway.clone(), Some(gateway(|_| {}))));
         snapshots.set_keys(&cluster.gateway, cluster.keys.clone());
         Self {
             snapshots,
@@ -126,7 +139,13 @@ impl Replica {
             let slice = SliceModel {
                 service: name.to_owned(),
                 ports: vec![ServicePort { name: "quic".to_owned(), port: endpoint.port() }],
-                addresses: vec![Address { ip: endpoint.ip(), ready: true, serving: true }],
+                addresses: vec![Address {
+                    ip: endpoint.ip(),
+                    pod: None,
+                    ready: true,
+                    serving: true,
+                }],
+                is_kubernetes: false,
             };
             (ObjectKey::new("app", format!("{name}-{number}")), slice)
         });
@@ -143,9 +162,8 @@ impl Replica {
 
     /// Changes the EdgeGateway.
     pub(crate) fn gateway(&self, change: impl FnOnce(&mut GatewayModel)) {
-        let mut model = GatewayModel::default();
-        change(&mut model);
-        self.snapshots.update(|index| index.set_gateway(self.gateway.clone(), Some(model)));
+        self.snapshots
+            .update(|index| index.set_gateway(self.gateway.clone(), Some(gateway(change))));
     }
 
     /// The operator's certificates are replaced.

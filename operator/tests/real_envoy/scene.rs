@@ -11,7 +11,7 @@ use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_port};
 use serde_json::Value;
 
 use super::envoy;
-use super::operator::{Cluster, Replica};
+use super::operator::{Cluster, Replica, UID};
 
 /// An operator with an EdgeGateway that has no routes yet.
 pub(crate) struct Scene {
@@ -43,7 +43,7 @@ impl Scene {
     pub(crate) fn envoy_of(&self, identity: &Cluster) -> Envoy {
         let now = jiff::Timestamp::now().as_second();
         self.start(
-            &identity.authority.issue_gateway(&identity.gateway, now).unwrap(),
+            &identity.authority.issue_gateway(&identity.gateway, UID, now).unwrap(),
             &identity.authority,
         )
     }

@@ -1,14 +1,15 @@
-//! One table of everything that can be set for a route: names, values, defaults, meaning.
+//! Tables of everything that can be set for a route, and for a token endpoint: names, values,
+//! defaults, meaning.
 //!
-//! docs/CONFIGURATION.md is generated from it. Tests hold the fields of [`crate::route`], the
-//! schema of EdgeGateways and the annotations against it.
+//! docs/CONFIGURATION.md is generated from them. Tests hold the fields of [`crate::route`] and
+//! [`crate::token_endpoint`], the schema of EdgeGateways and the annotations against them.
 
 use std::fmt;
 
-/// A setting of a route.
+/// A setting of a route or of a token endpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Knob {
-    /// Field in the JSON of a route; `stream.` is before those of its live stream.
+    /// Field in the JSON; before those of an object within it, the object's name and a point.
     pub field: &'static str,
     /// Values in this JSON, for people.
     pub values: &'static str,
@@ -82,7 +83,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
     ClusterValues::Numbers { least, most }
 }
 
-/// All settings, in the order of their documents.
+/// All settings of a route, in the order of their documents.
 pub const KNOBS: [Knob; 31] = [
     Knob::new(
         "route",
@@ -247,6 +248,60 @@ pub const KNOBS: [Knob; 31] = [
     .with_default("3"),
 ];
 
+/// All settings of a token endpoint, in the order of their documents.
+pub const TOKEN_ENDPOINT_KNOBS: [Knob; 16] = [
+    Knob::new("route", "1 to 253 bytes", "name of the route, as in its configuration; required"),
+    Knob::new(
+        "token_keys",
+        "one or two `identifier:64 hexadecimal digits`",
+        "keys with which the gateway verifies tokens; the first one issues; required",
+    ),
+    Knob::new("udp", "object", "the address at which the gateway assists; its fields are below; required"),
+    Knob::new(
+        "gateway_key",
+        "64 hexadecimal digits",
+        "the gateway's public key, which the gateway reports as `public_key`; required",
+    ),
+    Knob::new("lifetime_seconds", "10 to 86400", "lifetime of a token").with_default("300"),
+    Knob::new(
+        "maximum_hold_ms",
+        "0 to 10000",
+        "longest time that clients should withhold an acknowledgement",
+    )
+    .with_default("1000"),
+    Knob::new(
+        "bind",
+        "object",
+        "with it, even an empty one, tokens are valid only from the client's network; its fields are below",
+    ),
+    Knob::new(
+        "other_paths",
+        "`\"continue\"`, `\"not_found\"`",
+        "requests for other paths: `continue` passes them on, `not_found` answers 404",
+    )
+    .with_default("\"continue\""),
+    Knob::new("rate", "object", "the rate limit per client; its fields are below"),
+    Knob::new(
+        "udp.host",
+        "host name or address",
+        "host of the gateway's UDP address. Without it: the host of the request",
+    ),
+    Knob::new("udp.port", "1 to 65535", "port of the gateway's UDP address; required"),
+    Knob::new("bind.ipv4_prefix", "0 to 32", "length of the prefix of an IPv4 network")
+        .with_default("24"),
+    Knob::new("bind.ipv6_prefix", "0 to 128", "length of the prefix of an IPv6 network")
+        .with_default("56"),
+    Knob::new(
+        "rate.per_minute",
+        "1 to 60000",
+        "tokens per minute of one client: an IPv4 address, or the /64 of an IPv6 address. Each Envoy worker counts separately",
+    )
+    .with_default("30"),
+    Knob::new("rate.burst", "1 to 60000", "tokens of one client at once").with_default("10"),
+    Knob::new("rate.clients", "1 to 1000000", "clients in the rate limiter's table")
+        .with_default("4096"),
+];
+
 /// The settings that EdgeGateways and annotations have, too.
 pub fn in_cluster() -> impl Iterator<Item = (&'static Knob, &'static ClusterKnob)> {
     KNOBS.iter().filter_map(|knob| Some((knob, knob.cluster.as_ref()?)))
@@ -256,41 +311,72 @@ pub fn in_cluster() -> impl Iterator<Item = (&'static Knob, &'static ClusterKnob
 mod tests {
     use super::*;
     use crate::route::{RouteConfig, StreamRoute};
+    use crate::token_endpoint::{ClientRate, NetworkBinding, TokenEndpointConfig, UdpAddress};
     use serde_json::{Value, json};
 
     /// The fields that serde knows, out of what it says about one that it does not know.
     fn fields<T: serde::de::DeserializeOwned>(prefix: &str) -> Vec<String> {
         let error = serde_json::from_value::<T>(json!({ "?": 1 })).err().unwrap().to_string();
-        let known = error.split_once("expected one of ").unwrap().1;
+        let known = error.split_once("expected ").unwrap().1;
         known.split('`').skip(1).step_by(2).map(|field| format!("{prefix}{field}")).collect()
     }
 
     #[test]
     fn every_field_has_a_row_and_every_row_a_field() {
         let rows: Vec<&str> = KNOBS.iter().map(|knob| knob.field).collect();
-        let fields = [fields::<RouteConfig>(""), fields::<StreamRoute>("stream.")].concat();
-        assert_eq!(rows, fields);
+        let expected = [fields::<RouteConfig>(""), fields::<StreamRoute>("stream.")].concat();
+        assert_eq!(rows, expected);
+        let rows: Vec<&str> = TOKEN_ENDPOINT_KNOBS.iter().map(|knob| knob.field).collect();
+        let expected = [
+            fields::<TokenEndpointConfig>(""),
+            fields::<UdpAddress>("udp."),
+            fields::<NetworkBinding>("bind."),
+            fields::<ClientRate>("rate."),
+        ];
+        assert_eq!(rows, expected.concat());
     }
 
     #[test]
     fn a_default_of_the_table_is_what_a_field_has_when_it_is_left_out() {
-        for knob in &KNOBS {
+        let route = json!({ "route": "web", "stream": { "upstream": "192.0.2.1:5" } });
+        defaults_hold::<RouteConfig>(&KNOBS, &route);
+        let endpoint = json!({
+            "route": "web", "token_keys": [], "gateway_key": "", "udp": { "port": 1 }, "bind": {}, "rate": {},
+        });
+        defaults_hold::<TokenEndpointConfig>(&TOKEN_ENDPOINT_KNOBS, &endpoint);
+    }
+
+    fn defaults_hold<T>(knobs: &[Knob], bare: &Value)
+    where
+        T: serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
+    {
+        for knob in knobs {
             let Some(default) = knob.default else { continue };
-            let bare = json!({ "route": "web", "stream": { "upstream": "192.0.2.1:5" } });
             let mut said = bare.clone();
             let pointer = format!("/{}", knob.field.replace('.', "/"));
             let (parent, key) = pointer.rsplit_once('/').unwrap();
             said.pointer_mut(parent).unwrap()[key] = serde_json::from_str(default).unwrap();
-            let read = |value: Value| serde_json::from_value::<RouteConfig>(value).unwrap();
-            assert_eq!(read(said), read(bare), "{}", knob.field);
+            let read = |value: Value| serde_json::from_value::<T>(value).unwrap();
+            assert_eq!(read(said), read(bare.clone()), "{}", knob.field);
         }
     }
 
     #[test]
     fn what_has_no_default_is_required_or_may_be_missing() {
-        for knob in KNOBS.iter().filter(|knob| knob.default.is_none()) {
-            let is_required = knob.meaning.ends_with("; required");
-            assert_eq!(is_required, matches!(knob.field, "route" | "stream.upstream"));
+        let required = |knobs: &[Knob]| -> Vec<&str> {
+            let required = knobs.iter().filter(|knob| knob.meaning.ends_with("; required"));
+            required.inspect(|knob| assert_eq!(knob.default, None)).map(|knob| knob.field).collect()
+        };
+        assert_eq!(required(&KNOBS), ["route", "stream.upstream"]);
+        let of_endpoint = ["route", "token_keys", "udp", "gateway_key", "udp.port"];
+        assert_eq!(required(&TOKEN_ENDPOINT_KNOBS), of_endpoint);
+        for field in ["route", "token_keys", "udp", "gateway_key"] {
+            let mut config = json!({
+                "route": "web", "token_keys": [], "gateway_key": "", "udp": { "port": 1 },
+            });
+            assert!(serde_json::from_value::<TokenEndpointConfig>(config.clone()).is_ok());
+            config.as_object_mut().unwrap().remove(field);
+            assert!(serde_json::from_value::<TokenEndpointConfig>(config).is_err(), "{field}");
         }
     }
 }

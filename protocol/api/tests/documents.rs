@@ -1,17 +1,17 @@
-//! docs/CONFIGURATION.md has the table of settings that the code has.
+//! docs/CONFIGURATION.md has the tables of settings that the code has.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail anywhere")]
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use packrat_api::knobs::{KNOBS, in_cluster};
+use packrat_api::knobs::{KNOBS, Knob, TOKEN_ENDPOINT_KNOBS, in_cluster};
 
 const BEGIN: &str = "<!-- begin: generated from protocol/api/src/knobs.rs -->\n";
 const END: &str = "<!-- end -->\n";
 
-fn of_routes() -> String {
+fn of_fields(knobs: &[Knob]) -> String {
     let mut table = String::from("| field | values | default | what |\n| -- | -- | -- | -- |\n");
-    for knob in &KNOBS {
+    for knob in knobs {
         let default = knob.default.map(|default| format!("`{default}`")).unwrap_or_default();
         writeln!(table, "| `{}` | {} | {default} | {} |", knob.field, knob.values, knob.meaning)
             .unwrap();
@@ -39,11 +39,11 @@ fn the_tables_of_the_document_are_current() {
     let text = std::fs::read_to_string(&path).unwrap();
     let mut parts = text.split(BEGIN);
     let mut expected = parts.next().unwrap().to_owned();
-    for table in [of_routes(), of_clusters()] {
+    for table in [of_fields(&KNOBS), of_clusters(), of_fields(&TOKEN_ENDPOINT_KNOBS)] {
         let rest = parts.next().unwrap().split_once(END).unwrap().1;
         write!(expected, "{BEGIN}\n{table}\n{END}{rest}").unwrap();
     }
-    assert_eq!(parts.next(), None, "there are two tables");
+    assert_eq!(parts.next(), None, "there are three tables");
     if std::env::var_os("PACKRAT_WRITE_DOCUMENTS").is_some() {
         std::fs::write(&path, &expected).unwrap();
     } else {

@@ -7,10 +7,10 @@
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ring::error::Unspecified;
 
-use crate::SessionId;
 use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH};
 use crate::seal::{MAXIMUM_PLAINTEXT, OpenError, SealError};
+use crate::{MessageCounter, SessionId};
 
 /// Bytes of the AEAD tag.
 pub(crate) const TAG_LENGTH: usize = 16;
@@ -25,9 +25,9 @@ impl core::fmt::Debug for Key {
     }
 }
 
-fn nonce(counter: u32) -> Nonce {
+fn nonce(counter: MessageCounter) -> Nonce {
     let mut nonce = [0; 12];
-    nonce[4..8].copy_from_slice(&counter.to_le_bytes());
+    nonce[4..8].copy_from_slice(&counter.get().to_le_bytes());
     Nonce::assume_unique_for_key(nonce)
 }
 
@@ -44,7 +44,7 @@ impl Key {
     pub(crate) fn seal(
         &self,
         session: SessionId,
-        counter: u32,
+        counter: MessageCounter,
         plaintext: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), SealError> {
@@ -76,8 +76,8 @@ impl Key {
         &self,
         datagram: &[u8],
         plaintext: &mut Vec<u8>,
-        is_new: impl FnOnce(u32) -> bool,
-    ) -> Result<u32, OpenError> {
+        is_new: impl FnOnce(MessageCounter) -> bool,
+    ) -> Result<MessageCounter, OpenError> {
         let (counter, ciphertext) = match Control::decode(datagram) {
             Ok(Control::Sealed { counter, ciphertext, .. }) => (counter, ciphertext),
             Ok(_) => return Err(OpenError::Malformed(DecodeError::NotControl)),
@@ -132,10 +132,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// The Noise library is the oracle.
         #[test]
-        fn the_same_as_the_noise_library(text in proptest::collection::vec(any::<u8>(), 0..MAXIMUM_PLAINTEXT), counter in any::<u32>()) {
+        fn the_same_as_the_noise_library(text in proptest::collection::vec(any::<u8>(), 0..MAXIMUM_PLAINTEXT), number in any::<u32>()) {
+            let counter = MessageCounter::new(number);
             let (one, other, seals, opens) = finished();
             let mut expected = vec![0; text.len() + TAG_LENGTH];
-            one.write_message(counter.into(), &text, &mut expected).unwrap();
+            one.write_message(number.into(), &text, &mut expected).unwrap();
             let mut sealed = b"before".to_vec();
             seals.seal(SESSION, counter, &text, &mut sealed).unwrap();
             let datagram = &sealed[6..];
@@ -145,7 +146,7 @@ mod tests {
             prop_assert_eq!((told, ciphertext), (counter, expected.as_slice()));
 
             let mut ciphertext = vec![0; text.len() + TAG_LENGTH];
-            other.write_message(counter.into(), &text, &mut ciphertext).unwrap();
+            other.write_message(number.into(), &text, &mut ciphertext).unwrap();
             let mut datagram = Vec::new();
             Control::Sealed { session: SESSION, counter, ciphertext: &ciphertext }.encode(&mut datagram);
             let mut plaintext = b"something else".to_vec();

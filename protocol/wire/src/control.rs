@@ -12,9 +12,9 @@
 //! like this. A QUIC sender that greases the fixed bit (RFC 9287) may; the three magic bytes tell
 //! its packets apart.
 
-use crate::SessionId;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::cookie::COOKIE_LENGTH;
+use crate::{MessageCounter, SessionId};
 
 /// First byte of every control datagram.
 pub const FIRST_BYTE: u8 = 0x0b;
@@ -159,7 +159,7 @@ pub enum Control<'a> {
         /// The session, as named in the InitAck.
         session: SessionId,
         /// Message counter of this direction, also the AEAD nonce.
-        counter: u32,
+        counter: MessageCounter,
         /// Ciphertext and tag.
         ciphertext: &'a [u8],
     },
@@ -235,7 +235,7 @@ impl<'a> Control<'a> {
             }
             SEALED => Ok(Self::Sealed {
                 session: SessionId::new(reader.u32()?),
-                counter: reader.u32()?,
+                counter: MessageCounter::new(reader.u32()?),
                 ciphertext: reader.rest(),
             }),
             other => Err(DecodeError::MessageType(other)),
@@ -290,7 +290,7 @@ impl<'a> Control<'a> {
             Self::Sealed { session, counter, ciphertext } => {
                 header(SEALED);
                 out.put_u32(session.get());
-                out.put_u32(counter);
+                out.put_u32(counter.get());
                 out.extend_from_slice(ciphertext);
             }
         }
@@ -298,8 +298,8 @@ impl<'a> Control<'a> {
 }
 
 /// The nonce of a refusal of a sealed datagram.
-pub fn session_nonce(session: SessionId, counter: u32) -> u64 {
-    u64::from(session.get()) << 32 | u64::from(counter)
+pub fn session_nonce(session: SessionId, counter: MessageCounter) -> u64 {
+    u64::from(session.get()) << 32 | u64::from(counter.get())
 }
 
 /// The length, then the message.
@@ -403,7 +403,7 @@ mod tests {
                 Control::Init { nonce, cookie_time: time, cookie, noise: &noise },
                 Control::InitAck { nonce, noise: &noise },
                 Control::Refusal { nonce, reason: RefusalReason::Full, versions: &versions },
-                Control::Sealed { session: SessionId::new(session), counter, ciphertext: &noise },
+                Control::Sealed { session: SessionId::new(session), counter: MessageCounter::new(counter), ciphertext: &noise },
             ] {
                 let mut bytes = Vec::new();
                 control.encode(&mut bytes);

@@ -35,11 +35,13 @@ pub mod handshake;
 pub mod hexadecimal;
 pub mod identifier;
 pub mod message;
+mod message_counter;
 pub mod seal;
 mod session_id;
 mod small_channel;
 
 pub use control::is_control;
 pub use epoch::Epoch;
+pub use message_counter::MessageCounter;
 pub use session_id::SessionId;
 pub use small_channel::SmallChannel;

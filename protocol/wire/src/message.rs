@@ -8,8 +8,8 @@ use core::time::Duration;
 
 use packrat_eack::{Encoding, Identifier};
 
-use crate::Epoch;
 use crate::codec::{DecodeError, Reader, Write};
+use crate::{Epoch, MessageCounter};
 
 const EACK: u8 = 1;
 const REPORT: u8 = 2;
@@ -59,7 +59,7 @@ pub struct Report {
     /// The epoch that the gateway is in.
     pub epoch: Epoch,
     /// Counter of the newest eACK that was processed.
-    pub echo: u32,
+    pub echo: MessageCounter,
     /// The time since its receipt; saturates at 1.05 s.
     pub echo_age: Duration,
     /// Datagrams that are missing by that eACK and still being repaired.
@@ -332,7 +332,7 @@ impl Report {
     fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(REPORT);
         out.put_u16(self.epoch.get());
-        out.put_u32(self.echo);
+        out.put_u32(self.echo.get());
         out.put_u16(age_to_wire(self.echo_age));
         out.put_u16(self.missing);
         // Zero is no identifier.
@@ -356,7 +356,7 @@ impl Report {
     fn decode(mut reader: Reader<'_>) -> Result<Self, DecodeError> {
         let report = Self {
             epoch: Epoch::new(reader.u16()?),
-            echo: reader.u32()?,
+            echo: MessageCounter::new(reader.u32()?),
             echo_age: age_from_wire(reader.u16()?),
             missing: reader.u16()?,
             settled: match reader.u32()? {
@@ -444,7 +444,7 @@ mod tests {
                 anchor: anchor.and_then(Identifier::new), encoding, prefix: &prefix,
             }));
             round_trip(Message::Report(Report {
-                epoch, echo: count, echo_age: age_from_wire(age), missing: age, settled: newest.and_then(Identifier::new), wanted: echo.then_some(encoding),
+                epoch, echo: MessageCounter::new(count), echo_age: age_from_wire(age), missing: age, settled: newest.and_then(Identifier::new), wanted: echo.then_some(encoding),
                 round_trip: Duration::from_micros(u64::from(count)), loss: age, queueing: age_from_wire(age),
                 totals: Totals { repaired: count, resets: 3, ..Totals::default() },
             }));

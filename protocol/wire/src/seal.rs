@@ -7,10 +7,10 @@
 
 use thiserror::Error;
 
-use crate::SessionId;
 use crate::cipher::{Key, TAG_LENGTH};
 use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH};
+use crate::{MessageCounter, SessionId};
 
 /// Bytes that sealing adds to a plaintext.
 pub const OVERHEAD: usize = SEALED_HEADER_LENGTH + TAG_LENGTH;
@@ -49,7 +49,7 @@ pub enum OpenError {
 /// Seals messages of one direction.
 pub struct Sealer {
     session: SessionId,
-    next: u32,
+    next: MessageCounter,
     key: Key,
 }
 
@@ -61,7 +61,7 @@ impl core::fmt::Debug for Sealer {
 
 impl Sealer {
     pub(crate) const fn new(session: SessionId, key: Key) -> Self {
-        Self { session, next: 0, key }
+        Self { session, next: MessageCounter::FIRST, key }
     }
 
     pub(crate) fn into_key(self) -> Key {
@@ -72,9 +72,13 @@ impl Sealer {
     ///
     /// # Errors
     /// Too long, or the counter is used up.
-    pub fn seal(&mut self, plaintext: &[u8], out: &mut Vec<u8>) -> Result<u32, SealError> {
+    pub fn seal(
+        &mut self,
+        plaintext: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<MessageCounter, SealError> {
         let counter = self.next;
-        let next = counter.checked_add(1).ok_or(SealError::Exhausted)?;
+        let next = counter.next().ok_or(SealError::Exhausted)?;
         self.key.seal(self.session, counter, plaintext, out)?;
         self.next = next;
         Ok(counter)
@@ -112,9 +116,14 @@ impl Opener {
     ///
     /// # Errors
     /// The datagram is to be dropped.
-    pub fn open(&mut self, datagram: &[u8], plaintext: &mut Vec<u8>) -> Result<u32, OpenError> {
-        let counter = self.key.open(datagram, plaintext, |counter| self.window.is_new(counter))?;
-        self.window.accept(counter);
+    pub fn open(
+        &mut self,
+        datagram: &[u8],
+        plaintext: &mut Vec<u8>,
+    ) -> Result<MessageCounter, OpenError> {
+        let counter =
+            self.key.open(datagram, plaintext, |counter| self.window.is_new(counter.get()))?;
+        self.window.accept(counter.get());
         Ok(counter)
     }
 }

@@ -3,9 +3,9 @@
 //! The same bytes on the wire as [`crate::seal`]. The window of counters that may arrive late is 64
 //! instead of 1,024.
 
-use crate::SessionId;
 use crate::cipher::Key;
 use crate::seal::{OpenError, SealError};
+use crate::{MessageCounter, SessionId};
 
 /// Counters that may arrive late.
 const WINDOW: u32 = u64::BITS;
@@ -16,8 +16,8 @@ pub struct SmallChannel {
     opens: Key,
     seals: Key,
     session: SessionId,
-    /// The next message's counter; `u32::MAX`: used up.
-    next: u32,
+    /// The next message's counter; the last of all: used up.
+    next: MessageCounter,
     /// Highest counter accepted, plus one; zero: none yet.
     end: u32,
 }
@@ -30,7 +30,7 @@ impl core::fmt::Debug for SmallChannel {
 
 impl SmallChannel {
     pub(crate) const fn new(session: SessionId, opens: Key, seals: Key) -> Self {
-        Self { seen: 0, opens, seals, session, next: 0, end: 0 }
+        Self { seen: 0, opens, seals, session, next: MessageCounter::FIRST, end: 0 }
     }
 
     /// The session's id.
@@ -42,9 +42,13 @@ impl SmallChannel {
     ///
     /// # Errors
     /// Too long, or the counter is used up.
-    pub fn seal(&mut self, plaintext: &[u8], out: &mut Vec<u8>) -> Result<u32, SealError> {
+    pub fn seal(
+        &mut self,
+        plaintext: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<MessageCounter, SealError> {
         let counter = self.next;
-        let next = counter.checked_add(1).ok_or(SealError::Exhausted)?;
+        let next = counter.next().ok_or(SealError::Exhausted)?;
         self.seals.seal(self.session, counter, plaintext, out)?;
         self.next = next;
         Ok(counter)
@@ -55,9 +59,13 @@ impl SmallChannel {
     ///
     /// # Errors
     /// The datagram is to be dropped.
-    pub fn open(&mut self, datagram: &[u8], plaintext: &mut Vec<u8>) -> Result<u32, OpenError> {
-        let counter = self.opens.open(datagram, plaintext, |counter| self.is_new(counter))?;
-        self.accept(counter);
+    pub fn open(
+        &mut self,
+        datagram: &[u8],
+        plaintext: &mut Vec<u8>,
+    ) -> Result<MessageCounter, OpenError> {
+        let counter = self.opens.open(datagram, plaintext, |counter| self.is_new(counter.get()))?;
+        self.accept(counter.get());
         Ok(counter)
     }
 
@@ -122,15 +130,16 @@ mod tests {
         let mut plaintext = Vec::new();
         for number in 0..200u32 {
             let text = vec![number as u8; number as usize];
+            let (theirs, own) = (MessageCounter::new(number * 2), MessageCounter::new(number));
             let mut sealed = Vec::new();
             // Each round seals two messages.
-            assert_eq!(client.sealer.seal(&text, &mut sealed), Ok(number * 2));
-            assert_eq!(gateway.open(&sealed, &mut plaintext), Ok(number * 2));
+            assert_eq!(client.sealer.seal(&text, &mut sealed), Ok(theirs));
+            assert_eq!(gateway.open(&sealed, &mut plaintext), Ok(theirs));
             assert_eq!(plaintext, text);
             assert_eq!(gateway.open(&sealed, &mut plaintext), Err(OpenError::Replayed));
             let mut answer = Vec::new();
-            assert_eq!(gateway.seal(&text, &mut answer), Ok(number));
-            assert_eq!(client.opener.open(&answer, &mut plaintext), Ok(number));
+            assert_eq!(gateway.seal(&text, &mut answer), Ok(own));
+            assert_eq!(client.opener.open(&answer, &mut plaintext), Ok(own));
             assert_eq!(plaintext, text);
             // It rejects messages that it sealed itself, and altered ones.
             assert!(gateway.open(&answer, &mut plaintext).is_err());
@@ -142,7 +151,7 @@ mod tests {
         }
         let mut out = Vec::new();
         assert_eq!(gateway.seal(&[0; MAXIMUM_PLAINTEXT + 1], &mut out), Err(SealError::TooLong));
-        gateway.next = u32::MAX;
+        gateway.next = MessageCounter::new(u32::MAX);
         assert_eq!(gateway.seal(b"", &mut out), Err(SealError::Exhausted));
     }
 

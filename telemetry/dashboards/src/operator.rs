@@ -39,7 +39,7 @@ pub(crate) fn dashboard() -> Value {
                         Unit::Seconds,
                         // Envoy reports 4294967295 when it has none.
                         "min(envoy_server_days_until_first_cert_expiring < 100000) * 86400".to_owned(),
-                        Thresholds::Above(604_800.0, 1_209_600.0),
+                        Thresholds::Above(172_800.0, 345_600.0),
                     )
                     .wide(6),
                     stat(

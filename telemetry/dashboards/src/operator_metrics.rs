@@ -7,6 +7,10 @@ pub const OPERATOR_METRICS: &[(&str, &str)] = &[
     ("edge_gateways", "EdgeGateways."),
     ("routes", "Routes of all EdgeGateways."),
     ("service_problems", "What is wrong with annotated Services; their conditions say what."),
+    (
+        "pods_without_sidecar",
+        "Pods that ask for a sidecar and have none; an Event on the Pod says why.",
+    ),
     ("connected_gateways", "Gateways that this replica serves."),
     (
         "refusing_gateways",

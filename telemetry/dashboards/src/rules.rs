@@ -92,7 +92,7 @@ pub const ALERTS: &[Alert] = &[
     Alert {
         name: "PackratCertificateNearExpiry",
         severity: "critical",
-        expression: "envoy_server_days_until_first_cert_expiring < 14 and on (job, instance) packrat_process_uptime_seconds",
+        expression: "envoy_server_days_until_first_cert_expiring < 4 and on (job, instance) packrat_process_uptime_seconds",
         patience: "1h",
         summary: "A certificate of gateway {{ $labels.instance }} expires in {{ $value }} days",
         description: "When it has expired the gateway gets no configuration from the operator, or clients get no token.",

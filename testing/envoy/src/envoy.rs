@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::unix;
+
 /// Longest time that a test waits for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -90,19 +92,32 @@ impl Envoy {
     }
 
     fn read_admin(&self) -> Option<SocketAddr> {
-        fs::read_to_string(self.directory().join("admin")).ok()?.trim().parse().ok()
+        self.admin_address()?.parse().ok()
+    }
+
+    /// The address of the administration interface as Envoy writes it: an IP address with a port,
+    /// or the path of a Unix socket.
+    fn admin_address(&self) -> Option<String> {
+        let text = fs::read_to_string(self.directory().join("admin")).ok()?;
+        Some(text.trim().to_owned()).filter(|address| !address.is_empty())
     }
 
     /// The body of an administration request; empty without an answer.
     pub fn get(&self, path: &str) -> String {
-        let Some(admin) = self.read_admin() else { return String::new() };
+        let Some(admin) = self.admin_address() else { return String::new() };
+        if admin.starts_with('/') {
+            return unix::request(&admin, "GET", path).unwrap_or_default();
+        }
         let answer = self.agent.get(format!("http://{admin}{path}")).call();
         answer.and_then(|mut answer| answer.body_mut().read_to_string()).unwrap_or_default()
     }
 
     /// The body of an administration request that changes something.
     pub fn post(&self, path: &str) -> String {
-        let Some(admin) = self.read_admin() else { return String::new() };
+        let Some(admin) = self.admin_address() else { return String::new() };
+        if admin.starts_with('/') {
+            return unix::request(&admin, "POST", path).unwrap_or_default();
+        }
         let answer = self.agent.post(format!("http://{admin}{path}")).send_empty();
         answer.and_then(|mut answer| answer.body_mut().read_to_string()).unwrap_or_default()
     }

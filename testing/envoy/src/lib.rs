@@ -11,6 +11,7 @@ mod envoy;
 mod gateway;
 mod parts;
 mod port;
+mod unix;
 
 pub use envoy::{Envoy, PATIENCE};
 pub use gateway::{listener, validates};

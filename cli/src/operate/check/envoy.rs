@@ -1,5 +1,4 @@
-//! Checks of Envoy by the pages of its administration port. The standalone gateway has no such
-//! pages.
+//! Checks of Envoy by its metrics and the page about itself. The standalone gateway has neither.
 
 use serde_json::Value;
 
@@ -7,7 +6,7 @@ use super::{Check, Verdict};
 use crate::operate::gateway::Gateway;
 
 /// Days before the end of a certificate that is never renewed so late.
-const SOON_DAYS: i64 = 14;
+const SOON_DAYS: u64 = 4;
 
 fn page(gateway: &Gateway, path: &str) -> Option<Value> {
     serde_json::from_str(&gateway.text(path).ok()?).ok()
@@ -44,7 +43,7 @@ pub(super) fn versions(envoys: &[(String, String)]) -> Option<Check> {
 
 /// No certificate that a gateway uses ends soon.
 pub(super) fn certificates(gateway: &Gateway) -> Option<Check> {
-    let days = least_days(&page(gateway, "/certs")?)?;
+    let days = least_days(&gateway.metrics().ok()?)?;
     let name = "has certificates that last";
     if days >= SOON_DAYS {
         return Some(Check::passed("certificates", name, Some(format!("{days} days"))));
@@ -56,19 +55,13 @@ pub(super) fn certificates(gateway: &Gateway) -> Option<Check> {
     Some(check.see("packratcertificatenearexpiry"))
 }
 
-fn least_days(page: &Value) -> Option<i64> {
-    let certificates = page["certificates"].as_array()?;
-    certificates
-        .iter()
-        .flat_map(|certificate| {
-            ["ca_cert", "cert_chain"].into_iter().filter_map(|list| certificate[list].as_array())
-        })
-        .flatten()
-        .filter_map(|certificate| {
-            let days = &certificate["days_until_expiration"];
-            days.as_i64().or_else(|| days.as_str()?.parse().ok())
-        })
-        .min()
+/// Days until the first certificate ends. Envoy says a very large number when it has none.
+fn least_days(metrics: &str) -> Option<u64> {
+    let line = |line: &str| {
+        let value = line.strip_prefix("envoy_server_days_until_first_cert_expiring")?;
+        value.trim_start_matches("{}").trim().parse::<u64>().ok()
+    };
+    metrics.lines().find_map(line).filter(|days| *days < 100_000)
 }
 
 #[cfg(test)]
@@ -80,12 +73,14 @@ mod tests {
     fn pages_of_envoy() {
         let info = json!({ "version": "abc/1.40.0/Clean/RELEASE/BoringSSL" });
         assert_eq!(version_of(&info), Some("1.40.0".to_owned()));
-        let certs = json!({ "certificates": [
-            { "ca_cert": [{ "days_until_expiration": "729" }], "cert_chain": [{ "days_until_expiration": "29" }] },
-            { "ca_cert": [], "cert_chain": [] },
-        ]});
-        assert_eq!(least_days(&certs), Some(29));
-        assert_eq!(least_days(&json!({ "certificates": [] })), None);
+        let metrics = |days: &str| {
+            format!(
+                "# TYPE envoy_server_days_until_first_cert_expiring gauge\nenvoy_server_days_until_first_cert_expiring{{}} {days}\nenvoy_server_uptime{{}} 3\n"
+            )
+        };
+        assert_eq!(least_days(&metrics("6")), Some(6));
+        assert_eq!(least_days(&metrics("4294967295")), None, "there is none");
+        assert_eq!(least_days("packrat_sessions 3"), None);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     target: Target,
 
-    /// Whether Packrat can be installed in this cluster, instead of how it is doing
+    /// Check that Packrat can be installed in this cluster, instead of an installation
     #[arg(long, conflicts_with_all = ["gateway", "probe"])]
     pre: bool,
 
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "HOST:PORT")]
     probe: Option<String>,
 
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

@@ -43,18 +43,19 @@ const TO_INSTALL: [Right; 10] = [
 ];
 
 /// Rights that the operator needs everywhere; a test holds it against the chart's rules.
-const EVERYWHERE: [Right; 7] = [
+const EVERYWHERE: [Right; 8] = [
     ("watch", "", "services"),
     ("patch", "", "services/status"),
     ("watch", "", "namespaces"),
+    ("watch", "", "nodes"),
     ("watch", "", "pods"),
     ("watch", "discovery.k8s.io", "endpointslices"),
     ("watch", "packrat.dev", "edgegateways"),
     ("patch", "packrat.dev", "edgegateways/status"),
 ];
 
-/// And where EdgeGateways may be: everywhere, or in the namespaces that the chart's
-/// `gateway.namespaces` names.
+/// And where EdgeGateways may be: in the namespaces that the chart's `gateway.namespaces` names, or
+/// everywhere.
 const FOR_GATEWAYS: [Right; 7] = [
     ("patch", "", "configmaps"),
     ("patch", "", "serviceaccounts"),
@@ -148,7 +149,7 @@ pub(super) fn to_install(cluster: &Cluster) -> Vec<Check> {
 }
 
 pub(super) fn of_operator(cluster: &Cluster, operator: &Operator) -> Vec<Check> {
-    let hint = "its roles or their bindings were changed or are missing, or an EdgeGateway is in a namespace that the chart's gateway.namespaces does not name: upgrade the Helm release";
+    let hint = "its roles or their bindings were changed or are missing, or an EdgeGateway is in a namespace that the chart's gateway.namespaces does not name: upgrade the Helm release with that namespace";
     check(
         "the operator may do its work",
         missing_of_operator(cluster, operator),
@@ -265,25 +266,23 @@ mod tests {
 
     #[test]
     fn the_chart_gives_the_operator_what_is_asked_for_here() {
-        let all = documents(include_str!("../../../../charts/renders/default.yaml"));
-        let role = all.iter().find(|document| document["kind"] == "ClusterRole").unwrap();
-        assert_given(role, &EVERYWHERE);
-        assert_given(role, &FOR_GATEWAYS);
-        // With namespaces named, the rest is in these, and bound by a name that is known here.
         let all = documents(include_str!("../../../../charts/renders/namespaces.yaml"));
-        let role = all.iter().find(|document| document["kind"] == "ClusterRole").unwrap();
-        assert_given(role, &EVERYWHERE);
-        let is = |document: &Value, kind: &str, namespace: &str| {
-            document["kind"] == kind && document["metadata"]["namespace"] == namespace
+        let is = |document: &Value, kind: &str, name: &str| {
+            document["kind"] == kind && document["metadata"]["name"] == name
         };
-        for namespace in ["edge", "shop"] {
-            let role = all.iter().find(|document| is(document, "Role", namespace)).unwrap();
-            assert_given(role, &FOR_GATEWAYS);
-            let binding =
-                all.iter().find(|document| is(document, "RoleBinding", namespace)).unwrap();
-            assert!(binding["metadata"]["name"].as_str().unwrap().ends_with(BINDING), "{binding}");
-        }
-        let own = all.iter().find(|document| is(document, "Role", "packrat-system")).unwrap();
-        assert_given(own, &FOR_ITSELF);
+        let found = |kind: &str, name: &str| all.iter().find(|one| is(one, kind, name)).unwrap();
+        assert_given(found("ClusterRole", "packrat-operator"), &EVERYWHERE);
+        assert_given(found("Role", "packrat-operator"), &FOR_ITSELF);
+        let makes = format!("packrat-operator{BINDING}");
+        assert_given(found("ClusterRole", &makes), &FOR_GATEWAYS);
+        // The namespaces are known by the name of the bindings there.
+        let bindings = all.iter().filter(|document| is(document, "RoleBinding", &makes));
+        let bound: Vec<_> =
+            bindings.map(|binding| binding["metadata"]["namespace"].as_str().unwrap()).collect();
+        assert_eq!(bound, ["edge", "packrat-system", "shop"]);
+        // Or there is one binding for all.
+        let all = documents(include_str!("../../../../charts/renders/cluster-wide.yaml"));
+        let binding = all.iter().find(|one| is(one, "ClusterRoleBinding", &makes)).unwrap();
+        assert_eq!(binding["roleRef"]["name"], makes);
     }
 }

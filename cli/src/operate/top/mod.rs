@@ -33,7 +33,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
 
-    /// What comes first
+    /// Order of the sessions
     #[arg(long, value_enum, default_value = "rate")]
     sort: Order,
 }

@@ -127,10 +127,9 @@ mod tests {
         list.update(sessions([0, 0, 0]), now);
         list.update(sessions([5_000_000, 0, 0]), now + Duration::from_secs(2));
         let mut terminal = Terminal::new(TestBackend::new(132, 10)).unwrap();
-        terminal.draw(|frame| draw(frame, &list, "http://127.0.0.1:9901/")).unwrap();
-        let buffer = terminal.backend().buffer().clone();
+        let drawn = terminal.draw(|frame| draw(frame, &list, "http://127.0.0.1:9901/")).unwrap();
         let text: Vec<String> = (0..10)
-            .map(|y| (0..132).map(|x| buffer[(x, y)].symbol().to_owned()).collect::<String>())
+            .map(|y| (0..132).map(|x| drawn.buffer[(x, y)].symbol().to_owned()).collect::<String>())
             .collect();
         assert!(
             text[0].contains("3 sessions, 3 shown, 2 of them assisted, 20.0 Mbit/s"),

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use serde_json::{Map, Value};
 
 use super::environment::Environment;
-use crate::configuration::{ConfigurationError, read_static_key, read_token_policy, summary};
+use crate::configuration::{ConfigurationError, read_static_key, read_token_admission, summary};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Limits, Metrics};
 use crate::random::random_bytes;
@@ -50,7 +50,7 @@ impl Settings {
             Some(previous) => previous.secret,
             None => random_bytes().map_err(ConfigurationError::Random)?,
         };
-        let tokens = read_token_policy(&config)?;
+        let tokens = read_token_admission(&config)?;
         let mut limits = engine_config(&config);
         limits.assist &= !draining;
         let engine = match previous {

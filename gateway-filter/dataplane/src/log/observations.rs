@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use packrat_api::status::{SessionEvent, SessionStep};
-use packrat_engine::SessionEvent as Step;
+use packrat_engine::{Sequence, SessionEvent as Step};
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 use parking_lot::Mutex;
@@ -102,33 +102,38 @@ fn described(step: Step) -> Option<SessionStep> {
     let microseconds = |age: Duration| u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
     Some(match step {
         Step::EpochAnchored { epoch, first } => {
-            SessionStep::EpochAnchored { epoch: epoch.get().into(), first }
+            SessionStep::EpochAnchored { epoch: epoch.get().into(), first: first.get() }
         }
         Step::EackDecoded { eack, recorded, newest, newly_missing, missing } => {
+            let (eack, newest) = (eack.get(), newest.map(Sequence::get));
             SessionStep::EackDecoded { eack, recorded, newest, newly_missing, missing }
         }
         Step::EackFailed { eack, symbols, resets } => {
-            SessionStep::EackFailed { eack, symbols: symbols.into(), resets }
+            SessionStep::EackFailed { eack: eack.get(), symbols: symbols.into(), resets }
         }
         Step::EackIgnored { eack, reason } => {
-            SessionStep::EackIgnored { eack, reason: reason.name().to_owned() }
+            SessionStep::EackIgnored { eack: eack.get(), reason: reason.name().to_owned() }
         }
         Step::DatagramMissing { datagram, age } => {
+            let datagram = datagram.get();
             SessionStep::DatagramMissing { datagram, age_microseconds: microseconds(age) }
         }
         Step::RepairSent { datagram, transmission, age } => {
+            let datagram = datagram.get();
             SessionStep::RepairSent { datagram, transmission, age_microseconds: microseconds(age) }
         }
-        Step::RepairRefused { datagram, reason } => {
-            SessionStep::RepairRefused { datagram, reason: reason.name().to_owned() }
-        }
-        Step::TailProbeSent { datagram } => SessionStep::TailProbeSent { datagram },
+        Step::RepairRefused { datagram, reason } => SessionStep::RepairRefused {
+            datagram: datagram.get(),
+            reason: reason.name().to_owned(),
+        },
+        Step::TailProbeSent { datagram } => SessionStep::TailProbeSent { datagram: datagram.get() },
         Step::MissingArrived { datagram, transmissions, age } => SessionStep::MissingArrived {
-            datagram,
+            datagram: datagram.get(),
             transmissions,
             age_microseconds: microseconds(age),
         },
         Step::ReportSent { eack, settled, wanted_symbols, queue_stands } => {
+            let (eack, settled) = (eack.get(), settled.map(Sequence::get));
             let wanted_symbols = wanted_symbols.map(u32::from);
             SessionStep::ReportSent { eack, settled, wanted_symbols, queue_stands }
         }
@@ -140,6 +145,7 @@ fn described(step: Step) -> Option<SessionStep> {
         Step::PathChallenged => SessionStep::PathChallenged,
         Step::PathValidated => SessionStep::PathValidated,
         Step::GivenUp { datagram, transmissions, reason } => {
+            let datagram = datagram.map(Sequence::get);
             SessionStep::GivenUp { datagram, transmissions, reason: reason.name().to_owned() }
         }
         _ => return None,
@@ -150,10 +156,10 @@ fn described(step: Step) -> Option<SessionStep> {
 mod tests {
     use super::*;
     use packrat_engine::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, Side};
-    use packrat_wire::Epoch;
     use packrat_wire::message::ResetReason;
+    use packrat_wire::{Epoch, MessageCounter};
 
-    const STEP: Step = Step::TailProbeSent { datagram: 7 };
+    const STEP: Step = Step::TailProbeSent { datagram: Sequence::new(7) };
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_millis(millis)
@@ -183,23 +189,29 @@ mod tests {
     fn documents_and_traces_have_the_same_keys_and_values() {
         let (age, epoch) = (Duration::from_micros(1500), Epoch::new(3));
         let steps = [
-            Step::EpochAnchored { epoch, first: 7 },
+            Step::EpochAnchored { epoch, first: Sequence::new(7) },
             Step::EackDecoded {
-                eack: 1,
+                eack: MessageCounter::new(1),
                 recorded: 9,
-                newest: Some(8),
+                newest: Some(Sequence::new(8)),
                 newly_missing: 1,
                 missing: 2,
             },
-            Step::EackFailed { eack: 1, symbols: 9, resets: true },
-            Step::EackIgnored { eack: 1, reason: EackIgnoredReason::OtherEpoch },
-            Step::DatagramMissing { datagram: 7, age },
-            Step::RepairSent { datagram: 7, transmission: 1, age },
-            Step::RepairRefused { datagram: 7, reason: RepairRefusedReason::BudgetEmpty },
-            Step::TailProbeSent { datagram: 7 },
-            Step::MissingArrived { datagram: 7, transmissions: 1, age },
+            Step::EackFailed { eack: MessageCounter::new(1), symbols: 9, resets: true },
+            Step::EackIgnored {
+                eack: MessageCounter::new(1),
+                reason: EackIgnoredReason::OtherEpoch,
+            },
+            Step::DatagramMissing { datagram: Sequence::new(7), age },
+            Step::RepairSent { datagram: Sequence::new(7), transmission: 1, age },
+            Step::RepairRefused {
+                datagram: Sequence::new(7),
+                reason: RepairRefusedReason::BudgetEmpty,
+            },
+            Step::TailProbeSent { datagram: Sequence::new(7) },
+            Step::MissingArrived { datagram: Sequence::new(7), transmissions: 1, age },
             Step::ReportSent {
-                eack: 1,
+                eack: MessageCounter::new(1),
                 settled: None,
                 wanted_symbols: Some(9),
                 queue_stands: true,

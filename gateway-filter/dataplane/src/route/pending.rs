@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use packrat_engine::CHALLENGE_LIFETIME;
 use packrat_wire::estimate::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -30,9 +31,6 @@ use crate::socket::{ClientAddress, Ecn, GsoBatch};
 /// changed: when the one message that was due is lost, the next one is that with which
 /// it asks whether the gateway is still there, after 150 ms.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_millis(250);
-/// Time for which an address belongs to the session that it has named: as long as its challenge may
-/// be answered.
-const CLAIM_LIFETIME: Duration = Duration::from_secs(3);
 /// Addresses that wait or are claimed at once, per route.
 const MOST_ADDRESSES: usize = 4096;
 /// Datagrams of one address that wait: what such a client acknowledges meanwhile.
@@ -182,7 +180,8 @@ impl PendingDatagrams {
     ) -> (Vec<PendingDatagram>, Option<Timestamp>) {
         let mut addresses = self.lock();
         let Addresses { by_address, bytes } = &mut *addresses;
-        let until = now + CLAIM_LIFETIME;
+        // As long as its challenge may be answered.
+        let until = now + CHALLENGE_LIFETIME;
         let claimed = AddressState::Claimed { session: Arc::clone(session), until };
         let full = by_address.len() >= MOST_ADDRESSES;
         let result = match by_address.entry(client) {

@@ -28,7 +28,7 @@ pub use send::{Destination, GsoBatch, Offload, SendReport, Sender, WhenFull, sen
 pub(crate) use address::{ClientAddress, EndpointAddress, ListenerAddress};
 pub(crate) use capacity::{Capacity, FlowPermit};
 pub(crate) use ephemeral_ports::ephemeral_ports;
-pub(crate) use options::join_source;
+pub(crate) use options::{bind_alone, join_source};
 pub(crate) use poller::{Poller, use_precise_timers};
 pub(crate) use reuse_port::{MOST_READERS, NOWHERE, Places, put_in_force};
 pub(crate) use slot::{Descriptors, Reader, Slot};

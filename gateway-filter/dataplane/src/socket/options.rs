@@ -149,10 +149,23 @@ fn grow_buffer(socket: BorrowedFd<'_>, forced: libc::c_int, limited: libc::c_int
 /// # Errors
 /// When the address cannot be bound.
 pub fn bind_reuse_port(address: SocketAddr) -> io::Result<OwnedFd> {
+    bind(address, true)
+}
+
+/// Opens a socket on `address` that shares its port with no other socket.
+///
+/// # Errors
+/// When the address cannot be bound; `AddrInUse` while another socket has the port, one that would
+/// share it included.
+pub(crate) fn bind_alone(address: SocketAddr) -> io::Result<OwnedFd> {
+    bind(address, false)
+}
+
+fn bind(address: SocketAddr, shares_port: bool) -> io::Result<OwnedFd> {
     let family = Family::of(&address);
     let socket =
         Socket::new(family.domain(), Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(shares_port)?;
     if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
         socket.set_only_v6(false)?;
     }

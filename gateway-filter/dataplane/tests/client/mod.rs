@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use packrat_client::{Assist, AssistState, ClientConfig, RefusalReason};
+use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber, RefusalReason};
 use packrat_wire::estimate::Timestamp;
 
 /// Longest time that a client waits for something that has to happen.
@@ -236,7 +236,7 @@ pub(crate) fn transfer(
         }
         client.assist.on_datagram(&datagram, now);
         if let Some(number) = number {
-            client.assist.on_packet_number(number as u64, now);
+            client.assist.on_packet_number(PacketNumber::new(number as u64), now);
         }
         arrivals.are_complete()
     });

@@ -11,9 +11,9 @@ use packrat_wire::handshake::client_params_in;
 
 use crate::gateway::HandshakeOutcome;
 
-/// Policy about tokens of clients that ask for assistance. Plain forwarding needs none.
+/// Admission of clients by their tokens, with the keys that decide. Plain forwarding needs no token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum TokenPolicy {
+pub enum TokenAdmission {
     /// Tokens are not looked at.
     #[default]
     Off,
@@ -52,10 +52,10 @@ impl TokenRefusal {
     }
 }
 
-/// The token policy in force, and the calendar by which tokens expire.
+/// The token admission in force, and the calendar by which tokens expire.
 #[derive(Debug)]
 pub(crate) struct TokenGate {
-    policy: RwLock<TokenPolicy>,
+    admission: RwLock<TokenAdmission>,
     /// Seconds since 1970 at [`Timestamp::ZERO`].
     unix_origin: AtomicU64,
 }
@@ -65,13 +65,13 @@ const UNKNOWN: u64 = u64::MAX;
 
 impl Default for TokenGate {
     fn default() -> Self {
-        Self { policy: RwLock::default(), unix_origin: AtomicU64::new(UNKNOWN) }
+        Self { admission: RwLock::default(), unix_origin: AtomicU64::new(UNKNOWN) }
     }
 }
 
 impl TokenGate {
-    pub(crate) fn set_policy(&self, policy: TokenPolicy) {
-        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    pub(crate) fn set(&self, admission: TokenAdmission) {
+        *self.admission.write().unwrap_or_else(PoisonError::into_inner) = admission;
     }
 
     pub(crate) fn set_unix_origin(&self, origin: Duration) {
@@ -86,18 +86,18 @@ impl TokenGate {
         peer: IpAddr,
         now: Timestamp,
     ) -> Result<(), TokenRefusal> {
-        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        if *policy == TokenPolicy::Off {
+        let admission = self.admission.read().unwrap_or_else(PoisonError::into_inner);
+        if *admission == TokenAdmission::Off {
             return Ok(());
         }
         let client_params = client_params_in(noise).map_err(|_| TokenRefusal::Forged)?;
         let origin = self.unix_origin.load(Ordering::Relaxed);
         let since = now.saturating_since(Timestamp::ZERO).as_secs();
-        policy.admit(&client_params.token, origin.saturating_add(since), peer)
+        admission.admit(&client_params.token, origin.saturating_add(since), peer)
     }
 }
 
-impl TokenPolicy {
+impl TokenAdmission {
     /// `token`: as in the client's params, empty for none; `unix_now`: seconds since 1970.
     fn admit(&self, token: &[u8], unix_now: u64, peer: IpAddr) -> Result<(), TokenRefusal> {
         let check = match self {

@@ -7,9 +7,9 @@
 
 use std::net::SocketAddr;
 
-use packrat_wire::SessionId;
 use packrat_wire::message::Message;
 use packrat_wire::seal::{OpenError, Opener, Sealer};
+use packrat_wire::{MessageCounter, SessionId};
 
 use super::Turn;
 use crate::counters::FlowCounters;
@@ -45,7 +45,7 @@ impl Channel {
         datagram: &[u8],
         plaintext: &mut Vec<u8>,
         counters: &mut FlowCounters,
-    ) -> Option<u32> {
+    ) -> Option<MessageCounter> {
         match self.opener.open(datagram, plaintext) {
             Ok(counter) => {
                 self.proven = true;

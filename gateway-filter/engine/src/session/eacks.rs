@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use packrat_eack::{Encoding, Identifier};
-use packrat_wire::Epoch;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::{Eack, Message, Report, ResetReason};
+use packrat_wire::{Epoch, MessageCounter};
 
 use super::{Session, Turn};
 use crate::event::{Event, Side};
@@ -14,6 +14,7 @@ use crate::live::LiveStream;
 use crate::reconciliation::{AfterFailure, EpochOf};
 use crate::repair::{Decision, MAXIMUM_TRANSMISSIONS, copies, decide, is_crowded, patience};
 use crate::sample::Sample;
+use crate::sequence::Sequence;
 use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
 
 /// Verdict on a missing datagram.
@@ -25,12 +26,17 @@ enum Verdict {
 }
 
 /// Tells that an eACK is not looked at.
-fn ignore(eack: u32, reason: EackIgnoredReason, turn: &mut Turn<'_>) {
+fn ignore(eack: MessageCounter, reason: EackIgnoredReason, turn: &mut Turn<'_>) {
     turn.tell(|| SessionEvent::EackIgnored { eack, reason });
 }
 
 impl Session {
-    pub(super) fn on_eack(&mut self, counter: u32, eack: &Eack<'_>, turn: &mut Turn<'_>) {
+    pub(super) fn on_eack(
+        &mut self,
+        counter: MessageCounter,
+        eack: &Eack<'_>,
+        turn: &mut Turn<'_>,
+    ) {
         turn.counters.eacks_received += 1;
         turn.counters.eack_prefix_bytes += eack.prefix.len() as u64;
         turn.out.sample(Sample::EackSymbols(eack.encoding.count()));
@@ -51,7 +57,7 @@ impl Session {
         self.repairs.share_earnings(&self.permit);
         if self.epoch.anchor(eack, &mut self.history) {
             let (epoch, first) = (self.epoch.number(), self.epoch.horizon());
-            turn.tell(|| SessionEvent::EpochAnchored { epoch, first });
+            turn.tell(|| SessionEvent::EpochAnchored { epoch, first: Sequence::new(first) });
         }
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
         if let Some(newest) = newest {
@@ -114,7 +120,7 @@ impl Session {
 
     fn on_decoded(
         &mut self,
-        counter: u32,
+        counter: MessageCounter,
         eack: &Eack<'_>,
         newest: Option<u64>,
         turn: &mut Turn<'_>,
@@ -125,7 +131,7 @@ impl Session {
         turn.tell(|| SessionEvent::EackDecoded {
             eack: counter,
             recorded: self.history.next(),
-            newest,
+            newest: newest.map(Sequence::new),
             newly_missing,
             missing: self.repairs.len() as u64,
         });
@@ -176,7 +182,8 @@ impl Session {
                 if let Some(entry) = history.get_mut(sequence) {
                     entry.fate = Fate::Missing;
                     let age = turn.now.saturating_since(entry.forwarded_at);
-                    turn.tell(|| SessionEvent::DatagramMissing { datagram: sequence, age });
+                    let datagram = Sequence::new(sequence);
+                    turn.tell(|| SessionEvent::DatagramMissing { datagram, age });
                 }
             }
         }
@@ -272,7 +279,8 @@ impl Session {
 
     pub(super) fn give_up(&mut self, sequence: u64, reason: GiveUpReason, turn: &mut Turn<'_>) {
         let transmissions = self.repairs.give_up(sequence);
-        turn.tell(|| SessionEvent::GivenUp { datagram: Some(sequence), transmissions, reason });
+        let datagram = Some(Sequence::new(sequence));
+        turn.tell(|| SessionEvent::GivenUp { datagram, transmissions, reason });
         self.epoch.give_up(sequence, &mut self.history);
     }
 
@@ -281,7 +289,12 @@ impl Session {
         self.epoch.settled(self.repairs.sequences().next(), &self.history)
     }
 
-    fn on_failed_decode(&mut self, counter: u32, encoding: Encoding, turn: &mut Turn<'_>) {
+    fn on_failed_decode(
+        &mut self,
+        counter: MessageCounter,
+        encoding: Encoding,
+        turn: &mut Turn<'_>,
+    ) {
         turn.counters.eacks_failed += 1;
         self.eack_credit.charge_failure(self.permit.failure_factor(turn.now));
         let after = self.epoch.on_failed(encoding, turn.now);
@@ -343,7 +356,7 @@ impl Session {
     /// Tells the client what became of an eACK, and what is known of the path.
     fn report(
         &mut self,
-        echo: u32,
+        echo: MessageCounter,
         wanted: Option<Encoding>,
         settled: Option<Identifier>,
         turn: &mut Turn<'_>,
@@ -367,7 +380,9 @@ impl Session {
         };
         turn.tell(|| SessionEvent::ReportSent {
             eack: echo,
-            settled: settled.and_then(|settled| self.history.sequence_of(settled)),
+            settled: settled
+                .and_then(|settled| self.history.sequence_of(settled))
+                .map(Sequence::new),
             wanted_symbols: wanted.map(Encoding::count),
             queue_stands: queueing.is_some(),
         });

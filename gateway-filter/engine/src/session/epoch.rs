@@ -20,10 +20,10 @@
 use core::time::Duration;
 
 use packrat_eack::{EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
-use packrat_wire::Epoch;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::GatewayParams;
 use packrat_wire::message::Eack;
+use packrat_wire::{Epoch, MessageCounter};
 
 use crate::history::{Entry, Fate, History};
 use crate::reconciliation::{
@@ -51,7 +51,7 @@ pub(crate) struct EpochState {
     /// decoded.
     considered: u64,
     /// Counter of the newest eACK decoded.
-    newest_eack: Option<u32>,
+    newest_eack: Option<MessageCounter>,
     /// Failed decodes of the longest prefix since one succeeded.
     failures: u8,
     /// When a Reset was last sent that the client has not answered yet.
@@ -127,7 +127,7 @@ impl EpochState {
     }
 
     /// See [`is_stale`].
-    pub(crate) fn is_stale(&self, counter: u32) -> bool {
+    pub(crate) fn is_stale(&self, counter: MessageCounter) -> bool {
         is_stale(counter, self.newest_eack)
     }
 
@@ -242,7 +242,7 @@ impl EpochState {
     }
 
     /// An eACK with this counter was decoded.
-    pub(crate) fn on_decoded(&mut self, counter: u32) {
+    pub(crate) fn on_decoded(&mut self, counter: MessageCounter) {
         self.newest_eack = Some(counter);
         self.failures = 0;
     }
@@ -460,8 +460,8 @@ mod tests {
         let mut epoch = Ends::new(0).epoch;
         let (longest, now) = (Encoding::PowerSums { count: 20 }, Timestamp::from_millis(1000));
         assert_eq!(epoch.on_failed(longest, now), AfterFailure::Ask(longest));
-        epoch.on_decoded(7);
-        assert!(epoch.is_stale(7) && !epoch.is_stale(8));
+        epoch.on_decoded(MessageCounter::new(7));
+        assert!(epoch.is_stale(MessageCounter::new(7)) && !epoch.is_stale(MessageCounter::new(8)));
         assert_eq!(epoch.on_failed(longest, now), AfterFailure::Ask(longest));
         assert_eq!(epoch.on_failed(longest, now), AfterFailure::Reset);
         assert_eq!(epoch.compare(Epoch::FIRST), EpochOf::Other);
@@ -470,7 +470,11 @@ mod tests {
         assert!(!epoch.repeats_reset(now + RESET_INTERVAL));
         epoch.enter(epoch.next_number());
         assert_eq!(epoch.compare(Epoch::FIRST.next()), EpochOf::Current);
-        assert!(!epoch.is_anchored() && !epoch.was_acknowledged() && !epoch.is_stale(0));
+        assert!(
+            !epoch.is_anchored()
+                && !epoch.was_acknowledged()
+                && !epoch.is_stale(MessageCounter::FIRST)
+        );
         assert_eq!(epoch.totals(), (3, 1));
     }
 }

@@ -24,6 +24,7 @@ use crate::history::{Fate, History};
 use crate::lazy_box::{LazyBox, Timed};
 use crate::repair::Repair;
 use crate::sample::Sample;
+use crate::sequence::Sequence;
 use crate::session_event::{RepairRefusedReason, SessionEvent};
 
 /// Missing datagrams of a session, and the budget of their repairs.
@@ -154,7 +155,7 @@ impl Repairs {
                     entry.fate = Fate::Received;
                     let age = turn.now.saturating_since(entry.forwarded_at);
                     turn.tell(|| SessionEvent::MissingArrived {
-                        datagram: *sequence,
+                        datagram: Sequence::new(*sequence),
                         transmissions: repair.transmissions(),
                         age,
                     });
@@ -226,7 +227,7 @@ impl Repairs {
             }
             repair.sent(next, self.transmissions, turn.now);
             turn.tell(|| SessionEvent::RepairSent {
-                datagram: sequence,
+                datagram: Sequence::new(sequence),
                 transmission: repair.transmissions(),
                 age: forwarded.map_or(Duration::ZERO, |at| now.saturating_since(at)),
             });
@@ -274,7 +275,8 @@ impl Repairs {
 }
 
 /// Tells that a repair is not sent.
-fn refuse(datagram: u64, reason: RepairRefusedReason, turn: &mut Turn<'_>) {
+fn refuse(sequence: u64, reason: RepairRefusedReason, turn: &mut Turn<'_>) {
+    let datagram = Sequence::new(sequence);
     turn.tell(|| SessionEvent::RepairRefused { datagram, reason });
 }
 

@@ -7,6 +7,7 @@ use packrat_wire::estimate::Timestamp;
 use super::{Session, Turn};
 use crate::history::{Fate, QUIET_ENTRIES};
 use crate::live::LiveStream;
+use crate::sequence::Sequence;
 use crate::session_event::{GiveUpReason, SessionEvent};
 
 /// After this time without a datagram nothing of what was sent before is worth repairing.
@@ -112,7 +113,7 @@ impl Session {
             && self.send_repair(last, turn)
         {
             turn.counters.tail_probes += 1;
-            turn.tell(|| SessionEvent::TailProbeSent { datagram: last });
+            turn.tell(|| SessionEvent::TailProbeSent { datagram: Sequence::new(last) });
         }
         self.probe.count();
         self.schedule_probe(turn.now);

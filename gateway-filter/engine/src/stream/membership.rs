@@ -9,13 +9,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use packrat_wire::SessionId;
-use packrat_wire::SmallChannel;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::Live;
 use packrat_wire::is_control;
 use packrat_wire::message::{GoodbyeReason, Message};
 use packrat_wire::seal::session_of;
+use packrat_wire::{MessageCounter, SessionId, SmallChannel};
 
 use super::subscriber::Subscriber;
 use super::{SWEEP_INTERVAL, Stream, StreamConfig, StreamOutbox, enter_epoch, gateway_params};
@@ -287,7 +286,7 @@ impl Stream {
     fn message(
         &mut self,
         subscriber: &mut Subscriber,
-        counter: u32,
+        counter: MessageCounter,
         plaintext: &[u8],
         from: SocketAddr,
         now: Timestamp,

@@ -34,7 +34,7 @@ use packrat_wire::handshake::GatewayParams;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::is_control;
 use packrat_wire::message::{Eack, Message, Report, ResetReason, Totals};
-use packrat_wire::{Epoch, SessionId};
+use packrat_wire::{Epoch, MessageCounter, SessionId};
 
 use crate::counters::{StreamCounters, StreamGauges};
 use crate::eack_credit::SUBSCRIBER;
@@ -206,7 +206,7 @@ impl Stream {
     fn on_eack(
         &mut self,
         subscriber: &mut Subscriber,
-        counter: u32,
+        counter: MessageCounter,
         eack: &Eack<'_>,
         now: Timestamp,
         out: &mut StreamOutbox,
@@ -492,7 +492,7 @@ impl Stream {
     fn on_failed_decode(
         &mut self,
         subscriber: &mut Subscriber,
-        counter: u32,
+        counter: MessageCounter,
         eack: &Eack<'_>,
         now: Timestamp,
         out: &mut StreamOutbox,
@@ -529,7 +529,7 @@ impl Stream {
     fn report(
         &mut self,
         subscriber: &mut Subscriber,
-        echo: u32,
+        echo: MessageCounter,
         wanted: Option<Encoding>,
         out: &mut StreamOutbox,
     ) {

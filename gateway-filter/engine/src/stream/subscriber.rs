@@ -11,10 +11,9 @@ use std::sync::Arc;
 
 use packrat_assist_token::token_bucket::TokenBucket;
 use packrat_eack::Identifier;
-use packrat_wire::Epoch;
-use packrat_wire::SmallChannel;
 use packrat_wire::estimate::{LIVE_PATIENCE_MARGIN, SmallRoundTrip, Timestamp};
 use packrat_wire::handshake::Live;
+use packrat_wire::{Epoch, MessageCounter, SmallChannel};
 
 use super::sums::Sums;
 use crate::budget::SourceBudget;
@@ -133,7 +132,7 @@ pub(super) struct Subscriber {
     /// The stream's bytes when repairs were last earned; comes around after 4 GiB, which is more
     /// than a subscriber can save up.
     counted: u32,
-    pub(super) newest_eack: u32,
+    pub(super) newest_eack: MessageCounter,
     /// When it was asked last to count something as received.
     offered: Millis,
 }
@@ -166,7 +165,7 @@ impl Subscriber {
             eacks: SUBSCRIBER.open(),
             repairs: TokenBucket::new(REPAIR_BURST),
             counted: bytes as u32,
-            newest_eack: 0,
+            newest_eack: MessageCounter::FIRST,
             offered: Millis::of(now),
         }
     }

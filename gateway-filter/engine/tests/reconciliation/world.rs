@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live};
+use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, PathEvent, Received};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
@@ -196,7 +196,7 @@ fn datagram(seed: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-fn rubbish(random: &mut ChaCha8Rng) -> Vec<u8> {
+fn garbage(random: &mut ChaCha8Rng) -> Vec<u8> {
     let mut bytes = vec![0; 5 + (random.next_u32() % 300) as usize];
     random.fill_bytes(&mut bytes);
     bytes[..4].copy_from_slice(&[packrat_wire::control::FIRST_BYTE, b'P', b'k', b'r']);
@@ -289,9 +289,9 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
                         lost += u64::from(world.send(&scenario.down, 0, flow_address, now, bytes));
                     }
                     if scenario.hostile && world.chance(0.05) {
-                        let bytes = rubbish(&mut world.random);
+                        let bytes = garbage(&mut world.random);
                         client.on_datagram(&bytes, now);
-                        let bytes = rubbish(&mut world.random);
+                        let bytes = garbage(&mut world.random);
                         world.at(now, Event::AtGateway(client_address, bytes));
                     }
                 }
@@ -306,7 +306,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
                             "seed {seed}: a repair is not an exact copy"
                         );
                         delivered.insert(number);
-                        client.on_packet_number(number, now);
+                        client.on_packet_number(PacketNumber::new(number), now);
                     }
                 }
                 Event::AtGateway(from, bytes) => match gateway.receive(&bytes, from, now, &mut out)

@@ -8,8 +8,9 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::collections::HashMap;
 
+use packrat_api::token_endpoint::OtherPaths;
 use packrat_assist_token::{Keys, RouteHash, WELL_KNOWN_PATH, from_text, verify};
-use packrat_token_issuer::configuration::{Configuration, OtherPaths};
+use packrat_token_issuer::configuration::Configuration;
 use packrat_token_issuer::endpoint::{Decision, Endpoint, Request};
 
 /// Time of the first request, since 1970.
@@ -40,17 +41,16 @@ pub(crate) fn token_filter(data: &[u8]) {
 }
 
 fn check(configuration: &Configuration) {
-    assert!(!configuration.route.is_empty() && (1..=2).contains(&configuration.token_keys.len()));
-    assert!(
-        (1..=65_535).contains(&configuration.udp.port) && configuration.gateway_key.len() == 64
-    );
-    assert!((10..=86_400).contains(&configuration.lifetime_seconds));
-    assert!(configuration.maximum_hold_ms <= 10_000 && configuration.rate.clients > 0);
+    let config = &configuration.endpoint;
+    assert!(!config.route.is_empty() && (1..=2).contains(&config.token_keys.len()));
+    assert!((1..=65_535).contains(&config.udp.port) && config.gateway_key.len() == 64);
+    assert!((10..=86_400).contains(&config.lifetime_seconds));
+    assert!(config.maximum_hold_ms <= 10_000 && config.rate.clients > 0);
     // The log does not show a secret: neither as it was written, nor as bytes.
     let shown = format!("{configuration:?}");
     let longest_run =
         shown.split(|character: char| !character.is_ascii_hexdigit()).filter(|run| run.len() >= 64);
-    let public = [&configuration.gateway_key, &configuration.route];
+    let public = [&config.gateway_key, &config.route];
     assert!(
         longest_run.into_iter().all(|run| public.iter().any(|known| known.contains(run))),
         "{shown}"
@@ -58,10 +58,11 @@ fn check(configuration: &Configuration) {
 }
 
 fn ask(configuration: Configuration, requests: &[u8]) {
-    let keys = Keys { current: configuration.token_keys[0].clone(), previous: None };
-    let route = RouteHash::of(&configuration.route);
-    let (rate, clients) = (configuration.rate, configuration.rate.clients);
-    let (others, lifetime) = (configuration.other_paths, configuration.lifetime_seconds);
+    let keys = Keys { current: configuration.key.clone(), previous: None };
+    let config = &configuration.endpoint;
+    let route = RouteHash::of(&config.route);
+    let (rate, clients) = (config.rate, u64::from(config.rate.clients));
+    let (others, lifetime) = (config.other_paths, u64::from(config.lifetime_seconds));
     let mut endpoint = Endpoint::new(configuration);
     let mut issued: HashMap<String, u64> = HashMap::new();
     let mut now = BEGINNING;
@@ -102,7 +103,9 @@ fn ask(configuration: Configuration, requests: &[u8]) {
         // Up to the number of remembered clients, none can push another out.
         let count = issued.entry(request.client.to_owned()).or_default();
         *count += 1;
-        let most = rate.burst + (now - BEGINNING).as_secs() * rate.per_minute / 60 + 1;
+        let most = u64::from(rate.burst)
+            + (now - BEGINNING).as_secs() * u64::from(rate.per_minute) / 60
+            + 1;
         let is_remembered = (issued.len() as u64) < clients;
         let count = issued[request.client];
         assert!(!is_remembered || count <= most, "{count} tokens of {most}");

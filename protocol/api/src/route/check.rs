@@ -1,34 +1,25 @@
 //! Ranges of a route's fields.
 
-use std::fmt;
 use std::net::SocketAddr;
 
 use super::key::is_key;
 use super::{RouteConfig, StreamRoute};
+use crate::invalid_field::InvalidField;
 use crate::token::TokenPolicy;
 
 /// Longest name of a route or gateway, in bytes; names become label values of metrics.
 pub const MAXIMUM_NAME_BYTES: usize = 253;
 
-/// A field of a route's configuration with a value outside its range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidField {
-    /// Name of the field.
-    pub field: &'static str,
-    /// The rest of a sentence: the mistake, and what would be right.
-    pub problem: String,
-}
+/// The problem of a text that is no [`is_name`].
+pub(crate) const NAME_PROBLEM: &str = "must be a text of 1 to 253 bytes without control characters";
 
-impl fmt::Display for InvalidField {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "field `{}` of the route configuration {}", self.field, self.problem)
-    }
+/// True for a name of a route, gateway or namespace.
+pub(crate) fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAXIMUM_NAME_BYTES && !name.contains(char::is_control)
 }
-
-impl std::error::Error for InvalidField {}
 
 fn require(holds: bool, field: &'static str, problem: &str) -> Result<(), InvalidField> {
-    if holds { Ok(()) } else { Err(InvalidField { field, problem: problem.to_owned() }) }
+    if holds { Ok(()) } else { Err(InvalidField::of_route(field, problem)) }
 }
 
 impl RouteConfig {
@@ -53,13 +44,9 @@ impl RouteConfig {
     }
 
     fn check_names(&self) -> Result<(), InvalidField> {
-        let is_name = |name: &str| {
-            !name.is_empty() && name.len() <= MAXIMUM_NAME_BYTES && !name.contains(char::is_control)
-        };
-        let problem = "must be a text of 1 to 253 bytes without control characters";
-        require(is_name(&self.route), "route", problem)?;
-        require(is_name(&self.gateway), "gateway", problem)?;
-        require(is_name(&self.namespace), "namespace", problem)
+        require(is_name(&self.route), "route", NAME_PROBLEM)?;
+        require(is_name(&self.gateway), "gateway", NAME_PROBLEM)?;
+        require(is_name(&self.namespace), "namespace", NAME_PROBLEM)
     }
 
     fn check_numbers(&self) -> Result<(), InvalidField> {
@@ -161,7 +148,7 @@ impl StreamRoute {
         )?;
         require(self.group_repairs_from > 0, "stream.group_repairs_from", "must be at least 1")?;
         require(
-            self.key.as_ref().is_none_or(is_key),
+            self.key.as_ref().is_none_or(|key| is_key(key.reveal())),
             "stream.key",
             "must be 64 hexadecimal digits (32 bytes)",
         )

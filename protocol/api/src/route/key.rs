@@ -28,6 +28,6 @@ impl fmt::Debug for Hidden {
 }
 
 /// True for a key of 64 hexadecimal digits.
-pub(super) fn is_key(text: &Hidden) -> bool {
-    text.0.len() == 64 && text.0.bytes().all(|digit| digit.is_ascii_hexdigit())
+pub(crate) fn is_key(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit())
 }

@@ -1,10 +1,10 @@
 //! The configuration of a route: the JSON object that the operator or a person writes and both
 //! gateways read. Unknown fields are errors.
 
-mod check;
+pub(crate) mod check;
 pub mod default;
-mod key;
-mod number;
+pub(crate) mod key;
+pub(crate) mod number;
 mod stream;
 
 use std::net::SocketAddr;
@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use check::{InvalidField, MAXIMUM_NAME_BYTES};
+pub use check::MAXIMUM_NAME_BYTES;
 pub use key::Hidden;
 pub use stream::StreamRoute;
 
+pub use crate::invalid_field::InvalidField;
 use crate::token::TokenPolicy;
 
 /// The configuration of one route: one set of endpoints behind one or several listeners.

@@ -8,7 +8,7 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::ser::Serializer;
 
 /// Reads a whole number that may be written as `120`, `120.0`, `1.2e2` or `"120"`.
-pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+pub(crate) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     struct WholeNumber;
 
     impl Visitor<'_> for WholeNumber {
@@ -40,7 +40,7 @@ pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D
 }
 
 /// Reads a whole number below 2^32, written in any of the same ways.
-pub(super) fn small_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+pub(crate) fn small_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let value = whole(deserializer)?;
     u32::try_from(value).map_err(|_| {
         de::Error::invalid_value(de::Unexpected::Unsigned(value), &"a whole number below 2^32")

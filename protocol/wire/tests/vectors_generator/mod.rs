@@ -13,7 +13,7 @@ use packrat_wire::handshake::{
 };
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
-use packrat_wire::{Epoch, SessionId};
+use packrat_wire::{Epoch, MessageCounter, SessionId};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::{Value, json};
@@ -94,15 +94,15 @@ fn control() -> Value {
             "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Version, versions: &[1] }),
         },
         {
-            "name": "refusal_of_a_session", "nonce": hex64(session_nonce(SessionId::new(0x0a0b_0c0d), 258)),
+            "name": "refusal_of_a_session", "nonce": hex64(session_nonce(SessionId::new(0x0a0b_0c0d), MessageCounter::new(258))),
             "reason": RefusalReason::Session as u8, "versions": [1],
             "datagram": encode(&Control::Refusal {
-                nonce: session_nonce(SessionId::new(0x0a0b_0c0d), 258), reason: RefusalReason::Session, versions: &[1],
+                nonce: session_nonce(SessionId::new(0x0a0b_0c0d), MessageCounter::new(258)), reason: RefusalReason::Session, versions: &[1],
             }),
         },
         {
             "name": "sealed", "session": 0x0a0b_0c0d, "counter": 258, "ciphertext": hex(&sealed),
-            "datagram": encode(&Control::Sealed { session: SessionId::new(0x0a0b_0c0d), counter: 258, ciphertext: &sealed }),
+            "datagram": encode(&Control::Sealed { session: SessionId::new(0x0a0b_0c0d), counter: MessageCounter::new(258), ciphertext: &sealed }),
         },
     ])
 }
@@ -129,7 +129,7 @@ pub(crate) fn eack(prefix: &[u8]) -> Eack<'_> {
 pub(crate) fn report() -> Report {
     Report {
         epoch: Epoch::new(7),
-        echo: 258,
+        echo: MessageCounter::new(258),
         echo_age: Duration::from_micros(32),
         missing: 3,
         settled: Some(identifier(0x1122_3344)),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::relay::RouteStream;
 use super::upstream::{StreamUpstream, senders};
@@ -39,6 +39,8 @@ pub(crate) struct ConfiguredStream {
     current: RwLock<Option<(StreamRoute, Arc<RouteStream>)>>,
     /// True if the route has no server beside the stream's.
     alone: AtomicBool,
+    /// One socket is opened at a time.
+    opening: Mutex<()>,
 }
 
 impl ConfiguredStream {
@@ -88,16 +90,20 @@ impl ConfiguredStream {
         *current = Some((config.clone(), Arc::clone(&stream)));
         drop(current);
         let wanted = has_listener();
-        let mut upstream = stream.upstream();
+        // I/O threads, one of which may have to close the former socket first, do not wait for it.
+        let _opening = self.opening.lock();
+        let former = stream.upstream().clone();
         let senders: Vec<IpAddr> = senders(&settings.config).collect();
         let is_open = |open: &Arc<StreamUpstream>| {
             let joins_others = config.upstream.ip().is_multicast() && open.senders != senders;
             !settings::needs_other_sockets(&open.config, config) && !joins_others
         };
-        if wanted && upstream.as_ref().is_some_and(is_open) {
+        if wanted && former.as_ref().is_some_and(is_open) {
             return;
         }
-        if let Some(open) = upstream.take() {
+        drop(former);
+        let former = stream.upstream().take();
+        if let Some(open) = former {
             change(StreamChange::Close(open));
         }
         if !wanted {
@@ -106,7 +112,7 @@ impl ConfiguredStream {
         match StreamUpstream::open(route.environment.next_number(), config, senders) {
             Ok(open) => {
                 let open = Arc::new(open);
-                *upstream = Some(Arc::clone(&open));
+                *stream.upstream() = Some(Arc::clone(&open));
                 change(StreamChange::Open(Arc::clone(&stream), open));
             }
             Err(error) => report(route, config, &error.to_string()),

@@ -3,14 +3,20 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use socket2::SockRef;
 
 use crate::socket::{
-    Destination, Family, GsoBatch, Offload, SendReport, Sender, WhenFull, bind_reuse_port,
-    join_source, listener_options, local_address,
+    Destination, Family, GsoBatch, Offload, SendReport, Sender, WhenFull, bind_alone,
+    bind_reuse_port, join_source, listener_options, local_address,
 };
 use packrat_api::route::{RouteConfig, StreamRoute};
+
+/// Attempts to bind the port of a stream, and the time between two: an I/O thread may just be about
+/// to close the former socket of the port.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A socket at which a stream arrives, while its route has listeners.
 #[derive(Debug)]
@@ -37,7 +43,7 @@ impl StreamUpstream {
         config: &StreamRoute,
         senders: Vec<IpAddr>,
     ) -> io::Result<Self> {
-        let socket = bind_reuse_port(config.upstream)?;
+        let socket = bind_when_free(config.upstream)?;
         listener_options(socket.as_fd(), true)?;
         join(&socket, config, &senders)?;
         Ok(Self {
@@ -71,6 +77,21 @@ impl StreamUpstream {
     ) -> Option<SendReport> {
         let group = self.group.as_ref()?;
         Some(sender.send(group.socket.as_fd(), &group.offload, &group.destination, batches))
+    }
+}
+
+/// Binds the port of a stream for the stream alone: a socket that shared it with a listener would
+/// take the listener's datagrams.
+fn bind_when_free(address: SocketAddr) -> io::Result<OwnedFd> {
+    let mut attempts = ATTEMPTS;
+    loop {
+        attempts -= 1;
+        match bind_alone(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {
+                std::thread::sleep(PAUSE);
+            }
+            result => return result,
+        }
     }
 }
 

@@ -6,14 +6,18 @@
     reason = "a test may fail anywhere"
 )]
 
+mod tenants;
+
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use packrat_operator::annotations::{ObjectKey, Reason};
 use packrat_operator::index::{
-    GatewayModel, Index, NamespaceModel, Resolution, ServiceModel, SliceModel,
+    GatewayModel, Index, NamespaceModel, PodModel, Resolution, ServiceModel, SliceModel,
+    node_addresses, service_addresses,
 };
+use packrat_operator::policy::Policy;
 use packrat_operator::resource::EdgeGateway;
 use packrat_operator::status::service_condition;
 use proptest::prelude::*;
@@ -34,7 +38,16 @@ fn take(index: &mut Index, object: &Value) {
         }
         "Service" => {
             let service: Service = serde_json::from_value(object.clone()).unwrap();
+            index.set_service_addresses(key.clone(), Some(service_addresses(&service)));
             index.set_service(key, ServiceModel::read(&service));
+        }
+        "Pod" => {
+            let pod: Pod = serde_json::from_value(object.clone()).unwrap();
+            index.set_pod(key, PodModel::read(&pod));
+        }
+        "Node" => {
+            let node: Node = serde_json::from_value(object.clone()).unwrap();
+            index.set_node(key.name, Some(node_addresses(&node)));
         }
         "Namespace" => {
             let namespace: Namespace = serde_json::from_value(object.clone()).unwrap();
@@ -42,6 +55,16 @@ fn take(index: &mut Index, object: &Value) {
         }
         "EndpointSlice" => {
             let slice: EndpointSlice = serde_json::from_value(object.clone()).unwrap();
+            // The Pods that it names are there, and have the addresses that it says.
+            for endpoint in &slice.endpoints {
+                let Some(name) = endpoint.target_ref.as_ref().and_then(|pod| pod.name.clone())
+                else {
+                    continue;
+                };
+                let addresses = endpoint.addresses.iter().map(|ip| ip.parse().unwrap()).collect();
+                let pod = PodModel { addresses, ..PodModel::default() };
+                index.set_pod(ObjectKey::new(key.namespace.clone(), name), Some(pod));
+            }
             index.set_slice(key, SliceModel::read(&slice));
         }
         kind => panic!("{kind}"),
@@ -60,7 +83,8 @@ fn forget(index: &mut Index, object: &Value) {
 }
 
 fn index(objects: &[Value]) -> Index {
-    let mut index = Index::new("packrat-system");
+    let mut index =
+        Index::new("packrat-system", Policy { host_network: true, ..Policy::default() });
     objects.iter().for_each(|object| take(&mut index, object));
     index
 }
@@ -97,11 +121,18 @@ fn slice(service: &str, name: &str, ports: &[(&str, u16)], addresses: &[(&str, b
         .collect();
     let endpoints: Vec<_> = addresses
         .iter()
-        .map(|(address, ready)| json!({ "addresses": [address], "conditions": { "ready": ready } }))
+        .map(|(address, ready)| {
+            let pod =
+                json!({ "kind": "Pod", "namespace": "app", "name": format!("pod-{address}") });
+            json!({ "addresses": [address], "conditions": { "ready": ready }, "targetRef": pod })
+        })
         .collect();
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": { "namespace": "app", "name": name, "labels": { "kubernetes.io/service-name": service } },
+        "metadata": { "namespace": "app", "name": name, "labels": {
+            "kubernetes.io/service-name": service,
+            "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+        }},
         "ports": ports, "endpoints": endpoints,
     })
 }
@@ -265,7 +296,7 @@ fn what_is_said_about_services_that_cannot_be_assisted() {
             vec![on],
             vec![("quic", 443)],
             Reason::PortConflict,
-            "port 443 of EdgeGateway app/default belongs to the older Service app/older; choose another one, for example packrat.dev/port: 1024:443",
+            "port 443 of EdgeGateway app/default belongs to Service app/older; choose another one, for example packrat.dev/port: 1024:443",
         ),
         (
             vec![on, ("port", "444:dns")],
@@ -466,7 +497,7 @@ proptest! {
             if view.wanted && view.listeners.is_empty() {
                 prop_assert!(!view.problems.is_empty(), "{} is told nothing", key);
             }
-            for problem in view.problems.iter().filter(|problem| problem.message.contains("older Service")) {
+            for problem in view.problems.iter().filter(|problem| problem.message.contains("belongs to Service")) {
                 let holder = problem.message.split("app/").nth(1 + usize::from(problem.message.contains("EdgeGateway app/"))).unwrap();
                 let holder = holder.split(';').next().unwrap();
                 prop_assert!(created(&ObjectKey::new("app", holder)) <= created(key));

@@ -1,0 +1,141 @@
+//! Knowledge of a path: what is given on the command line, else what a route's gateways have
+//! measured.
+
+use std::time::Duration;
+
+use super::super::error::OperateError;
+use super::super::target::RouteFigures;
+use super::Options;
+
+/// Measurement period of the figures that a gateway does not keep from its start.
+const WINDOW: Duration = Duration::from_secs(2);
+
+/// Budget of repairs when neither a route nor an option says it.
+const DEFAULT_REPAIR_BUDGET: f64 = 0.25;
+
+/// A figure of a path, given or measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figure {
+    /// Name in sentences.
+    pub(super) name: &'static str,
+    /// The option that gives it.
+    pub(super) option: &'static str,
+    pub(super) value: Option<f64>,
+    is_given: bool,
+}
+
+impl Figure {
+    const fn new(
+        name: &'static str,
+        option: &'static str,
+        given: Option<f64>,
+        measured: Option<f64>,
+    ) -> Self {
+        let value = if given.is_some() { given } else { measured };
+        Self { name, option, value, is_given: given.is_some() }
+    }
+
+    /// Origin of the value, for people.
+    pub(super) const fn source(&self) -> &'static str {
+        if self.is_given { "given" } else { "measured" }
+    }
+}
+
+/// Everything that is known of a path.
+#[derive(Debug)]
+pub(super) struct Known {
+    /// The route that was measured, if one was.
+    pub(super) route: Option<String>,
+    /// Round trip of the last mile in seconds.
+    pub(super) last_mile: Figure,
+    pub(super) last_mile_loss: Figure,
+    /// Round trip of the far segment in seconds.
+    pub(super) far: Figure,
+    pub(super) repair_budget: f64,
+}
+
+/// Measurements of a route.
+#[derive(Debug, Default)]
+struct Measured {
+    last_mile: Option<f64>,
+    last_mile_loss: Option<f64>,
+    far: Option<f64>,
+    repair_budget: Option<f64>,
+}
+
+impl Known {
+    /// Takes what the options give, and asks the gateways for the rest and for a route that is
+    /// named.
+    pub(super) fn of(options: &Options) -> Result<Self, OperateError> {
+        let is_all_given = options.last_mile_ms.is_some()
+            && options.last_mile_loss.is_some()
+            && options.far_ms.is_some();
+        let (route, measured) = if !is_all_given || options.route.is_some() {
+            let (route, measured) = measure(options)?;
+            (Some(route), measured)
+        } else {
+            (None, Measured::default())
+        };
+        let seconds = |milliseconds: Option<f64>| milliseconds.map(|value| value / 1e3);
+        let budget = options.repair_budget.or(measured.repair_budget);
+        Ok(Self {
+            route,
+            last_mile: Figure::new(
+                "the last mile's round trip",
+                "--last-mile-ms",
+                seconds(options.last_mile_ms),
+                measured.last_mile,
+            ),
+            last_mile_loss: Figure::new(
+                "the last mile's loss",
+                "--last-mile-loss",
+                options.last_mile_loss,
+                measured.last_mile_loss,
+            ),
+            far: Figure::new(
+                "the far segment's round trip",
+                "--far-ms",
+                seconds(options.far_ms),
+                measured.far,
+            ),
+            repair_budget: budget.unwrap_or(DEFAULT_REPAIR_BUDGET),
+        })
+    }
+
+    /// The figures that are neither given nor measured.
+    pub(super) fn missing(&self) -> impl Iterator<Item = Figure> {
+        let figures = [self.last_mile, self.last_mile_loss, self.far];
+        figures.into_iter().filter(|figure| figure.value.is_none())
+    }
+}
+
+fn recorded(route: &RouteFigures) -> f64 {
+    route.route.metrics.get("packrat_datagrams_recorded_total").copied().unwrap_or_default()
+}
+
+/// Name and measurements of the route that the options name, or of the busiest one.
+fn measure(options: &Options) -> Result<(String, Measured), OperateError> {
+    let gateways = options.target.gateways()?;
+    let routes = gateways.figures(WINDOW, false)?.routes;
+    let chosen = match &options.route {
+        Some(wanted) => routes.iter().find(|route| route.route.route == *wanted),
+        // The busiest one says most.
+        None => routes.iter().max_by(|one, other| recorded(one).total_cmp(&recorded(other))),
+    };
+    let Some(chosen) = chosen else {
+        let known: Vec<&str> = routes.iter().map(|route| route.route.route.as_str()).collect();
+        let name = options.route.clone().unwrap_or_default();
+        return Err(OperateError::NoRoute { name, known: known.join(", ") });
+    };
+    let value = |series: &str| chosen.route.metrics.get(series).copied().unwrap_or_default();
+    let recorded = recorded(chosen);
+    let measured = Measured {
+        last_mile: chosen.figures.last_mile_round_trip,
+        // Since the gateway runs: more to go by than two seconds.
+        last_mile_loss: (recorded > 0.0)
+            .then(|| value("packrat_datagrams_missing_total") / recorded),
+        far: chosen.figures.far_round_trip,
+        repair_budget: Some(chosen.route.configuration.repair_budget),
+    };
+    Ok((chosen.route.route.clone(), measured))
+}

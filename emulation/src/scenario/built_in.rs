@@ -1,0 +1,49 @@
+//! The scenarios that come with the laboratory, by name.
+
+type BuiltIn = (&'static str, &'static str);
+
+/// Networks of Packrat26, and variants of them.
+pub(super) const SCENARIOS: [BuiltIn; 7] = [
+    ("wifi", include_str!("../../scenarios/wifi.toml")),
+    ("cellular", include_str!("../../scenarios/cellular.toml")),
+    ("satellite", include_str!("../../scenarios/satellite.toml")),
+    ("sat_long", include_str!("../../scenarios/sat_long.toml")),
+    ("wifi_burst", include_str!("../../scenarios/wifi_burst.toml")),
+    ("wifi_outages", include_str!("../../scenarios/wifi_outages.toml")),
+    ("competing", include_str!("../../scenarios/competing.toml")),
+];
+
+/// The paths of the field matrix: on all of them the last mile is the bottleneck.
+pub(super) const FIELD: [BuiltIn; 10] = [
+    ("ingress_wifi", include_str!("../../scenarios/field/ingress_wifi.toml")),
+    ("ingress_ocean", include_str!("../../scenarios/field/ingress_ocean.toml")),
+    ("ingress_lte", include_str!("../../scenarios/field/ingress_lte.toml")),
+    ("ingress_fibre", include_str!("../../scenarios/field/ingress_fibre.toml")),
+    ("home_wifi", include_str!("../../scenarios/field/home_wifi.toml")),
+    ("starlink", include_str!("../../scenarios/field/starlink.toml")),
+    ("lte", include_str!("../../scenarios/field/lte.toml")),
+    ("geo", include_str!("../../scenarios/field/geo.toml")),
+    ("transatlantic", include_str!("../../scenarios/field/transatlantic.toml")),
+    ("dsl", include_str!("../../scenarios/field/dsl.toml")),
+];
+
+/// Last miles that people have, from measurements and from the literature.
+pub(super) const PROFILES: [BuiltIn; 17] = [
+    ("wifi_home_good", include_str!("../../scenarios/profiles/wifi_home_good.toml")),
+    ("wifi_home_far", include_str!("../../scenarios/profiles/wifi_home_far.toml")),
+    ("wifi_congested", include_str!("../../scenarios/profiles/wifi_congested.toml")),
+    ("hotel_wifi", include_str!("../../scenarios/profiles/hotel_wifi.toml")),
+    ("lte_good", include_str!("../../scenarios/profiles/lte_good.toml")),
+    ("lte_edge", include_str!("../../scenarios/profiles/lte_edge.toml")),
+    ("lte_driving", include_str!("../../scenarios/profiles/lte_driving.toml")),
+    ("5g_midband", include_str!("../../scenarios/profiles/5g_midband.toml")),
+    ("5g_driving", include_str!("../../scenarios/profiles/5g_driving.toml")),
+    ("starlink_bent_pipe", include_str!("../../scenarios/profiles/starlink_bent_pipe.toml")),
+    ("starlink_isl", include_str!("../../scenarios/profiles/starlink_isl.toml")),
+    ("oneweb", include_str!("../../scenarios/profiles/oneweb.toml")),
+    ("geostationary", include_str!("../../scenarios/profiles/geostationary.toml")),
+    ("vdsl", include_str!("../../scenarios/profiles/vdsl.toml")),
+    ("fibre", include_str!("../../scenarios/profiles/fibre.toml")),
+    ("train_wifi", include_str!("../../scenarios/profiles/train_wifi.toml")),
+    ("umts", include_str!("../../scenarios/profiles/umts.toml")),
+];

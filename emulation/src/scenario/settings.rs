@@ -1,0 +1,240 @@
+//! Settings of a segment's links that change with time, or differ from the segment's others.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::path::{
+    CoDelConfig, FqCoDelConfig, Jitter, JitterModel, OutageModel, QueueDiscipline, QueueManagement,
+    RedConfig, bandwidth_delay_product,
+};
+
+/// One direction of a segment, where it differs from the segment.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DirectionSettings {
+    /// Propagation delay, milliseconds.
+    pub delay_ms: Option<f64>,
+    /// Rate, Mbit/s of UDP payload.
+    pub rate_mbps: Option<f64>,
+    /// A recording of the rate in Mahimahi's format, in the folder of the traces. Without that
+    /// folder the rate above stands for it.
+    pub rate_recording: Option<String>,
+    /// Factor of the segment's loss.
+    pub loss_scale: Option<f64>,
+    /// The queue instead of the scenario's.
+    pub queue: Option<QueueSettings>,
+}
+
+/// A kind of queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueSettingsKind {
+    /// Datagrams that do not fit are dropped.
+    DropTail,
+    /// The oldest datagrams make room.
+    DropFront,
+    /// Random early detection as published (Floyd93).
+    Red,
+    /// RFC 8289.
+    #[serde(rename = "codel")]
+    CoDel,
+    /// RFC 8290.
+    #[serde(rename = "fq-codel")]
+    FqCoDel,
+}
+
+/// The queue of one direction. Its limit is one bandwidth-delay product of the whole path unless
+/// `bytes` or `ms` say otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueSettings {
+    /// Its kind.
+    pub kind: QueueSettingsKind,
+    /// Bytes that fit.
+    pub bytes: Option<usize>,
+    /// Milliseconds at the mean rate that fit.
+    pub ms: Option<f64>,
+    /// Datagrams that fit; only of FQ-CoDel.
+    pub datagrams: Option<usize>,
+    /// Acceptable wait of CoDel, milliseconds.
+    pub target_ms: Option<f64>,
+    /// Interval of CoDel, milliseconds.
+    pub interval_ms: Option<f64>,
+    /// True if the queue marks ECN-capable datagrams instead of dropping them.
+    #[serde(default)]
+    pub ecn: bool,
+}
+
+impl QueueSettings {
+    /// The queue in front of a transmitter with a mean rate of `rate` bits per second, on a path
+    /// with this round trip.
+    pub(super) fn management(&self, rate: u64, round_trip: Duration) -> QueueManagement {
+        let limit = match (self.bytes, self.ms) {
+            (Some(bytes), _) => bytes,
+            (None, Some(ms)) => (rate as f64 / 8e3 * ms) as usize,
+            (None, None) => bandwidth_delay_product(rate, round_trip),
+        };
+        let millis = |ms: Option<f64>, default: Duration| ms.map_or(default, milliseconds);
+        let codel = CoDelConfig::new(limit);
+        let target = millis(self.target_ms, codel.target);
+        let interval = millis(self.interval_ms, codel.interval);
+        match self.kind {
+            QueueSettingsKind::DropTail => {
+                QueueManagement::Arrival(QueueDiscipline::DropTail { limit })
+            }
+            QueueSettingsKind::DropFront => QueueManagement::DropFront { limit },
+            QueueSettingsKind::Red => {
+                QueueManagement::Red(RedConfig { ecn: self.ecn, ..RedConfig::new(limit) })
+            }
+            QueueSettingsKind::CoDel => {
+                QueueManagement::CoDel(CoDelConfig { target, interval, ecn: self.ecn, limit })
+            }
+            QueueSettingsKind::FqCoDel => {
+                let default = FqCoDelConfig::default();
+                let limit = self.datagrams.unwrap_or(default.limit);
+                QueueManagement::FqCoDel(FqCoDelConfig {
+                    target,
+                    interval,
+                    ecn: self.ecn,
+                    limit,
+                    ..default
+                })
+            }
+        }
+    }
+
+    pub(super) fn mistake(&self) -> Option<String> {
+        if self.bytes.is_some() && self.ms.is_some() {
+            return Some("queue has bytes and ms; keep one of them".to_owned());
+        }
+        if self.bytes == Some(0) || self.datagrams == Some(0) {
+            return Some("queue has room for nothing".to_owned());
+        }
+        [("ms", self.ms), ("target_ms", self.target_ms), ("interval_ms", self.interval_ms)]
+            .into_iter()
+            .find(|(_, ms)| ms.is_some_and(|ms| !(0.01..=60_000.0).contains(&ms)))
+            .map(|(field, ms)| {
+                format!("queue.{field} is {}, not in 0.01 to 60000", ms.unwrap_or(0.0))
+            })
+    }
+}
+
+/// Another propagation delay from a time on, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DelayStep {
+    /// Milliseconds from the beginning.
+    pub at_ms: f64,
+    /// The delay one way from then on, milliseconds.
+    pub delay_ms: f64,
+}
+
+/// Delay on top of the propagation delay, drawn for each direction.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "model", deny_unknown_fields)]
+pub enum JitterSettings {
+    /// Exponential.
+    Exponential {
+        /// Mean, milliseconds.
+        mean_ms: f64,
+        /// Interval at which it is drawn anew, milliseconds.
+        #[serde(default = "twenty")]
+        every_ms: f64,
+    },
+    /// A wireless LAN; see [`JitterModel::Wifi`].
+    Wifi {
+        /// Share of the time with a long wait, 0 to 1.
+        late_share: f64,
+        /// Interval at which it is drawn anew, milliseconds.
+        #[serde(default = "twenty")]
+        every_ms: f64,
+    },
+}
+
+fn twenty() -> f64 {
+    20.0
+}
+
+impl JitterSettings {
+    pub(super) fn jitter(self) -> Jitter {
+        let (model, every_ms) = match self {
+            Self::Exponential { mean_ms, every_ms } => {
+                (JitterModel::Exponential { mean: milliseconds(mean_ms) }, every_ms)
+            }
+            Self::Wifi { late_share, every_ms } => (JitterModel::Wifi { late_share }, every_ms),
+        };
+        Jitter { model, every: milliseconds(every_ms) }
+    }
+
+    pub(super) fn mistake(self) -> Option<String> {
+        let (name, value, most, every_ms) = match self {
+            Self::Exponential { mean_ms, every_ms } => ("mean_ms", mean_ms, 10_000.0, every_ms),
+            Self::Wifi { late_share, every_ms } => ("late_share", late_share, 1.0, every_ms),
+        };
+        if !(0.0..=most).contains(&value) {
+            return Some(format!("jitter.{name} is {value}, not in 0 to {most}"));
+        }
+        (!(1.0..=60_000.0).contains(&every_ms))
+            .then(|| format!("jitter.every_ms is {every_ms}, not in 1 to 60000"))
+    }
+}
+
+/// Times in which a segment loses everything, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "model", deny_unknown_fields)]
+pub enum OutageSettings {
+    /// At regular times.
+    Scheduled {
+        /// From the beginning of one to that of the next, milliseconds.
+        every_ms: f64,
+        /// Length, milliseconds.
+        length_ms: f64,
+        /// The beginning of the first one, milliseconds.
+        first_ms: f64,
+    },
+    /// At random times, for random times, both exponential.
+    Markov {
+        /// Mean time between two outages, milliseconds.
+        up_ms: f64,
+        /// Mean length, milliseconds.
+        down_ms: f64,
+    },
+}
+
+impl OutageSettings {
+    pub(super) fn model(self) -> OutageModel {
+        match self {
+            Self::Scheduled { every_ms, length_ms, first_ms } => OutageModel::Scheduled {
+                first: milliseconds(first_ms),
+                every: milliseconds(every_ms),
+                length: milliseconds(length_ms),
+            },
+            Self::Markov { up_ms, down_ms } => {
+                OutageModel::Markov { off: milliseconds(down_ms), on: milliseconds(up_ms) }
+            }
+        }
+    }
+
+    pub(super) fn mistake(self) -> Option<String> {
+        let (long, short, names) = match self {
+            Self::Scheduled { every_ms, length_ms, .. } => {
+                (every_ms, length_ms, "outages.length_ms is not below outages.every_ms")
+            }
+            Self::Markov { up_ms, .. } => (up_ms, 0.0, "outages.up_ms is not above 0"),
+        };
+        let times = match self {
+            Self::Scheduled { every_ms, length_ms, first_ms } => [every_ms, length_ms, first_ms],
+            Self::Markov { up_ms, down_ms } => [up_ms, down_ms, 0.0],
+        };
+        if times.iter().any(|time| !(0.0..=1e9).contains(time)) {
+            return Some("outages: a time is below 0 or above 1e9 ms".to_owned());
+        }
+        (long <= short).then(|| names.to_owned())
+    }
+}
+
+/// A duration of this many milliseconds, which must not be negative.
+pub(super) fn milliseconds(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms * 1e-3).unwrap_or_default()
+}

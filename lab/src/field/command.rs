@@ -1,0 +1,219 @@
+//! `packrat lab field`.
+
+use super::cells::{self, LOSSES, Task};
+use super::measure::Amount;
+use super::report::{self, Folder, Settings};
+use super::summary::{Summary, compare};
+use super::table::{FIRST_SEED, sample_table};
+use crate::batch;
+use crate::command::share;
+use crate::figures::FigureError;
+use crate::sender::Sender;
+use crate::trial::TrialError;
+use clap::Args;
+use packrat_emulation::scenario::ScenarioError;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Cells of `--quick`, and the seed that draws them.
+const QUICK: (usize, u64) = (65, 1);
+/// Lines of progress in all.
+const PROGRESS: usize = 20;
+
+/// Options of `packrat lab field`.
+#[derive(Debug, Args)]
+pub(crate) struct Field {
+    /// A random fifth of the cells, shorter downloads, one seed: about three minutes on two cores
+    #[arg(long)]
+    quick: bool,
+    /// The folder for field.csv, field.json, field-unassisted.svg and field-lossless.svg
+    #[arg(long, short, default_value = "target/field")]
+    out: PathBuf,
+    /// A folder of recordings: the profiles are measured as well, each with the loss that it has
+    #[arg(long)]
+    traces: Option<PathBuf>,
+    /// Trials at the same time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// These paths instead of all (names or TOML files, with commas between them)
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// These senders instead of all; may be repeated
+    #[arg(long)]
+    sender: Vec<Sender>,
+    /// These losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated
+    #[arg(long, value_parser = share)]
+    loss: Vec<f64>,
+    /// Factor of the paths' downloads
+    #[arg(long)]
+    size: Option<f64>,
+    /// Small objects of 100 kB and of 1 MB in each row, with a comma between the numbers
+    #[arg(long, value_parser = counts)]
+    objects: Option<[u64; 2]>,
+    /// Seeds of each cell [default: 3, with --quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
+    /// The first seed; those from 1001 on were never used to choose anything
+    #[arg(long, default_value_t = FIRST_SEED)]
+    first_seed: u64,
+    /// Go on where an earlier run with the same options ended; its rows must be of the same program
+    #[arg(long)]
+    resume: bool,
+    /// Print the table of the small sample that the tests compare, and nothing else
+    #[arg(long)]
+    sample: bool,
+}
+
+fn counts(text: &str) -> Result<[u64; 2], String> {
+    let two = text
+        .split_once(',')
+        .and_then(|(small, large)| Some([small.parse().ok()?, large.parse().ok()?]));
+    two.ok_or_else(|| "it must be two numbers, such as 20,10".to_owned())
+}
+
+/// Failure to measure the matrix.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FieldError {
+    /// A trial has no result.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    /// A path is not there, or its recordings.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The sample has no table.
+    #[error("{0}")]
+    Sample(String),
+    /// A result could not be drawn or written as JSON.
+    #[error("{0}")]
+    Draw(String),
+    /// The rows of an earlier run do not go with this one.
+    #[error("{} cannot be resumed: {reason}; use the same options, or leave --resume out to begin anew", path.display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// The reason, for people.
+        reason: String,
+    },
+    /// A file could not be written.
+    #[error("cannot write {}: {source}; name a folder that you may write to with --out", path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+}
+
+impl From<FigureError> for FieldError {
+    fn from(error: FigureError) -> Self {
+        Self::Draw(error.to_string())
+    }
+}
+
+impl Field {
+    /// Measures, writes the files, prints the line.
+    pub(crate) fn run(&self) -> Result<(), FieldError> {
+        if self.sample {
+            let table = sample_table(self.jobs).map_err(FieldError::Sample)?;
+            // A reader that has gone away wants no more.
+            let _ = write!(io::stdout().lock(), "{table}");
+            return Ok(());
+        }
+        let folder = Folder::create(&self.out)?;
+        let tasks = self.tasks()?;
+        let amount = self.amount();
+        let settings = Settings {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            amount,
+            traces: self.traces.is_some(),
+        };
+        let (mut journal, mut rows) = folder.journal(&settings, self.resume)?;
+        rows.retain(|row| tasks.iter().any(|task| row.is_of(task)));
+        let order = tasks.clone();
+        let tasks = report::missing(tasks, &rows);
+        let (count, begun) = (tasks.len(), Instant::now());
+        eprintln!("{count} rows to measure, {} are there", rows.len());
+        let mut done = 0;
+        batch::each(&tasks, self.jobs, Task::run, |row| {
+            let row = row?;
+            folder.append(&mut journal, &row)?;
+            rows.push(row);
+            done += 1;
+            if done * PROGRESS / count > (done - 1) * PROGRESS / count {
+                let seconds = begun.elapsed().as_secs();
+                eprintln!("{done} of {count} rows, {seconds} s");
+            }
+            Ok::<(), FieldError>(())
+        })?;
+        // Resumed rows stand where they would have been.
+        rows.sort_by_cached_key(|row| order.iter().position(|task| row.is_of(task)));
+        let cells = compare(&rows);
+        let summary = Summary::new(&cells);
+        folder.write(&rows, &cells, &summary)?;
+        let _ = writeln!(io::stdout().lock(), "{summary}");
+        Ok(())
+    }
+
+    fn amount(&self) -> Amount {
+        let default = if self.quick { Amount::QUICK } else { Amount::FULL };
+        Amount {
+            size: self.size.unwrap_or(default.size),
+            objects: self.objects.unwrap_or(default.objects),
+        }
+    }
+
+    fn tasks(&self) -> Result<Vec<Task>, FieldError> {
+        let senders = if self.sender.is_empty() { &Sender::ALL[..] } else { &self.sender };
+        let losses = if self.loss.is_empty() { &LOSSES[..] } else { &self.loss };
+        let paths = cells::paths(&self.only, self.traces.as_deref())?;
+        let mut cells = cells::all(&paths, senders, losses);
+        if self.quick {
+            cells = cells::sample(cells, QUICK.0, QUICK.1);
+        }
+        let seeds = self.seeds.unwrap_or(if self.quick { 1 } else { 3 });
+        Ok(cells::tasks(&cells, self.first_seed..self.first_seed + seeds, self.amount()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        field: Field,
+    }
+
+    fn field(arguments: &[&str]) -> Field {
+        Command::try_parse_from([&["field"], arguments].concat()).unwrap().field
+    }
+
+    #[test]
+    fn a_run_that_was_interrupted_is_resumed_with_the_same_result() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().to_str().unwrap();
+        let cell = ["--only", "dsl", "--sender", "s2n-cubic", "--loss", "0.02", "--out", out];
+        let arguments =
+            [&cell[..], &["--seeds", "2", "--size", "0.1", "--objects", "1,1"]].concat();
+        let measure = |resume: &[&str]| field(&[&arguments[..], resume].concat()).run();
+        let path = |name: &str| folder.path().join(name);
+        measure(&[]).unwrap();
+        let (csv, journal) = (
+            std::fs::read_to_string(path("field.csv")).unwrap(),
+            std::fs::read_to_string(path("field.jsonl")).unwrap(),
+        );
+        assert_eq!(csv.lines().count(), 1 + 2 * 4, "{csv}");
+        // Killed in the middle of a line.
+        std::fs::write(path("field.jsonl"), &journal[..journal.len() * 2 / 3]).unwrap();
+        measure(&["--resume"]).unwrap();
+        assert_eq!(std::fs::read_to_string(path("field.csv")).unwrap(), csv);
+        let svg = std::fs::read_to_string(path("field-lossless.svg")).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("dsl"), "{svg}");
+        // Rows of other settings are refused.
+        let refused = field(&[&cell[..], &["--resume"]].concat()).run().unwrap_err();
+        assert!(refused.to_string().contains("field.jsonl cannot be resumed"), "{refused}");
+    }
+}

@@ -1,0 +1,190 @@
+//! The comparison of the arms, cell by cell, and in one line.
+
+use super::measure::Row;
+use crate::sender::Sender;
+use crate::table::median;
+use crate::trial::Arm;
+use serde::Serialize;
+use std::fmt;
+
+/// An assisted download below this share of the unassisted one is slower by more than what the
+/// measurement leaves open.
+const HARMED: f64 = 0.98;
+/// Where the unassisted download is below this share of the lossless one, loss hurts.
+const HURT: f64 = 0.9;
+
+/// The arms of one cell: medians over the seeds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Comparison {
+    pub(super) path: String,
+    pub(super) sender: Sender,
+    pub(super) loss: f64,
+    pub(super) own_loss: bool,
+    pub(super) end_to_end_mbps: f64,
+    pub(super) packrat_mbps: f64,
+    pub(super) split_mbps: f64,
+    pub(super) lossless_mbps: f64,
+}
+
+impl Comparison {
+    pub(super) fn to_unassisted(&self) -> f64 {
+        ratio(self.packrat_mbps, self.end_to_end_mbps)
+    }
+
+    pub(super) fn to_lossless(&self) -> f64 {
+        ratio(self.packrat_mbps, self.lossless_mbps)
+    }
+
+    fn unassisted_to_lossless(&self) -> f64 {
+        ratio(self.end_to_end_mbps, self.lossless_mbps)
+    }
+
+    /// The cell's name, for people.
+    fn name(&self) -> String {
+        let loss = self.loss * 100.0;
+        let loss = if self.own_loss { "its own loss".to_owned() } else { format!("{loss} %") };
+        format!("{}, {}, {loss}", self.path, self.sender.name())
+    }
+}
+
+/// Of two speeds; a download that does not move is as slow as a kilobit per second.
+fn ratio(of: f64, to: f64) -> f64 {
+    of.max(1e-3) / to.max(1e-3)
+}
+
+/// The cells of all rows, in the order of the rows.
+pub(super) fn compare(rows: &[Row]) -> Vec<Comparison> {
+    let mut cells: Vec<Comparison> = Vec::new();
+    for row in rows.iter().filter(|row| row.arm == Arm::EndToEnd) {
+        let known = cells.iter().any(|cell| {
+            cell.path == row.path && cell.sender == row.sender && cell.loss == row.loss
+        });
+        if known {
+            continue;
+        }
+        let goodput = |arm: Arm| {
+            median(
+                rows.iter()
+                    .filter(|other| other.path == row.path && other.sender == row.sender)
+                    .filter(|other| other.arm == arm)
+                    .filter(|other| arm == Arm::Ideal || other.loss == row.loss)
+                    .map(|other| other.goodput_mbps),
+            )
+        };
+        cells.push(Comparison {
+            path: row.path.clone(),
+            sender: row.sender,
+            loss: row.loss,
+            own_loss: row.own_loss,
+            end_to_end_mbps: goodput(Arm::EndToEnd),
+            packrat_mbps: goodput(Arm::Packrat),
+            split_mbps: goodput(Arm::Split),
+            lossless_mbps: goodput(Arm::Ideal),
+        });
+    }
+    cells
+}
+
+/// All cells in one line.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Summary {
+    pub(super) cells: usize,
+    /// Cells where the assisted download is slower than the unassisted one by more than 2 %.
+    pub(super) harmed: usize,
+    /// The cell with the lowest assisted ÷ unassisted, and that ratio.
+    pub(super) worst: Option<(String, f64)>,
+    /// Cells in which loss takes more than a tenth of the unassisted download.
+    pub(super) hurt: usize,
+    /// Geometric means over these: assisted, unassisted and split, each ÷ lossless.
+    pub(super) assisted: f64,
+    pub(super) unassisted: f64,
+    pub(super) split: f64,
+}
+
+impl Summary {
+    pub(super) fn new(cells: &[Comparison]) -> Self {
+        let worst = cells
+            .iter()
+            .map(|cell| (cell.name(), cell.to_unassisted()))
+            .min_by(|one, other| one.1.total_cmp(&other.1));
+        let hurt: Vec<&Comparison> =
+            cells.iter().filter(|cell| cell.unassisted_to_lossless() < HURT).collect();
+        let mean = |of: &dyn Fn(&Comparison) -> f64| {
+            let sum: f64 = hurt.iter().map(|cell| of(cell).ln()).sum();
+            (sum / hurt.len().max(1) as f64).exp()
+        };
+        Self {
+            cells: cells.len(),
+            harmed: cells.iter().filter(|cell| cell.to_unassisted() < HARMED).count(),
+            worst,
+            hurt: hurt.len(),
+            assisted: mean(&Comparison::to_lossless),
+            unassisted: mean(&Comparison::unassisted_to_lossless),
+            split: mean(&|cell: &Comparison| ratio(cell.split_mbps, cell.lossless_mbps)),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} cells; {} below {HARMED} of unassisted", self.cells, self.harmed)?;
+        if let Some((name, ratio)) = &self.worst {
+            write!(formatter, "; worst {ratio:.2} ({name})")?;
+        }
+        write!(
+            formatter,
+            "; geometric mean of assisted ÷ lossless in the {} where unassisted < {HURT}: {:.3} (unassisted {:.3}, best split {:.3})",
+            self.hurt, self.assisted, self.unassisted, self.split,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(loss: f64, arm: Arm, seed: u64, goodput_mbps: f64) -> Row {
+        Row {
+            path: "geo".to_owned(),
+            sender: Sender::S2nBbr,
+            loss,
+            own_loss: false,
+            arm,
+            seed,
+            split_sender: None,
+            goodput_mbps,
+            complete: true,
+            objects: [vec![], vec![]],
+            repair_bytes: 0,
+            lost: 0,
+            far_drops: 0,
+            declared_lost: 0,
+            spurious: 0,
+        }
+    }
+
+    #[test]
+    fn the_line_counts_harm_and_averages_where_loss_hurts() {
+        let mut rows = vec![row(0.0, Arm::Ideal, 1, 10.0)];
+        for (loss, end_to_end, packrat) in [(0.0, 10.0, 6.0), (0.001, 8.0, 8.0), (0.02, 1.0, 2.0)] {
+            for seed in 1..=3 {
+                // The median is that of the second seed.
+                let wobble = seed as f64 - 2.0;
+                rows.push(row(loss, Arm::EndToEnd, seed, end_to_end + 0.1 * wobble));
+                rows.push(row(loss, Arm::Packrat, seed, packrat - 0.1 * wobble));
+                rows.push(row(loss, Arm::Split, seed, 5.0));
+            }
+        }
+        let summary = Summary::new(&compare(&rows));
+        assert_eq!((summary.cells, summary.harmed, summary.hurt), (3, 1, 2));
+        let (worst, ratio) = summary.worst.clone().unwrap();
+        assert_eq!(worst, "geo, s2n-bbr, 0 %");
+        assert!((ratio - 0.6).abs() < 1e-9);
+        assert!((summary.assisted - 0.4).abs() < 1e-9, "the mean of 0.8 and 0.2");
+        let line = summary.to_string();
+        assert_eq!(
+            line,
+            "3 cells; 1 below 0.98 of unassisted; worst 0.60 (geo, s2n-bbr, 0 %); geometric mean of assisted ÷ lossless in the 2 where unassisted < 0.9: 0.400 (unassisted 0.283, best split 0.500)"
+        );
+    }
+}

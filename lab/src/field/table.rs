@@ -1,0 +1,65 @@
+//! Rows as CSV, and the small table that tests compare with a committed one.
+
+use super::FieldError;
+use super::cells::{self, Task};
+use super::measure::{Amount, Row};
+use crate::batch;
+use crate::sender::Sender;
+use std::fmt::Write;
+
+const HEADER: &str = "path,sender,loss,arm,seed,split_sender,goodput_mbps,complete,p50_100kB_s,p99_100kB_s,p50_1MB_s,p99_1MB_s,repair_bytes,lost,far_drops,declared_lost,spurious";
+
+/// The first held-out seed: no constant was ever chosen on it or on those after it.
+pub(super) const FIRST_SEED: u64 = 1001;
+/// The cells of the sample, and the seed that draws them.
+const SAMPLED: (usize, u64) = (12, 15);
+
+/// All rows (RFC 4180).
+pub(super) fn csv(rows: &[Row]) -> String {
+    let mut text = format!("{HEADER}\n");
+    for row in rows {
+        let [[p50_small, p99_small], [p50_large, p99_large]] = row.completion();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{},{},{},{},{},{},{:.3},{},{p50_small:.4},{p99_small:.4},{p50_large:.4},{p99_large:.4},{},{},{},{},{}",
+            row.path,
+            row.sender.name(),
+            row.loss,
+            row.arm.name(),
+            row.seed,
+            row.split_sender.map_or("", Sender::name),
+            row.goodput_mbps,
+            row.complete,
+            row.repair_bytes,
+            row.lost,
+            row.far_drops,
+            row.declared_lost,
+            row.spurious,
+        );
+    }
+    text
+}
+
+/// The sample's work: a few cells with short downloads.
+pub(super) fn sample() -> Result<Vec<Task>, FieldError> {
+    let cells = cells::all(&cells::paths(&[], None)?, &Sender::ALL, &cells::LOSSES);
+    let cells = cells::sample(cells, SAMPLED.0, SAMPLED.1);
+    Ok(cells::tasks(&cells, FIRST_SEED..FIRST_SEED + 1, Amount::SAMPLE))
+}
+
+/// The table of the sample, as CSV: the same on every machine until the behaviour of gateway,
+/// client or links changes.
+///
+/// # Errors
+/// A message, when a trial has no result.
+pub fn sample_table(jobs: usize) -> Result<String, String> {
+    let tasks = sample().map_err(|error| error.to_string())?;
+    let mut rows = Vec::with_capacity(tasks.len());
+    batch::each(&tasks, jobs, Task::run, |row| {
+        rows.push(row?);
+        Ok(())
+    })
+    .map_err(|error: crate::TrialError| error.to_string())?;
+    Ok(csv(&rows))
+}

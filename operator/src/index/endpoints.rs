@@ -1,0 +1,153 @@
+//! The endpoints of Services: which addresses of EndpointSlices datagrams may go to.
+//!
+//! A user who may write EndpointSlices of a namespace could otherwise have the gateway, whose
+//! address other Pods and nodes may trust, send to whatever address that user names
+//! (CVE-2021-25740).
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::{IpAddr, SocketAddr};
+
+use super::model::Address;
+use super::{Index, PodModel, SliceModel};
+use crate::annotations::{ObjectKey, Problem, Reason};
+use crate::policy::Policy;
+use crate::resource::EndpointsFrom;
+
+/// The knowledge of the cluster's addresses.
+pub(super) struct Addresses<'a> {
+    policy: &'a Policy,
+    pods: &'a BTreeMap<ObjectKey, PodModel>,
+    nodes: HashSet<IpAddr>,
+    services: HashSet<IpAddr>,
+}
+
+/// The reason for which an address is no endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// Its Pod is not known, or has no address: it may be about to come.
+    NotYet,
+    /// A network that gateways never forward to.
+    Never,
+    /// A Node's address.
+    Node,
+    /// A Service's address.
+    Service,
+    /// The slice is not that of Kubernetes' controller.
+    Author,
+    /// No Pod, or one that has other addresses.
+    Pod,
+}
+
+impl<'a> Addresses<'a> {
+    pub(super) fn of(index: &'a Index) -> Self {
+        Self {
+            policy: &index.policy,
+            pods: &index.pods,
+            nodes: index.nodes.values().flatten().copied().collect(),
+            services: index.service_addresses.values().flatten().copied().collect(),
+        }
+    }
+
+    fn refuse(
+        &self,
+        from: EndpointsFrom,
+        namespace: &str,
+        slice: &SliceModel,
+        address: &Address,
+    ) -> Option<Refusal> {
+        if self.policy.never(address.ip) || address.ip.is_unspecified() || address.ip.is_multicast()
+        {
+            return Some(Refusal::Never);
+        }
+        if self.nodes.contains(&address.ip) {
+            return Some(Refusal::Node);
+        }
+        if self.services.contains(&address.ip) {
+            return Some(Refusal::Service);
+        }
+        if from == EndpointsFrom::Any {
+            return None;
+        }
+        if !slice.is_kubernetes {
+            return Some(Refusal::Author);
+        }
+        let Some(name) = &address.pod else { return Some(Refusal::Pod) };
+        match self.pods.get(&ObjectKey::new(namespace, name)) {
+            Some(pod) if pod.addresses.contains(&address.ip) => None,
+            Some(pod) if !pod.addresses.is_empty() => Some(Refusal::Pod),
+            _ => Some(Refusal::NotYet),
+        }
+    }
+
+    /// Endpoints of a port: those that are ready; if there is none, those that still answer; if
+    /// there is none, all, since a container that restarts keeps its address, and dropping the
+    /// listener would lose the sessions. Of Pods with addresses of both families those of one are
+    /// taken: each Pod counts once.
+    pub(super) fn endpoints(
+        &self,
+        from: EndpointsFrom,
+        namespace: &str,
+        port_name: &str,
+        prefers_ipv6: bool,
+        slices: &[&SliceModel],
+    ) -> (Vec<SocketAddr>, Option<Problem>) {
+        let mut tiers: [BTreeSet<SocketAddr>; 3] = Default::default();
+        let mut refused = BTreeMap::new();
+        for slice in slices {
+            let Some(port) = slice.ports.iter().find(|port| port.name == port_name) else {
+                continue;
+            };
+            for address in &slice.addresses {
+                if let Some(refusal) = self.refuse(from, namespace, slice, address) {
+                    if refusal != Refusal::NotYet {
+                        refused.insert(address.ip, refusal);
+                    }
+                    continue;
+                }
+                let tier = if address.ready {
+                    0
+                } else if address.serving {
+                    1
+                } else {
+                    2
+                };
+                tiers[tier].insert(SocketAddr::new(address.ip, port.port));
+            }
+        }
+        let tier = tiers.into_iter().find(|tier| !tier.is_empty()).unwrap_or_default();
+        let (preferred, others): (Vec<_>, Vec<_>) =
+            tier.into_iter().partition(|endpoint| endpoint.is_ipv6() == prefers_ipv6);
+        let endpoints = if preferred.is_empty() { others } else { preferred };
+        (endpoints, problem(namespace, &refused))
+    }
+}
+
+/// One problem for all addresses of a port that are no endpoints.
+fn problem(namespace: &str, refused: &BTreeMap<IpAddr, Refusal>) -> Option<Problem> {
+    let (address, refusal) = refused.iter().next()?;
+    let why = match refusal {
+        Refusal::Never | Refusal::NotYet => {
+            "gateways never forward to loopback, link-local and multicast addresses, nor to networks that the operator was installed to exclude".to_owned()
+        }
+        Refusal::Node => {
+            "it is a node's, to which gateways never forward; run the servers in the Pod network"
+                .to_owned()
+        }
+        Refusal::Service => {
+            "it is a Service's, to which gateways never forward; let the Service select the Pods"
+                .to_owned()
+        }
+        Refusal::Author => {
+            "its EndpointSlice is not that of Kubernetes' own controller; give the Service a selector, or set spec.routes.endpoints of the EdgeGateway to Any".to_owned()
+        }
+        Refusal::Pod => format!(
+            "no Pod of namespace {namespace} has it; give the Service a selector, or set spec.routes.endpoints of the EdgeGateway to Any"
+        ),
+    };
+    let others = match refused.len() - 1 {
+        0 => String::new(),
+        more => format!("; and so are {more} more"),
+    };
+    let message = format!("the endpoint {address} is not used: {why}{others}");
+    Some(Problem { reason: Reason::EndpointRefused, message })
+}

@@ -1,0 +1,208 @@
+//! One replica of the operator: its state, and the tasks that share it.
+//!
+//! ```text
+//!   every replica   health, certificate, watches -> index -> snapshots, discovery, webhook, reports
+//!   the elected one the same, and: session counts, controller
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::arguments::Options;
+use super::authority::{self, Identities};
+use super::controller::Controller;
+use super::discovery::{Connections, Discovery};
+use super::election::Candidate;
+use super::error::RunError;
+use super::health::{self, Health};
+use super::observations::Observations;
+use super::sessions::Sessions;
+use super::snapshot::{Snapshots, Surroundings};
+use super::{injector, keys, listening, reports, tls, watches};
+use crate::annotations::ObjectKey;
+use crate::inject::Sidecar;
+use crate::workload::Platform;
+
+/// State that the tasks of a replica share.
+pub(super) struct Replica<'a> {
+    options: &'a Options,
+    client: Client,
+    /// The address that gateways listen on.
+    listen_address: String,
+    snapshots: Arc<Snapshots>,
+    observations: Arc<Observations>,
+    connections: Arc<Connections>,
+    is_elected: watch::Receiver<bool>,
+}
+
+impl<'a> Replica<'a> {
+    /// A replica without tasks. `is_elected`: true while it is the one that writes.
+    pub(super) async fn new(
+        options: &'a Options,
+        is_elected: watch::Receiver<bool>,
+    ) -> Result<Self, RunError> {
+        // Connections to the API server use it; it may have been chosen already in a test.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client =
+            Client::try_default().await.map_err(|error| RunError::Client(error.to_string()))?;
+        let listen_address = options.gateway_listen_address();
+        let surroundings = Surroundings::in_pods(&listen_address);
+        Ok(Self {
+            options,
+            client,
+            listen_address,
+            snapshots: Snapshots::new(
+                &options.namespace,
+                options.policy(),
+                surroundings,
+                watches::ESSENTIAL,
+            ),
+            observations: Arc::default(),
+            connections: Arc::default(),
+            is_elected,
+        })
+    }
+
+    /// The replica as a candidate for the lease.
+    pub(super) fn candidate(&self) -> Candidate {
+        Candidate {
+            client: self.client.clone(),
+            namespace: self.options.namespace.clone(),
+            lease: self.options.lease.clone(),
+            replica: self.options.replica.clone(),
+            duration: Duration::from_secs(self.options.lease_seconds),
+        }
+    }
+
+    /// Starts all tasks.
+    pub(super) async fn start(&self, tasks: &mut JoinSet<()>) -> Result<(), RunError> {
+        self.start_health(tasks).await?;
+        let identities = self.start_identities(tasks).await?;
+        let drifted = self.start_watches(tasks);
+        self.start_discovery(&identities, tasks).await?;
+        self.start_webhook(&identities, tasks).await?;
+        self.start_controller(identities, drifted, tasks);
+        Ok(())
+    }
+
+    async fn start_health(&self, tasks: &mut JoinSet<()>) -> Result<(), RunError> {
+        let listener = listen(self.options.health_listen).await?;
+        let health = Health {
+            snapshots: Arc::clone(&self.snapshots),
+            connections: Arc::clone(&self.connections),
+            elected: self.is_elected.clone(),
+        };
+        tasks.spawn(health::serve(listener, health));
+        Ok(())
+    }
+
+    /// The certificates that gateways and the API server know this operator by.
+    async fn start_identities(&self, tasks: &mut JoinSet<()>) -> Result<Arc<Identities>, RunError> {
+        let Options { namespace, authority_secret, .. } = self.options;
+        let names = self.options.server_names();
+        let authority =
+            authority::obtain(&self.client, namespace, authority_secret, false, None).await?;
+        let now = Timestamp::now().as_second();
+        let identities = Arc::new(Identities::new(authority, &names, now)?);
+        tasks.spawn(authority::keep_current(
+            Arc::clone(&identities),
+            self.client.clone(),
+            namespace.clone(),
+            authority_secret.clone(),
+            names,
+            self.is_elected.clone(),
+        ));
+        Ok(identities)
+    }
+
+    /// The watches and the index of what they see. Returns the EdgeGateways whose objects have
+    /// changed.
+    fn start_watches(&self, tasks: &mut JoinSet<()>) -> mpsc::UnboundedReceiver<ObjectKey> {
+        let (owned, drifted) = mpsc::unbounded_channel();
+        watches::start(&self.client, &self.snapshots, &self.observations, &owned, tasks);
+        let index = Arc::clone(&self.snapshots);
+        tasks.spawn(async move { index.run().await });
+        tasks.spawn(keys::follow(self.client.clone(), Arc::clone(&self.snapshots)));
+        drifted
+    }
+
+    /// The configuration of gateways, and the reports about those that are connected.
+    async fn start_discovery(
+        &self,
+        identities: &Identities,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), RunError> {
+        let discovery = Discovery::new(Arc::clone(&self.snapshots), Arc::clone(&self.connections));
+        let listener = listen(self.options.discovery_listen).await?;
+        tasks.spawn(tls::serve(listener, identities.discovery(), move |request, certificate| {
+            discovery.clone().answer(request, certificate)
+        }));
+        let (client, replica) = (self.client.clone(), self.options.replica.clone());
+        tasks.spawn(reports::run(client, Arc::clone(&self.connections), replica));
+        Ok(())
+    }
+
+    /// The injector of sidecars.
+    async fn start_webhook(
+        &self,
+        identities: &Identities,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), RunError> {
+        let sidecar = Arc::new(Sidecar {
+            image: self.options.gateway_image.clone(),
+            listen_address: self.listen_address.clone(),
+        });
+        let listener = listen(self.options.webhook_listen).await?;
+        tasks.spawn(tls::serve(listener, identities.webhook(), move |request, _| {
+            injector::answer(request, Arc::clone(&sidecar))
+        }));
+        Ok(())
+    }
+
+    /// The work of the elected replica: session counts and objects.
+    fn start_controller(
+        &self,
+        identities: Arc<Identities>,
+        drifted: mpsc::UnboundedReceiver<ObjectKey>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let sessions = Arc::new(Sessions::default());
+        tasks.spawn(Arc::clone(&sessions).count(
+            Arc::clone(&self.snapshots),
+            Arc::clone(&self.observations),
+            self.is_elected.clone(),
+        ));
+        let controller = Controller {
+            client: self.client.clone(),
+            platform: Platform {
+                image: self.options.gateway_image.clone(),
+                discovery_host: self.options.discovery_host(),
+                discovery_port: self.options.discovery_port,
+                discovery_namespace: self.options.discovery_namespace(),
+                egress_policy: self.options.gateway_egress_policy,
+                listen_address: self.listen_address.clone(),
+            },
+            snapshots: Arc::clone(&self.snapshots),
+            observations: Arc::clone(&self.observations),
+            identities,
+            sessions,
+            webhook_configuration: self.options.webhook_configuration.clone(),
+            elected: self.is_elected.clone(),
+        };
+        tasks.spawn(controller.run(self.options.replica.clone(), drifted));
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
+    let listener =
+        listening::listen(address).await.map_err(|source| RunError::Listen { address, source })?;
+    tracing::info!(event = "listening", address = %listener.local_addr()?, wanted = %address);
+    Ok(listener)
+}

@@ -1,0 +1,346 @@
+//! Tenants of a shared gateway: whose port it is, where it forwards to, and what it may cost.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use packrat_operator::annotations::Reason;
+use packrat_operator::index::PodModel;
+use packrat_operator::status::service_condition;
+use serde_json::{Value, json};
+
+use super::{endpoints, gateway, index, key, service, slice, take};
+
+/// The status of an EdgeGateway in which these Services have these ports.
+fn served(mut gateway: Value, listeners: &[(u16, &str, Option<u16>)]) -> Value {
+    let listeners: Vec<_> = listeners
+        .iter()
+        .map(|(port, service, stream)| {
+            json!({ "port": port, "service": format!("app/{service}"), "servicePort": 443, "endpoints": 1, "streamPort": stream })
+        })
+        .collect();
+    gateway["status"] = json!({ "listeners": listeners });
+    gateway
+}
+
+/// An old Service that is annotated later must not get the clients of one that is served.
+#[test]
+fn a_port_stays_with_the_service_that_has_it() {
+    let on = ("assist", "enabled");
+    let objects = |status: &[(u16, &str, Option<u16>)]| {
+        [
+            served(gateway("app", "default", "Same"), status),
+            service("old", 0, &[on, ("port", "443:quic")], &[("quic", 8443)]),
+            slice("old", "old-1", &[("quic", 1)], &[("10.0.0.66", true)]),
+            service("new", 59, &[on], &[("quic", 443)]),
+            slice("new", "new-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+        ]
+    };
+    let now = objects(&[(443, "new", None)]);
+    let resolution = index(&now).resolve();
+    assert_eq!(endpoints(&resolution, 443), ["10.0.0.1:8443"]);
+    let refused = &resolution.services[&key("app", "old")];
+    assert_eq!((refused.listeners.len(), refused.problems[0].reason), (0, Reason::PortConflict));
+    assert!(resolution.services[&key("app", "new")].problems.is_empty());
+    // No Service has it: the older one gets it, as before. Who has another port has no claim to this.
+    for status in [&[][..], &[(443, "gone", None)], &[(444, "new", None)]] {
+        let resolution = index(&objects(status)).resolve();
+        assert_eq!(endpoints(&resolution, 443), ["10.0.0.66:1"], "{status:?}");
+    }
+    // Who gives it up loses it.
+    let mut without = now.to_vec();
+    without[3]["metadata"]["annotations"]["packrat.dev/assist"] = "disabled".into();
+    assert_eq!(endpoints(&index(&without).resolve(), 443), ["10.0.0.66:1"]);
+}
+
+#[test]
+fn an_edge_gateway_says_which_namespaces_have_which_ports() {
+    let resolve = |ports: Value, port: u16| {
+        let mut edge = gateway("infra", "edge", "All");
+        edge["spec"]["routes"]["ports"] = ports;
+        let annotations = [("assist", "enabled"), ("gateway", "infra/edge")];
+        let resolution = index(&[
+            edge,
+            service("web", 0, &annotations, &[("quic", port)]),
+            slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+        ])
+        .resolve();
+        let problems = &resolution.services[&key("app", "web")].problems;
+        let is_served = resolution.gateways[&key("infra", "edge")].listeners.contains_key(&port);
+        assert_ne!(is_served, problems.iter().any(|one| one.reason == Reason::NotAllowed));
+        is_served
+    };
+    assert!(resolve(json!([]), 443), "without a list every port is everybody's");
+    let ports = json!([
+        { "namespaces": ["shop"], "first": 443, "last": 443 },
+        { "namespaces": ["app", "games"], "first": 7000, "last": 7099 },
+        { "first": 8000, "last": 8000 },
+    ]);
+    for (port, expected) in
+        [(443, false), (6999, false), (7000, true), (7099, true), (7100, false), (8000, true)]
+    {
+        assert_eq!(resolve(ports.clone(), port), expected, "{port}");
+    }
+    // The page with metrics has TCP 9902, which a listener for tokens would share.
+    assert!(!resolve(json!([]), 9902));
+}
+
+/// A stream's port is named by a Service: it must be no listener's, and no other stream's.
+#[test]
+fn live_streams_have_ports_of_their_own() {
+    let streaming = |name: &str, second: u32, port: u16, stream: &str| {
+        let annotations = [("assist", "enabled"), ("multicast", stream)];
+        [
+            service(name, second, &annotations, &[("rtp", port)]),
+            slice(name, &format!("{name}-1"), &[("rtp", port)], &[("10.0.0.2", true)]),
+        ]
+    };
+    let resolve = |edge: Value, objects: &[[Value; 2]]| {
+        let mut all = vec![edge];
+        all.extend(objects.iter().flatten().cloned());
+        let resolution = index(&all).resolve();
+        let view = resolution.gateways[&key("app", "default")].clone();
+        let streams: BTreeMap<u16, Option<u16>> =
+            view.listeners.iter().map(|(port, one)| (*port, one.stream_port())).collect();
+        let problems: Vec<_> =
+            resolution.services.values().flat_map(|one| one.problems.clone()).collect();
+        (streams, problems)
+    };
+    let edge = |range: Value| {
+        let mut edge = gateway("app", "default", "Same");
+        edge["spec"] = json!({ "multicast": { "enabled": true, "ports": range } });
+        edge
+    };
+    let default = || {
+        let mut edge = edge(json!(null));
+        edge["spec"]["multicast"].as_object_mut().unwrap().remove("ports");
+        edge
+    };
+    // Outside of the range, which has a default.
+    let (streams, problems) = resolve(default(), &[streaming("tv", 0, 443, "0.0.0.0:8443")]);
+    assert_eq!((streams[&443], problems[0].reason), (None, Reason::NotAllowed));
+    assert!(problems[0].message.contains("ports 5004 to 5059"), "{}", problems[0].message);
+    assert_eq!(resolve(default(), &[streaming("tv", 0, 443, "0.0.0.0:5004")]).0[&443], Some(5004));
+    // No route listens in it.
+    let (streams, problems) = resolve(default(), &[streaming("web", 0, 5004, "0.0.0.0:5005")]);
+    assert!(streams.is_empty() && problems[0].reason == Reason::NotAllowed, "{problems:?}");
+    // One that did before streams were enabled goes on, and no stream takes its port.
+    let range = json!({ "first": 4440, "last": 4450 });
+    let (streams, problems) = resolve(
+        served(edge(range.clone()), &[(4443, "web", None)]),
+        &[
+            [
+                service("web", 9, &[("assist", "enabled")], &[("quic", 4443)]),
+                slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+            ],
+            streaming("tv", 0, 7000, "0.0.0.0:4443"),
+        ],
+    );
+    assert_eq!((streams[&4443], streams[&7000]), (None, None));
+    assert!(
+        problems[0]
+            .message
+            .contains("port 4443 of EdgeGateway app/default belongs to Service app/web"),
+        "{problems:?}"
+    );
+    // Two streams do not share one; who has it keeps it.
+    let two = [streaming("a", 0, 7000, "0.0.0.0:4445"), streaming("b", 9, 7001, "239.1.2.3:4445")];
+    let mut on_hosts = edge(range);
+    on_hosts["spec"]["exposure"] = json!({ "type": "HostNetwork" });
+    let (streams, problems) = resolve(on_hosts.clone(), &two);
+    assert_eq!((streams[&7000], streams[&7001], problems.len()), (Some(4445), None, 1));
+    let status = [(7000, "a", None), (7001, "b", Some(4445))];
+    let (streams, problems) = resolve(served(on_hosts, &status), &two);
+    assert_eq!((streams[&7000], streams[&7001], problems.len()), (None, Some(4445), 1));
+    assert_eq!(problems[0].reason, Reason::PortConflict);
+}
+
+/// A tenant's annotation does not beat the platform's policy.
+#[test]
+fn services_have_what_their_edge_gateway_allows_and_no_more() {
+    let overrides = |spec: Value, annotations: &[(&str, &str)]| {
+        let mut edge = gateway("app", "default", "Same");
+        edge["spec"] = spec;
+        let mut all = vec![("assist", "enabled")];
+        all.extend(annotations);
+        let resolution = index(&[
+            edge,
+            service("web", 0, &all, &[("quic", 443)]),
+            slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+        ])
+        .resolve();
+        let view = &resolution.services[&key("app", "web")];
+        let listener = &resolution.gateways[&key("app", "default")].listeners[&443];
+        let (is_assisted, ..) = service_condition(view).unwrap();
+        assert!(is_assisted, "it is served all the same");
+        let above: Vec<_> = view.problems.iter().map(|problem| problem.message.clone()).collect();
+        assert!(view.problems.iter().all(|problem| problem.reason == Reason::AboveLimit));
+        (listener.overrides.clone(), above)
+    };
+    let greedy = [
+        ("config.cache-bytes-per-session", "2Gi"),
+        ("config.cache-bytes-total", "1000000Gi"),
+        ("config.repair-budget-percent", "1000"),
+        ("config.residual-loss-per-million", "1"),
+        ("config.idle-timeout-seconds", "86400"),
+        ("config.maximum-sessions", "10000000"),
+        ("config.sessions-per-source", "10000000"),
+        ("config.handshakes-per-second-per-source", "10000000"),
+        ("config.tokens", "off"),
+    ];
+    let required = json!({ "tokens": { "policy": "Required", "tls": { "secretName": "tls" } } });
+    let (lowered, above) = overrides(required.clone(), &greedy);
+    assert_eq!(above.len(), greedy.len(), "{above:?}");
+    assert_eq!(
+        above[1],
+        "packrat.dev/config.cache-bytes-total: 1073741824000000 is not what EdgeGateway app/default allows; 268435456 is used"
+    );
+    let mut route = packrat_api::route::RouteConfig::unchecked("web", []);
+    let own: packrat_operator::resource::EdgeGatewaySpec =
+        serde_json::from_value(required.clone()).unwrap();
+    own.apply(&mut route);
+    let of_gateway = route.clone();
+    lowered.apply(&mut route);
+    assert_eq!(route, of_gateway, "what is above is the EdgeGateway's own");
+
+    let modest = [
+        ("config.cache-bytes-per-session", "1Ki"),
+        ("config.cache-bytes-total", "1Mi"),
+        ("config.repair-budget-percent", "0"),
+        ("config.residual-loss-per-million", "1000"),
+        ("config.idle-timeout-seconds", "1"),
+        ("config.maximum-sessions", "1"),
+        ("config.sessions-per-source", "1"),
+        ("config.handshakes-per-second-per-source", "1"),
+        ("config.tokens", "required"),
+    ];
+    let (kept, above) = overrides(json!({}), &modest);
+    assert!(above.is_empty(), "{above:?}");
+    assert_eq!((kept.cache_bytes_per_session, kept.maximum_sessions), (Some(1024), Some(1)));
+    assert!(kept.tokens.is_some());
+
+    // The EdgeGateway may allow more than it has itself.
+    let mut generous = required;
+    generous["limits"] = json!({
+        "cacheBytesPerSession": "4Gi", "cacheBytesTotal": "1000000Gi", "repairBudgetPercent": 1000,
+        "residualLossPerMillion": 1, "idleTimeoutSeconds": 86400, "maximumSessions": 10000000,
+        "sessionsPerSource": 10000000, "handshakesPerSecondPerSource": 10000000,
+        "weakerTokens": true,
+    });
+    let (kept, above) = overrides(generous, &greedy);
+    assert!(above.is_empty(), "{above:?}");
+    assert_eq!(kept.repair_budget_percent, Some(1000));
+}
+
+/// A user who may write EndpointSlices does not choose where the gateway sends.
+#[test]
+fn endpoints_are_pods_of_the_services_namespace() {
+    let pod = |namespace: &str, name: &str, address: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": namespace, "name": name, "uid": name },
+            "status": { "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }] },
+        })
+    };
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" },
+        "status": { "addresses": [{ "type": "InternalIP", "address": "192.0.2.7" }, { "type": "Hostname", "address": "n1" }] },
+    });
+    let cluster_dns = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "namespace": "kube-system", "name": "dns" },
+        "spec": { "clusterIP": "10.96.0.10", "clusterIPs": ["10.96.0.10"] },
+    });
+    let resolve = |from: &str, change: &dyn Fn(&mut Value)| {
+        let mut edge = gateway("app", "default", "Same");
+        edge["spec"]["routes"]["endpoints"] = from.into();
+        // As Kubernetes makes it, before a tenant changes it.
+        let mut slice = slice("web", "web-1", &[("quic", 8443)], &[]);
+        let target = json!({ "kind": "Pod", "namespace": "app", "name": "web-0" });
+        slice["endpoints"] = json!([{ "addresses": ["10.0.0.1"], "targetRef": target }]);
+        change(&mut slice);
+        let mut index = index(&[
+            edge,
+            service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
+            node.clone(),
+            cluster_dns.clone(),
+        ]);
+        take(&mut index, &slice);
+        for (namespace, name, address) in [
+            ("app", "web-0", "10.0.0.1"),
+            ("app", "on-host", "192.0.2.7"),
+            ("bank", "ledger", "10.0.0.9"),
+        ] {
+            take(&mut index, &pod(namespace, name, address));
+        }
+        index.set_pod(key("app", "unknown"), None);
+        let resolution = index.resolve();
+        let problems = resolution.services[&key("app", "web")].problems.clone();
+        (endpoints(&resolution, 443), problems)
+    };
+    let to = |address: &'static str, pod: &'static str| {
+        move |slice: &mut Value| {
+            slice["endpoints"][0]["addresses"] = json!([address]);
+            slice["endpoints"][0]["targetRef"]["name"] = pod.into();
+        }
+    };
+    assert_eq!(resolve("Pods", &|_| {}), (vec!["10.0.0.1:8443".to_owned()], vec![]));
+
+    let refused = |from: &str, change: &dyn Fn(&mut Value), part: &str| {
+        let (endpoints, problems) = resolve(from, change);
+        assert!(endpoints.is_empty(), "{part}: {endpoints:?}");
+        assert_eq!(problems[0].reason, Reason::EndpointRefused, "{problems:?}");
+        assert!(problems[0].message.contains(part), "{}", problems[0].message);
+    };
+    let by_hand = |slice: &mut Value| {
+        slice["metadata"]["labels"]
+            .as_object_mut()
+            .unwrap()
+            .remove("endpointslice.kubernetes.io/managed-by");
+    };
+    refused("Pods", &by_hand, "is not that of Kubernetes' own controller");
+    // The label can be written by anybody: the Pod has to have the address.
+    let no_pod = |slice: &mut Value| slice["endpoints"][0]["targetRef"] = Value::Null;
+    refused("Pods", &no_pod, "no Pod of namespace app has it");
+    refused("Pods", &to("10.0.0.9", "web-0"), "no Pod of namespace app has it");
+    let of_others = |slice: &mut Value| {
+        to("10.0.0.9", "ledger")(slice);
+        slice["endpoints"][0]["targetRef"]["namespace"] = "bank".into();
+    };
+    refused("Pods", &of_others, "no Pod of namespace app has it");
+    for from in ["Pods", "Any"] {
+        refused(from, &to("192.0.2.7", "on-host"), "it is a node's");
+        refused(from, &to("10.96.0.10", "web-0"), "it is a Service's");
+        for never in ["127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0"] {
+            refused(from, &to(never, "web-0"), "gateways never forward to loopback");
+        }
+    }
+    // A Pod that is about to come is no mistake.
+    let (endpoints, problems) = resolve("Pods", &to("10.0.0.3", "unknown"));
+    assert!(endpoints.is_empty() && problems[0].reason == Reason::NoEndpoints, "{problems:?}");
+    // Opted in.
+    assert_eq!(resolve("Any", &by_hand).0, ["10.0.0.1:8443"]);
+    assert_eq!(resolve("Any", &to("10.0.0.9", "web-0")).0, ["10.0.0.9:8443"]);
+}
+
+#[test]
+fn a_pod_that_has_ended_lends_its_address_to_nobody() {
+    let ended = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": "app", "name": "job" },
+        "status": { "phase": "Succeeded", "podIPs": [{ "ip": "10.0.0.1" }] },
+    });
+    let pod: Pod = serde_json::from_value(ended).unwrap();
+    assert_eq!(PodModel::read(&pod), None);
+}
+
+#[test]
+fn an_edge_gateway_that_the_installer_does_not_allow_keeps_its_routes_and_says_why() {
+    let mut edge = gateway("app", "default", "Same");
+    edge["spec"]["envoy"] = json!({ "image": "evil.example/envoy:1" });
+    let resolution = index(&[
+        edge,
+        service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
+        slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+    ])
+    .resolve();
+    let view = &resolution.gateways[&key("app", "default")];
+    assert!(view.refusal.as_ref().unwrap().contains("evil.example/envoy:1"));
+    assert_eq!(endpoints(&resolution, 443), ["10.0.0.1:8443"]);
+}
