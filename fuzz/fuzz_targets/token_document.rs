@@ -1,8 +1,8 @@
 //! Arbitrary bytes as the answer of a token endpoint.
 #![no_main]
 
-#[path = "../../cli/src/get/token_document.rs"]
-#[allow(dead_code)]
+#[path = "../../client-sdk/token/src/document.rs"]
+#[allow(dead_code, unreachable_pub)]
 mod token_document;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -356,7 +356,7 @@ impl Run {
         if let Some(hold) = self.maximum_hold
             && arm != Arm::RepairOnly
         {
-            trial.client.maximum_hold = Duration::from_millis(hold);
+            trial.client.access.maximum_hold = Duration::from_millis(hold);
         }
         if let Some(budget) = self.repair_budget {
             trial.gateway.repair_budget = budget;

@@ -215,7 +215,7 @@ impl Trial {
     pub fn new(scenario: Scenario, arm: Arm, sender: Sender, seed: u64) -> Self {
         let mut client = ClientConfig::default();
         if arm == Arm::RepairOnly {
-            client.maximum_hold = Duration::ZERO;
+            client.access.maximum_hold = Duration::ZERO;
         }
         let gateway = GatewayConfig::default();
         Self { scenario, arm, sender, split_sender: sender, seed, client, gateway }

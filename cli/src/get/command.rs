@@ -1,12 +1,12 @@
 //! The command line around [`super::download`].
 
-use super::assist_token::{self, Renewal, TokenSource};
 use super::error::{EXIT_INTERRUPTED, EXIT_TERMINATED};
 use super::file::PartialFile;
-use super::token_document::gateway_key;
+use super::token::{self, FreshToken, TokenSource};
 use super::{GetError, Progress, Report, Request, download, read_certificates, summary};
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use packrat_token_client::gateway_key;
 use packrat_wire::hexadecimal;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -186,7 +186,7 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     if to_stdout(options) {
         let mut output = io::BufWriter::with_capacity(256 << 10, io::stdout());
         let report =
-            signals.or(renewing(&renewal, download(&request, &mut output, show(&bar)))).await;
+            signals.or(renewing(renewal, download(&request, &mut output, show(&bar)))).await;
         bar.finish_and_clear();
         let report = report?;
         let target = "the standard output".to_owned();
@@ -212,7 +212,7 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     };
     let downloaded = signals
         .or(async {
-            let report = renewing(&renewal, download(&request, &mut file, show(&bar))).await?;
+            let report = renewing(renewal, download(&request, &mut file, show(&bar))).await?;
             blocking(file.complete().map_err(unwritable)?, &unwritable).await?;
             Ok(report)
         })
@@ -234,7 +234,7 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
 }
 
 /// Does `work`, with a fresh token all the time where there is one.
-async fn renewing<T>(renewal: &Option<Renewal>, work: impl Future<Output = T>) -> T {
+async fn renewing<T>(renewal: Option<FreshToken>, work: impl Future<Output = T>) -> T {
     match renewal {
         Some(renewal) => renewal.during(work).await,
         None => work.await,
@@ -246,18 +246,17 @@ async fn use_token(
     source: &TokenSource,
     request: &mut Request,
     options: &Options,
-) -> Result<Renewal, GetError> {
-    let token = assist_token::fetch(source, request).await?;
+) -> Result<FreshToken, GetError> {
+    let (token, renewal, later_tokens) = token::fetch(source, request).await?;
     if options.gateway_key.is_some_and(|key| key != token.gateway_key) {
         return Err(GetError::OtherGatewayKey { named: hexadecimal::encode(&token.gateway_key) });
     }
-    let (renewal, later_tokens) = Renewal::new(source, request, &token);
     request.later_tokens = Some(later_tokens);
     if request.connect_to.is_none() {
         request.connect_to.clone_from(&token.endpoint);
     }
     if let Some(assist) = &mut request.assist {
-        token.apply(assist, options.maximum_hold.is_some());
+        assist.access = token.access(options.maximum_hold.map(Duration::from_millis));
     }
     Ok(renewal)
 }
@@ -310,10 +309,10 @@ fn request(options: &Options) -> Result<Request, GetError> {
     if options.no_assist {
         request.assist = None;
     } else if let (Some(hold), Some(assist)) = (options.maximum_hold, request.assist.as_mut()) {
-        assist.maximum_hold = Duration::from_millis(hold);
+        assist.access.maximum_hold = Duration::from_millis(hold);
     }
     if let Some(assist) = &mut request.assist {
-        assist.gateway_key = options.gateway_key;
+        assist.access.gateway_key = options.gateway_key;
     }
     if let Some(file) = &options.cacert {
         request.trust.additional = read_certificates(file)?;

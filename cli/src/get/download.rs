@@ -140,8 +140,11 @@ async fn run(
         transfer_time: body.transfer_time,
         sha256: body.sha256,
         assist: request.assist.is_some().then_some(stats),
-        gateway_pinned: request.assist.as_ref().is_some_and(|assist| assist.gateway_key.is_some()),
-        with_token: request.assist.as_ref().is_some_and(|assist| !assist.token.is_empty()),
+        gateway_pinned: request
+            .assist
+            .as_ref()
+            .is_some_and(|assist| assist.access.gateway_key.is_some()),
+        with_token: request.assist.as_ref().is_some_and(|assist| !assist.access.token.is_empty()),
         received_packet_numbers,
         partial: body.stopped,
     })

@@ -5,9 +5,13 @@
 
 use super::download::Sink;
 use super::request::Resume;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile, TempPath};
 
@@ -65,10 +69,13 @@ impl PartialFile {
         let name = file_name(target)?;
         let part = folder(target).join(format!(".{name}.part"));
         let validator = folder(target).join(format!(".{name}.part.validator"));
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&part)?;
+        let mut file = open_own(
+            &part,
+            OpenOptions::new().read(true).write(true).create(true).truncate(false),
+        )?;
         let (offset, digest) = digest_of(&mut file)?;
-        let validator_text = fs::read_to_string(&validator).ok();
+        let validator_text = open_own(&validator, OpenOptions::new().read(true)).and_then(text);
+        let validator_text = validator_text.ok();
         // Without a validator the client cannot tell whether the server still has the same file.
         let resume = validator_text
             .filter(|text| offset > 0 && !text.is_empty())
@@ -145,7 +152,9 @@ impl Sink for PartialFile {
         file.set_len(offset)?;
         file.seek(SeekFrom::Start(offset))?;
         if let (Some(validator), Some(version)) = (validator, version) {
-            fs::write(validator, version)?;
+            let mut options = OpenOptions::new();
+            let options = options.write(true).create(true).truncate(true);
+            open_own(validator, options)?.write_all(version.as_bytes())?;
         }
         Ok(())
     }
@@ -157,6 +166,34 @@ impl Sink for PartialFile {
     fn name(&self) -> String {
         self.target.display().to_string()
     }
+}
+
+/// Opens a file whose name others can guess. In a shared folder someone may have put something of
+/// that name there: it is never followed to another place, and has to be a regular file of this
+/// user.
+fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let refused = |what: &str| {
+        io::Error::other(format!("{} {what}; remove it, or choose another folder", path.display()))
+    };
+    let file =
+        options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path).map_err(|error| {
+            if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
+                refused("is a symbolic link")
+            } else {
+                error
+            }
+        })?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.nlink() != 1 || metadata.uid() != geteuid().as_raw() {
+        return Err(refused("is not a file of this user alone"));
+    }
+    Ok(file)
+}
+
+fn text(mut file: File) -> io::Result<String> {
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn refuse_folder(target: &Path) -> io::Result<()> {
@@ -304,6 +341,36 @@ mod tests {
         // Stopped between creating the validator and writing it.
         fs::write(folder.path().join(".file.part.validator"), "").unwrap();
         assert!(PartialFile::resume(&target).unwrap().1.is_none());
+    }
+
+    #[test]
+    fn a_part_that_leads_to_another_place_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, victim) = (folder.path().join("file"), folder.path().join("victim"));
+        let part = folder.path().join(".file.part");
+        fs::write(&victim, "precious").unwrap();
+        let refused = |what: &str| {
+            let error = PartialFile::resume(&target).unwrap_err().to_string();
+            assert!(error.contains(".file.part") && error.contains("remove it"), "{what}: {error}");
+            assert_eq!(fs::read(&victim).unwrap(), b"precious", "{what}");
+        };
+        std::os::unix::fs::symlink(&victim, &part).unwrap();
+        refused("a symbolic link");
+        fs::remove_file(&part).unwrap();
+        fs::hard_link(&victim, &part).unwrap();
+        refused("a hard link");
+        fs::remove_file(&part).unwrap();
+
+        // The same for what is written beside it.
+        let validator = folder.path().join(".file.part.validator");
+        std::os::unix::fs::symlink(&victim, &validator).unwrap();
+        let (mut file, resume) = PartialFile::resume(&target).unwrap();
+        assert!(resume.is_none());
+        fs::remove_file(&validator).unwrap();
+        file.begin(0, Some("\"v1\"")).unwrap();
+        std::os::unix::fs::symlink(&victim, folder.path().join("link")).unwrap();
+        assert_eq!(fs::read(&validator).unwrap(), b"\"v1\"");
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
     }
 
     #[test]

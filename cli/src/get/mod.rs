@@ -4,23 +4,20 @@
 //! body to a [`download::Sink`]. [`command`] is the command around it: options, progress bar,
 //! files, exit codes.
 
-mod assist_token;
 pub(crate) mod command;
 mod connect;
 mod download;
 mod error;
 mod file;
-mod over_tcp;
 mod qlog;
 mod report;
 mod request;
 mod summary;
-mod token_document;
+mod token;
 mod trust;
 
 pub(crate) use download::download;
 pub(crate) use error::GetError;
 pub(crate) use report::{Progress, Report};
 pub(crate) use request::{Request, Trust};
-pub(crate) use token_document::gateway_key;
 pub(crate) use trust::read_certificates;

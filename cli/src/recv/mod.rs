@@ -6,7 +6,7 @@
 
 use clap::{Args, ValueEnum};
 use packrat_media::udp::UdpReceiver;
-use packrat_media::{ClientConfig, Numbers, ReceiverConfig, RefusalReason, Statistics, Token};
+use packrat_media::{Access, Numbers, ReceiverConfig, RefusalReason, Statistics, Token};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::net::{UdpSocket, lookup_host};
 use url::Url;
 
-use crate::get::gateway_key;
+use packrat_token_client::gateway_key;
 
 /// Options of `packrat recv`.
 #[derive(Debug, Args)]
@@ -97,7 +97,7 @@ async fn receive(options: &Options) -> Result<(), String> {
         ..ReceiverConfig::default()
     };
     let token = options.token.clone().unwrap_or_default();
-    let client = ClientConfig::default().with_gateway_key(options.gateway_key).with_token(token);
+    let client = Access::default().with_gateway_key(options.gateway_key).with_token(token);
     let mut sink = sink(options).await?;
     let mut receiver = UdpReceiver::subscribe(gateway, options.group, numbers, config, client)
         .await

@@ -49,9 +49,6 @@ const UNEXPLAINED_SELECTIVE: u64 = 3;
 const QUIET_STREAM: Duration = Duration::from_millis(250);
 /// Datagrams that are each reported at once until packet numbers are known.
 const FIRST_FLIGHT: u64 = 32;
-/// An expected packet number that is further above all others is not believed before it is
-/// decrypted.
-const MAXIMUM_JUMP: u64 = 1024;
 
 /// Classification of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +65,20 @@ pub struct TimeoutActions {
     /// Make the transport send a packet with an ACK frame now: something that was withheld may be
     /// revealed.
     pub force_ack: bool,
+}
+
+/// A datagram that has arrived and may be forged.
+///
+/// ```text
+///             arrives                 authenticated
+///   nothing ----------> Provisional ----------------> in the set; without a session, its anchor
+///      ^                     |
+///      +---------------------+ the next datagram arrives
+/// ```
+#[derive(Debug, Clone, Copy)]
+struct Provisional {
+    material: Material,
+    at: Timestamp,
 }
 
 /// Packet numbers as the transport reports them.
@@ -116,6 +127,10 @@ pub struct Assist {
     numbers: PacketNumbers,
     outgoing: Outgoing,
     reconnection: Reconnection,
+    /// The datagram that was passed in last, while nothing has authenticated it.
+    provisional: Option<Provisional>,
+    /// Datagrams that were authentic.
+    authentic: u64,
     closed: bool,
     stats: AssistStats,
     events: Events,
@@ -129,13 +144,13 @@ impl Assist {
         let client_params = ClientParams {
             scheme: config.scheme,
             limits: LIMITS,
-            maximum_hold: config.maximum_hold,
-            token: config.token.as_bytes().to_vec(),
+            maximum_hold: config.access.maximum_hold,
+            token: config.access.token.as_bytes().to_vec(),
             live: config.live,
         };
         let (nonce, seed) = attempt(&mut random);
         Self {
-            discovery: Discovery::new(client_params, config.gateway_key, nonce, seed, now),
+            discovery: Discovery::new(client_params, config.access.gateway_key, nonce, seed, now),
             // The server of many receivers is asked last of all.
             hold: Hold::new(
                 expected_repair_time(&config),
@@ -149,6 +164,8 @@ impl Assist {
             numbers: PacketNumbers { known: false, overdue_below: PacketNumber::new(0) },
             outgoing: Outgoing::default(),
             reconnection: Reconnection::default(),
+            provisional: None,
+            authentic: 0,
             closed: false,
             stats: AssistStats::default(),
             events: Events::default(),
@@ -161,8 +178,13 @@ impl Assist {
         self.events = Events::to(observer);
     }
 
-    /// A UDP payload arrived (still encrypted, exactly as received, one datagram).
+    /// A UDP payload arrived: still encrypted, exactly as received, one datagram.
+    ///
+    /// Nothing is believed of [`Datagram::Base`] until [`Self::on_packet_number`],
+    /// [`Self::on_authentic`] or [`Self::on_withheld`] says that it is authentic; the next datagram
+    /// takes its place otherwise. A caller that knows at once passes it to [`Self::on_packet`].
     pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram {
+        self.provisional = None;
         if is_control(datagram) {
             // Without a session, what is no control datagram of this protocol is the transport's:
             // its own datagrams may begin like this, too.
@@ -176,50 +198,107 @@ impl Assist {
         self.stats.datagrams += 1;
         self.stats.bytes += datagram.len() as u64;
         self.events.tell(now, || ClientEvent::DatagramReceived { bytes: datagram.len() });
-        if self.stats.datagrams == 1 {
-            self.discovery.on_path_alive(now);
-        }
-        self.reconnection.on_datagram(now);
-        let quiet_after = self.quiet_after();
-        match &mut self.session {
-            Some(session) => {
-                match session.recorder.record(datagram, now) {
-                    Recorded::New if !self.numbers.known => session.recorder.mark_newest(),
-                    Recorded::New => {}
-                    Recorded::Duplicate => {
-                        self.stats.duplicates += 1;
-                        self.events.tell(now, || ClientEvent::DuplicateReceived);
-                    }
-                    Recorded::Collision => self.stats.identifier_collisions += 1,
-                }
-                session.scheduler.on_datagram(now);
-                session.liveness.on_datagram(quiet_after, now);
-                // The first flight has no packet numbers that would show a hole, and its loss costs
-                // the most: a timeout, or slow start.
-                if !self.numbers.known && self.stats.datagrams <= FIRST_FLIGHT {
-                    session.scheduler.on_precious(now);
-                }
-            }
-            None => {
-                self.reconnection.last_material = Some(Material::of(self.config.scheme, datagram));
-            }
+        let material = match &self.session {
+            Some(session) => session.recorder.material(datagram),
+            None => Material::of(self.config.scheme, datagram),
+        };
+        // A second copy of what is authentic proves nothing new, and does no harm: it says that the
+        // gateway is in doubt.
+        if self.session.as_mut().is_some_and(|session| session.recorder.is_known(&material, now)) {
+            self.stats.duplicates += 1;
+            self.events.tell(now, || ClientEvent::DuplicateReceived);
+            self.on_sign_of_life(now);
+        } else {
+            self.provisional = Some(Provisional { material, at: now });
         }
         Datagram::Base
     }
 
-    /// The header of the datagram that was passed in last says that it carries a 1-RTT packet of
-    /// this number; the packet is not authenticated yet. For shells that know the header
-    /// protection key (RFC 9001, section 5.4): what is missing is then known before
-    /// the transport sees anything, so that the shell can keep back what [`Self::deliverable`]
-    /// says. A number far above all others is not believed before it is decrypted.
-    pub fn on_expected_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
-        let next = self
-            .hold
-            .highest_arrived()
-            .map_or(PacketNumber::new(0), |highest| highest.saturating_add(1));
-        if packet_number < next.saturating_add(MAXIMUM_JUMP) {
+    /// An authentic datagram of a transport that authenticates before it passes anything on, and
+    /// the number of its packet: [`Self::on_datagram`] and [`Self::on_packet_number`] in one call.
+    ///
+    /// ```
+    /// use packrat_client::{Assist, ClientConfig, Datagram, PacketNumber, Timestamp};
+    ///
+    /// let mut assist = Assist::new(ClientConfig::default(), [7; 32], Timestamp::ZERO);
+    /// let number = PacketNumber::new(0);
+    /// let arrived = assist.on_packet(b"ciphertext and tag", number, Timestamp::ZERO);
+    /// assert_eq!(arrived, Datagram::Base);
+    /// assert_eq!(assist.received_packet_numbers(), [(0, 0)]);
+    /// ```
+    pub fn on_packet(
+        &mut self,
+        datagram: &[u8],
+        packet_number: PacketNumber,
+        now: Timestamp,
+    ) -> Datagram {
+        let arrived = self.on_datagram(datagram, now);
+        if arrived == Datagram::Base {
+            self.on_packet_number(packet_number, now);
+        }
+        arrived
+    }
+
+    /// The transport decrypted a packet without a number of use here, such as one of the handshake:
+    /// the datagram that was passed in last is authentic.
+    pub fn on_authentic(&mut self, now: Timestamp) {
+        let Some(Provisional { material, at }) = self.provisional.take() else { return };
+        self.authentic += 1;
+        if self.authentic == 1 {
+            self.discovery.on_path_alive(now);
+        }
+        match &mut self.session {
+            Some(session) => match session.recorder.record(material, at) {
+                Recorded::New if !self.numbers.known => session.recorder.mark_newest(),
+                Recorded::New => {}
+                Recorded::Duplicate => self.stats.duplicates += 1,
+                Recorded::Collision => self.stats.identifier_collisions += 1,
+            },
+            None => self.reconnection.last_material = Some(material),
+        }
+        self.on_sign_of_life(at);
+    }
+
+    /// An authentic datagram has arrived, for the first time or once more.
+    fn on_sign_of_life(&mut self, now: Timestamp) {
+        self.reconnection.on_datagram(now);
+        let quiet_after = self.quiet_after();
+        let Some(session) = &mut self.session else { return };
+        session.scheduler.on_datagram(now);
+        session.liveness.on_datagram(quiet_after, now);
+        // The first flight has no packet numbers that would show a hole, and its loss costs the
+        // most: a timeout, or slow start.
+        if !self.numbers.known && self.authentic <= FIRST_FLIGHT {
+            session.scheduler.on_precious(now);
+        }
+    }
+
+    /// The shell has authenticated the 1-RTT packet of this number in the datagram that was passed
+    /// in last, and keeps it back from the transport: it shows holes and fills them, and is not
+    /// acknowledged before [`Self::on_packet_number`].
+    pub fn on_withheld(&mut self, packet_number: PacketNumber, now: Timestamp) {
+        if !self.hold.has_arrived(packet_number) {
             self.on_arrival(packet_number, now);
         }
+        self.provisional = None;
+    }
+
+    /// True if the transport must not see a packet of this number before the shell has
+    /// authenticated it: a transport that drops what is more than `window` packet numbers behind
+    /// its newest one would drop it, or the repair of a hole that it opens. Everything else may
+    /// pass at once, and is believed when the transport has decrypted it.
+    pub fn needs_proof(&self, packet_number: PacketNumber, window: u64, now: Timestamp) -> bool {
+        if self.stats.sessions == 0 || self.closed {
+            return false;
+        }
+        let highest = self.hold.highest_arrived();
+        let next = highest.map_or(PacketNumber::new(0), |highest| highest.saturating_add(1));
+        let first = match self.hold.first_held() {
+            None if self.not_held(now).is_none() => Some(next),
+            first => first,
+        };
+        packet_number.saturating_add(window) < next
+            || first.is_some_and(|first| packet_number > first.saturating_add(window))
     }
 
     /// The highest packet number that a transport may be given which drops what is more than
@@ -241,17 +320,16 @@ impl Assist {
         }
     }
 
-    /// The transport decrypted a 1-RTT packet: its packet number. Unless it was expected, it was in
-    /// the datagram that was passed in last.
+    /// The transport decrypted a 1-RTT packet: its number. Unless it was withheld, it was in the
+    /// datagram that was passed in last, which is therefore authentic.
     pub fn on_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
-        if !self.hold.has_arrived(packet_number) {
-            self.on_arrival(packet_number, now);
-        }
+        self.on_withheld(packet_number, now);
         self.hold.on_decrypted(packet_number);
     }
 
     /// The datagram that was passed in last carries a packet of this number.
     fn on_arrival(&mut self, packet_number: PacketNumber, now: Timestamp) {
+        self.on_authentic(now);
         self.numbers.known = true;
         let not_held = self.not_held(now);
         let arrival = self.hold.on_arrival(packet_number, not_held, now, &mut self.stats);
@@ -304,7 +382,7 @@ impl Assist {
 
     /// The reason for not holding acknowledgements for a hole that opens now; `None`: they are held.
     fn not_held(&self, now: Timestamp) -> Option<NotHeldReason> {
-        if self.config.maximum_hold.is_zero() {
+        if self.config.access.maximum_hold.is_zero() {
             return Some(NotHeldReason::Disabled);
         }
         let Some(session) = self.session.as_ref().filter(|_| !self.closed) else {
@@ -560,7 +638,7 @@ impl Assist {
         // Once withholding has begun, the transport's own record of what was acknowledged is not
         // complete any more, so that the frame is always written from the record kept here
         // (a transport forgets ranges of which it thinks that the peer knows them).
-        if self.stats.sessions == 0 || self.config.maximum_hold.is_zero() {
+        if self.stats.sessions == 0 || self.config.access.maximum_hold.is_zero() {
             return None;
         }
         self.hold.expire(&self.path, now, &mut self.stats);
@@ -802,10 +880,10 @@ impl Assist {
 /// The longest time in which a missing packet counts as one that the gateway may repair. It does
 /// where nothing is withheld, too: eACKs are to be long enough for it.
 fn expected_repair_time(config: &ClientConfig) -> Duration {
-    if config.maximum_hold.is_zero() {
+    if config.access.maximum_hold.is_zero() {
         config.live.map_or(DEFAULT_MAXIMUM_HOLD, |live| live.window.min(DEFAULT_MAXIMUM_HOLD))
     } else {
-        config.maximum_hold
+        config.access.maximum_hold
     }
 }
 

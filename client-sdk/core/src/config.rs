@@ -10,48 +10,39 @@ use crate::token::Token;
 /// The longest hold unless set otherwise.
 pub(crate) const DEFAULT_MAXIMUM_HOLD: Duration = Duration::from_millis(1000);
 
-/// An application's settings of one connection's assistance.
+/// The application's part in every kind of assistance: from whom, with which permission, and how
+/// long it may take.
 ///
 /// ```
-/// use packrat_client::{ClientConfig, Token, TokenTooLong};
+/// use packrat_client::{Access, Token, TokenTooLong};
 /// use std::time::Duration;
 ///
 /// # fn main() -> Result<(), TokenTooLong> {
-/// let config = ClientConfig::default()
+/// let access = Access::default()
 ///     .with_token(Token::new(b"issued by the gateway".to_vec())?)
 ///     .with_maximum_hold(Duration::from_millis(200));
-/// assert_eq!(config.gateway_key, None);
+/// assert_eq!(access.gateway_key, None);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ClientConfig {
+pub struct Access {
     /// See [`Self::with_maximum_hold`].
     pub maximum_hold: Duration,
     /// See [`Self::with_gateway_key`].
     pub gateway_key: Option<[u8; 32]>,
-    /// See [`Self::with_scheme`].
-    pub scheme: IdentifierScheme,
     /// See [`Self::with_token`].
     pub token: Token,
-    /// See [`Self::with_live`].
-    pub live: Option<Live>,
 }
 
-impl Default for ClientConfig {
+impl Default for Access {
     fn default() -> Self {
-        Self {
-            maximum_hold: DEFAULT_MAXIMUM_HOLD,
-            gateway_key: None,
-            scheme: IdentifierScheme::Trailer,
-            token: Token::default(),
-            live: None,
-        }
+        Self { maximum_hold: DEFAULT_MAXIMUM_HOLD, gateway_key: None, token: Token::default() }
     }
 }
 
-impl ClientConfig {
+impl Access {
     /// Sets the longest time an acknowledgement is withheld for a hole. The actual hold follows
     /// the measured last mile below it. Zero: nothing is withheld.
     ///
@@ -71,16 +62,6 @@ impl ClientConfig {
         self
     }
 
-    /// Sets how datagrams get their identifiers. The receiver of a gateway's stream has
-    /// [`IdentifierScheme::Payload`] always.
-    ///
-    /// Defaults to [`IdentifierScheme::Trailer`], which is right for QUIC.
-    #[must_use]
-    pub fn with_scheme(mut self, scheme: IdentifierScheme) -> Self {
-        self.scheme = scheme;
-        self
-    }
-
     /// Sets the permission that the gateway's token endpoint has issued, for gateways that ask for
     /// one.
     ///
@@ -91,10 +72,70 @@ impl ClientConfig {
         self.token = token;
         self
     }
+}
+
+/// An application's settings of one connection's assistance.
+///
+/// ```
+/// use packrat_client::{Access, ClientConfig};
+/// use std::time::Duration;
+///
+/// let config = ClientConfig::default().with_maximum_hold(Duration::from_millis(200));
+/// assert_eq!(config.live, None);
+/// assert_eq!(config, Access::default().with_maximum_hold(Duration::from_millis(200)).into());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ClientConfig {
+    /// From whom, with which permission, how long.
+    pub access: Access,
+    /// See [`Self::with_scheme`].
+    pub scheme: IdentifierScheme,
+    /// See [`Self::with_live`].
+    pub live: Option<Live>,
+}
+
+impl From<Access> for ClientConfig {
+    fn from(access: Access) -> Self {
+        Self { access, ..Self::default() }
+    }
+}
+
+impl ClientConfig {
+    /// See [`Access::with_maximum_hold`].
+    #[must_use]
+    pub fn with_maximum_hold(mut self, maximum_hold: Duration) -> Self {
+        self.access = self.access.with_maximum_hold(maximum_hold);
+        self
+    }
+
+    /// See [`Access::with_gateway_key`].
+    #[must_use]
+    pub fn with_gateway_key(mut self, key: impl Into<Option<[u8; 32]>>) -> Self {
+        self.access = self.access.with_gateway_key(key);
+        self
+    }
+
+    /// See [`Access::with_token`].
+    #[must_use]
+    pub fn with_token(mut self, token: Token) -> Self {
+        self.access = self.access.with_token(token);
+        self
+    }
+
+    /// Sets how datagrams get their identifiers.
+    ///
+    /// Defaults to [`IdentifierScheme::Trailer`], which is right for QUIC. Receivers of a gateway's
+    /// stream use [`IdentifierScheme::Payload`].
+    #[must_use]
+    pub fn with_scheme(mut self, scheme: IdentifierScheme) -> Self {
+        self.scheme = scheme;
+        self
+    }
 
     /// Makes this the receiver of a live stream: sets when eACKs are sent, and until when a repair
-    /// is of use. The receivers of packrat-media derive it from their latency, whatever is set
-    /// here.
+    /// is of use. The receivers of packrat-media take an [`Access`] instead of this, and derive it
+    /// from their latency.
     ///
     /// Defaults to `None`: no live stream.
     #[must_use]

@@ -73,9 +73,23 @@ impl Recorder {
         recorder
     }
 
-    /// Records a datagram.
-    pub(crate) fn record(&mut self, datagram: &[u8], now: Timestamp) -> Recorded {
-        let material = Material::of(self.scheme, datagram);
+    /// The part of a datagram that its identifier is made of.
+    pub(crate) fn material(&self, datagram: &[u8]) -> Material {
+        Material::of(self.scheme, datagram)
+    }
+
+    /// True if this datagram was recorded before; a packet number that follows is its own.
+    pub(crate) fn is_known(&mut self, material: &Material, now: Timestamp) -> bool {
+        let identifier = self.key.identify_material(material);
+        let known = self.known.get(&identifier) == Some(material);
+        if known {
+            self.last = Some((identifier, now));
+        }
+        known
+    }
+
+    /// Records an authentic datagram, which arrived at `now`.
+    pub(crate) fn record(&mut self, material: Material, now: Timestamp) -> Recorded {
         let identifier = self.key.identify_material(&material);
         self.last = Some((identifier, now));
         let recorded = self.remember(identifier, material);

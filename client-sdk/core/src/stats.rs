@@ -34,7 +34,7 @@ pub struct AssistStats {
     pub sessions: u64,
     /// Static public key of the gateway, once it is known.
     pub gateway_key: Option<[u8; 32]>,
-    /// Datagrams of the base connection received.
+    /// Datagrams received that are not control datagrams, authentic or not.
     pub datagrams: u64,
     /// Bytes of them (UDP payload).
     pub bytes: u64,

@@ -124,11 +124,14 @@ fn what_was_asked_before_the_path_stood_is_asked_again() {
     assert!(last > Timestamp::from_millis(30_000), "all questions of the first attempt are lost");
     let now = Timestamp::from_millis(3000);
     client.on_datagram(&[0x40; 1200], now);
+    assert_eq!(client.next_timeout(), Some(last), "it may be forged");
+    client.on_authentic(now);
     assert_eq!(client.next_timeout(), Some(now));
     assert!(client.poll_transmit(now).is_some());
     // Once: who has answered nothing then is not there.
     let again = client.next_timeout().unwrap();
     client.on_datagram(&[0x40; 1200], again);
+    client.on_authentic(again);
     assert!(client.poll_transmit(again).is_none());
     assert!(client.next_timeout().unwrap() > again + Duration::from_secs(20));
 }

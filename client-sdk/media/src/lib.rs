@@ -15,12 +15,13 @@
 //!   WebRTC peer
 //! - [`udp`]: the receivers and the sender on tokio sockets
 //!
-//! Another format (RTP, SRTP, SRT) needs the steps of [`MediaReceiver`]: pass each datagram to
-//! `Assist::on_datagram`, its number to `Assist::on_packet_number`, and ask the sender only for
-//! packets for which `Assist::is_awaited` is false. Nothing of the format changes on the wire, and
+//! Another format (RTP, SRTP, SRT) needs the steps of [`MediaReceiver`]: pass each authentic
+//! datagram and its number to `Assist::on_packet`, and ask the sender only for packets for which
+//! `Assist::is_awaited` is false. Nothing of the format changes on the wire, and
 //! its sender does not change at all.
 #![forbid(unsafe_code)]
 
+mod credibility;
 mod receiver;
 pub mod rtp;
 mod rtp_assist;
@@ -32,13 +33,13 @@ mod subscription;
 pub mod udp;
 
 pub use packrat_client::{
-    Assist, AssistState, AssistStats, ClientConfig, IdentifierScheme, Live, PacketNumber,
-    RefusalReason, Timestamp, Token, TokenTooLong, Totals,
+    Access, Assist, AssistState, AssistStats, PacketNumber, RefusalReason, Timestamp, Token,
+    TokenTooLong, Totals,
 };
 pub use receiver::{Receiver, ReceiverConfig, Unit};
 pub use rtp_assist::{PacketNumbers, RtpAssist, RtpAssistConfig};
 pub use seal::MediaKey;
-pub use sender::{Sender, SenderConfig};
+pub use sender::{Heard, Sender, SenderConfig};
 pub use session::{Assistance, MediaReceiver};
 pub use statistics::{Counts, Statistics};
 pub use subscription::{Numbers, Subscription};

@@ -157,6 +157,17 @@ impl Receiver {
         self.first
     }
 
+    /// The sender has begun anew: its numbers, too. What was not released is dropped.
+    pub(crate) fn restart(&mut self) {
+        self.count(|counts| counts.restarts += 1);
+        self.slots.clear();
+        self.open.clear();
+        self.times.clear();
+        self.highest = None;
+        self.first = None;
+        self.last_transit = None;
+    }
+
     fn count(&mut self, count: impl Fn(&mut Counts)) {
         count(&mut self.counts);
         count(&mut self.interval);
@@ -270,6 +281,12 @@ impl Receiver {
 
     fn slot_mut(&mut self, number: u64) -> Option<&mut Slot> {
         self.slots.get_mut(usize::try_from(number.checked_sub(self.next)?).ok()?)
+    }
+
+    /// True if another packet of this number waits to be released.
+    pub(crate) fn holds_another(&self, number: u64, bytes: &[u8]) -> bool {
+        let unit = self.slot(number).and_then(|slot| slot.unit.as_ref());
+        unit.is_some_and(|unit| unit.bytes != bytes)
     }
 
     fn slot(&self, number: u64) -> Option<&Slot> {

@@ -10,16 +10,14 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
+use packrat_client::{Access, Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_wire::estimate::Timestamp;
 
-use crate::rtp::{Extender, RtpHeader, header_extension};
+use crate::credibility::{Belief, Credibility};
+use crate::rtp::{RtpHeader, header_extension};
 
 /// Packets that wait above a hole at most; then they pass.
 const MOST_WAITING: usize = 1024;
-/// A number that is further from the last one is believed when the next packet continues it (after
-/// RFC 3550, appendix A.1).
-const MAXIMUM_JUMP: u64 = 1000;
 
 /// The numbers that show that a packet is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +29,7 @@ pub enum PacketNumbers {
         /// The negotiated number of the extension.
         extension: u8,
     },
-    /// RTP's own, for a session of one stream: the first one that comes. Packets of others pass at
-    /// once.
+    /// RTP's own, for a session of one stream. Packets of others pass at once.
     Stream,
 }
 
@@ -44,14 +41,23 @@ pub struct RtpAssistConfig {
     /// The lateness up to which a packet is of use: the receiver's jitter buffer. Packets wait for
     /// a repair no longer than this.
     pub latency: Duration,
-    /// The gateway's key, token and so on.
-    pub client: ClientConfig,
+    /// The streams (SSRC) of the session, if its signalling names them. Otherwise the first one that
+    /// sends packets in sequence is followed, until it is silent; an attacker who has guessed the
+    /// addresses may be earlier, and keep the session from being assisted.
+    pub sources: Vec<u32>,
+    /// The gateway's key, the token, the longest hold.
+    pub access: Access,
 }
 
 impl RtpAssistConfig {
     /// For a jitter buffer of 200 ms.
     pub fn new(numbers: PacketNumbers) -> Self {
-        Self { numbers, latency: Duration::from_millis(200), client: ClientConfig::default() }
+        Self {
+            numbers,
+            latency: Duration::from_millis(200),
+            sources: Vec::new(),
+            access: Access::default(),
+        }
     }
 }
 
@@ -60,20 +66,29 @@ impl RtpAssistConfig {
 /// After every call, poll [`Self::poll_deliver`] and [`Self::poll_transmit`] until they are empty,
 /// and call [`Self::handle_timeout`] at [`Self::next_timeout`]. The stack's own datagrams go to the
 /// socket unchanged.
+///
+/// ```
+/// use packrat_media::{PacketNumbers, RtpAssist, RtpAssistConfig, Timestamp};
+///
+/// // An application takes the seed from the operating system.
+/// let (now, seed) = (Timestamp::from_millis(1000), [1; 32]);
+/// let config = RtpAssistConfig::new(PacketNumbers::TransportWide { extension: 3 });
+/// let mut helper = RtpAssist::new(config, seed, now);
+/// assert!(helper.poll_transmit(now).is_some(), "a question for a gateway");
+///
+/// // Without a gateway everything passes at once.
+/// helper.on_datagram(b"a datagram from the peer", now);
+/// assert_eq!(helper.poll_deliver(), Some(b"a datagram from the peer".to_vec()));
+/// ```
 #[derive(Debug)]
 pub struct RtpAssist {
     numbers: PacketNumbers,
     assist: Assist,
-    extender: Extender,
-    /// The stream that is followed, with [`PacketNumbers::Stream`].
-    source: Option<u32>,
-    /// The number of the packet that counts as the first one: the numbers for the client core begin
-    /// at zero, and go on when a sender begins anew.
-    first: Option<i64>,
-    /// The number that would confirm a jump.
-    jumped: Option<u16>,
-    /// Above a hole, by number.
-    waiting: BTreeMap<u64, Vec<u8>>,
+    credibility: Credibility,
+    /// Above a hole, by number. The stack decides which of several is authentic.
+    waiting: BTreeMap<u64, Vec<Vec<u8>>>,
+    /// Their count.
+    waiting_count: usize,
     ready: VecDeque<Vec<u8>>,
     waited: u64,
 }
@@ -88,16 +103,18 @@ impl RtpAssist {
             window: config.latency,
             tolerance: config.latency,
         };
-        let hold = config.client.maximum_hold.min(config.latency);
-        let client = config.client.with_maximum_hold(hold).with_live(live);
+        let hold = config.access.maximum_hold.min(config.latency);
+        let client = ClientConfig::from(config.access.with_maximum_hold(hold)).with_live(live);
         Self {
             numbers: config.numbers,
             assist: Assist::new(client, seed, now),
-            extender: Extender::default(),
-            source: None,
-            first: None,
-            jumped: None,
+            credibility: Credibility::new(
+                config.sources,
+                config.numbers == PacketNumbers::Stream,
+                now,
+            ),
             waiting: BTreeMap::new(),
+            waiting_count: 0,
             ready: VecDeque::new(),
             waited: 0,
         }
@@ -108,54 +125,56 @@ impl RtpAssist {
         if self.assist.on_datagram(datagram, now) == Datagram::Control {
             return self.release();
         }
-        match self.number(datagram) {
-            Some(number) => {
-                self.assist.on_expected_packet_number(PacketNumber::new(number), now);
+        let was_in_doubt = self.credibility.is_in_doubt();
+        if self.credibility.ends_doubt(now) {
+            // What has passed meanwhile is in no set.
+            self.assist.reset(now);
+        }
+        let belief = self.credibility.judge(datagram, self.packet(datagram), now);
+        if belief != Belief::Ignored {
+            // As true as it will get: the stack authenticates it, and keeps that to itself.
+            self.assist.on_authentic(now);
+        }
+        match belief {
+            Belief::Numbered(number) => {
+                self.assist.on_packet_number(PacketNumber::new(number), now);
                 if number < self.assist.deliverable(0).get() {
                     self.ready.push_back(datagram.to_vec());
                 } else {
-                    self.waited +=
-                        u64::from(self.waiting.insert(number, datagram.to_vec()).is_none());
-                }
-                if self.waiting.len() > MOST_WAITING {
-                    self.release_below(u64::MAX);
+                    self.wait(number, datagram);
                 }
             }
-            None => self.ready.push_back(datagram.to_vec()),
+            Belief::Recorded | Belief::Ignored => self.ready.push_back(datagram.to_vec()),
+        }
+        if self.credibility.is_in_doubt() && !was_in_doubt {
+            return self.release_below(u64::MAX);
         }
         self.release();
     }
 
-    /// The number of an RTP packet; it is not authenticated.
-    fn number(&mut self, datagram: &[u8]) -> Option<u64> {
+    fn wait(&mut self, number: u64, datagram: &[u8]) {
+        let waiting = self.waiting.entry(number).or_default();
+        self.waited += u64::from(waiting.is_empty());
+        if waiting.iter().all(|known| known != datagram) {
+            waiting.push(datagram.to_vec());
+            self.waiting_count += 1;
+        }
+        if self.waiting_count > MOST_WAITING {
+            self.release_below(u64::MAX);
+        }
+    }
+
+    /// The header of an RTP packet and the number that shows holes.
+    fn packet(&self, datagram: &[u8]) -> Option<(RtpHeader, u16)> {
         let header = RtpHeader::decode(datagram)?;
         let sequence = match self.numbers {
             PacketNumbers::TransportWide { extension } => {
                 let value = header_extension(datagram, extension)?;
                 u16::from_be_bytes(*value.first_chunk()?)
             }
-            PacketNumbers::Stream => {
-                let own = *self.source.get_or_insert(header.source) == header.source;
-                own.then_some(header.sequence)?
-            }
+            PacketNumbers::Stream => header.sequence,
         };
-        let number = self.extender.extend(sequence);
-        let near =
-            self.extender.newest().is_none_or(|newest| newest.abs_diff(number) <= MAXIMUM_JUMP);
-        if !near && self.jumped != Some(sequence) {
-            self.jumped = Some(sequence.wrapping_add(1));
-            return None;
-        }
-        self.jumped = None;
-        if !near && let (Some(newest), Some(first)) = (self.extender.newest(), self.first) {
-            // A sender that began anew: its packet follows the last one of before.
-            let next = (newest as i64 - first) + 1;
-            self.extender = Extender::default();
-            self.first = Some(self.extender.extend(sequence) as i64 - next);
-        }
-        let number = self.extender.extend(sequence);
-        self.extender.accept(number);
-        u64::try_from(number as i64 - *self.first.get_or_insert(number as i64)).ok()
+        Some((header, sequence))
     }
 
     fn release(&mut self) {
@@ -166,7 +185,9 @@ impl RtpAssist {
 
     fn release_below(&mut self, limit: u64) {
         while let Some(entry) = self.waiting.first_entry().filter(|entry| *entry.key() < limit) {
-            self.ready.push_back(entry.remove());
+            let datagrams = entry.remove();
+            self.waiting_count -= datagrams.len();
+            self.ready.extend(datagrams);
         }
     }
 
@@ -245,18 +266,6 @@ mod tests {
             assert_eq!(deliver(&mut helper, &packet(number), at(5)), [packet(number)]);
         }
         assert_eq!(helper.waited(), 0);
-    }
-
-    #[test]
-    fn a_sender_that_begins_anew_is_followed() {
-        let mut helper = helper();
-        for number in [7, 8, 9, 30_000, 30_001, 30_002] {
-            assert_eq!(deliver(&mut helper, &packet(number), at(5)).len(), 1);
-        }
-        let numbers: Vec<_> =
-            [30_003, 30_002, 12].iter().map(|number| helper.number(&packet(*number))).collect();
-        // 7, 8, 9 were 0, 1, 2; what confirmed the jump is 3.
-        assert_eq!(numbers, [Some(5), Some(4), None]);
     }
 
     proptest! {

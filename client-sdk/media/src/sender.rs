@@ -7,7 +7,7 @@ use packrat_wire::estimate::Timestamp;
 
 use crate::receiver::MAXIMUM_ASKED;
 use crate::rtp::RtpHeader;
-use crate::seal::MediaKey;
+use crate::seal::{MediaKey, Opened, ReplayWindows, Run};
 
 /// Payload type of media packets.
 pub(crate) const MEDIA: u8 = 96;
@@ -16,6 +16,11 @@ pub(crate) const MEDIA: u8 = 96;
 pub(crate) const RETRANSMISSION: u8 = 97;
 /// Payload type of a receiver's requests.
 pub(crate) const REQUEST: u8 = 98;
+/// Payload type of the question whether a receiver is where its requests seem to come from, and of
+/// the answer, which repeats it.
+pub(crate) const ECHO: u8 = 99;
+/// Bytes of that question.
+pub(crate) const CHALLENGE: usize = 16;
 /// Units that are remembered.
 const REMEMBERED: usize = 4096;
 
@@ -23,17 +28,42 @@ const REMEMBERED: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderConfig {
     /// Names the stream (SSRC); the next number names its retransmissions, the one after that the
-    /// requests of receivers.
+    /// requests of receivers, and the one after that the sender's questions to them.
     pub source: u32,
     /// Each packet repeats the unit before its own.
     pub repeats: bool,
 }
 
+/// A receiver's message, authentic and heard for the first time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Heard {
+    /// It asks for these retransmissions, which may be none. Whether it receives where the message
+    /// seems to come from is another question: [`Sender::challenge`].
+    Asked(Vec<Vec<u8>>),
+    /// It repeats the bytes that [`Sender::challenge`] has sent to where it is.
+    Echo([u8; 16]),
+}
+
 /// The sender of a numbered, sealed stream, sans-IO.
+///
+/// ```
+/// use packrat_media::{MediaKey, Sender, SenderConfig, Timestamp};
+///
+/// // An application takes both from the operating system; the key may be the last run's, the run
+/// // may not.
+/// let (key, run) = (MediaKey::new([7; 32]), [1; 16]);
+/// let mut sender = Sender::new(SenderConfig { source: 9, repeats: false }, key, run);
+/// let datagram = sender.send(b"sound", Timestamp::from_millis(1000));
+/// assert!(datagram.is_some_and(|datagram| datagram.len() > 5));
+/// ```
 #[derive(Debug)]
 pub struct Sender {
     config: SenderConfig,
     key: MediaKey,
+    run: Run,
+    requests: ReplayWindows,
+    challenges: u64,
     next: u64,
     /// The last units with the time of their sampling; the newest has number `next - 1`.
     units: VecDeque<(u64, Vec<u8>)>,
@@ -41,9 +71,18 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender that has sent nothing yet.
-    pub fn new(config: SenderConfig, key: MediaKey) -> Self {
-        Self { config, key, next: 0, units: VecDeque::new(), retransmissions: 0 }
+    /// A sender that has sent nothing yet. `run`: 16 fresh random bytes from the operating system.
+    pub fn new(config: SenderConfig, key: MediaKey, run: [u8; 16]) -> Self {
+        Self {
+            config,
+            key,
+            run: Run::new(run),
+            requests: ReplayWindows::default(),
+            challenges: 0,
+            next: 0,
+            units: VecDeque::new(),
+            retransmissions: 0,
+        }
     }
 
     /// The packet of a unit. `None`: the unit is too large to be sealed.
@@ -63,7 +102,7 @@ impl Sender {
             timestamp: sent as u32,
             source: self.config.source,
         };
-        let datagram = self.key.seal(&header, number, &payload)?;
+        let datagram = self.key.seal(self.run, &header, number, &payload)?;
         self.next += 1;
         self.units.push_back((sent, unit.to_vec()));
         if self.units.len() > REMEMBERED {
@@ -72,16 +111,36 @@ impl Sender {
         Some(datagram)
     }
 
-    /// A datagram from a receiver: the retransmissions that it asks for, which may be none; `None`
-    /// when it is not authentic.
-    pub fn on_datagram(&mut self, datagram: &[u8]) -> Option<Vec<Vec<u8>>> {
+    /// A datagram from a receiver; `None` when it is not authentic, or was heard before.
+    pub fn on_datagram(&mut self, datagram: &[u8]) -> Option<Heard> {
         let header = RtpHeader::decode(datagram).filter(|header| {
-            header.payload_type == REQUEST && header.source == self.config.source.wrapping_add(2)
+            matches!(header.payload_type, REQUEST | ECHO)
+                && header.source == self.config.source.wrapping_add(2)
         })?;
-        let (_, asked) = self.key.open(&header, datagram)?;
-        let (numbers, _) = asked.as_chunks::<4>();
+        let Opened { run, number, payload } = self.key.open(&header, datagram)?;
+        if !self.requests.accept(run, number) {
+            return None;
+        }
+        if header.payload_type == ECHO {
+            return Some(Heard::Echo(*payload.first_chunk()?));
+        }
+        let (numbers, _) = payload.as_chunks::<4>();
         let wanted = numbers.iter().take(MAXIMUM_ASKED).map(|bytes| u32::from_be_bytes(*bytes));
-        Some(wanted.filter_map(|low| self.retransmit(low)).collect())
+        Some(Heard::Asked(wanted.filter_map(|low| self.retransmit(low)).collect()))
+    }
+
+    /// A question to where a receiver seems to be, which only one that is there can answer, as
+    /// [`Heard::Echo`]. `random`: fresh bytes from the operating system.
+    pub fn challenge(&mut self, random: [u8; 16]) -> Option<Vec<u8>> {
+        let header = RtpHeader {
+            payload_type: ECHO,
+            sequence: 0,
+            timestamp: 0,
+            source: self.config.source.wrapping_add(3),
+        };
+        let datagram = self.key.seal(self.run, &header, self.challenges, &random)?;
+        self.challenges += 1;
+        Some(datagram)
     }
 
     fn retransmit(&mut self, low: u32) -> Option<Vec<u8>> {
@@ -98,7 +157,7 @@ impl Sender {
             timestamp: *sent as u32,
             source: self.config.source.wrapping_add(1),
         };
-        let datagram = self.key.seal(&header, self.retransmissions, &payload)?;
+        let datagram = self.key.seal(self.run, &header, self.retransmissions, &payload)?;
         self.retransmissions += 1;
         Some(datagram)
     }

@@ -3,17 +3,24 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
+use packrat_client::{Access, Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::identifier::IdentifierScheme;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::receiver::{Receiver, ReceiverConfig, Unit};
 use crate::rtp::{Extender, RtpHeader};
-use crate::seal::MediaKey;
-use crate::sender::{MEDIA, REQUEST, RETRANSMISSION};
+use crate::seal::{MediaKey, Opened, ReplayWindows, Run};
+use crate::sender::{CHALLENGE, ECHO, MEDIA, REQUEST, RETRANSMISSION};
 use crate::statistics::Statistics;
 
 /// Retransmissions whose numbers are remembered.
 const RETRANSMISSIONS: usize = 256;
+/// Answers to the sender's questions that wait to be sent.
+const ECHOES: usize = 8;
+/// The silence of a sender's run after which another one is its successor.
+const SUCCESSION: Duration = Duration::from_secs(1);
 
 /// Assistance of a stream's receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,19 +32,26 @@ pub struct Assistance {
     pub hold: bool,
     /// True if eACKs are sent for holes only; otherwise every 24 datagrams or 15 ms.
     pub selective: bool,
-    /// The gateway's key, token and so on.
-    pub client: ClientConfig,
+    /// The gateway's key, the token, the longest hold.
+    pub access: Access,
 }
 
 impl Default for Assistance {
     fn default() -> Self {
-        Self { subscribe: false, hold: true, selective: true, client: ClientConfig::default() }
+        Self { subscribe: false, hold: true, selective: true, access: Access::default() }
     }
 }
 
 impl Assistance {
-    /// The client core for a stream: its params follow from the receiver's latency and patience.
-    pub fn assist(&self, receiver: &ReceiverConfig, seed: [u8; 32], now: Timestamp) -> Assist {
+    /// The client core for a stream: what a live stream needs follows from the receiver's latency
+    /// and patience.
+    pub(crate) fn assist(
+        &self,
+        scheme: IdentifierScheme,
+        receiver: &ReceiverConfig,
+        seed: [u8; 32],
+        now: Timestamp,
+    ) -> Assist {
         let window = receiver.latency + receiver.patience;
         let live = Live {
             selective: self.selective,
@@ -45,13 +59,33 @@ impl Assistance {
             window,
             tolerance: receiver.latency,
         };
-        let hold = if self.hold { self.client.maximum_hold.min(window) } else { Duration::ZERO };
-        let client = self.client.clone().with_maximum_hold(hold).with_live(live);
-        Assist::new(client, seed, now)
+        let hold = if self.hold { self.access.maximum_hold.min(window) } else { Duration::ZERO };
+        let config = ClientConfig::from(self.access.clone().with_maximum_hold(hold));
+        Assist::new(config.with_scheme(scheme).with_live(live), seed, now)
     }
 }
 
 /// The receiver of a stream of [`crate::Sender`], with or without a gateway's assistance.
+///
+/// ```
+/// use packrat_media::{
+///     Assistance, MediaKey, MediaReceiver, ReceiverConfig, Sender, SenderConfig, Timestamp,
+/// };
+///
+/// // An application takes key and seeds from the operating system.
+/// let (now, key) = (Timestamp::from_millis(1000), || MediaKey::new([7; 32]));
+/// let mut sender = Sender::new(SenderConfig { source: 9, repeats: false }, key(), [2; 16]);
+/// let assistance = Assistance::default();
+/// let config = ReceiverConfig::default();
+/// let mut receiver = MediaReceiver::new(9, config, key(), Some(&assistance), [1; 32], now);
+///
+/// // The shell moves the datagrams, and calls `handle_timeout` at `next_timeout`.
+/// let question = receiver.poll_transmit(now);
+/// assert!(question.is_some(), "for a gateway");
+/// receiver.on_datagram(&sender.send(b"sound", now).unwrap(), now);
+/// let late = now + config.latency;
+/// assert_eq!(receiver.poll_unit(late).map(|unit| unit.bytes), Some(b"sound".to_vec()));
+/// ```
 #[derive(Debug)]
 pub struct MediaReceiver {
     source: u32,
@@ -60,9 +94,18 @@ pub struct MediaReceiver {
     receiver: Receiver,
     assist: Option<Assist>,
     media: Extender,
+    /// The sender's run that is followed, and when it was heard last.
+    followed: Option<(Run, Timestamp)>,
+    /// Added to the numbers for the client core, which go on when a sender begins anew.
+    base: u64,
     /// Numbers of the last retransmissions: a repair of one is no second one.
     retransmitted: VecDeque<u64>,
+    /// This receiver's own run, and the number of its next request.
+    run: Run,
     requests: u64,
+    challenges: ReplayWindows,
+    /// Answers to the sender's questions.
+    echoes: VecDeque<Vec<u8>>,
     asked: Vec<u64>,
     refused: u64,
 }
@@ -83,12 +126,16 @@ impl MediaReceiver {
             repeats: config.repeats,
             key,
             receiver: Receiver::new(config),
-            assist: assistance.map(|assistance| assistance.assist(&config, seed, now)),
+            assist: assistance
+                .map(|assistance| assistance.assist(IdentifierScheme::Trailer, &config, seed, now)),
             media: Extender::default(),
+            followed: None,
+            base: 0,
             retransmitted: VecDeque::new(),
-            // Each receiver begins somewhere else: two that share a key must not seal with the same
-            // number.
-            requests: u64::from(u32::from_be_bytes([seed[0], seed[1], seed[2], seed[3]])),
+            run: Run::new(run(&seed)),
+            requests: 0,
+            challenges: ReplayWindows::default(),
+            echoes: VecDeque::new(),
             asked: Vec::new(),
             refused: 0,
         }
@@ -101,30 +148,45 @@ impl MediaReceiver {
         {
             return;
         }
-        if self.on_packet(datagram, now).is_none() {
-            self.refused += 1;
+        match self.on_packet(datagram, now) {
+            Some(number) => {
+                let index = number.and_then(|number| self.index(number));
+                match (&mut self.assist, index) {
+                    (Some(assist), Some(index)) => {
+                        assist.on_packet_number(PacketNumber::new(index), now);
+                    }
+                    (Some(assist), None) => assist.on_authentic(now),
+                    (None, _) => {}
+                }
+            }
+            None => self.refused += 1,
         }
     }
 
-    fn on_packet(&mut self, datagram: &[u8], now: Timestamp) -> Option<()> {
+    /// The number of an authentic packet, if it is not a retransmission; `None` for everything
+    /// else.
+    fn on_packet(&mut self, datagram: &[u8], now: Timestamp) -> Option<Option<u64>> {
         let header = RtpHeader::decode(datagram)?;
         match (header.payload_type, header.source.wrapping_sub(self.source)) {
             (MEDIA, 0) => {
-                let (number, payload) = self.key.open(&header, datagram)?;
+                let Opened { run, number, payload } = self.key.open(&header, datagram)?;
+                if !self.follow(run, now) {
+                    return None;
+                }
                 let sent = self.media.extend_time(header.timestamp);
                 self.media.accept(number);
                 let (unit, before) =
                     if self.repeats { split(&payload)? } else { (&payload[..], None) };
                 self.receiver.on_packet(number, sent, unit, before, now);
-                let first = self.receiver.first().unwrap_or(number);
-                if let (Some(assist), Some(index)) = (&mut self.assist, number.checked_sub(first)) {
-                    assist.on_packet_number(PacketNumber::new(index), now);
-                }
+                Some(Some(number))
             }
             (RETRANSMISSION, 1) => {
-                let (number, payload) = self.key.open(&header, datagram)?;
+                let Opened { run, number, payload } = self.key.open(&header, datagram)?;
+                if self.followed.is_none_or(|(followed, _)| followed != run) {
+                    return None;
+                }
                 if self.retransmitted.contains(&number) {
-                    return Some(());
+                    return Some(None);
                 }
                 self.retransmitted.push_back(number);
                 if self.retransmitted.len() > RETRANSMISSIONS {
@@ -136,10 +198,45 @@ impl MediaReceiver {
                 let unit_number = newest.checked_add_signed(-i64::from(behind))?;
                 let sent = self.media.extend_time(header.timestamp);
                 self.receiver.on_retransmission(unit_number, sent, unit, now);
+                Some(None)
             }
-            _ => return None,
+            (ECHO, 3) => {
+                let Opened { run, number, payload } = self.key.open(&header, datagram)?;
+                let challenge = payload.first_chunk::<CHALLENGE>()?;
+                if self.challenges.accept(run, number) && self.echoes.len() < ECHOES {
+                    let echo = self.seal(ECHO, challenge, now)?;
+                    self.echoes.push_back(echo);
+                }
+                Some(None)
+            }
+            _ => None,
         }
-        Some(())
+    }
+
+    /// True if this run of the sender is the one that is followed. Another one is followed when
+    /// that has been silent: packets of an earlier run that someone repeats displace nothing.
+    fn follow(&mut self, run: Run, now: Timestamp) -> bool {
+        match self.followed {
+            Some((followed, last)) if followed != run => {
+                if now.saturating_since(last) < SUCCESSION {
+                    return false;
+                }
+                let next = self.media.newest().and_then(|newest| self.index(newest));
+                self.base = next.map_or(self.base, |newest| newest + 1);
+                self.media = Extender::default();
+                self.receiver.restart();
+                self.retransmitted.clear();
+            }
+            _ => {}
+        }
+        self.followed = Some((run, now));
+        true
+    }
+
+    /// The number of a packet for the client core.
+    fn index(&self, number: u64) -> Option<u64> {
+        let first = self.receiver.first().unwrap_or(number);
+        Some(number.checked_sub(first)? + self.base)
     }
 
     /// The next unit, when its time has come.
@@ -149,10 +246,14 @@ impl MediaReceiver {
 
     /// The next datagram to send to where the stream comes from.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        if let Some(echo) = self.echoes.pop_front() {
+            return Some(echo);
+        }
+        let base = self.base;
         if let Some(assist) = &mut self.assist {
             let first = self.receiver.first().unwrap_or_default();
             while let Some(number) = self.receiver.poll_overdue(now) {
-                assist.on_overdue(PacketNumber::new(number - first), now);
+                assist.on_overdue(PacketNumber::new(base + number - first), now);
             }
             if let Some(datagram) = assist.poll_transmit(now) {
                 return Some(datagram);
@@ -164,34 +265,35 @@ impl MediaReceiver {
     }
 
     fn poll_request(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        let (assist, first) = (&self.assist, self.receiver.first().unwrap_or_default());
+        let (assist, base) = (&self.assist, self.base);
+        let first = self.receiver.first().unwrap_or_default();
         let is_awaited = |number: u64| {
-            let number = PacketNumber::new(number.wrapping_sub(first));
-            assist.as_ref().is_some_and(|assist| assist.is_awaited(number))
+            let index = PacketNumber::new(number.wrapping_sub(first).wrapping_add(base));
+            assist.as_ref().is_some_and(|assist| assist.is_awaited(index))
         };
         let mut asked = core::mem::take(&mut self.asked);
         self.receiver.poll_asked(now, is_awaited, &mut asked);
         let payload: Vec<u8> =
             asked.iter().flat_map(|number| (*number as u32).to_be_bytes()).collect();
         self.asked = asked;
-        if payload.is_empty() { None } else { self.seal_request(&payload, now) }
+        if payload.is_empty() { None } else { self.seal(REQUEST, &payload, now) }
     }
 
     /// A request for nothing: it tells the sender where this receiver is.
     pub fn hello(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        self.seal_request(&[], now)
+        self.seal(REQUEST, &[], now)
     }
 
-    fn seal_request(&mut self, payload: &[u8], now: Timestamp) -> Option<Vec<u8>> {
+    fn seal(&mut self, payload_type: u8, payload: &[u8], now: Timestamp) -> Option<Vec<u8>> {
         let header = RtpHeader {
-            payload_type: REQUEST,
+            payload_type,
             sequence: 0,
             timestamp: now.as_micros() as u32,
             source: self.source.wrapping_add(2),
         };
         let number = self.requests;
         self.requests += 1;
-        self.key.seal(&header, number, payload)
+        self.key.seal(self.run, &header, number, payload)
     }
 
     /// The time at which to call [`Self::handle_timeout`] and to poll again.
@@ -231,9 +333,59 @@ impl MediaReceiver {
     }
 }
 
+/// A receiver's run, which the network sees, from a seed that it must not see.
+fn run(seed: &[u8; 32]) -> [u8; 16] {
+    let mut run = [0; 16];
+    // Another stream of the generator than the client core's.
+    let mut random = ChaCha20Rng::from_seed(*seed);
+    random.set_stream(1);
+    random.fill_bytes(&mut run);
+    run
+}
+
 /// The unit and the one before it, of a packet that repeats.
 fn split(payload: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let (length, rest) = payload.split_first_chunk::<2>()?;
     let (before, unit) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
     Some((unit, (!before.is_empty()).then_some(before)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sender::{Sender, SenderConfig};
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1000 + millis)
+    }
+
+    fn key() -> MediaKey {
+        MediaKey::new([7; 32])
+    }
+
+    fn sender(run: u8) -> Sender {
+        Sender::new(SenderConfig { source: 9, repeats: false }, key(), [run; 16])
+    }
+
+    #[test]
+    fn a_sender_that_begins_anew_is_followed_and_its_earlier_packets_are_not() {
+        let config = ReceiverConfig::default();
+        let mut receiver = MediaReceiver::new(9, config, key(), None, [1; 32], at(0));
+        let (mut first, mut second) = (sender(1), sender(2));
+        let early: Vec<_> = (0..3).map(|number| first.send(&[number], at(0)).unwrap()).collect();
+        early.iter().for_each(|datagram| receiver.on_datagram(datagram, at(1)));
+        let late = second.send(b"other", at(10)).unwrap();
+        receiver.on_datagram(&late, at(11));
+        assert_eq!(receiver.refused(), 1, "two senders at a time");
+
+        let again: Vec<_> =
+            (0..3).map(|number| second.send(&[10 + number], at(2000)).unwrap()).collect();
+        again.iter().for_each(|datagram| receiver.on_datagram(datagram, at(2001)));
+        early.iter().for_each(|datagram| receiver.on_datagram(datagram, at(2002)));
+        assert_eq!(receiver.refused(), 4, "what someone repeats of the earlier run");
+        let later = at(2001) + config.latency;
+        let units: Vec<_> =
+            std::iter::from_fn(|| receiver.poll_unit(later)).map(|unit| unit.bytes).collect();
+        assert_eq!(units, [[10], [11], [12]]);
+    }
 }

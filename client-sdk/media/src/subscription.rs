@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 
-use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, PacketNumber};
+use packrat_client::{Access, Assist, AssistStats, Datagram, PacketNumber};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 
+use crate::credibility::{Belief, Credibility};
 use crate::receiver::{Receiver, ReceiverConfig, Unit};
-use crate::rtp::{Extender, RtpHeader};
+use crate::rtp::RtpHeader;
 use crate::session::Assistance;
 use crate::statistics::Statistics;
 
@@ -26,14 +27,25 @@ pub enum Numbers {
 }
 
 /// A subscriber, sans-IO. A unit is a datagram as it was sent.
+///
+/// ```
+/// use packrat_media::{Access, Numbers, ReceiverConfig, Subscription, Timestamp};
+///
+/// let (now, config) = (Timestamp::from_millis(1000), ReceiverConfig::default());
+/// // An application takes the seed from the operating system.
+/// let mut stream = Subscription::new(Numbers::Unknown, config, Access::default(), [1; 32], now);
+/// assert!(stream.poll_transmit(now).is_some(), "a question for the gateway");
+/// stream.on_datagram(b"any format", now);
+/// assert_eq!(stream.poll_unit(now).map(|unit| unit.bytes), Some(b"any format".to_vec()));
+/// ```
 #[derive(Debug)]
 pub struct Subscription {
     numbers: Numbers,
     assist: Assist,
     receiver: Receiver,
-    extender: Extender,
-    /// The RTP stream that is followed: the first one that comes.
-    source: Option<u32>,
+    credibility: Credibility,
+    /// The highest number that has come.
+    newest: Option<u64>,
     unnumbered: VecDeque<Unit>,
     count: u64,
 }
@@ -44,24 +56,23 @@ impl Subscription {
     pub fn new(
         numbers: Numbers,
         config: ReceiverConfig,
-        client: ClientConfig,
+        access: Access,
         seed: [u8; 32],
         now: Timestamp,
     ) -> Self {
         let config = ReceiverConfig { asks: false, repeats: false, ..config };
-        let client = client.with_scheme(IdentifierScheme::Payload);
         let assistance = Assistance {
             subscribe: true,
             selective: numbers == Numbers::Rtp,
-            client,
+            access,
             ..Assistance::default()
         };
         Self {
             numbers,
-            assist: assistance.assist(&config, seed, now),
+            assist: assistance.assist(IdentifierScheme::Payload, &config, seed, now),
             receiver: Receiver::new(config),
-            extender: Extender::default(),
-            source: None,
+            credibility: Credibility::new(Vec::new(), true, now),
+            newest: None,
             unnumbered: VecDeque::new(),
             count: 0,
         }
@@ -72,35 +83,50 @@ impl Subscription {
         if self.assist.on_datagram(datagram, now) == Datagram::Control {
             return;
         }
+        if self.credibility.ends_doubt(now) {
+            // What has passed meanwhile is in no set.
+            self.assist.reset(now);
+        }
         let header = RtpHeader::decode(datagram).filter(|_| self.numbers == Numbers::Rtp);
-        match header.filter(|header| *self.source.get_or_insert(header.source) == header.source) {
-            Some(header) => {
-                let number = self.extender.extend(header.sequence);
-                let is_newest = self.extender.newest().is_none_or(|newest| number > newest);
-                self.extender.accept(number);
-                // The unit of the timestamps is the application's secret: the newest packet counts
-                // as sent now, a late one is placed between its neighbours.
-                let between = if is_newest { None } else { self.receiver.sent_at(number) };
-                let sent = between.unwrap_or(now.as_micros());
-                self.receiver.on_packet(number, sent, datagram, None, now);
-                let first = self.receiver.first().unwrap_or(number);
-                if let Some(index) = number.checked_sub(first) {
-                    self.assist.on_packet_number(PacketNumber::new(index), now);
-                }
-            }
-            None => {
-                let unit = Unit {
-                    number: self.count,
-                    sent: now.as_micros(),
-                    available: now,
-                    bytes: datagram.to_vec(),
-                };
-                self.count += 1;
-                self.unnumbered.push_back(unit);
-                if self.unnumbered.len() > MAXIMUM_UNNUMBERED {
-                    self.unnumbered.pop_front();
-                }
-            }
+        let packet = header.map(|header| (header, header.sequence));
+        let belief = match self.numbers {
+            Numbers::Rtp => self.credibility.judge(datagram, packet, now),
+            // Every datagram is like any other.
+            Numbers::Unknown => Belief::Recorded,
+        };
+        if belief != Belief::Ignored {
+            self.assist.on_authentic(now);
+        }
+        let Belief::Numbered(number) = belief else { return self.pass(datagram, now) };
+        let is_newest = self.newest.is_none_or(|newest| number > newest);
+        self.newest = self.newest.max(Some(number));
+        // The unit of the timestamps is the application's secret: the newest packet counts as sent
+        // now, a late one is placed between its neighbours.
+        let between = if is_newest { None } else { self.receiver.sent_at(number) };
+        let sent = between.unwrap_or(now.as_micros());
+        if self.receiver.holds_another(number, datagram) {
+            // One of them may be forged: the application sees both.
+            return self.pass(datagram, now);
+        }
+        self.receiver.on_packet(number, sent, datagram, None, now);
+        let first = self.receiver.first().unwrap_or(number);
+        if let Some(index) = number.checked_sub(first) {
+            self.assist.on_packet_number(PacketNumber::new(index), now);
+        }
+    }
+
+    /// A datagram without a place in the order.
+    fn pass(&mut self, datagram: &[u8], now: Timestamp) {
+        let unit = Unit {
+            number: self.count,
+            sent: now.as_micros(),
+            available: now,
+            bytes: datagram.to_vec(),
+        };
+        self.count += 1;
+        self.unnumbered.push_back(unit);
+        if self.unnumbered.len() > MAXIMUM_UNNUMBERED {
+            self.unnumbered.pop_front();
         }
     }
 
@@ -154,13 +180,8 @@ mod tests {
     fn units_wait_for_their_latency_however_long_the_stream_has_lasted() {
         let config =
             ReceiverConfig { latency: Duration::from_millis(100), ..ReceiverConfig::default() };
-        let mut subscription = Subscription::new(
-            Numbers::Rtp,
-            config,
-            ClientConfig::default(),
-            [1; 32],
-            Timestamp::ZERO,
-        );
+        let mut subscription =
+            Subscription::new(Numbers::Rtp, config, Access::default(), [1; 32], Timestamp::ZERO);
         let at = |millis: u64| Timestamp::from_millis(1000 + millis);
         let packet = |sequence: u16| {
             let mut bytes = Vec::new();

@@ -1,18 +1,19 @@
 //! The sender and the receiver on tokio sockets.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use packrat_client::{AssistStats, ClientConfig};
+use packrat_client::{Access, AssistStats};
 use packrat_wire::estimate::Timestamp;
 use tokio::net::UdpSocket;
 use tokio::time::{sleep_until, timeout};
 
 use crate::receiver::{ReceiverConfig, Unit};
 use crate::seal::MediaKey;
-use crate::sender::Sender;
+use crate::sender::{CHALLENGE, Heard, Sender};
 use crate::session::{Assistance, MediaReceiver};
 use crate::statistics::Statistics;
 use crate::subscription::{Numbers, Subscription};
@@ -21,6 +22,8 @@ use crate::subscription::{Numbers, Subscription};
 const HELLO: Duration = Duration::from_secs(1);
 /// A sender stops sending to a receiver that it has not heard of for this long.
 const SILENCE: Duration = Duration::from_secs(10);
+/// Addresses of which a sender remembers that it has asked them.
+const ASKED: usize = 16;
 /// Room for the largest datagram.
 const LARGEST: usize = 65_536;
 
@@ -75,12 +78,12 @@ impl UdpReceiver {
     /// come by multicast to that address.
     ///
     /// ```no_run
-    /// use packrat_media::{ClientConfig, Numbers, ReceiverConfig, udp::UdpReceiver};
+    /// use packrat_media::{Access, Numbers, ReceiverConfig, udp::UdpReceiver};
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (config, client) = (ReceiverConfig::default(), ClientConfig::default());
+    /// let (config, access) = (ReceiverConfig::default(), Access::default());
     /// let gateway = "192.0.2.7:5004".parse()?;
-    /// let mut stream = UdpReceiver::subscribe(gateway, None, Numbers::Rtp, config, client).await?;
+    /// let mut stream = UdpReceiver::subscribe(gateway, None, Numbers::Rtp, config, access).await?;
     /// let unit = stream.next().await?;
     /// println!("{} bytes", unit.bytes.len());
     /// stream.close().await?;
@@ -96,13 +99,13 @@ impl UdpReceiver {
         group: Option<SocketAddr>,
         numbers: Numbers,
         config: ReceiverConfig,
-        client: ClientConfig,
+        access: Access,
     ) -> io::Result<Self> {
         let group = match group {
             Some(group) => Some(join(group).await?),
             None => None,
         };
-        let subscription = Subscription::new(numbers, config, client, seed()?, Timestamp::ZERO);
+        let subscription = Subscription::new(numbers, config, access, seed()?, Timestamp::ZERO);
         Self::open(gateway, group, Core::Subscription(Box::new(subscription))).await
     }
 
@@ -234,13 +237,35 @@ async fn receive(group: Option<&UdpSocket>, buffer: &mut [u8]) -> io::Result<usi
 }
 
 /// A stream's sender on a socket of its own: sends to the receiver that has last shown that it has
-/// the key.
+/// the key, and receives where it seems to be.
+///
+/// ```text
+///   a request from an address        the echo, from there            requests from there
+///   ----------------------> Asked --------------------------> Sent to ------------------> Sent to
+///                           nothing but the question              |
+///                           goes there                            +--- 10 s of silence ---> nothing
+/// ```
+///
+/// ```no_run
+/// use packrat_media::{MediaKey, Sender, SenderConfig, udp::UdpSender};
+/// use std::time::Duration;
+///
+/// # async fn example(key: MediaKey, run: [u8; 16]) -> std::io::Result<()> {
+/// let core = Sender::new(SenderConfig { source: 1, repeats: false }, key, run);
+/// let mut sender = UdpSender::bind(([0, 0, 0, 0], 5004).into(), core).await?;
+/// sender.serve(Duration::from_secs(600), true).await?;
+/// sender.send(b"a unit").await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct UdpSender {
     socket: UdpSocket,
     sender: Sender,
     origin: Instant,
     receiver: Option<(SocketAddr, Instant)>,
+    /// Addresses that were asked whether a receiver is there.
+    asked: VecDeque<(SocketAddr, [u8; CHALLENGE])>,
     buffer: Vec<u8>,
 }
 
@@ -256,6 +281,7 @@ impl UdpSender {
             sender,
             origin: Instant::now(),
             receiver: None,
+            asked: VecDeque::new(),
             buffer: vec![0; LARGEST],
         })
     }
@@ -284,17 +310,42 @@ impl UdpSender {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return Err(error),
             };
-            let Some(retransmissions) = self.sender.on_datagram(&self.buffer[..length]) else {
-                continue;
-            };
-            self.receiver = Some((from, Instant::now()));
-            for datagram in retransmissions {
-                self.socket.send_to(&datagram, from).await?;
+            match self.sender.on_datagram(&self.buffer[..length]) {
+                Some(Heard::Asked(retransmissions)) if self.is_there(from) => {
+                    self.receiver = Some((from, Instant::now()));
+                    for datagram in retransmissions {
+                        self.socket.send_to(&datagram, from).await?;
+                    }
+                }
+                Some(Heard::Asked(_)) => self.ask(from).await?,
+                Some(Heard::Echo(challenge)) if self.asked.contains(&(from, challenge)) => {
+                    self.asked.retain(|(asked, _)| *asked != from);
+                    self.receiver = Some((from, Instant::now()));
+                }
+                Some(Heard::Echo(_)) | None => continue,
             }
-            if until_heard {
+            if until_heard && self.receiver.is_some() {
                 return Ok(());
             }
         }
+    }
+
+    /// True if the stream goes to this address.
+    fn is_there(&self, address: SocketAddr) -> bool {
+        self.receiver
+            .is_some_and(|(receiver, heard)| receiver == address && heard.elapsed() < SILENCE)
+    }
+
+    /// Asks whether a receiver is at this address; a request may have been repeated by someone else.
+    async fn ask(&mut self, address: SocketAddr) -> io::Result<()> {
+        let mut challenge = [0; CHALLENGE];
+        getrandom::fill(&mut challenge).map_err(io::Error::other)?;
+        let Some(datagram) = self.sender.challenge(challenge) else { return Ok(()) };
+        if self.asked.len() == ASKED {
+            self.asked.pop_front();
+        }
+        self.asked.push_back((address, challenge));
+        self.socket.send_to(&datagram, address).await.map(|_| ())
     }
 
     /// Sends a unit, if there is a receiver.

@@ -8,7 +8,7 @@ use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig, StreamRoute};
 use packrat_media::rtp::RtpHeader;
 use packrat_media::udp::UdpReceiver;
-use packrat_media::{ClientConfig, Numbers, ReceiverConfig};
+use packrat_media::{Access, Numbers, ReceiverConfig};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ fn packet(number: u16) -> Vec<u8> {
 async fn subscribe(numbers: Numbers, gateway: SocketAddr) -> UdpReceiver {
     let config =
         ReceiverConfig { latency: Duration::from_millis(600), ..ReceiverConfig::default() };
-    UdpReceiver::subscribe(gateway, None, numbers, config, ClientConfig::default()).await.unwrap()
+    UdpReceiver::subscribe(gateway, None, numbers, config, Access::default()).await.unwrap()
 }
 
 /// Waits until a receiver is subscribed; it must be driven meanwhile.

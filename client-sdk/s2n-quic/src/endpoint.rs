@@ -2,11 +2,11 @@
 
 use crate::attachment::Attachment;
 use crate::connection::Connection;
-use crate::guard::Core;
+use crate::guard::Guarded;
 use crate::host::{Host, OperatingSystem};
-use crate::tls::KeyOf as HeaderKeyOf;
+use crate::tls::{KeyOf as HeaderKeyOf, PacketKeyOf};
 use crate::{refusal, socket};
-use packrat_client::{ClientConfig, Observer};
+use packrat_client::{Assist, ClientConfig, Observer};
 use rustls_pki_types::ServerName;
 use s2n_quic::client::Connect;
 use s2n_quic::connection::Error as QuicError;
@@ -203,6 +203,20 @@ pub enum ConnectError {
 }
 
 /// A QUIC client endpoint: one UDP socket whose connections are assisted.
+///
+/// ```no_run
+/// # async fn example(tls: s2n_quic::provider::tls::rustls::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use packrat_s2n_quic::{Endpoint, EndpointConfig};
+///
+/// let endpoint = Endpoint::bind("0.0.0.0:0".parse()?, tls, EndpointConfig::default())?;
+/// let connection = endpoint.connect("192.0.2.7:443".parse()?, "example.org").await?;
+/// let (mut connection, assistance) = connection.split();
+/// let stream = connection.open_bidirectional_stream().await?;
+/// println!("{} repaired in time", assistance.stats().assist.filled_in_time);
+/// # drop(stream);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Endpoint {
     client: s2n_quic::Client,
@@ -222,6 +236,7 @@ impl Endpoint {
     where
         T: tls::Provider,
         HeaderKeyOf<T>: 'static,
+        PacketKeyOf<T>: 'static,
     {
         Self::bind_with_events(local, tls, event::disabled::Subscriber, config)
     }
@@ -240,6 +255,7 @@ impl Endpoint {
     where
         T: tls::Provider,
         HeaderKeyOf<T>: 'static,
+        PacketKeyOf<T>: 'static,
         E: event::Subscriber,
     {
         let of_socket = |source| EndpointError::Socket { local, source };
@@ -253,16 +269,11 @@ impl Endpoint {
         let attachment = Attachment::new(Arc::clone(&host) as Arc<dyn Host>)
             .with_observer(config.observer.clone());
         let start = |reason: String| EndpointError::Start { reason };
-        let client = s2n_quic::Client::builder()
-            .with_tls(attachment.tls(tls))
-            .map_err(|error| start(error.to_string()))?
-            .with_io(attachment.io(io))
-            .map_err(|error| start(error.to_string()))?
+        let client = attachment
+            .apply(s2n_quic::Client::builder(), tls, io)
             .with_limits(limits(&config)?)
             .map_err(|error| start(error.to_string()))?
             .with_event((attachment.subscriber(), events))
-            .map_err(|error| start(error.to_string()))?
-            .with_packet_interceptor(attachment.interceptor())
             .map_err(|error| start(error.to_string()))?
             .start()
             .map_err(|error| start(error.to_string()))?;
@@ -294,10 +305,10 @@ impl Endpoint {
             return Err(ConnectError::ServerName { name: server_name.to_owned() });
         }
         let core = self.config.assist.clone().map(|config| self.core(config)).transpose()?;
-        self.connect_with(remote, server_name, core).await
+        self.connect_with(remote, server_name, Guarded::new(core)).await
     }
 
-    fn core(&self, config: ClientConfig) -> Result<Box<dyn Core>, ConnectError> {
+    fn core(&self, config: ClientConfig) -> Result<Box<Assist>, ConnectError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)
             .map_err(|error| ConnectError::Randomness { reason: error.to_string() })?;
@@ -309,9 +320,9 @@ impl Endpoint {
         &self,
         remote: SocketAddr,
         server_name: &str,
-        core: Option<Box<dyn Core>>,
+        core: Guarded,
     ) -> Result<Connection, ConnectError> {
-        let assisted = core.is_some();
+        let assisted = core.is_active();
         // Until it is connected its destructor takes the path out again, whatever happens.
         let (assistance, driver) = self
             .attachment

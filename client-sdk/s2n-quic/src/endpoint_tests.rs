@@ -2,7 +2,7 @@
 //! real cores.
 
 use super::*;
-use packrat_client::{AssistStats, Datagram, PacketNumber, TimeoutActions};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -184,123 +184,103 @@ async fn forged_control_datagrams_never_reach_s2n_quic_and_do_no_harm() {
     }
 }
 
-/// A core that panics at the `countdown`th call of any kind.
-struct Fragile {
-    countdown: u32,
-}
-
-impl Fragile {
-    fn count_down(&mut self) {
-        self.countdown -= 1;
-        assert!(self.countdown > 0, "as the test wants it");
-    }
-}
-
-impl Core for Fragile {
-    fn on_datagram(&mut self, _datagram: &[u8], _now: Timestamp) -> Datagram {
-        self.count_down();
-        Datagram::Base
-    }
-    fn on_packet_number(&mut self, _packet_number: PacketNumber, _now: Timestamp) {
-        self.count_down();
-    }
-    fn rewrite_frames(&mut self, _: &[u8], _: usize, _: bool, _: Timestamp) -> Option<Vec<u8>> {
-        self.count_down();
-        None
-    }
-    fn poll_transmit(&mut self, _now: Timestamp) -> Option<Vec<u8>> {
-        self.count_down();
-        None
-    }
-    fn next_timeout(&self) -> Option<Timestamp> {
-        None
-    }
-    fn handle_timeout(&mut self, _now: Timestamp) -> TimeoutActions {
-        self.count_down();
-        TimeoutActions::default()
-    }
-    fn close(&mut self, _now: Timestamp) {
-        self.count_down();
-    }
-    fn stats(&self) -> AssistStats {
-        AssistStats::default()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_core_that_panics_at_any_time_leaves_the_connection_intact() {
     let (server, certificate) = server();
     let endpoint = endpoint(&certificate, None);
-    for countdown in [1, 2, 3, 10, 100, 1000] {
-        let core = Box::new(Fragile { countdown });
+    for calls in [1, 2, 3, 10, 100, 1000] {
+        let mut core = Guarded::new(Some(endpoint.core(ClientConfig::default()).unwrap()));
+        core.fails_at = Some(calls);
         let (connection, assistance) =
-            endpoint.connect_with(server, "localhost", Some(core)).await.unwrap().split();
+            endpoint.connect_with(server, "localhost", core).await.unwrap().split();
         assert_eq!(fetch(&connection).await, BODY);
-        assert!(assistance.stats().failed && !assistance.is_active(), "after {countdown} calls");
+        assert!(assistance.stats().failed && !assistance.is_active(), "after {calls} calls");
         assert_eq!(fetch(&connection).await, BODY, "and the connection goes on");
     }
 }
 
-/// Asks for a forced ACK every 5 ms and inserts a PING (1) in front of the frames whenever it is
-/// told to force one.
-struct Forcing {
-    next: Timestamp,
-    inserted: Arc<AtomicUsize>,
-}
-
-impl Core for Forcing {
-    fn on_datagram(&mut self, _datagram: &[u8], _now: Timestamp) -> Datagram {
-        Datagram::Base
-    }
-    fn on_packet_number(&mut self, _packet_number: PacketNumber, _now: Timestamp) {}
-    fn rewrite_frames(
-        &mut self,
-        frames: &[u8],
-        room: usize,
-        force: bool,
-        _now: Timestamp,
-    ) -> Option<Vec<u8>> {
-        (force && frames.len() < room).then(|| {
-            self.inserted.fetch_add(1, Ordering::Relaxed);
-            [&[1], frames].concat()
-        })
-    }
-    fn poll_transmit(&mut self, _now: Timestamp) -> Option<Vec<u8>> {
-        None
-    }
-    fn next_timeout(&self) -> Option<Timestamp> {
-        Some(self.next)
-    }
-    fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
-        self.next = now + Duration::from_millis(5);
-        TimeoutActions { force_ack: true }
-    }
-    fn close(&mut self, _now: Timestamp) {}
-    fn stats(&self) -> AssistStats {
-        AssistStats::default()
-    }
+/// A gateway in front of `server`; the counter tells the datagrams to the server.
+fn gateway(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
+    let socket = socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    let front = tokio::net::UdpSocket::from_std(socket).unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&count);
+    tokio::spawn(async move {
+        let back =
+            tokio::net::UdpSocket::from_std(socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap())
+                .unwrap();
+        back.connect(server).await.unwrap();
+        let engine = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
+        let mut flow = Flow::new(Arc::clone(&engine));
+        let begun = std::time::Instant::now();
+        let (mut up, mut down) = (vec![0; 65_536], vec![0; 65_536]);
+        let mut client = None;
+        loop {
+            let now = Timestamp::from_millis(1000) + begun.elapsed();
+            tokio::select! {
+                Ok((length, from)) = front.recv_from(&mut up) => {
+                    client = Some(from);
+                    let (said, mut out) = (&up[..length], Outbox::new());
+                    if !packrat_wire::is_control(said) {
+                        counter.fetch_add(1, Ordering::Relaxed);
+                        let _ = back.send(said).await;
+                        continue;
+                    }
+                    match engine.receive(said, from, now, &mut out) {
+                        Received::Done(_) => {}
+                        Received::Begin(begin) => {
+                            flow.begin(begin, [5; 32], now, &mut out);
+                        }
+                        Received::ForFlow => flow.control(said, now, &mut out),
+                    }
+                    for answer in out.datagrams() {
+                        let _ = front.send_to(answer, from).await;
+                    }
+                }
+                Ok(length) = back.recv(&mut down) => {
+                    let Some(client) = client else { continue };
+                    flow.forward(&down[..length], now);
+                    let _ = front.send_to(&down[..length], client).await;
+                }
+            }
+        }
+    });
+    (address, count)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_connection_is_made_to_send_when_the_core_wants_an_acknowledgement_to_leave() {
     let (server, certificate) = server();
-    let endpoint = endpoint(&certificate, None);
-    let inserted = Arc::new(AtomicUsize::new(0));
-    let core = Box::new(Forcing { next: Timestamp::ZERO, inserted: Arc::clone(&inserted) });
-    let (connection, assistance) =
-        endpoint.connect_with(server, "localhost", Some(core)).await.unwrap().split();
+    let (gateway, sent) = gateway(server);
+    let hold = Duration::from_millis(20);
+    let config = crate::test_gateway::config().with_maximum_hold(hold);
+    let endpoint = endpoint(&certificate, Some(config));
+    let (connection, assistance) = endpoint.connect(gateway, "localhost").await.unwrap().split();
     assert_eq!(fetch(&connection).await, BODY);
-    let before = inserted.load(Ordering::Relaxed);
-    // Nothing else makes this connection send now.
+    assert_eq!(assistance.stats().assist.state, packrat_client::AssistState::Established);
+    // Nothing makes this connection send now.
+    let mut before = 0;
     tokio::time::timeout(LIMIT, async {
-        while inserted.load(Ordering::Relaxed) < before + 10 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        while before != sent.load(Ordering::Relaxed) {
+            before = sent.load(Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(300)).await;
         }
     })
     .await
     .unwrap();
-    assert!(assistance.stats().packets_rewritten >= 10);
-    assert_eq!(fetch(&connection).await, BODY, "the server understands the longer packets");
+    // A packet is missing, and the hold for it ends.
+    let path = endpoint.attachment.paths.get(gateway).unwrap();
+    let (_, last) = *path.received_packet_numbers().last().unwrap();
+    path.on_packet_number(last + 2);
+    tokio::time::timeout(LIMIT, async {
+        while sent.load(Ordering::Relaxed) == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("no packet left");
+    assert!(assistance.stats().acks_forced > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,97 +1,7 @@
 //! Keeps a failing core away from the base connection.
 
-use packrat_client::{Assist, AssistStats, Datagram, PacketNumber, TimeoutActions, Token};
-use packrat_wire::estimate::Timestamp;
+use packrat_client::{Assist, AssistStats};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// The calls of [`Assist`] that the shell makes, so that tests can put a scripted core in its
-/// place.
-pub(crate) trait Core: Send {
-    /// See [`Assist::on_datagram`].
-    fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram;
-    /// See [`Assist::on_key_phase`].
-    fn on_key_phase(&mut self, _phase: bool) {}
-    /// See [`Assist::on_packet_number`].
-    fn on_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp);
-    /// See [`Assist::on_expected_packet_number`].
-    fn on_expected_packet_number(&mut self, _packet_number: PacketNumber, _now: Timestamp) {}
-    /// See [`Assist::packet_number_reference`].
-    fn packet_number_reference(&self) -> Option<PacketNumber> {
-        None
-    }
-    /// See [`Assist::deliverable`].
-    fn deliverable(&self, _window: u64) -> PacketNumber {
-        PacketNumber::MAX
-    }
-    /// See [`Assist::rewrite_frames`].
-    fn rewrite_frames(
-        &mut self,
-        frames: &[u8],
-        room: usize,
-        force_ack: bool,
-        now: Timestamp,
-    ) -> Option<Vec<u8>>;
-    /// See [`Assist::poll_transmit`].
-    fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>>;
-    /// See [`Assist::next_timeout`].
-    fn next_timeout(&self) -> Option<Timestamp>;
-    /// See [`Assist::handle_timeout`].
-    fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions;
-    /// See [`Assist::set_token`].
-    fn set_token(&mut self, _token: Token, _now: Timestamp) {}
-    /// See [`Assist::close`].
-    fn close(&mut self, now: Timestamp);
-    /// See [`Assist::stats`].
-    fn stats(&self) -> AssistStats;
-}
-
-impl Core for Assist {
-    fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram {
-        Assist::on_datagram(self, datagram, now)
-    }
-    fn on_key_phase(&mut self, phase: bool) {
-        Assist::on_key_phase(self, phase);
-    }
-    fn on_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
-        Assist::on_packet_number(self, packet_number, now);
-    }
-    fn on_expected_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
-        Assist::on_expected_packet_number(self, packet_number, now);
-    }
-    fn packet_number_reference(&self) -> Option<PacketNumber> {
-        Assist::packet_number_reference(self)
-    }
-    fn deliverable(&self, window: u64) -> PacketNumber {
-        Assist::deliverable(self, window)
-    }
-    fn rewrite_frames(
-        &mut self,
-        frames: &[u8],
-        room: usize,
-        force_ack: bool,
-        now: Timestamp,
-    ) -> Option<Vec<u8>> {
-        Assist::rewrite_frames(self, frames, room, force_ack, now)
-    }
-    fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        Assist::poll_transmit(self, now)
-    }
-    fn next_timeout(&self) -> Option<Timestamp> {
-        Assist::next_timeout(self)
-    }
-    fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
-        Assist::handle_timeout(self, now)
-    }
-    fn set_token(&mut self, token: Token, now: Timestamp) {
-        Assist::set_token(self, token, now);
-    }
-    fn close(&mut self, now: Timestamp) {
-        Assist::close(self, now);
-    }
-    fn stats(&self) -> AssistStats {
-        Assist::stats(self)
-    }
-}
 
 /// The condition of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,26 +16,47 @@ pub(crate) enum Health {
 
 /// A core that is put away for good when it panics.
 pub(crate) struct Guarded {
-    core: Option<Box<dyn Core>>,
+    core: Option<Box<Assist>>,
     last_stats: AssistStats,
     failed: bool,
+    /// The call at which a test has the core panic.
+    #[cfg(test)]
+    pub(crate) fails_at: Option<u32>,
 }
 
 impl Guarded {
     /// Guards `core`; `None` is a connection without assistance.
-    pub(crate) fn new(core: Option<Box<dyn Core>>) -> Self {
-        Self { core, last_stats: AssistStats::default(), failed: false }
+    pub(crate) fn new(core: Option<Box<Assist>>) -> Self {
+        Self {
+            core,
+            last_stats: AssistStats::default(),
+            failed: false,
+            #[cfg(test)]
+            fails_at: None,
+        }
     }
 
     /// Calls the core; `None` when there is none (any more).
     pub(crate) fn call<R>(
         &mut self,
         what: &'static str,
-        call: impl FnOnce(&mut dyn Core) -> R,
+        call: impl FnOnce(&mut Assist) -> R,
     ) -> Option<R> {
         let core = self.core.as_mut()?;
+        #[cfg(test)]
+        let call = {
+            let fails_at = self.fails_at.as_mut();
+            let fails = fails_at.is_some_and(|left| {
+                *left -= 1;
+                *left == 0
+            });
+            move |core: &mut Assist| {
+                assert!(!fails, "as the test wants it");
+                call(core)
+            }
+        };
         // The core is dropped when it panics, so its broken state is never looked at again.
-        match catch_unwind(AssertUnwindSafe(|| call(core.as_mut()))) {
+        match catch_unwind(AssertUnwindSafe(|| call(core))) {
             Ok(result) => Some(result),
             Err(_) => {
                 self.failed = true;

@@ -2,9 +2,10 @@
 //!
 //! The number of a 1-RTT packet is hidden under a mask that follows from its own ciphertext and the
 //! header protection key (RFC 9001, section 5.4). That key never changes on a connection (section
-//! 6), and knowing it reveals nothing but numbers. What is read here is not authenticated: it
-//! decides in which order s2n-quic gets to see datagrams, and never what is acknowledged.
+//! 6), and knowing it reveals nothing but numbers. What is read here is not authenticated: a
+//! number that would keep a datagram from s2n-quic has to be proven ([`PacketNumbers::proves`]).
 
+use crate::packet_protection::Proofs;
 use s2n_quic_core::crypto::{HeaderKey, HeaderProtectionMask, OneRttHeaderKey};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,24 +85,34 @@ impl<K> fmt::Debug for SharedKey<K> {
     }
 }
 
+/// A header without its protection.
+struct Header {
+    bytes: Vec<u8>,
+    number: u64,
+}
+
+/// Set in the first byte of a 1-RTT packet under keys of the second, fourth... generation.
+const KEY_PHASE: u8 = 0x04;
+/// Bits of a 1-RTT packet's first byte that are protected.
+const PROTECTED: u8 = 0x1f;
+
 /// Reads the packet numbers of one connection.
 #[derive(Default)]
 pub(crate) struct PacketNumbers {
     opener: Option<SharedOpener>,
+    proofs: Proofs,
     /// Destination connection identifiers of datagrams that were this connection's; all are
     /// equally long.
     identifiers: Vec<Vec<u8>>,
     /// The number read from the datagram that is with s2n-quic now, or its connection identifier
     /// when that is not known.
     current: Current,
-    /// A number was read that was the right one: connection identifiers are as long as those that
-    /// are known, whatever an unauthenticated long header says.
-    proven: bool,
     /// A number was read that was not the right one: none is read any more.
     wrong: bool,
 }
 
-/// Packet number, or else connection identifier, of the datagram that is with s2n-quic now.
+/// Packet number, or else connection identifier, of the datagram that is with s2n-quic now. The
+/// identifier is believed when s2n-quic has decrypted a packet of that datagram.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 enum Current {
     #[default]
@@ -117,13 +128,14 @@ impl fmt::Debug for PacketNumbers {
 }
 
 impl PacketNumbers {
-    /// The connection's key is known.
-    pub(crate) fn set_opener(&mut self, opener: SharedOpener) {
+    /// The connection's keys are known.
+    pub(crate) fn set_keys(&mut self, opener: SharedOpener, proofs: Proofs) {
         self.opener = Some(opener);
+        self.proofs = proofs;
     }
 
-    /// True if the key is known.
-    pub(crate) fn has_opener(&self) -> bool {
+    /// True if the keys are known.
+    pub(crate) fn has_keys(&self) -> bool {
         self.opener.is_some()
     }
 
@@ -134,29 +146,55 @@ impl PacketNumbers {
         let first = *datagram.first()?;
         if first & LONG_HEADER != 0 {
             let length = usize::from(*datagram.get(LENGTH_OFFSET)?);
-            self.learn(datagram.get(LENGTH_OFFSET + 1..)?.get(..length)?);
+            let identifier = datagram.get(LENGTH_OFFSET + 1..)?.get(..length)?;
+            self.current = Current::Unknown(identifier.to_vec());
             return None;
         }
         let length = self.identifiers.last()?.len();
         let identifier = datagram.get(1..)?.get(..length)?;
         if !self.identifiers.iter().any(|known| known == identifier) {
-            // Only when s2n-quic finds that it is the connection's.
             self.current = Current::Unknown(identifier.to_vec());
             return None;
         }
-        let opener = self.opener.as_ref().filter(|_| !self.wrong)?;
+        if self.wrong {
+            return None;
+        }
+        let number = self.unprotect(datagram, length, reference)?.number;
+        self.current = Current::Read(number);
+        Some(number)
+    }
+
+    /// True if the packet that a datagram begins with is authentic and has this number, which was
+    /// read from it.
+    pub(crate) fn proves(&self, datagram: &[u8], number: u64) -> bool {
+        let length = self.identifiers.last().map(Vec::len);
+        let reference = number.checked_sub(1);
+        let header = length.and_then(|length| self.unprotect(datagram, length, reference));
+        header.is_some_and(|header| {
+            let phase = header.bytes.first().is_some_and(|first| first & KEY_PHASE != 0);
+            let payload = &datagram[header.bytes.len()..];
+            header.number == number && self.proofs.proves(number, phase, &header.bytes, payload)
+        })
+    }
+
+    /// The header of a 1-RTT packet whose connection identifier is so long.
+    fn unprotect(&self, datagram: &[u8], length: usize, reference: Option<u64>) -> Option<Header> {
+        let opener = self.opener.as_ref()?;
         let opener = opener.lock().unwrap_or_else(PoisonError::into_inner);
         let start = 1 + length;
         let sample = datagram.get(start + LONGEST_NUMBER..)?.get(..opener.sample_length())?;
         let mask = opener.mask(sample);
-        let bytes = usize::from((first ^ mask[0]) & 3) + 1;
-        let truncated = datagram[start..start + bytes]
-            .iter()
-            .zip(&mask[1..])
-            .fold(0, |number, (byte, mask)| number << 8 | u64::from(byte ^ mask));
-        let number = expand(truncated, bytes, reference);
-        self.current = Current::Read(number);
-        Some(number)
+        let first = datagram.first()? ^ (mask[0] & PROTECTED);
+        let end = start + usize::from(first & 3) + 1;
+        let mut bytes = datagram.get(..end)?.to_vec();
+        bytes[0] = first;
+        for (byte, mask) in bytes[start..].iter_mut().zip(&mask[1..]) {
+            *byte ^= mask;
+        }
+        let truncated =
+            bytes[start..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let number = expand(truncated, end - start, reference);
+        Some(Header { bytes, number })
     }
 
     /// A datagram goes to s2n-quic that was read before, with this result.
@@ -169,22 +207,24 @@ impl PacketNumbers {
     pub(crate) fn confirm(&mut self, number: u64) -> bool {
         match std::mem::take(&mut self.current) {
             Current::Nothing => {}
-            Current::Read(read) => {
-                self.proven |= read == number;
-                self.wrong |= read != number;
-            }
+            Current::Read(read) => self.wrong |= read != number,
             Current::Unknown(identifier) => self.learn(&identifier),
         }
         !self.wrong
     }
 
-    fn learn(&mut self, identifier: &[u8]) {
-        if self.identifiers.last().is_some_and(|known| known.len() != identifier.len()) {
-            if self.proven {
-                return;
-            }
-            self.identifiers.clear();
+    /// s2n-quic has decrypted a packet without a number of use here in the datagram that is with
+    /// it.
+    pub(crate) fn confirm_handshake(&mut self) {
+        if let Current::Unknown(identifier) = &self.current {
+            let identifier = identifier.clone();
+            self.learn(&identifier);
         }
+    }
+
+    fn learn(&mut self, identifier: &[u8]) {
+        // All are equally long: the shell's own side chooses them.
+        self.identifiers.retain(|known| known.len() == identifier.len());
         if self.identifiers.iter().all(|known| known != identifier) {
             if self.identifiers.len() == IDENTIFIERS {
                 self.identifiers.remove(0);
@@ -246,13 +286,19 @@ pub(crate) mod tests {
         [&[0x41 ^ (mask & 0x1f)][..], identifier, &number, &[7, 7], &[mask; 16], &[1; 30]].concat()
     }
 
+    /// The transport has decrypted a packet of the handshake.
+    fn shake_hands(numbers: &mut PacketNumbers) {
+        assert_eq!(numbers.read(&long_header(), None), None);
+        numbers.confirm_handshake();
+    }
+
     #[test]
     fn numbers_are_read_once_key_and_identifier_are_known() {
         let mut numbers = PacketNumbers::default();
         assert_eq!(numbers.read(&short_header(&IDENTIFIER, 5, 0), None), None);
-        numbers.read(&long_header(), None);
+        shake_hands(&mut numbers);
         assert_eq!(numbers.read(&short_header(&IDENTIFIER, 5, 0), None), None);
-        numbers.set_opener(SharedKey::new(Plain).opener());
+        numbers.set_keys(SharedKey::new(Plain).opener(), Proofs::default());
         assert_eq!(numbers.read(&short_header(&IDENTIFIER, 5, 0), None), Some(5));
         assert_eq!(
             numbers.read(&short_header(&IDENTIFIER, 70_000, 0xa7), Some(69_000)),
@@ -269,8 +315,8 @@ pub(crate) mod tests {
     #[test]
     fn another_connection_identifier_is_believed_when_the_transport_has_decrypted_its_packet() {
         let mut numbers = PacketNumbers::default();
-        numbers.set_opener(SharedKey::new(Plain).opener());
-        numbers.read(&long_header(), None);
+        numbers.set_keys(SharedKey::new(Plain).opener(), Proofs::default());
+        shake_hands(&mut numbers);
         let other = short_header(&[4; 8], 6, 0);
         assert_eq!(numbers.read(&other, None), None);
         assert_eq!(numbers.read(&other, None), None);
@@ -281,8 +327,8 @@ pub(crate) mod tests {
     #[test]
     fn after_a_wrong_number_none_is_read() {
         let mut numbers = PacketNumbers::default();
-        numbers.set_opener(SharedKey::new(Plain).opener());
-        numbers.read(&long_header(), None);
+        numbers.set_keys(SharedKey::new(Plain).opener(), Proofs::default());
+        shake_hands(&mut numbers);
         assert_eq!(numbers.read(&short_header(&IDENTIFIER, 6, 0), None), Some(6));
         assert!(!numbers.confirm(7));
         assert_eq!(numbers.read(&short_header(&IDENTIFIER, 8, 0), None), None);
@@ -291,8 +337,8 @@ pub(crate) mod tests {
     #[test]
     fn a_forged_long_header_does_not_end_the_reading() {
         let mut numbers = PacketNumbers::default();
-        numbers.set_opener(SharedKey::new(Plain).opener());
-        numbers.read(&long_header(), None);
+        numbers.set_keys(SharedKey::new(Plain).opener(), Proofs::default());
+        shake_hands(&mut numbers);
         assert_eq!(numbers.read(&short_header(&IDENTIFIER, 6, 0), None), Some(6));
         assert!(numbers.confirm(6));
         let mut number = 7;
@@ -308,21 +354,45 @@ pub(crate) mod tests {
             assert!(numbers.confirm(number));
             number += 1;
         }
-        // As long and as many as are remembered: one datagram is unknown, until the transport has
-        // decrypted it.
-        for forged in 0..4u8 {
+        // As long as the connection's own, and more than are remembered.
+        for forged in 0..9u8 {
             numbers.read(&[&[0xc3, 0, 0, 0, 1, 8][..], &[forged; 48]].concat(), None);
         }
         let datagram = short_header(&IDENTIFIER, number, 0);
-        assert_eq!(numbers.read(&datagram, Some(number - 1)), None);
-        assert!(numbers.confirm(number));
         assert_eq!(numbers.read(&datagram, Some(number - 1)), Some(number));
+    }
+
+    #[test]
+    fn a_forged_long_header_in_front_of_the_first_packet_is_not_believed_either() {
+        let mut numbers = PacketNumbers::default();
+        numbers.set_keys(SharedKey::new(Plain).opener(), Proofs::default());
+        shake_hands(&mut numbers);
+        numbers.read(&[&[0xc3, 0, 0, 0, 1, 5][..], &[5; 60]].concat(), None);
+        assert_eq!(numbers.read(&short_header(&IDENTIFIER, 6, 0), None), Some(6));
+    }
+
+    #[test]
+    fn only_what_the_packet_protection_key_opens_is_proven() {
+        use crate::packet_protection::{ProvingKey, tests::Numbered};
+        let mut numbers = PacketNumbers::default();
+        let proofs = ProvingKey::new(Numbered(1)).proofs();
+        numbers.set_keys(SharedKey::new(Plain).opener(), proofs);
+        shake_hands(&mut numbers);
+        let authentic = short_header(&IDENTIFIER, 70_000, 0xa3);
+        let number = numbers.read(&authentic, Some(69_000)).unwrap();
+        assert!(numbers.proves(&authentic, number));
+        let mut forged = authentic.clone();
+        *forged.last_mut().unwrap() = 9;
+        assert_eq!(numbers.read(&forged, Some(69_000)), Some(number), "its header is the same");
+        assert!(!numbers.proves(&forged, number));
+        assert!(!numbers.proves(&authentic, number + 1), "another number was read");
+        assert!(!numbers.proves(&authentic[..12], number));
     }
 
     #[test]
     fn arbitrary_datagrams_are_survived() {
         let mut numbers = PacketNumbers::default();
-        numbers.set_opener(SharedKey::new(Plain).opener());
+        numbers.set_keys(SharedKey::new(Plain).opener(), Proofs::default());
         let mut state = 1u64;
         for round in 0..20_000usize {
             let mut datagram = vec![0; round % 61];
@@ -341,7 +411,7 @@ pub(crate) mod tests {
                 // Also when it has read wrongly before: begin anew.
                 if !numbers.confirm(number) {
                     numbers = PacketNumbers::default();
-                    numbers.set_opener(SharedKey::new(Plain).opener());
+                    numbers.set_keys(SharedKey::new(Plain).opener(), Proofs::default());
                 }
             } else {
                 numbers.confirm(state & 0xffff);

@@ -2,10 +2,10 @@
 //!
 //! An [`Endpoint`] owns one UDP socket. s2n-quic receives from and sends to clones of it; a third
 //! clone sends the control datagrams of assistance from the very same port, so that they travel on
-//! the base connection's own 4-tuple. The interceptor takes received control datagrams out before
-//! s2n-quic sees them, records every datagram of the base connection, joins it to its packet number
-//! once it is decrypted, and rewrites the ACK frames of outgoing 1-RTT packets. A task per
-//! connection keeps the core's timers.
+//! the base connection's own 4-tuple. Received control datagrams end in front of s2n-quic. A
+//! datagram of the base connection is recorded once s2n-quic has decrypted it; one that has to be
+//! kept back is authenticated first, with the connection's own keys. The interceptor rewrites the
+//! ACK frames of outgoing 1-RTT packets. A task per connection keeps the core's timers.
 //!
 //! ```no_run
 //! # async fn example(tls: s2n_quic::provider::tls::rustls::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -43,6 +43,7 @@ mod guard;
 mod header_protection;
 mod host;
 mod interceptor;
+mod packet_protection;
 mod path;
 mod received;
 mod refusal;
@@ -52,15 +53,17 @@ mod tls;
 
 #[cfg(test)]
 mod fuzz_corpus;
+#[cfg(test)]
+mod test_gateway;
 
 pub use attachment::Attachment;
 pub use connection::{Assistance, AssistanceStats, Connection};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, EndpointError};
 pub use host::{Host, Sleep};
 pub use packrat_client::{
-    AssistState, AssistStats, ClientConfig, ClientEvent, Epoch, HoldEndedReason, IdentifierScheme,
-    Live, MessageCounter, NotHeldReason, Observer, PacketNumber, RefusalReason, ResetReason,
-    SessionClosedReason, SessionId, Timestamp, Token, TokenTooLong, Totals,
+    Access, AssistState, AssistStats, ClientConfig, ClientEvent, Epoch, HoldEndedReason,
+    IdentifierScheme, Live, MessageCounter, NotHeldReason, Observer, PacketNumber, RefusalReason,
+    ResetReason, SessionClosedReason, SessionId, Timestamp, Token, TokenTooLong, Totals,
 };
 pub use s2n_quic;
-pub use tls::KeyOf as HeaderKeyOf;
+pub use tls::{KeyOf as HeaderKeyOf, PacketKeyOf};

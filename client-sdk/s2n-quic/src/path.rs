@@ -1,12 +1,13 @@
 //! State of one base connection: its remote address, its core, and the packets that have arrived.
 
 use crate::acknowledgements;
-use crate::guard::{Core, Guarded, Health};
-use crate::header_protection::{PacketNumbers, SharedOpener};
+use crate::guard::{Guarded, Health};
+use crate::header_protection::PacketNumbers;
 use crate::host::Host;
 use crate::interceptor::EndpointWaker;
 use crate::received::ReceivedPacketNumbers;
-use packrat_client::{AssistStats, Datagram, PacketNumber, Token};
+use crate::tls::ConnectionKeys;
+use packrat_client::{Assist, AssistStats, Datagram, PacketNumber, Token};
 use packrat_wire::estimate::Timestamp;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -99,15 +100,15 @@ pub(crate) struct Step {
 }
 
 impl AssistedPath {
-    /// A path without traffic so far; `core` is `None` when the application wants no assistance.
+    /// A path without traffic so far.
     pub(crate) fn new(
         remote: SocketAddr,
         host: Arc<dyn Host>,
-        core: Option<Box<dyn Core>>,
+        core: Guarded,
         endpoint: EndpointWaker,
     ) -> Self {
         let state = State {
-            core: Guarded::new(core),
+            core,
             received: ReceivedPacketNumbers::default(),
             numbers: PacketNumbers::default(),
             withheld: None,
@@ -156,6 +157,13 @@ impl AssistedPath {
     }
 
     /// A UDP payload has arrived from the remote address.
+    ///
+    /// ```text
+    ///              control            passes at once          kept back, because it is authentic
+    ///   arrives --+-------> consumed  +--------------> s2n-quic --+---> interceptor: decrypted, believed
+    ///             +-------------------+                           +---> dropped: forgotten
+    ///                                 +--------------> queue -----> s2n-quic, once it can use it
+    /// ```
     pub(crate) fn arrive(&self, datagram: &[u8]) -> Arrival {
         let now = self.host.now();
         let state = &mut *self.lock();
@@ -177,15 +185,19 @@ impl AssistedPath {
             .call("packet_number_reference", |core| core.packet_number_reference())
             .flatten()
             .map(PacketNumber::get);
-        let Some(number) = state.numbers.read(datagram, reference) else {
+        let number = state.numbers.read(datagram, reference);
+        let unproven = number.filter(|number| {
+            let number = PacketNumber::new(*number);
+            let needs_proof = |core: &mut Assist| core.needs_proof(number, RECEIVE_WINDOW, now);
+            state.core.call("needs_proof", needs_proof).unwrap_or(false)
+        });
+        let Some(number) = unproven.filter(|number| state.numbers.proves(datagram, *number)) else {
             state.unopened.get_or_insert(now);
             self.wake_in_time(state);
             return Arrival::Pass;
         };
-        let expected = PacketNumber::new(number);
-        state.core.call("on_expected_packet_number", |core| {
-            core.on_expected_packet_number(expected, now);
-        });
+        let authentic = PacketNumber::new(number);
+        state.core.call("on_withheld", |core| core.on_withheld(authentic, now));
         self.settle(state, now);
         if number > deliverable(state) { Arrival::Withhold(number) } else { Arrival::Pass }
     }
@@ -205,14 +217,14 @@ impl AssistedPath {
         self.lock().withheld = number;
     }
 
-    /// True if the header protection key is not known yet.
-    pub(crate) fn wants_opener(&self) -> bool {
-        !self.lock().numbers.has_opener()
+    /// True if the keys of 1-RTT packets are not known yet.
+    pub(crate) fn wants_keys(&self) -> bool {
+        !self.lock().numbers.has_keys()
     }
 
-    /// The header protection key of this connection.
-    pub(crate) fn set_opener(&self, opener: SharedOpener) {
-        self.lock().numbers.set_opener(opener);
+    /// The keys of this connection's 1-RTT packets.
+    pub(crate) fn set_keys(&self, keys: ConnectionKeys) {
+        self.lock().numbers.set_keys(keys.opener, keys.proofs);
     }
 
     /// s2n-quic decrypted a packet of connection `connection` out of the last datagram. The first
@@ -246,6 +258,8 @@ impl AssistedPath {
     pub(crate) fn on_handshake_packet(&self) {
         let now = self.host.now();
         let state = &mut *self.lock();
+        state.numbers.confirm_handshake();
+        state.core.call("on_authentic", |core| core.on_authentic(now));
         // A 1-RTT packet may follow in the same datagram. Until the first one the core does without
         // packet numbers; afterwards the number comes first, or else the driver in a
         // moment.
@@ -278,20 +292,10 @@ impl AssistedPath {
         {
             state.force_ack = false;
         }
-        let mut rewritten = rewritten?;
-        if rewritten.len() > room {
-            state.counters.rewrites_refused += 1;
-            return None;
-        }
-        if let Some(missing) =
-            frames.len().checked_sub(rewritten.len()).filter(|&missing| missing > 0)
-        {
-            // PADDING (zero bytes) goes in front: a STREAM frame without a length runs to the end
-            // of the packet.
-            rewritten.splice(0..0, std::iter::repeat_n(0, missing));
-        }
-        state.counters.acks_rewritten += 1;
-        Some(rewritten)
+        let fitted = fit(rewritten?, frames.len(), room);
+        state.counters.rewrites_refused += u64::from(fitted.is_none());
+        state.counters.acks_rewritten += u64::from(fitted.is_some());
+        fitted
     }
 
     /// Lets time pass: runs what is due, sends what is ready, says when to come back.
@@ -412,6 +416,17 @@ impl AssistedPath {
     pub(crate) fn received_packet_numbers(&self) -> Vec<(u64, u64)> {
         self.lock().received.ranges()
     }
+}
+
+/// Frames with PADDING up to `length`, if they are not longer than `room`.
+fn fit(mut frames: Vec<u8>, length: usize, room: usize) -> Option<Vec<u8>> {
+    if frames.len() > room {
+        return None;
+    }
+    // PADDING (zero bytes) goes in front: a STREAM frame without a length runs to the end of the
+    // packet.
+    frames.splice(0..0, std::iter::repeat_n(0, length.saturating_sub(frames.len())));
+    Some(frames)
 }
 
 /// The highest packet number that s2n-quic may see.

@@ -63,29 +63,32 @@ struct Datagram<H> {
     bytes: Vec<u8>,
 }
 
-/// The datagrams of one connection that are kept back, by packet number.
+/// The datagrams of one connection that are kept back, by packet number. All of them are authentic;
+/// should there be several of one number, the transport decides between them.
 struct Queue<H> {
-    datagrams: BTreeMap<u64, Datagram<H>>,
+    datagrams: BTreeMap<u64, Vec<Datagram<H>>>,
     bytes: usize,
 }
 
 impl<H> Queue<H> {
     fn insert(&mut self, number: u64, header: Header<H>, payload: &[u8]) {
-        self.datagrams.entry(number).or_insert_with(|| {
+        let datagrams = self.datagrams.entry(number).or_default();
+        // A second copy is of no use.
+        if datagrams.iter().all(|known| known.bytes != payload) {
             self.bytes += payload.len();
-            Datagram { header, bytes: payload.to_vec() }
-        });
+            datagrams.push(Datagram { header, bytes: payload.to_vec() });
+        }
     }
 
-    /// The next one that may pass.
-    fn take(&mut self, deliverable: u64) -> Option<(u64, Datagram<H>)> {
+    /// The next ones that may pass, which have the same number.
+    fn take(&mut self, deliverable: u64) -> Option<(u64, Vec<Datagram<H>>)> {
         let (&number, _) = self.datagrams.first_key_value()?;
         if number > deliverable && self.bytes <= MAXIMUM_BYTES {
             return None;
         }
-        let (number, datagram) = self.datagrams.pop_first()?;
-        self.bytes -= datagram.bytes.len();
-        Some((number, datagram))
+        let (number, datagrams) = self.datagrams.pop_first()?;
+        self.bytes -= datagrams.iter().map(|datagram| datagram.bytes.len()).sum::<usize>();
+        Some((number, datagrams))
     }
 
     fn first(&self) -> Option<u64> {
@@ -132,13 +135,15 @@ impl<H: Handle> Withheld<H> {
         pass: &mut impl FnMut(Header<H>, &mut [u8]),
     ) {
         let Some(queue) = self.by_remote.get_mut(&remote) else { return };
-        while let Some((number, mut datagram)) =
+        while let Some((number, datagrams)) =
             queue.take(path.map_or(u64::MAX, AssistedPath::deliverable))
         {
-            if let Some(path) = path {
-                path.hand_over(number);
+            for mut datagram in datagrams {
+                if let Some(path) = path {
+                    path.hand_over(number);
+                }
+                pass(datagram.header, &mut datagram.bytes);
             }
-            pass(datagram.header, &mut datagram.bytes);
         }
         let first = queue.first();
         if first.is_none() {
@@ -170,10 +175,10 @@ impl<H: Handle> Withheld<H> {
 
     /// s2n-quic makes the keys of a connection while it processes one of its datagrams.
     fn assign_keys(&self, path: &AssistedPath) {
-        if path.wants_opener()
-            && let Some(opener) = self.keys.take().pop()
+        if path.wants_keys()
+            && let Some(keys) = self.keys.take().pop()
         {
-            path.set_opener(opener);
+            path.set_keys(keys);
         }
     }
 }
@@ -264,126 +269,101 @@ impl<E: Endpoint> Endpoint for ReleasingEndpoint<E> {
 }
 
 #[cfg(test)]
+#[path = "forged_header_tests.rs"]
+mod forged_headers;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::Core;
     use crate::header_protection::SharedKey;
     use crate::header_protection::tests::{Plain, long_header, short_header};
-    use crate::host::{Host, OperatingSystem};
-    use packrat_client::{AssistStats, PacketNumber, TimeoutActions};
+    use crate::packet_protection::ProvingKey;
+    use crate::packet_protection::tests::Numbered;
+    use crate::test_gateway::{SERVER, TestGateway, TestHost};
+    use crate::tls::ConnectionKeys;
     use s2n_quic_core::inet::ExplicitCongestionNotification;
     use s2n_quic_core::path::{RemoteAddress, Tuple};
-    use std::net::{Ipv4Addr, UdpSocket};
-    use std::sync::Mutex;
-
-    const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
-
-    /// Waits for the lowest number that has not come, until told otherwise.
-    #[derive(Clone, Default)]
-    struct Waiting(Arc<Mutex<(Vec<u64>, bool)>>);
-
-    impl Waiting {
-        fn missing(&self) -> u64 {
-            let numbers = &self.0.lock().unwrap().0;
-            (0..).find(|number| !numbers.contains(number)).unwrap()
-        }
-    }
-
-    impl Core for Waiting {
-        fn on_datagram(
-            &mut self,
-            datagram: &[u8],
-            _: packrat_wire::estimate::Timestamp,
-        ) -> packrat_client::Datagram {
-            let control = packrat_wire::is_control(datagram);
-            if control { packrat_client::Datagram::Control } else { packrat_client::Datagram::Base }
-        }
-        fn on_expected_packet_number(
-            &mut self,
-            number: PacketNumber,
-            _: packrat_wire::estimate::Timestamp,
-        ) {
-            self.0.lock().unwrap().0.push(number.get());
-        }
-        fn on_packet_number(&mut self, _: PacketNumber, _: packrat_wire::estimate::Timestamp) {}
-        fn packet_number_reference(&self) -> Option<PacketNumber> {
-            self.missing().checked_sub(1).map(PacketNumber::new)
-        }
-        fn deliverable(&self, window: u64) -> PacketNumber {
-            let told = self.0.lock().unwrap().1;
-            if told { PacketNumber::MAX } else { PacketNumber::new(self.missing() + window) }
-        }
-        fn rewrite_frames(
-            &mut self,
-            _: &[u8],
-            _: usize,
-            _: bool,
-            _: packrat_wire::estimate::Timestamp,
-        ) -> Option<Vec<u8>> {
-            None
-        }
-        fn poll_transmit(&mut self, _: packrat_wire::estimate::Timestamp) -> Option<Vec<u8>> {
-            None
-        }
-        fn next_timeout(&self) -> Option<packrat_wire::estimate::Timestamp> {
-            None
-        }
-        fn handle_timeout(&mut self, _: packrat_wire::estimate::Timestamp) -> TimeoutActions {
-            TimeoutActions::default()
-        }
-        fn close(&mut self, _: packrat_wire::estimate::Timestamp) {}
-        fn stats(&self) -> AssistStats {
-            AssistStats::default()
-        }
-    }
+    use std::time::Duration;
 
     struct World {
-        core: Waiting,
+        host: Arc<TestHost>,
         path: Arc<AssistedPath>,
         withheld: Withheld<Tuple>,
     }
 
+    fn server() -> SocketAddr {
+        SERVER.parse().unwrap()
+    }
+
     impl World {
         fn new() -> Self {
-            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let host: Arc<dyn Host> = Arc::new(OperatingSystem::new(socket));
-            let (core, paths) = (Waiting::default(), Arc::new(Paths::default()));
-            let path =
-                AssistedPath::new(SERVER, host, Some(Box::new(core.clone())), paths.waker.clone());
-            let path = Arc::new(path);
+            let paths = Arc::new(Paths::default());
+            let (path, host) = crate::test_gateway::path(true, paths.waker.clone());
             assert!(paths.insert(&path));
             let keys = NewKeys::default();
-            Self { core, path, withheld: Withheld { paths, keys, by_remote: HashMap::new() } }
+            Self { host, path, withheld: Withheld { paths, keys, by_remote: HashMap::new() } }
         }
 
-        /// With header protection key and connection identifier known.
+        /// With a session, the keys of the connection and its identifier.
         fn connected() -> Self {
             let mut world = Self::new();
-            world.path.set_opener(SharedKey::new(Plain).opener());
-            assert_eq!(world.arrive(long_header(), SERVER).len(), 1);
+            TestGateway::meet(&world.path, &world.host);
+            let opener = SharedKey::new(Plain).opener();
+            let proofs = ProvingKey::new(Numbered(1)).proofs();
+            world.path.set_keys(ConnectionKeys { opener, proofs });
+            assert_eq!(world.arrive(long_header(), server()).len(), 1);
+            world.path.on_handshake_packet();
             world
         }
 
-        /// Datagrams that s2n-quic sees when one arrives.
+        /// Datagrams that s2n-quic sees when one arrives; it decrypts those that are authentic.
         fn arrive(&mut self, mut datagram: Vec<u8>, from: SocketAddr) -> Vec<Vec<u8>> {
             let remote = RemoteAddress::from(s2n_quic_core::inet::SocketAddress::from(from));
             let path = Tuple::from_remote_address(remote);
             let header = Header { path, ecn: ExplicitCongestionNotification::Ect0 };
             let mut seen = Vec::new();
+            let path = &self.path;
             self.withheld.arrive(header, &mut datagram, &mut |header, bytes| {
                 assert_eq!(header.ecn, ExplicitCongestionNotification::Ect0);
+                if bytes[0] & 0x80 == 0 && bytes.last() == Some(&1) {
+                    let number =
+                        u16::from_be_bytes([bytes[9], bytes[10]].map(|byte| byte ^ bytes[13]));
+                    path.on_packet_number(number.into());
+                }
                 seen.push(bytes.to_vec());
             });
             seen
         }
 
         fn number(&mut self, number: u64) -> Vec<Vec<u8>> {
-            self.arrive(packet(number), SERVER)
+            self.arrive(packet(number), server())
+        }
+
+        fn released(&mut self) -> Vec<Vec<u8>> {
+            let mut seen = Vec::new();
+            self.withheld.release_all(&mut |_, bytes| seen.push(bytes.to_vec()));
+            seen
+        }
+
+        /// Nothing is waited for any more.
+        fn give_up(&mut self) {
+            // A hold that ends late is extended once.
+            for _ in 0..2 {
+                self.host.pass(Duration::from_secs(2));
+                self.path.step();
+            }
         }
     }
 
     fn packet(number: u64) -> Vec<u8> {
         short_header(&[9; 8], number, number as u8)
+    }
+
+    /// The same header, and a tag that does not fit.
+    fn forged(number: u64) -> Vec<u8> {
+        let mut forged = packet(number);
+        *forged.last_mut().unwrap() = 0xee;
+        forged
     }
 
     #[test]
@@ -392,12 +372,12 @@ mod tests {
         let mut control = vec![packrat_wire::control::FIRST_BYTE];
         control.extend_from_slice(&packrat_wire::control::MAGIC);
         control.extend_from_slice(&[1; 60]);
-        assert!(world.arrive(control.clone(), SERVER).is_empty());
+        assert!(world.arrive(control.clone(), server()).is_empty());
         let short_header = vec![0x41; 1200];
-        assert_eq!(world.arrive(short_header.clone(), SERVER), [short_header]);
+        assert_eq!(world.arrive(short_header.clone(), server()), [short_header]);
         // From another address nothing is taken out; s2n-quic drops it by itself.
-        let other = SocketAddr::new(SERVER.ip(), 10);
-        assert_eq!(world.arrive(control.clone(), other), [control]);
+        let another = SocketAddr::new(server().ip(), 10);
+        assert_eq!(world.arrive(control.clone(), another), [control]);
     }
 
     #[test]
@@ -420,15 +400,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_back_is_released_when_nobody_waits_any_more() {
+    fn forged_headers_keep_nothing_back_and_replace_nothing() {
+        let mut world = World::connected();
+        for number in (0..=129).filter(|number| *number != 3) {
+            world.number(number);
+        }
+        // s2n-quic gets to see, and drops, what nothing vouches for.
+        for number in [130, 131, 1130, 9000] {
+            assert_eq!(world.arrive(forged(number), server()), [forged(number)]);
+        }
+        assert!(world.number(130).is_empty() && world.number(131).is_empty());
+        assert_eq!(world.arrive(forged(131), server()), [forged(131)]);
+        assert_eq!(world.number(3), [3, 130, 131].map(packet));
+        assert_eq!(world.number(132), [packet(132)], "a hole of no packet was opened");
+        assert_eq!(world.path.stats().0.holes, 1);
+    }
+
+    #[test]
+    fn what_is_kept_back_is_released_when_nothing_is_waited_for() {
         let mut world = World::connected();
         assert!(world.number(200).is_empty() && world.number(199).is_empty());
         assert!(!world.withheld.is_ready());
-        world.core.0.lock().unwrap().1 = true;
+        world.give_up();
         assert!(world.withheld.is_ready());
-        let mut seen = Vec::new();
-        world.withheld.release_all(&mut |_, bytes| seen.push(bytes.to_vec()));
-        assert_eq!(seen, [199, 200].map(packet));
+        assert_eq!(world.released(), [199, 200].map(packet));
     }
 
     #[test]
@@ -437,18 +432,16 @@ mod tests {
         assert!(world.number(200).is_empty());
         world.path.close();
         world.withheld.paths.end(&world.path);
-        let mut seen = Vec::new();
-        world.withheld.release_all(&mut |_, bytes| seen.push(bytes.to_vec()));
-        assert_eq!(seen, [packet(200)]);
+        assert_eq!(world.released(), [packet(200)]);
     }
 
     #[test]
     fn what_is_kept_back_has_a_limit() {
         let mut world = World::connected();
-        let large = |number: u64| [packet(number), vec![0; 60_000]].concat();
+        let large = |number: u64| [packet(number), vec![1; 60_000]].concat();
         let mut seen = 0;
         for number in 200..600 {
-            seen += world.arrive(large(number), SERVER).len();
+            seen += world.arrive(large(number), server()).len();
         }
         assert_eq!(seen, 400 - MAXIMUM_BYTES / large(200).len());
     }

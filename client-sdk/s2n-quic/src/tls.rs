@@ -1,10 +1,11 @@
 //! The TLS provider of the application, with one change: who made the connection may read its
-//! header protection key.
+//! packet numbers, and authenticate its packets.
 //!
-//! Every call goes through to the provider. The key of the 1-RTT packets is shared on its way to
-//! s2n-quic.
+//! Every call goes through to the provider. The keys of the 1-RTT packets are shared on their way
+//! to s2n-quic.
 
 use crate::header_protection::{SharedKey, SharedOpener};
+use crate::packet_protection::{Proofs, ProvingKey};
 use s2n_codec::EncoderValue;
 use s2n_quic::provider::tls;
 use s2n_quic_core::application::ServerName;
@@ -18,9 +19,17 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
+/// The keys of a connection's 1-RTT packets, for a second owner.
+pub(crate) struct ConnectionKeys {
+    /// Reads packet numbers.
+    pub(crate) opener: SharedOpener,
+    /// Authenticates packets.
+    pub(crate) proofs: Proofs,
+}
+
 /// Keys on their way from TLS to the path that they belong to.
 #[derive(Clone, Default)]
-pub(crate) struct NewKeys(Arc<Mutex<Vec<SharedOpener>>>);
+pub(crate) struct NewKeys(Arc<Mutex<Vec<ConnectionKeys>>>);
 
 impl std::fmt::Debug for NewKeys {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -29,17 +38,17 @@ impl std::fmt::Debug for NewKeys {
 }
 
 impl NewKeys {
-    fn publish(&self, opener: SharedOpener) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(opener);
+    fn publish(&self, keys: ConnectionKeys) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(keys);
     }
 
     /// Those that came since the last call.
-    pub(crate) fn take(&self) -> Vec<SharedOpener> {
+    pub(crate) fn take(&self) -> Vec<ConnectionKeys> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A provider whose connections publish their header protection keys.
+/// A provider whose connections publish their keys.
 #[derive(Debug)]
 pub(crate) struct SharingProvider<P> {
     pub(crate) provider: P,
@@ -50,9 +59,14 @@ pub(crate) struct SharingProvider<P> {
 pub type KeyOf<P> =
     <<<P as tls::Provider>::Client as Endpoint>::Session as CryptoSuite>::OneRttHeaderKey;
 
+/// The key that protects the packets of a provider's connections.
+pub type PacketKeyOf<P> =
+    <<<P as tls::Provider>::Client as Endpoint>::Session as CryptoSuite>::OneRttKey;
+
 impl<P: tls::Provider> tls::Provider for SharingProvider<P>
 where
     KeyOf<P>: 'static,
+    PacketKeyOf<P>: 'static,
 {
     type Server = P::Server;
     type Client = SharingEndpoint<P::Client>;
@@ -77,6 +91,7 @@ pub(crate) struct SharingEndpoint<E> {
 impl<E: Endpoint> Endpoint for SharingEndpoint<E>
 where
     <E::Session as CryptoSuite>::OneRttHeaderKey: 'static,
+    <E::Session as CryptoSuite>::OneRttKey: 'static,
 {
     type Session = SharingSession<E::Session>;
 
@@ -113,12 +128,13 @@ pub(crate) struct SharingSession<S> {
 impl<S: Session> CryptoSuite for SharingSession<S>
 where
     S::OneRttHeaderKey: 'static,
+    S::OneRttKey: 'static,
 {
     type HandshakeKey = S::HandshakeKey;
     type HandshakeHeaderKey = S::HandshakeHeaderKey;
     type InitialKey = S::InitialKey;
     type InitialHeaderKey = S::InitialHeaderKey;
-    type OneRttKey = S::OneRttKey;
+    type OneRttKey = ProvingKey<S::OneRttKey>;
     type OneRttHeaderKey = SharedKey<S::OneRttHeaderKey>;
     type ZeroRttKey = S::ZeroRttKey;
     type ZeroRttHeaderKey = S::ZeroRttHeaderKey;
@@ -128,6 +144,7 @@ where
 impl<S: Session> Session for SharingSession<S>
 where
     S::OneRttHeaderKey: 'static,
+    S::OneRttKey: 'static,
 {
     fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), Error>> {
         self.session.poll(&mut SharingContext { context, keys: &self.keys })
@@ -163,6 +180,7 @@ struct SharingContext<'a, C> {
 impl<S: Session, C: Context<SharingSession<S>>> Context<S> for SharingContext<'_, C>
 where
     S::OneRttHeaderKey: 'static,
+    S::OneRttKey: 'static,
 {
     fn on_one_rtt_keys(
         &mut self,
@@ -171,7 +189,8 @@ where
         application_parameters: ApplicationParameters<'_>,
     ) -> Result<(), Error> {
         let header_key = SharedKey::new(header_key);
-        self.keys.publish(header_key.opener());
+        let key = ProvingKey::new(key);
+        self.keys.publish(ConnectionKeys { opener: header_key.opener(), proofs: key.proofs() });
         self.context.on_one_rtt_keys(key, header_key, application_parameters)
     }
 

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use packrat_media::rtp::{Extender, RtpHeader};
 use packrat_media::{
-    Assistance, ClientConfig, MediaKey, MediaReceiver, Numbers, ReceiverConfig, Sender,
+    Access, Assistance, Heard, MediaKey, MediaReceiver, Numbers, ReceiverConfig, Sender,
     SenderConfig, Subscription, Timestamp,
 };
 
@@ -52,17 +52,11 @@ pub fn live_packets(data: &[u8]) {
     let sender = SenderConfig { source: SOURCE, repeats: config.repeats };
     let mut world = World {
         now,
-        sender: Sender::new(sender, key.clone()),
+        sender: Sender::new(sender, key.clone(), [4; 16]),
         units: Vec::new(),
         under_way: Vec::new(),
         receiver: MediaReceiver::new(SOURCE, config, key, Some(&assistance), [1; 32], now),
-        subscription: Subscription::new(
-            Numbers::Rtp,
-            config,
-            ClientConfig::default(),
-            [2; 32],
-            now,
-        ),
+        subscription: Subscription::new(Numbers::Rtp, config, Access::default(), [2; 32], now),
         extender: Extender::default(),
         released: None,
     };
@@ -149,7 +143,7 @@ impl World {
         assert_eq!(self.subscription.poll_unit(self.now), None, "units without end");
         for _ in 0..100 {
             let Some(asked) = self.receiver.poll_transmit(self.now) else { break };
-            let Some(again) = self.sender.on_datagram(&asked) else { continue };
+            let Some(Heard::Asked(again)) = self.sender.on_datagram(&asked) else { continue };
             self.under_way.extend(again);
         }
         assert_eq!(self.receiver.poll_transmit(self.now), None, "messages without end");

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use packrat_assist_token::{Claims, Key, Keys, RouteHash};
-use packrat_client::{Assist, AssistState, ClientConfig};
+use packrat_client::{Assist, AssistState, ClientConfig, Datagram};
 use packrat_engine::{
     Flow, Gateway, GatewayConfig, HandshakeOutcome, NetworkPath, Outbox, PathEvent, PathUse,
     Received, TokenAdmission, TokenCheck, public_key,
@@ -189,7 +189,9 @@ impl World {
 
     fn deliver_down(&mut self) {
         if let Some(answer) = self.down.pop_front() {
-            self.client.on_datagram(&answer, self.now);
+            if self.client.on_datagram(&answer, self.now) == Datagram::Base {
+                self.client.on_authentic(self.now);
+            }
             self.speak();
         }
     }

@@ -66,6 +66,7 @@ impl Subscriber {
         if let Ok(length) = self.socket.recv(&mut buffer) {
             let now = Timestamp::ZERO + self.origin.elapsed();
             if self.assist.on_datagram(&buffer[..length], now) == Datagram::Base {
+                self.assist.on_authentic(now);
                 self.received.push(buffer[..length].to_vec());
             }
         }

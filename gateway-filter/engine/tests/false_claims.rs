@@ -249,6 +249,7 @@ fn many_sessions_of_one_source_cannot_keep_a_gateway_at_work_with_what_cannot_be
                 foreign[24..32].copy_from_slice(&(tick * 1000 + number).to_be_bytes());
                 foreign[32..].copy_from_slice(&(tick * 1000 + number + 1).to_be_bytes());
                 claimer.client.on_datagram(&foreign, claimer.now);
+                claimer.client.on_authentic(claimer.now);
             }
         }
         honest.tick(&gateway, 5);

@@ -171,6 +171,7 @@ impl Pair {
             foreign[LENGTH - 16..LENGTH - 8].copy_from_slice(&number.to_be_bytes());
             foreign[LENGTH - 8..].copy_from_slice(&(number << 8).to_be_bytes());
             self.client.on_datagram(&foreign, self.now);
+            self.client.on_authentic(self.now);
         }
     }
 

@@ -145,6 +145,7 @@ impl Pair {
         for number in 0..TOO_MANY {
             self.client
                 .on_datagram(&datagram(0xee, 1_000_000 + self.number * 1000 + number), self.now);
+            self.client.on_authentic(self.now);
         }
     }
 

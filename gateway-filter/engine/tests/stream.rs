@@ -482,6 +482,7 @@ fn identifiers_of_another_stream_get_nothing() {
         let mut foreign = packet(1_000_000 + number);
         foreign[0] = 0x80;
         world.members[prober].assist.on_datagram(&foreign, now);
+        world.members[prober].assist.on_authentic(now);
         world.members[prober].assist.on_overdue(PacketNumber::new(5000 + number), now);
         world.run(20, true);
     }

@@ -88,6 +88,7 @@ fn a_gateway_that_is_not_busy_saves_the_client_a_round_trip() {
     assert_eq!(client.stats().state, AssistState::Established);
     for number in [0, 2] {
         client.on_datagram(&flight[number], START);
+        client.on_authentic(START);
     }
     let mut repaired = Vec::new();
     while let Some(eack) = client.poll_transmit(START) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 use packrat_media::udp::UdpReceiver;
-use packrat_media::{Assistance, MediaKey, ReceiverConfig, Sender, SenderConfig};
+use packrat_media::{Assistance, Heard, MediaKey, ReceiverConfig, Sender, SenderConfig};
 use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_address, listener, module_directory};
 use packrat_wire::estimate::Timestamp;
 use tokio::time::{Instant, timeout};
@@ -49,7 +49,8 @@ impl Server {
         let (sent, retransmissions) =
             (Arc::clone(&server.sent), Arc::clone(&server.retransmissions));
         std::thread::spawn(move || {
-            let mut sender = Sender::new(SenderConfig { source: SOURCE, repeats: false }, key());
+            let config = SenderConfig { source: SOURCE, repeats: false };
+            let mut sender = Sender::new(config, key(), [1; 16]);
             let origin = std::time::Instant::now();
             let (mut buffer, mut next) = ([0; 2048], origin);
             while !stop.load(Ordering::Relaxed) {
@@ -64,7 +65,9 @@ impl Server {
                     sent.fetch_add(1, Ordering::Relaxed);
                 }
                 if let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                    for datagram in sender.on_datagram(&buffer[..length]).unwrap_or_default() {
+                    let heard = sender.on_datagram(&buffer[..length]);
+                    let Some(Heard::Asked(again)) = heard else { continue };
+                    for datagram in again {
                         socket.send_to(&datagram, from).unwrap();
                         retransmissions.fetch_add(1, Ordering::Relaxed);
                     }

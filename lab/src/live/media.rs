@@ -7,7 +7,7 @@ use packrat_client::AssistStats;
 use packrat_emulation::path::{Link, LinkCounters, Verdict};
 use packrat_emulation::scenario::{Links, Scenario};
 use packrat_engine::GatewayConfig;
-use packrat_media::{Assistance, Counts, MediaKey, MediaReceiver, Sender, SenderConfig};
+use packrat_media::{Assistance, Counts, Heard, MediaKey, MediaReceiver, Sender, SenderConfig};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -265,8 +265,8 @@ impl MediaTrial {
         let key = MediaKey::new(bytes(&mut random));
         let assistance = self.assistance();
         let config = self.stream.receiver();
-        let mut sender =
-            Sender::new(SenderConfig { source: SOURCE, repeats: config.repeats }, key.clone());
+        let sender = SenderConfig { source: SOURCE, repeats: config.repeats };
+        let mut sender = Sender::new(sender, key.clone(), [1; 16]);
         let seed = bytes(&mut random);
         let mut receiver =
             MediaReceiver::new(SOURCE, config, key, assistance.as_ref(), seed, Timestamp::ZERO);
@@ -344,8 +344,10 @@ impl MediaTrial {
                     }
                 }
                 Some(Event::ToServer(datagram)) => {
-                    for datagram in sender.on_datagram(&datagram).unwrap_or_default() {
-                        path.send(Event::ToGateway(datagram), now);
+                    if let Some(Heard::Asked(again)) = sender.on_datagram(&datagram) {
+                        for datagram in again {
+                            path.send(Event::ToGateway(datagram), now);
+                        }
                     }
                 }
                 None => {}

@@ -42,7 +42,8 @@ impl MediaTrial {
         let assistance = self.assistance();
         let config = self.stream.receiver();
         let (key, again) = (MediaKey::new([7; 32]), MediaKey::new([7; 32]));
-        let sender = Sender::new(SenderConfig { source: SOURCE, repeats: config.repeats }, key);
+        let sender = SenderConfig { source: SOURCE, repeats: config.repeats };
+        let sender = Sender::new(sender, key, [1; 16]);
         let mut sender = UdpSender::bind(([127, 0, 0, 1], 0).into(), sender).await?;
         let far = UdpPath::start(PathConfig {
             server: sender.local_address()?,

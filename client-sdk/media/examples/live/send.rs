@@ -41,10 +41,10 @@ pub(crate) async fn run(
     mut input: impl AsyncRead + Unpin,
     ready: impl FnOnce(SocketAddr),
 ) -> io::Result<Sent> {
-    let core = Sender::new(
-        SenderConfig { source: SOURCE, repeats: false },
-        MediaKey::new(settings.secret),
-    );
+    let mut run = [0; 16];
+    getrandom::fill(&mut run).map_err(io::Error::other)?;
+    let config = SenderConfig { source: SOURCE, repeats: false };
+    let core = Sender::new(config, MediaKey::new(settings.secret), run);
     let mut sender = UdpSender::bind(settings.listen, core).await?;
     ready(sender.local_address()?);
     sender.serve(PATIENCE, true).await?;

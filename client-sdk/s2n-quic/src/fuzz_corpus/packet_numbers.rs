@@ -13,6 +13,7 @@ use s2n_quic_core::packet::number::PacketNumberSpace;
 use s2n_quic_core::varint::VarInt;
 
 use crate::header_protection::{PacketNumbers, SharedKey};
+use crate::packet_protection::Proofs;
 
 use packrat_fuzz_entry::take;
 
@@ -42,12 +43,6 @@ struct World {
     identifier: Vec<u8>,
     /// The highest number of a packet that the transport has decrypted.
     highest: Option<u64>,
-    /// A number was read that the transport has confirmed: from then on only a sender that can seal
-    /// packets may end the reading.
-    proven: bool,
-    /// Before that, a forged long header has named another length of identifiers: numbers are read
-    /// wrongly, or not at all.
-    misled: bool,
 }
 
 /// Runs the steps; panics when a number is read that is not the packet's, or none where one has to
@@ -56,9 +51,10 @@ pub(crate) fn packet_numbers(data: &[u8]) {
     let (&length, mut rest) = data.split_first().unwrap_or((&8, &[]));
     let identifier: Vec<u8> = (1..=length % 21).collect();
     let mut numbers = PacketNumbers::default();
-    numbers.set_opener(SharedKey::new(BeginningOfSample).opener());
+    numbers.set_keys(SharedKey::new(BeginningOfSample).opener(), Proofs::default());
     numbers.read(&long_header(&identifier), None);
-    let mut world = World { numbers, identifier, highest: None, proven: false, misled: false };
+    numbers.confirm_handshake();
+    let mut world = World { numbers, identifier, highest: None };
     while let Some((&step, tail)) = rest.split_first() {
         rest = tail;
         let number = step >> 3;
@@ -97,9 +93,6 @@ impl World {
     /// Something arrives that the transport does not decrypt.
     fn foreign(&mut self, datagram: &[u8]) {
         self.numbers.read(datagram, self.highest);
-        let length = datagram.get(5).map(|length| usize::from(*length));
-        let is_long = datagram.first().is_some_and(|first| first & 0x80 != 0);
-        self.misled |= !self.proven && is_long && length != Some(self.identifier.len());
     }
 
     /// A packet of the connection arrives, and the transport decrypts it. `bytes`: how much of the
@@ -107,18 +100,12 @@ impl World {
     fn authentic(&mut self, number: u64, bytes: usize, mask: u8) {
         let datagram = short_header(&self.identifier, number, bytes, mask);
         let read = self.numbers.read(&datagram, self.highest);
-        let confirmed = self.numbers.confirm(number);
-        if self.proven {
-            assert!(read.is_none_or(|read| read == number), "{read:?} was read of {number}");
-            assert!(confirmed, "the reading has ended");
-        }
-        self.proven |= read == Some(number) && !self.misled;
+        assert!(read.is_none_or(|read| read == number), "{read:?} was read of {number}");
+        assert!(self.numbers.confirm(number), "the reading has ended");
         self.highest = self.highest.max(Some(number));
-        if self.proven {
-            // Its identifier is known now, whatever was forged before.
-            let again = short_header(&self.identifier, number, 4, mask);
-            assert_eq!(self.numbers.read(&again, self.highest), Some(number));
-        }
+        // Its identifier is known now, whatever was forged before.
+        let again = short_header(&self.identifier, number, 4, mask);
+        assert_eq!(self.numbers.read(&again, self.highest), Some(number));
     }
 }
 
@@ -154,8 +141,9 @@ fn compare(bytes: &[u8]) {
     let (length, truncated) = (usize::from(length & 3) + 1, u32::from_be_bytes(truncated));
     let reference = u64::from_be_bytes([a, b, c, d, e, f, g, h]) & HIGHEST_NUMBER;
     let mut numbers = PacketNumbers::default();
-    numbers.set_opener(SharedKey::new(BeginningOfSample).opener());
+    numbers.set_keys(SharedKey::new(BeginningOfSample).opener(), Proofs::default());
     numbers.read(&long_header(&[9; 8]), None);
+    numbers.confirm_handshake();
     let own =
         numbers.read(&short_header(&[9; 8], u64::from(truncated), length, 1), Some(reference));
 

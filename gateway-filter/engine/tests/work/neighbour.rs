@@ -128,7 +128,6 @@ impl Neighbour {
             if !is_control(&bytes) {
                 let number = number_of(&bytes);
                 let packet = PacketNumber::new(number);
-                self.client.on_expected_packet_number(packet, now);
                 self.client.on_packet_number(packet, now);
                 self.repaired += u64::from(self.missing.remove(&number));
             }

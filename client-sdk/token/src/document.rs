@@ -1,25 +1,52 @@
 //! The document of a token endpoint, parsed from untrusted bytes.
 
 use packrat_assist_token::from_text;
-use packrat_client::Token;
+use packrat_client::{Access, Token};
 use packrat_wire::hexadecimal;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// Longest hold that a token endpoint can ask for.
-pub(crate) const MAXIMUM_HOLD: Duration = Duration::from_secs(10);
+/// Longest hold that a token endpoint can ask for; an application may allow more.
+pub const MAXIMUM_HOLD: Duration = Duration::from_secs(1);
 
-/// Token that the token endpoint has issued, with the gateway that it is for.
+/// A token that a token endpoint has issued, with the gateway that it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AssistToken {
-    pub(crate) token: Token,
+#[non_exhaustive]
+pub struct AssistToken {
+    /// The permission.
+    pub token: Token,
     /// When it expires, as time since 1970.
-    pub(crate) expires: Option<Duration>,
+    pub expires: Option<Duration>,
     /// The gateway's static public key.
-    pub(crate) gateway_key: [u8; 32],
+    pub gateway_key: [u8; 32],
     /// Where the gateway assists: host and UDP port.
-    pub(crate) endpoint: Option<(String, u16)>,
-    pub(crate) maximum_hold: Option<Duration>,
+    pub endpoint: Option<(String, u16)>,
+    /// The hold that the endpoint asks for, at most [`MAXIMUM_HOLD`].
+    pub maximum_hold: Option<Duration>,
+}
+
+impl AssistToken {
+    /// The settings that use the token and accept no other gateway than its own. `hold`: the
+    /// application's choice, instead of the endpoint's.
+    ///
+    /// ```
+    /// let key = "0a".repeat(32);
+    /// let document = format!(
+    ///     r#"{{"version":1,"gateway_key":"{key}","token":"AQID","parameters":{{"maximum_hold_ms":80}}}}"#
+    /// );
+    /// let token = packrat_token_client::parse(document.as_bytes(), "example.org")?;
+    /// let access = token.access(None);
+    /// assert_eq!((access.gateway_key, access.maximum_hold.as_millis()), (Some([10; 32]), 80));
+    /// # Ok::<(), String>(())
+    /// ```
+    pub fn access(&self, hold: Option<Duration>) -> Access {
+        let access = Access::default();
+        let maximum_hold = hold.or(self.maximum_hold).unwrap_or(access.maximum_hold);
+        access
+            .with_token(self.token.clone())
+            .with_gateway_key(self.gateway_key)
+            .with_maximum_hold(maximum_hold)
+    }
 }
 
 /// Fields that are not known here are for later versions of clients.
@@ -49,7 +76,7 @@ struct Parameters {
 ///
 /// # Errors
 /// Says what is wrong with it.
-pub(crate) fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String> {
+pub fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String> {
     let fields: Fields = serde_json::from_slice(document).map_err(|error| error.to_string())?;
     if fields.version != 1 {
         return Err(format!("its version is {}, and 1 is the only one known here", fields.version));
@@ -77,7 +104,7 @@ pub(crate) fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String>
 ///
 /// # Errors
 /// It is something else.
-pub(crate) fn gateway_key(text: &str) -> Result<[u8; 32], String> {
+pub fn gateway_key(text: &str) -> Result<[u8; 32], String> {
     hexadecimal::decode_key(text.as_bytes())
         .ok_or_else(|| "expected the gateway's public key, 64 hexadecimal digits".to_owned())
 }
@@ -113,6 +140,31 @@ mod tests {
             [r#""udp":{"port":0},"#, r#""udp":{"port":9,"host":""},"#, r#""udp":{"port":70000},"#]
         {
             assert!(endpoint(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_document_sets_token_key_and_hold() {
+        let access = |parameters: &str, hold: Option<u64>| {
+            let document = document(&format!(r#","parameters":{parameters}"#));
+            let token = parse(document.as_bytes(), "asked").unwrap();
+            token.access(hold.map(Duration::from_millis))
+        };
+        let with = access(r#"{"maximum_hold_ms":80,"later":1}"#, None);
+        assert_eq!((with.token.as_bytes(), with.gateway_key), (&[1, 2, 3][..], Some([10; 32])));
+        assert_eq!(with.maximum_hold, Duration::from_millis(80));
+        // The application's own choice comes first, and has no bound but the application.
+        assert_eq!(access(r#"{"maximum_hold_ms":80}"#, Some(3000)).maximum_hold.as_millis(), 3000);
+        assert_eq!(access(r#"{"maximum_hold_ms":0}"#, None).maximum_hold, Duration::ZERO);
+        assert_eq!(access("{}", None).maximum_hold, Access::default().maximum_hold);
+    }
+
+    #[test]
+    fn a_token_endpoint_cannot_ask_for_a_longer_hold_than_a_second() {
+        for hold in ["1001", "10000", "18446744073709551615"] {
+            let document = document(&format!(r#","parameters":{{"maximum_hold_ms":{hold}}}"#));
+            let token = parse(document.as_bytes(), "asked").unwrap();
+            assert_eq!(token.access(None).maximum_hold, Duration::from_secs(1));
         }
     }
 

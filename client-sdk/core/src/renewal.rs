@@ -1,0 +1,115 @@
+//! When a token is renewed.
+//!
+//! ```text
+//!            three quarters of its lifetime            the endpoint issues one of the same gateway
+//!   Fresh -----------------------------------> Asked ---------------------------------------> Fresh
+//!                                              |   ^
+//!                       no answer, or another  |   | 30 s
+//!                       gateway's token        +---+
+//! ```
+
+use core::time::Duration;
+
+use packrat_wire::estimate::Timestamp;
+
+/// A token is renewed when so much of its time is over, and at least this long after it was asked
+/// for...
+const RENEWED_AFTER: f64 = 0.75;
+const SHORTEST_RENEWAL: Duration = Duration::from_secs(5);
+/// ...and one that never expires, or the clocks are wrong, after this.
+const LONGEST_RENEWAL: Duration = Duration::from_secs(3600);
+/// After a renewal that has failed, the next attempt comes after this.
+const RENEWAL_RETRY: Duration = Duration::from_secs(30);
+
+/// The times at which a token endpoint is asked again, sans-IO.
+///
+/// ```
+/// use packrat_client::{RenewalSchedule, Timestamp};
+/// use std::time::Duration;
+///
+/// let since_1970 = Duration::from_secs(1_800_000_000);
+/// let expires = since_1970 + Duration::from_secs(300);
+/// let now = Timestamp::from_millis(5000);
+/// let mut schedule = RenewalSchedule::new([7; 32], Some(expires), since_1970, now);
+/// assert_eq!(schedule.next_timeout(), now + Duration::from_secs(225));
+/// // The endpoint is asked then.
+/// let now = schedule.next_timeout();
+/// schedule.on_failure(now);
+/// assert_eq!(schedule.next_timeout(), now + Duration::from_secs(30));
+/// ```
+#[derive(Debug)]
+pub struct RenewalSchedule {
+    gateway_key: [u8; 32],
+    at: Timestamp,
+}
+
+impl RenewalSchedule {
+    /// For a token of the gateway with this key, issued now. `expires` and `since_1970` (now, by
+    /// the wall clock) are times since 1970; `expires` is `None` for a token that never does.
+    pub fn new(
+        gateway_key: [u8; 32],
+        expires: Option<Duration>,
+        since_1970: Duration,
+        now: Timestamp,
+    ) -> Self {
+        Self { gateway_key, at: now + lifetime(expires, since_1970) }
+    }
+
+    /// When to ask for another token.
+    pub fn next_timeout(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The endpoint has issued another token. True if it is to be used: the gateway that was pinned
+    /// at the beginning stays pinned.
+    pub fn on_token(
+        &mut self,
+        gateway_key: [u8; 32],
+        expires: Option<Duration>,
+        since_1970: Duration,
+        now: Timestamp,
+    ) -> bool {
+        let is_same = gateway_key == self.gateway_key;
+        self.at = now + if is_same { lifetime(expires, since_1970) } else { RENEWAL_RETRY };
+        is_same
+    }
+
+    /// The endpoint did not answer.
+    pub fn on_failure(&mut self, now: Timestamp) {
+        self.at = now + RENEWAL_RETRY;
+    }
+}
+
+/// Time until a new token must be renewed.
+fn lifetime(expires: Option<Duration>, since_1970: Duration) -> Duration {
+    let lifetime = expires.map_or(LONGEST_RENEWAL, |expires| expires.saturating_sub(since_1970));
+    // Wherever a clock is wrong a token seems to have expired already, or to last for years.
+    lifetime.min(LONGEST_RENEWAL).mul_f64(RENEWED_AFTER).max(SHORTEST_RENEWAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_renewed_before_it_expires_and_never_without_a_pause() {
+        let now = Duration::from_secs(1_800_000_000);
+        let wait = |seconds: i64| {
+            lifetime(Some(Duration::from_secs((1_800_000_000 + seconds) as u64)), now)
+        };
+        assert_eq!(wait(300), Duration::from_secs(225));
+        assert_eq!((wait(3), wait(-9)), (SHORTEST_RENEWAL, SHORTEST_RENEWAL));
+        assert_eq!(wait(10_000_000), LONGEST_RENEWAL.mul_f64(RENEWED_AFTER));
+        assert_eq!(lifetime(None, now), LONGEST_RENEWAL.mul_f64(RENEWED_AFTER));
+    }
+
+    #[test]
+    fn the_token_of_another_gateway_is_not_used() {
+        let now = Timestamp::ZERO;
+        let mut schedule = RenewalSchedule::new([1; 32], None, Duration::ZERO, now);
+        assert!(!schedule.on_token([2; 32], None, Duration::ZERO, now));
+        assert_eq!(schedule.next_timeout(), now + RENEWAL_RETRY);
+        assert!(schedule.on_token([1; 32], Some(Duration::from_secs(8)), Duration::ZERO, now));
+        assert_eq!(schedule.next_timeout(), now + Duration::from_secs(6));
+    }
+}

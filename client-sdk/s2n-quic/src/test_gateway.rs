@@ -1,0 +1,119 @@
+//! A real gateway at the other end of a path, on a host whose clock stands still until a test moves
+//! it.
+
+use crate::guard::Guarded;
+use crate::host::{Host, Sleep};
+use crate::interceptor::EndpointWaker;
+use crate::path::AssistedPath;
+use packrat_client::{Assist, AssistState, ClientConfig, Live};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
+use packrat_wire::estimate::Timestamp;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Address of the server, with the gateway in front of it.
+pub(crate) const SERVER: &str = "127.0.0.1:9";
+
+/// A host in virtual time; what is sent is kept.
+#[derive(Debug)]
+pub(crate) struct TestHost {
+    now: Mutex<Timestamp>,
+    sent: Mutex<Vec<Vec<u8>>>,
+}
+
+impl TestHost {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { now: Mutex::new(Timestamp::from_millis(1000)), sent: Mutex::default() })
+    }
+
+    pub(crate) fn pass(&self, time: Duration) {
+        let mut now = self.now.lock().unwrap();
+        *now = *now + time;
+    }
+
+    /// Datagrams sent since the last call.
+    pub(crate) fn sent(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.sent.lock().unwrap())
+    }
+}
+
+impl Host for TestHost {
+    fn now(&self) -> Timestamp {
+        *self.now.lock().unwrap()
+    }
+
+    fn send(&self, datagram: &[u8], _: SocketAddr) -> io::Result<()> {
+        self.sent.lock().unwrap().push(datagram.to_vec());
+        Ok(())
+    }
+
+    fn sleep_until(&self, _: Timestamp) -> Sleep {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Holds are on from the first hole.
+pub(crate) fn config() -> ClientConfig {
+    let window = Duration::from_secs(1);
+    ClientConfig::default().with_live(Live { window, tolerance: window, ..Live::default() })
+}
+
+/// A path that nothing has answered yet.
+pub(crate) fn path(assisted: bool, waker: EndpointWaker) -> (Arc<AssistedPath>, Arc<TestHost>) {
+    let host = TestHost::new();
+    let core = assisted.then(|| Box::new(Assist::new(config(), [1; 32], host.now())));
+    let remote = SERVER.parse().unwrap();
+    let path = AssistedPath::new(remote, host.clone(), Guarded::new(core), waker);
+    (Arc::new(path), host)
+}
+
+/// A gateway, and its session with the path.
+pub(crate) struct TestGateway {
+    gateway: Arc<Gateway>,
+    flow: Flow,
+}
+
+impl TestGateway {
+    /// Assists the path.
+    pub(crate) fn meet(path: &AssistedPath, host: &TestHost) -> Self {
+        let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
+        let mut new = Self { flow: Flow::new(Arc::clone(&gateway)), gateway };
+        path.step();
+        new.talk(path, host);
+        assert_eq!(path.stats().0.state, AssistState::Established);
+        new
+    }
+
+    /// A datagram of the server passes.
+    pub(crate) fn forward(&mut self, datagram: &[u8], host: &TestHost) {
+        self.flow.forward(datagram, host.now());
+    }
+
+    /// Hears what the client has said; answers and repairs.
+    pub(crate) fn hear(&mut self, said: &[u8], host: &TestHost) -> Vec<Vec<u8>> {
+        let (client, mut out) = ("192.0.2.1:5000".parse().unwrap(), Outbox::new());
+        match self.gateway.receive(said, client, host.now(), &mut out) {
+            Received::Done(_) => {}
+            Received::Begin(begin) => {
+                self.flow.begin(begin, [5; 32], host.now(), &mut out);
+            }
+            Received::ForFlow => self.flow.control(said, host.now(), &mut out),
+        }
+        out.datagrams().map(<[u8]>::to_vec).collect()
+    }
+
+    /// Hears what was sent, and answers until both have said everything.
+    fn talk(&mut self, path: &AssistedPath, host: &TestHost) {
+        loop {
+            let sent = host.sent();
+            if sent.is_empty() {
+                return;
+            }
+            for answer in sent.iter().flat_map(|said| self.hear(said, host)) {
+                path.arrive(&answer);
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Keeps a token fresh: the clock and the network around the schedule.
+
+use crate::document::AssistToken;
+use crate::endpoint::TokenEndpoint;
+use packrat_client::{RenewalSchedule, Timestamp, Token};
+use std::convert::Infallible;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Asks a token endpoint again before its token expires.
+///
+/// A session that exists does not need the new token; the next handshake does, when the gateway has
+/// started anew. Failures are of no consequence until then: the endpoint is asked again.
+#[derive(Debug)]
+pub struct Renewal {
+    endpoint: TokenEndpoint,
+    begun: Instant,
+    schedule: RenewalSchedule,
+}
+
+impl Renewal {
+    /// Keeps `token` fresh, which `endpoint` has issued now.
+    pub fn new(endpoint: TokenEndpoint, token: &AssistToken) -> Self {
+        let schedule =
+            RenewalSchedule::new(token.gateway_key, token.expires, since_1970(), Timestamp::ZERO);
+        Self { endpoint, begun: Instant::now(), schedule }
+    }
+
+    /// Does `work`, and meanwhile hands each new token to `on_token`, such as
+    /// [`packrat_s2n_quic::Assistance::set_token`].
+    pub async fn during<T>(
+        mut self,
+        work: impl Future<Output = T>,
+        on_token: impl FnMut(Token),
+    ) -> T {
+        tokio::select! {
+            biased;
+            result = work => result,
+            never = self.renew(on_token) => match never {},
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.begun.elapsed()
+    }
+
+    async fn renew(&mut self, mut on_token: impl FnMut(Token)) -> Infallible {
+        loop {
+            let wait = self.schedule.next_timeout().saturating_since(self.now());
+            tokio::time::sleep(wait).await;
+            match self.endpoint.fetch().await {
+                Ok(token) => {
+                    let (key, expires, now) = (token.gateway_key, token.expires, self.now());
+                    if self.schedule.on_token(key, expires, since_1970(), now) {
+                        on_token(token.token);
+                    }
+                }
+                Err(_) => self.schedule.on_failure(self.now()),
+            }
+        }
+    }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
