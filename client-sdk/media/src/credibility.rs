@@ -20,8 +20,9 @@ use packrat_wire::identifier::{IdentifierScheme, Material};
 
 use crate::rtp::{Extender, RtpHeader};
 
-/// Datagrams that are recorded although nothing speaks for them: so many at once...
-const BURST: f64 = 64.0;
+/// Datagrams that are recorded although nothing speaks for them: so many at once, which is less than
+/// a gateway bears in one eACK (64)...
+const BURST: f64 = 24.0;
 /// ...and so many in a second.
 const UNPROVEN_RATE: u32 = 100;
 /// A source that sends so many packets in sequence is one (RFC 3550, appendix A.1).

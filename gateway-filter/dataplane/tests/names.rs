@@ -15,10 +15,12 @@ fn names_heard(client: &mut Client, count: usize) -> Vec<SessionId> {
     let mut names = Vec::new();
     client.turn_until("sealed datagrams", |client, received| {
         // An echo is asked for now and then.
-        if let Some(datagram) = received
-            && client.assist.on_datagram(&datagram, client.now()) == Datagram::Control
-        {
-            names.extend(session_of(&datagram));
+        if let Some(datagram) = received {
+            let now = client.now();
+            match client.assist.on_datagram(&datagram, now) {
+                Datagram::Control => names.extend(session_of(&datagram)),
+                Datagram::Base => client.assist.on_authentic(now),
+            }
         }
         names.len() >= count
     });

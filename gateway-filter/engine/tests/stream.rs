@@ -428,7 +428,9 @@ fn decodes_of_subscribers_are_limited_by_their_work_and_others_get_their_repairs
         for &claimer in &claimers {
             for _ in 0..20 {
                 invented += 1;
-                world.members[claimer].assist.on_datagram(&packet(invented), now);
+                let assist = &mut world.members[claimer].assist;
+                assist.on_datagram(&packet(invented), now);
+                assist.on_authentic(now);
             }
             world.members[claimer].assist.on_overdue(PacketNumber::new(1_000_000 + invented), now);
         }

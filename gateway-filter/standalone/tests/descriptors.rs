@@ -4,7 +4,7 @@
 
 mod program;
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use program::{PATIENCE, Program, get};
@@ -36,13 +36,21 @@ fn sessions_end_before_the_descriptors_do() {
     for number in 0..CLIENTS {
         let client = socket();
         client.connect(ready["listen"].as_str().unwrap()).unwrap();
-        client.send(b"question").unwrap();
         if number == DESCRIPTORS / 2 {
             // The gateway refuses every client after this one.
             server.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         }
-        let mut buffer = [0; 10];
-        if let Ok((_, upstream)) = server.recv_from(&mut buffer) {
+        // A session that has been answered twice makes room for no other.
+        let exchange = || -> Option<SocketAddr> {
+            let mut buffer = [0; 10];
+            client.send(b"question").unwrap();
+            let (_, upstream) = server.recv_from(&mut buffer).ok()?;
+            server.send_to(b"answer", upstream).unwrap();
+            client.recv(&mut buffer).unwrap();
+            Some(upstream)
+        };
+        if let Some(upstream) = exchange() {
+            assert_eq!(exchange(), Some(upstream));
             served.push((client, upstream));
         }
     }

@@ -18,8 +18,9 @@ const LANES: usize = 8;
 const ATTEMPTS: u32 = 64;
 
 /// The most roots that are split off without a candidate. Splitting costs as much as the square of
-/// their number, and an honest peer's differences are among the candidates.
-pub(crate) const MAX_UNKNOWN: usize = 32;
+/// their number, and an honest peer's differences are among the candidates, but for the few forged
+/// datagrams that a receiver cannot tell from its stream's.
+pub(crate) const MAX_UNKNOWN: usize = 64;
 
 /// The most multiplications that candidates are evaluated with. It is enough for 4096 candidates
 /// of the largest polynomial, and bounds the cost of a hostile prefix.

@@ -61,6 +61,10 @@ impl Unassured {
         let oldest = |(&route, sessions): (&usize, &BTreeSet<FlowId>)| {
             sessions.first().map(|session| (route, *session))
         };
+        // The newest has only just come: it stays, also when it has taken the last place.
+        if self.count <= 1 {
+            return None;
+        }
         let sessions = self.routes.get(&route);
         let count = sessions.map_or(0, |sessions| sessions.len() as u64);
         if in_route.has_too_many(count * threads) {

@@ -1,12 +1,15 @@
-//! Repairs for the whole group: when several sources miss the same packet, and within one budget
-//! for all of them.
+//! Repairs for the whole group: when subscribers at several addresses miss the same packet, and
+//! within one budget for all of them.
 //!
-//! Every receiver of the group gets such a repair, so its price is not one subscriber's. The budget
-//! is the configured share of the stream's bytes. It rises with the number of sources that each
+//! Every receiver of the group gets such a repair, so its price is not one subscriber's. Addresses
+//! are counted whole, although one host can have all of a /64: receivers of a group are often on one
+//! link. What keeps such a host from having the stream sent to everyone is the budget, which is the
+//! configured share of the stream's bytes. It rises with the number of sources that each
 //! repair serves, to four times that: in a large group every packet is lost by someone, and repairs
 //! to each would cost more. What the budget does not cover goes to the one who asks.
 
 use core::time::Duration;
+use std::net::IpAddr;
 
 use packrat_assist_token::token_bucket::TokenBucket;
 use packrat_wire::estimate::Timestamp;
@@ -17,22 +20,23 @@ use crate::admission::Network;
 const GROUP_REPAIR_BURST: f64 = 32.0 * 1024.0;
 /// The budget rises to this many times what is configured, at most.
 const MAXIMUM_RISE: f64 = 4.0;
-/// Sources that are remembered per packet.
-const MAXIMUM_SOURCES: usize = 64;
+/// Addresses that are remembered per packet.
+const MAXIMUM_ADDRESSES: usize = 64;
 /// Weight of the newest second in the mean.
 const SMOOTHING: f64 = 0.25;
 
-/// Sources whose subscribers miss the same packet.
+/// Subscribers that miss the same packet.
 #[derive(Debug)]
 pub(super) struct Missed {
     since: Timestamp,
+    addresses: Vec<IpAddr>,
     sources: Vec<Network>,
     to_group: bool,
 }
 
 impl Missed {
     pub(super) fn since(now: Timestamp) -> Self {
-        Self { since: now, sources: Vec::new(), to_group: false }
+        Self { since: now, addresses: Vec::new(), sources: Vec::new(), to_group: false }
     }
 
     /// Time since a subscriber missed it first.
@@ -40,15 +44,20 @@ impl Missed {
         now.saturating_since(self.since)
     }
 
-    /// A subscriber of this source misses it; each source counts once.
-    pub(super) fn by(&mut self, source: Network) {
-        if self.sources.len() < MAXIMUM_SOURCES && !self.sources.contains(&source) {
+    /// A subscriber at this address misses it; each address counts once.
+    pub(super) fn by(&mut self, address: IpAddr) {
+        if self.addresses.len() == MAXIMUM_ADDRESSES || self.addresses.contains(&address) {
+            return;
+        }
+        self.addresses.push(address);
+        let source = Network::of(address);
+        if !self.sources.contains(&source) {
             self.sources.push(source);
         }
     }
 
-    pub(super) fn sources(&self) -> usize {
-        self.sources.len()
+    pub(super) fn addresses(&self) -> usize {
+        self.addresses.len()
     }
 
     pub(super) fn sent_to_group(&mut self) {
@@ -74,7 +83,7 @@ impl GroupRepairs {
         Self { tokens: TokenBucket::new(GROUP_REPAIR_BURST), served: 0.0 }
     }
 
-    /// The stream has brought `bytes` of repairs. `threshold`: sources that have one sent.
+    /// The stream has brought `bytes` of repairs. `threshold`: addresses that have one sent.
     pub(super) fn earn(&mut self, bytes: f64, threshold: u32) {
         let rise = self.served / f64::from(threshold.max(1));
         self.tokens.earn(bytes * rise.clamp(1.0, MAXIMUM_RISE), GROUP_REPAIR_BURST);

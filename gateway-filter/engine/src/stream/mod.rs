@@ -37,7 +37,7 @@ use packrat_wire::is_control;
 use packrat_wire::message::{Eack, Message, Report, ResetReason, SATURATED_AGE, Totals};
 use packrat_wire::{Epoch, MessageCounter, SessionId};
 
-use crate::admission::{Network, WorkKind};
+use crate::admission::WorkKind;
 use crate::counters::{StreamCounters, StreamGauges};
 use crate::eack_credit::SUBSCRIBER;
 use crate::gateway::Gateway;
@@ -75,7 +75,7 @@ pub struct StreamConfig {
     /// Subscribers of one source (an address, IPv6: a /64) at the same time, where there is a
     /// group: each may have repairs of its own.
     pub subscriptions_per_source: usize,
-    /// When subscribers of so many sources miss the same packet within a round trip, its repair
+    /// When subscribers at so many addresses miss the same packet within a round trip, its repair
     /// goes to the group, within the group's budget. `None`: there is no group.
     pub group_repairs_from: Option<u32>,
 }
@@ -490,13 +490,13 @@ impl Stream {
                 if missed.age(now) > round_trip {
                     *missed = Missed::since(now);
                 }
-                missed.by(Network::of(to.ip()));
+                missed.by(to.ip());
                 if missed.is_under_way() {
                     // On its way to all of them.
                     one.sent(next, now);
                     return true;
                 }
-                to_group = missed.sources() >= threshold as usize;
+                to_group = missed.addresses() >= threshold as usize;
             }
             // The subscriber that asks pays, for the group's repairs, too: else one that misses
             // everything, and says so again and again, would have the stream sent to all of them

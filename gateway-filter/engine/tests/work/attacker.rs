@@ -19,6 +19,7 @@ pub(crate) struct Attacker {
     flow: Flow,
     client: Established,
     sketch: Sketch,
+    epoch: Epoch,
     sent: u64,
     random: u64,
     counters: FlowCounters,
@@ -70,7 +71,7 @@ impl Attacker {
         let sketch = Sketch::new(client.gateway_params.sketch_key(), client.gateway_params.limits);
         let random = u64::from(address.port()) * 77 + 1;
         let counters = FlowCounters::default();
-        Some(Self { flow, client, sketch, sent: 0, random, counters })
+        Some(Self { flow, client, sketch, epoch: Epoch::FIRST, sent: 0, random, counters })
     }
 
     fn random(&mut self) -> u64 {
@@ -111,7 +112,7 @@ impl Attacker {
         now: Timestamp,
     ) {
         let eack = Eack {
-            epoch: Epoch::FIRST,
+            epoch: self.epoch,
             echo: false,
             newest,
             newest_age: Duration::ZERO,
@@ -123,12 +124,23 @@ impl Attacker {
         let (mut plain, mut sealed) = (Vec::new(), Vec::new());
         Message::Eack(eack).encode(&mut plain);
         self.client.sealer.seal(&plain, &mut sealed).unwrap();
-        self.flow.control(&sealed, now, &mut Outbox::new());
+        let mut out = Outbox::new();
+        self.flow.control(&sealed, now, &mut out);
+        // It follows the gateway's Resets, so that the next eACK is of the right epoch.
+        for answer in out.datagrams() {
+            if self.client.opener.open(answer, &mut plain).is_ok()
+                && let Ok(Message::Reset { epoch, .. }) = Message::decode(&plain)
+            {
+                self.epoch = epoch;
+                let params = &self.client.gateway_params;
+                self.sketch = Sketch::new(params.sketch_key(), params.limits);
+            }
+        }
     }
 
     /// An eACK that names `count` more identifiers that were never forwarded.
     pub(crate) fn invent(&mut self, count: u8, now: Timestamp) {
-        let before = self.sketch.clone();
+        let (before, epoch) = (self.sketch.clone(), self.epoch);
         for _ in 0..count {
             let invented = Identifier::from_hash(self.random());
             self.sketch.insert(invented);
@@ -141,7 +153,7 @@ impl Attacker {
         self.speak(None, encoding, &prefix, now);
         self.counters.add(&self.flow.take_counters());
         // It keeps to what the gateway has taken in, so that the next one is as good.
-        if self.counters.eacks_decoded == decoded {
+        if self.counters.eacks_decoded == decoded && self.epoch == epoch {
             self.sketch = before;
         }
     }
