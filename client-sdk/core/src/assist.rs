@@ -49,6 +49,10 @@ const UNEXPLAINED_SELECTIVE: u64 = 3;
 const QUIET_STREAM: Duration = Duration::from_millis(250);
 /// Datagrams that are each reported at once until packet numbers are known.
 const FIRST_FLIGHT: u64 = 32;
+/// Datagrams that are believed unproven, before the first packet number. What follows a lost Initial
+/// is encrypted with keys that are derived from it, so nothing could be repaired. Forged ones in
+/// their place are no more than a gateway bears.
+const UNPROVEN_AT_FIRST: u8 = 16;
 
 /// Classification of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,8 +133,10 @@ pub struct Assist {
     reconnection: Reconnection,
     /// The datagram that was passed in last, while nothing has authenticated it.
     provisional: Option<Provisional>,
-    /// Datagrams that were authentic.
+    /// Datagrams that were believed.
     authentic: u64,
+    /// Datagrams that may still be believed unproven.
+    unproven: u8,
     closed: bool,
     stats: AssistStats,
     events: Events,
@@ -166,6 +172,7 @@ impl Assist {
             reconnection: Reconnection::default(),
             provisional: None,
             authentic: 0,
+            unproven: UNPROVEN_AT_FIRST,
             closed: false,
             stats: AssistStats::default(),
             events: Events::default(),
@@ -182,7 +189,8 @@ impl Assist {
     ///
     /// Nothing is believed of [`Datagram::Base`] until [`Self::on_packet_number`],
     /// [`Self::on_authentic`] or [`Self::on_withheld`] says that it is authentic; the next datagram
-    /// takes its place otherwise. A caller that knows at once passes it to [`Self::on_packet`].
+    /// takes its place otherwise. (The first 16 of a connection are believed at once, until it has a
+    /// packet number: a transport that has lost its first packet can't authenticate the next.) A caller that knows at once passes it to [`Self::on_packet`].
     pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram {
         self.provisional = None;
         if is_control(datagram) {
@@ -210,6 +218,10 @@ impl Assist {
             self.on_sign_of_life(now);
         } else {
             self.provisional = Some(Provisional { material, at: now });
+            if !self.numbers.known && self.unproven > 0 {
+                self.unproven -= 1;
+                self.on_authentic(now);
+            }
         }
         Datagram::Base
     }

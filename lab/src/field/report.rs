@@ -80,7 +80,8 @@ impl Folder {
         let all = serde_json::json!({ "summary": summary, "cells": cells, "rows": rows });
         self.file("field.csv", &table::csv(rows))?;
         self.file("field.json", &format!("{}\n", json(&all)?))?;
-        let pictures: [(_, _, fn(&Comparison) -> f64); 2] = [
+        type Ratio = fn(&Comparison) -> f64;
+        let pictures: [(&str, &str, Ratio); 2] = [
             ("unassisted", "assisted ÷ unassisted", Comparison::to_unassisted),
             ("lossless", "assisted ÷ lossless", Comparison::to_lossless),
         ];
