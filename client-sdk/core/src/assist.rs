@@ -83,6 +83,8 @@ pub struct TimeoutActions {
 struct Provisional {
     material: Material,
     at: Timestamp,
+    /// True if it is in the set already ([`UNPROVEN_AT_FIRST`]).
+    believed: bool,
 }
 
 /// Packet numbers as the transport reports them.
@@ -133,7 +135,7 @@ pub struct Assist {
     reconnection: Reconnection,
     /// The datagram that was passed in last, while nothing has authenticated it.
     provisional: Option<Provisional>,
-    /// Datagrams that were believed.
+    /// Datagrams that were authentic.
     authentic: u64,
     /// Datagrams that may still be believed unproven.
     unproven: u8,
@@ -217,10 +219,11 @@ impl Assist {
             self.events.tell(now, || ClientEvent::DuplicateReceived);
             self.on_sign_of_life(now);
         } else {
-            self.provisional = Some(Provisional { material, at: now });
-            if !self.numbers.known && self.unproven > 0 {
+            let believed = !self.numbers.known && self.unproven > 0;
+            self.provisional = Some(Provisional { material, at: now, believed });
+            if believed {
                 self.unproven -= 1;
-                self.on_authentic(now);
+                self.believe(material, now);
             }
         }
         Datagram::Base
@@ -254,11 +257,18 @@ impl Assist {
     /// The transport decrypted a packet without a number of use here, such as one of the handshake:
     /// the datagram that was passed in last is authentic.
     pub fn on_authentic(&mut self, now: Timestamp) {
-        let Some(Provisional { material, at }) = self.provisional.take() else { return };
+        let Some(Provisional { material, at, believed }) = self.provisional.take() else { return };
         self.authentic += 1;
         if self.authentic == 1 {
             self.discovery.on_path_alive(now);
         }
+        if !believed {
+            self.believe(material, at);
+        }
+    }
+
+    /// Takes a datagram into the set.
+    fn believe(&mut self, material: Material, at: Timestamp) {
         match &mut self.session {
             Some(session) => match session.recorder.record(material, at) {
                 Recorded::New if !self.numbers.known => session.recorder.mark_newest(),

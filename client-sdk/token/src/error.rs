@@ -86,6 +86,7 @@ impl TokenError {
         matches!(
             self,
             Self::Url { .. }
+                | Self::Tls { .. }
                 | Self::Resolve { .. }
                 | Self::Status { .. }
                 | Self::Redirect { .. }

@@ -16,6 +16,7 @@ use packrat_client::{ClientConfig, RefusalReason};
 use packrat_real_envoy::{
     Envoy, PATIENCE, find_envoy, free_address, listener, module_directory, validates,
 };
+use packrat_wire::control::{Control, VERSION};
 
 /// A server that sends every datagram back, with the port that it came from in front.
 struct EchoServer {
@@ -130,10 +131,12 @@ fn control_datagrams_stay_in_the_gateway() {
     let envoy = start(&program, 1, &[listener("web", address, &server.route(""))]);
     let client = client(address);
     let port = ask(&client, b"hello");
-    for length in [5usize, 6, 30, 200, 1400, 60_000] {
-        let mut garbage = vec![0xa5; length];
-        garbage[..4].copy_from_slice(b"\x0bPkr");
-        client.send(&garbage).unwrap();
+    for nonce in 0..6 {
+        let (mut discover, mut offer) = (Vec::new(), [0; 100]);
+        Control::Discover { nonce, versions: &[VERSION], noise: &[] }.encode(&mut discover);
+        client.send(&discover).unwrap();
+        let length = client.recv(&mut offer).unwrap();
+        assert!(matches!(Control::decode(&offer[..length]), Ok(Control::Offer { .. })));
     }
     // The next answer is the server's to this question: nothing before it was forwarded.
     assert_eq!(ask(&client, b"still here"), port);
