@@ -166,6 +166,12 @@ impl Suite {
         Ok(serde_json::from_str(&self.kubectl.output(words)?)?)
     }
 
+    /// Merges `patch` into an EdgeGateway of the shop.
+    pub(crate) fn patch_gateway(&self, name: &str, patch: &Value) -> Outcome<String> {
+        let (kind, patch) = ("edgegateway", patch.to_string());
+        self.kubectl.output(["patch", kind, name, "-n", SHOP, "--type=merge", "-p", &patch])
+    }
+
     /// Installs or upgrades the chart as a user does.
     pub(crate) fn install_chart(&self, settings: &[&str]) -> Outcome {
         let [namespace, name] = RELEASE;

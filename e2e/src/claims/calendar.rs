@@ -41,17 +41,7 @@ pub(crate) fn let_gateway_be_set(suite: &mut Suite) -> Outcome {
     let image = "packrat-e2e/gateway-calendar:dev";
     let patch =
         serde_json::json!({ "spec": { "envoy": { "image": image, "imagePullPolicy": "Never" } } });
-    let patch = patch.to_string();
-    suite.kubectl.output([
-        "patch",
-        "edgegateway",
-        SHOP_GATEWAY,
-        "-n",
-        SHOP,
-        "--type=merge",
-        "-p",
-        &patch,
-    ])?;
+    suite.patch_gateway(SHOP_GATEWAY, &patch)?;
     let name = format!("packrat-gateway-{}", SHOP_GATEWAY);
     until(Duration::from_secs(60), "the operator passes the image on", || {
         let deployment = suite.get(SHOP, &["deployment", &name])?;
@@ -137,18 +127,10 @@ fn operator_replaced(suite: &mut Suite, to: &str) -> Outcome<String> {
     suite.rolled_out(&format!("deployment/{}-operator", RELEASE[1]), RELEASE[0])?;
     // A gateway that starts anew needs everything that the operator has for it, and only the holder
     // of the lease changes its Deployment.
+    let annotations = serde_json::json!({ "packrat.dev/e2e": "replaced" });
     let patch =
-        r#"{"spec": {"workload": {"pod": {"annotations": {"packrat.dev/e2e": "replaced"}}}}}"#;
-    suite.kubectl.output([
-        "patch",
-        "edgegateway",
-        GATEWAY,
-        "-n",
-        SHOP,
-        "--type=merge",
-        "-p",
-        patch,
-    ])?;
+        serde_json::json!({ "spec": { "workload": { "pod": { "annotations": annotations } } } });
+    suite.patch_gateway(GATEWAY, &patch)?;
     let selector = format!("packrat.dev/edge-gateway={GATEWAY}");
     until(Duration::from_secs(120), "the operator's successor writes", || {
         let pods = suite.get(SHOP, &["pods", "-l", &selector])?;

@@ -139,17 +139,7 @@ fn is_evicted(suite: &Suite, node: &str) -> Outcome<bool> {
 fn set_priority(suite: &Suite, priority: Value) -> Outcome {
     let patch =
         serde_json::json!({ "spec": { "workload": { "pod": { "priorityClassName": priority } } } });
-    let patch = patch.to_string();
-    suite.kubectl.output([
-        "patch",
-        "edgegateway",
-        GATEWAY,
-        "-n",
-        SHOP,
-        "--type=merge",
-        "-p",
-        &patch,
-    ])?;
+    suite.patch_gateway(GATEWAY, &patch)?;
     let deployment = format!("packrat-gateway-{GATEWAY}");
     until(Duration::from_secs(60), "the operator passes the priority on", || {
         let deployment = suite.get(SHOP, &["deployment", &deployment])?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::nanos;
 use super::recording::{ProbeRecording, Replay};
 
 /// Delay that comes on top of the base delay, drawn anew at regular times.
@@ -135,10 +136,6 @@ impl DelayProcess {
         self.drawn = Some((interval, drawn));
         drawn
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

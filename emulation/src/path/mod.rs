@@ -20,6 +20,8 @@ mod release;
 mod socket_drops;
 mod udp;
 
+use std::time::Duration;
+
 pub use any_link::{AnyLink, AnyLinkConfig};
 pub use cross_traffic::{CrossTraffic, CrossTrafficConfig};
 pub use delay::{DelayModel, Jitter, JitterModel};
@@ -33,3 +35,8 @@ pub use queued_link::{Fate, QueuedLink, QueuedLinkConfig, Rate};
 pub use recording::{ProbeRecording, RateRecording, RecordingError, Replay};
 pub use release::{Direction, InFlight};
 pub use udp::{DirectionReport, PathConfig, PathError, PathReport, UdpPath};
+
+/// A time as links keep it; what is longer than five centuries is as long as that.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

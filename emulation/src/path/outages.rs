@@ -5,6 +5,7 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::nanos;
 use super::recording::{ProbeRecording, Replay};
 
 /// The times at which a medium loses everything that is on it. A datagram is lost when any part of
@@ -89,10 +90,6 @@ impl OutageProcess {
         let uniform: f64 = self.random.random();
         (-(nanos(mean) as f64) * (1.0 - uniform).ln()) as u64
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

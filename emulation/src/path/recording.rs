@@ -6,6 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::nanos;
+
 /// Nanoseconds in a millisecond.
 const MILLISECOND: u64 = 1_000_000;
 /// Bytes of IP that one delivery opportunity carries (Netravali15).
@@ -53,6 +55,14 @@ pub enum RecordingError {
     },
 }
 
+impl RecordingError {
+    /// `index`: of the line, from 0.
+    fn malformed(name: &str, index: usize, line: &str, expected: &'static str) -> Self {
+        let (name, text) = (name.to_owned(), line.to_owned());
+        Self::Malformed { name, line: index + 1, text, expected }
+    }
+}
+
 /// A recording that is replayed from a time of it on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replay<R> {
@@ -64,7 +74,7 @@ pub struct Replay<R> {
 
 impl<R> Replay<R> {
     fn begin(&self) -> u64 {
-        u64::try_from(self.from.as_nanos()).unwrap_or(u64::MAX)
+        nanos(self.from)
     }
 }
 
@@ -136,12 +146,7 @@ impl RateRecording {
             if line.is_empty() {
                 continue;
             }
-            let malformed = |expected| RecordingError::Malformed {
-                name: name.to_owned(),
-                line: index + 1,
-                text: line.to_owned(),
-                expected,
-            };
+            let malformed = |expected| RecordingError::malformed(name, index, line, expected);
             let time: u32 = line.parse().map_err(|_| malformed("expected milliseconds"))?;
             if time < latest {
                 return Err(malformed("the times of a recording do not decrease"));
@@ -214,12 +219,7 @@ impl ProbeRecording {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let malformed = |expected| RecordingError::Malformed {
-                name: name.to_owned(),
-                line: index + 1,
-                text: line.to_owned(),
-                expected,
-            };
+            let malformed = |expected| RecordingError::malformed(name, index, line, expected);
             let expected = "expected milliseconds, then microseconds or -";
             let (at, delay) = line.split_once(' ').ok_or_else(|| malformed(expected))?;
             let at = at.parse().map_err(|_| malformed(expected))?;

@@ -7,21 +7,18 @@ use crate::operate::gateway::{Gateway, Route, Status};
 use crate::operate::output::{milliseconds, percent};
 use crate::operate::probe::probe;
 
+/// The check of a gateway that cannot be asked.
+pub(super) fn silent(error: &impl ToString, hint: &str) -> Check {
+    Check::of("gateway", "can be asked", false, Verdict::Failed, error.to_string(), hint)
+}
+
 /// Every check of one gateway.
 pub(crate) fn all(gateway: &Gateway, address: Option<&str>) -> Vec<Check> {
     let status = match gateway.status() {
         Ok(status) => status,
         Err(error) => {
             let hint = "is the process running, and is this the right port? In Envoy the bootstrap extension must be configured: README.md";
-            let check = Check::of(
-                "gateway",
-                "can be asked",
-                false,
-                Verdict::Failed,
-                error.to_string(),
-                hint,
-            );
-            return vec![check];
+            return vec![silent(&error, hint)];
         }
     };
     let mut checks =

@@ -61,16 +61,13 @@ impl Unassured {
         let oldest = |(&route, sessions): (&usize, &BTreeSet<FlowId>)| {
             sessions.first().map(|session| (route, *session))
         };
-        // The newest has only just come: it stays, also when it has taken the last place.
-        if self.count <= 1 {
-            return None;
-        }
         let sessions = self.routes.get(&route);
         let count = sessions.map_or(0, |sessions| sessions.len() as u64);
-        if in_route.has_too_many(count * threads) {
+        // One that is alone has only just come: it stays, also when it has taken the last place.
+        if count > 1 && in_route.has_too_many(count * threads) {
             return oldest((&route, sessions?));
         }
-        if in_process.has_too_many(self.count * threads) {
+        if self.count > 1 && in_process.has_too_many(self.count * threads) {
             return self.routes.iter().filter_map(oldest).min_by_key(|(_, session)| *session);
         }
         None
@@ -172,5 +169,8 @@ mod tests {
         assert_eq!(unassured.surplus(1, Room { taken: 24, limit: 30 }, wide, 1), None);
         // Limits too small to have a fifth refuse newcomers, and keep who is there.
         assert_eq!(unassured.surplus(1, Room { taken: 3, limit: 3 }, wide, 1), None);
+        // One that has taken the last place of its route stays.
+        unassured.insert(2, FlowId::new(50));
+        assert_eq!(unassured.surplus(2, Room { taken: 30, limit: 30 }, wide, 2), None);
     }
 }

@@ -9,6 +9,7 @@
 //! to each would cost more. What the budget does not cover goes to the one who asks.
 
 use core::time::Duration;
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use packrat_assist_token::token_bucket::TokenBucket;
@@ -30,13 +31,12 @@ const SMOOTHING: f64 = 0.25;
 pub(super) struct Missed {
     since: Timestamp,
     addresses: Vec<IpAddr>,
-    sources: Vec<Network>,
     to_group: bool,
 }
 
 impl Missed {
     pub(super) fn since(now: Timestamp) -> Self {
-        Self { since: now, addresses: Vec::new(), sources: Vec::new(), to_group: false }
+        Self { since: now, addresses: Vec::new(), to_group: false }
     }
 
     /// Time since a subscriber missed it first.
@@ -46,18 +46,18 @@ impl Missed {
 
     /// A subscriber at this address misses it; each address counts once.
     pub(super) fn by(&mut self, address: IpAddr) {
-        if self.addresses.len() == MAXIMUM_ADDRESSES || self.addresses.contains(&address) {
-            return;
-        }
-        self.addresses.push(address);
-        let source = Network::of(address);
-        if !self.sources.contains(&source) {
-            self.sources.push(source);
+        if self.addresses.len() < MAXIMUM_ADDRESSES && !self.addresses.contains(&address) {
+            self.addresses.push(address);
         }
     }
 
     pub(super) fn addresses(&self) -> usize {
         self.addresses.len()
+    }
+
+    /// The sources of these addresses, each counted once.
+    fn sources(&self) -> usize {
+        self.addresses.iter().map(|address| Network::of(*address)).collect::<HashSet<_>>().len()
     }
 
     pub(super) fn sent_to_group(&mut self) {
@@ -99,7 +99,7 @@ impl GroupRepairs {
         let (mut repairs, mut sources) = (0u32, 0usize);
         for missed in missed.filter(|missed| missed.to_group) {
             repairs += 1;
-            sources += missed.sources.len();
+            sources += missed.sources();
         }
         if repairs > 0 {
             let mean = sources as f64 / f64::from(repairs);
