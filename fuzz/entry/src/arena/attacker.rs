@@ -91,6 +91,14 @@ impl Attacker {
         scatter(self.random)
     }
 
+    /// Begins sessions at addresses of their own.
+    pub(super) fn arrive(&mut self, world: &mut World, sessions: usize) -> Result<(), Violation> {
+        for place in 0..sessions.min(OWN) {
+            self.begin(world, place)?;
+        }
+        Ok(())
+    }
+
     /// Takes a step.
     pub(super) fn step(
         &mut self,

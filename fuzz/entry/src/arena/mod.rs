@@ -13,7 +13,8 @@
 //! Four oracles look at every step: see [`Oracle`]. The third compares with a run without the
 //! attackers, which differs in nothing else.
 //!
-//! Input: a byte of conditions, then steps ([`attacker`]).
+//! Input: a byte of conditions (its upper two bits: sessions that attackers have at first), then
+//! steps ([`attacker`]).
 
 mod attacker;
 mod base;
@@ -59,11 +60,12 @@ pub fn knowing_attacker(data: &[u8]) {
 /// # Errors
 /// The promise that was broken.
 pub fn run(data: &[u8]) -> Result<Margins, Violation> {
-    let (&conditions, steps) = data.split_first().unwrap_or((&0, &[]));
-    let conditions = Conditions::new(conditions);
+    let (&first, steps) = data.split_first().unwrap_or((&0, &[]));
+    let conditions = Conditions::new(first);
     let mut world = World::new(conditions);
     let mut attacker = Attacker::default();
     let mut steps = attacker::Steps::new(steps);
+    attacker.arrive(&mut world, usize::from(first >> 6))?;
     for _ in 0..MOST_STEPS {
         if steps.is_empty() || world.elapsed() > LONGEST {
             break;
