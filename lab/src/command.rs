@@ -33,6 +33,8 @@ enum Action {
     /// Measure the field matrix: where assistance helps and where it harms on the last miles that
     /// people have
     Field(crate::field::Field),
+    /// Attackers who use all that they know, against gateway and clients, by random inputs
+    Attack(crate::attack::Attack),
     /// Live streams: media (one receiver), multicast (many)
     Live(crate::live::command::Options),
 }
@@ -208,6 +210,7 @@ pub fn run(options: &Options) -> ExitCode {
             }
             Ok(ExitCode::SUCCESS)
         }
+        Action::Attack(attack) => Ok(crate::attack::run(attack)),
         Action::Live(live) => Ok(crate::live::command::run(live)),
         Action::Figures(making) => making.make(&figures::RECIPES.iter().collect::<Vec<_>>()),
     };

@@ -16,6 +16,7 @@
 //! product must not be built with.
 #![forbid(unsafe_code)]
 
+mod attack;
 pub mod batch;
 mod certificate;
 mod clock;

@@ -24,21 +24,28 @@ impl Claims {
         nonce: u64,
         mut ask: impl FnMut(&[u8]) -> Vec<u8>,
     ) -> Self {
+        Self::try_begin(initiator, nonce, |question| Some(ask(question))).expect("no refusal")
+    }
+
+    /// The same; `None` when the gateway refuses, or does not answer.
+    pub(crate) fn try_begin(
+        initiator: Initiator,
+        nonce: u64,
+        mut ask: impl FnMut(&[u8]) -> Option<Vec<u8>>,
+    ) -> Option<Self> {
         let (mut discover, mut init) = (Vec::new(), Vec::new());
         Control::Discover { nonce, versions: &[VERSION], noise: &[] }.encode(&mut discover);
-        let offer = ask(&discover);
+        let offer = ask(&discover)?;
         let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else {
-            panic!("not an Offer")
+            return None;
         };
         let noise = initiator.message().expect("the first message");
         Control::Init { nonce, cookie_time, cookie, noise: &noise }.encode(&mut init);
-        let init_ack = ask(&init);
-        let Ok(Control::InitAck { noise, .. }) = Control::decode(&init_ack) else {
-            panic!("not an InitAck")
-        };
+        let init_ack = ask(&init)?;
+        let Ok(Control::InitAck { noise, .. }) = Control::decode(&init_ack) else { return None };
         let client = initiator.finish(noise).expect("the end of the handshake");
         let claimed = Sketch::new(client.gateway_params.sketch_key(), client.gateway_params.limits);
-        Self { client, claimed, identifiers: Vec::new(), epoch: Epoch::FIRST }
+        Some(Self { client, claimed, identifiers: Vec::new(), epoch: Epoch::FIRST })
     }
 
     /// Records a datagram that was forwarded to the client.
@@ -53,6 +60,18 @@ impl Claims {
         let identifier =
             self.identifiers.len().checked_sub(back + 1).map(|at| self.identifiers[at]);
         self.claimed.insert(identifier.unwrap_or(Identifier::from_hash(back as u64)));
+    }
+
+    /// Claims a datagram that was never forwarded.
+    pub(crate) fn invent(&mut self, hash: u64) {
+        self.claimed.insert(Identifier::from_hash(hash));
+    }
+
+    /// A new epoch begins, with nothing claimed.
+    pub(crate) fn enter(&mut self, epoch: Epoch) {
+        let params = &self.client.gateway_params;
+        self.claimed = Sketch::new(params.sketch_key(), params.limits);
+        self.epoch = epoch;
     }
 
     /// An eACK of the claimed set. `details`: the distance of the newest datagram and of the

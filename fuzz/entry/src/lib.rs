@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a part of tests: a panic is the result
 
+#[cfg(feature = "arena")]
+pub mod arena;
 #[cfg(feature = "engine")]
 mod claims;
 #[cfg(feature = "client")]
@@ -29,6 +31,8 @@ mod take;
 #[cfg(feature = "tokens")]
 mod tokens;
 
+#[cfg(feature = "arena")]
+pub use arena::knowing_attacker;
 #[cfg(feature = "client")]
 pub use client::client;
 #[cfg(feature = "configuration")]

@@ -79,6 +79,7 @@
 #![allow(unsafe_code)] // system calls, in `socket` and `metrics::process` only
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod clock;
 pub mod configuration;
 mod context;
 mod listener;
@@ -95,5 +96,7 @@ mod tokens;
 pub use configuration::{ConfigurationError, read_static_key, route_from_json};
 pub use listener::{Attachment, ClientDatagrams, Ingress};
 pub use packrat_api::route::{RouteConfig, StreamRoute};
+#[cfg(feature = "virtual-time")]
+pub use process::virtual_time;
 pub use process::{Dataplane, DataplaneError, ObservationError, Options};
 pub use route::{Route, prometheus_text};

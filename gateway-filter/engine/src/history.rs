@@ -254,10 +254,14 @@ impl History {
     }
 
     pub(crate) fn get(&self, sequence: u64) -> Option<&Entry> {
+        #[cfg(feature = "count-operations")]
+        packrat_eack::operations::count(1);
         self.entries.get(sequence.checked_sub(self.first)? as usize)
     }
 
     pub(crate) fn get_mut(&mut self, sequence: u64) -> Option<&mut Entry> {
+        #[cfg(feature = "count-operations")]
+        packrat_eack::operations::count(1);
         self.entries.get_mut(sequence.checked_sub(self.first)? as usize)
     }
 

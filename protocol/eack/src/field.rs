@@ -26,9 +26,18 @@ pub(crate) const INVERSES: [u32; 256] = {
     table
 };
 
+/// Counts multiplications that are about to be done, where a test wants to know.
+#[inline(always)]
+pub(crate) fn count(multiplications: usize) {
+    #[cfg(feature = "count-operations")]
+    crate::operations::count(multiplications);
+    let _ = multiplications;
+}
+
 /// Any 64-bit number, reduced to `0..P`.
 #[inline(always)]
-pub(crate) const fn reduce(value: u64) -> u32 {
+pub(crate) fn reduce(value: u64) -> u32 {
+    count(1);
     let once = (value >> 32) * 5 + (value & 0xffff_ffff);
     let twice = (once >> 32) * 5 + (once & 0xffff_ffff);
     (if twice >= MODULUS { twice - MODULUS } else { twice }) as u32
@@ -36,7 +45,8 @@ pub(crate) const fn reduce(value: u64) -> u32 {
 
 /// A sum of fewer than 2^32 products of two field elements, reduced to `0..P`.
 #[inline(always)]
-pub(crate) const fn reduce_sum(value: u128) -> u32 {
+pub(crate) fn reduce_sum(value: u128) -> u32 {
+    count(1);
     // 2^64 ≡ 25; the upper part is below 2^32, so this stays below 2^37 + 2^35.
     let upper = (value >> 64) as u64;
     let lower = value as u64;
@@ -47,7 +57,7 @@ pub(crate) const fn reduce_sum(value: u128) -> u32 {
 
 /// The product.
 #[inline(always)]
-pub(crate) const fn multiply(left: u32, right: u32) -> u32 {
+pub(crate) fn multiply(left: u32, right: u32) -> u32 {
     reduce(left as u64 * right as u64)
 }
 
@@ -72,7 +82,7 @@ pub(crate) const fn negate(value: u32) -> u32 {
 }
 
 /// `base` to the power of `exponent`.
-pub(crate) const fn power(base: u32, exponent: u32) -> u32 {
+pub(crate) fn power(base: u32, exponent: u32) -> u32 {
     let mut result = 1;
     let mut square = base;
     let mut rest = exponent;
@@ -87,12 +97,12 @@ pub(crate) const fn power(base: u32, exponent: u32) -> u32 {
 }
 
 /// The multiplicative inverse (0 for 0), by Fermat's little theorem.
-pub(crate) const fn invert(value: u32) -> u32 {
+pub(crate) fn invert(value: u32) -> u32 {
     power(value, (MODULUS - 2) as u32)
 }
 
 /// A square root, if there is one. `P ≡ 3 (mod 4)`, so it is a single power.
-pub(crate) const fn square_root(value: u32) -> Option<u32> {
+pub(crate) fn square_root(value: u32) -> Option<u32> {
     let root = power(value, MODULUS.div_ceil(4) as u32);
     if multiply(root, root) == value { Some(root) } else { None }
 }

@@ -31,6 +31,7 @@ pub(crate) fn level() -> Level {
 /// Adds the power sums of the first `length` identifiers of a batch (the others are zero) to
 /// `sums`, of which there are at most 255.
 pub(crate) fn add_batch(level: Level, batch: &[u32; BATCH], length: usize, sums: &mut [u32]) {
+    crate::field::count(length * sums.len());
     #[cfg(target_arch = "x86_64")]
     if let Some(narrow) = level.as_avx2() {
         return match level.as_avx512() {

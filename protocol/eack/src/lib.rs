@@ -75,6 +75,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(feature = "count-operations")]
+extern crate std;
 
 mod coded_symbols;
 mod encoding;
@@ -82,6 +84,8 @@ mod field;
 mod identifier;
 mod lanes;
 mod mapping;
+#[cfg(feature = "count-operations")]
+pub mod operations;
 mod power_sums;
 mod recurrence;
 mod roots;

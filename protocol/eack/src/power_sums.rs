@@ -326,6 +326,7 @@ fn exponential(sums: &[u32], out: &mut Vec<u32>) {
     out.push(1);
     for (index, inverse) in (0..sums.len()).zip(&INVERSES[1..]) {
         let mut total = 0u128;
+        field::count(index + 1);
         for (sum, coefficient) in sums.iter().take(index + 1).zip(out.iter().rev()) {
             total += u128::from(u64::from(*sum) * u64::from(*coefficient));
         }

@@ -146,11 +146,13 @@ impl RootFinder {
         // The products of two different coefficients occur twice.
         for (index, left) in self.power.iter().enumerate() {
             let (targets, others) = (&mut self.wide[2 * index + 1..], &self.power[index + 1..]);
+            field::count(others.len());
             for (total, right) in targets.iter_mut().zip(others) {
                 *total += u128::from(u64::from(*left) * u64::from(*right));
             }
         }
         for (index, coefficient) in self.power.iter().enumerate() {
+            field::count(1);
             self.wide[2 * index] *= 2;
             self.wide[2 * index] += u128::from(u64::from(*coefficient) * u64::from(*coefficient));
             self.wide[2 * index + 1] *= 2;
@@ -161,6 +163,7 @@ impl RootFinder {
             if quotient != 0 {
                 // The popped coefficient stood for x^length.
                 let shift = self.wide.len() - degree;
+                field::count(self.factor.len());
                 for (total, coefficient) in self.wide[shift..].iter_mut().zip(&self.factor) {
                     *total += u128::from(quotient * u64::from(*coefficient));
                 }
@@ -296,7 +299,7 @@ fn push_root(root: u32, roots: &mut Vec<Identifier>) -> Result<(), DecodeError> 
 
 /// The roots of `x^2 + linear x + constant`.
 fn quadratic_roots(constant: u32, linear: u32) -> Result<(u32, u32), DecodeError> {
-    let half = field::multiply(field::negate(linear), const { field::invert(2) });
+    let half = field::multiply(field::negate(linear), field::INVERSES[2]);
     let discriminant = field::subtract(field::multiply(half, half), constant);
     let root = field::square_root(discriminant).ok_or(DecodeError::DifferenceTooLarge)?;
     Ok((field::add(half, root), field::subtract(half, root)))

@@ -117,6 +117,9 @@ impl Key {
         if !is_new(counter) {
             return Err(OpenError::Replayed);
         }
+        // A byte is about an operation, and the key about five hundred.
+        #[cfg(feature = "count-operations")]
+        packrat_eack::operations::count(500 + ciphertext.len());
         plaintext.clear();
         plaintext.extend_from_slice(ciphertext);
         let cipher = self.cipher().map_err(|Unspecified| OpenError::Forged)?;

@@ -353,6 +353,9 @@ pub fn respond(
     message: &[u8],
     grant: impl FnOnce(&ClientParams, &mut dyn FnMut(&mut [u8])) -> GatewayParams,
 ) -> Result<(Established, ClientParams, Vec<u8>), HandshakeError> {
+    // Four multiplications of points on the curve.
+    #[cfg(feature = "count-operations")]
+    packrat_eack::operations::count(150_000);
     let prologue = prologue(nonce);
     let mut noise =
         builder(seed)?.prologue(&prologue)?.local_private_key(static_key)?.build_responder()?;

@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use packrat_engine::WorkBudget;
 use packrat_wire::estimate::Timestamp;
 
+use crate::clock::Clock;
 use crate::log::{Event, Logger, Observations};
+use crate::random::Random;
 use crate::socket::{Capacity, SourcePorts};
 
 /// A receive buffer below this loses bursts at a few hundred Mbit/s; the operator is told once.
 const SMALL_RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 
-/// The log, the clock and the limits of a process.
+/// The log, the clock, the randomness and the limits of a process.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) logger: Logger,
@@ -22,7 +24,8 @@ pub(crate) struct Environment {
     pub(crate) observations: Observations,
     /// The work that clients' messages may cause on each thread, on all routes together.
     pub(crate) work: Arc<WorkBudget>,
-    origin: Instant,
+    pub(crate) random: Random,
+    clock: Clock,
     numbers: AtomicU64,
     small_buffer_noted: AtomicBool,
 }
@@ -35,10 +38,17 @@ impl Environment {
             source_ports: SourcePorts::of_host(),
             observations: Observations::default(),
             work: Arc::default(),
-            origin: Instant::now(),
+            random: Random::default(),
+            clock: Clock::default(),
             numbers: AtomicU64::new(1),
             small_buffer_noted: AtomicBool::new(false),
         }
+    }
+
+    /// The same, with a clock and randomness of the caller's.
+    #[cfg(feature = "virtual-time")]
+    pub(crate) fn with(self, clock: Clock, random: Random) -> Self {
+        Self { clock, random, ..self }
     }
 
     /// An environment without a log, for at most `sessions` sessions.
@@ -49,14 +59,13 @@ impl Environment {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::from_micros(u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX))
+        self.clock.now()
     }
 
     /// The calendar's time at the origin of [`Self::now`], since 1970; changes when the clock is
     /// set.
     pub(crate) fn unix_origin(&self) -> Duration {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        unix.saturating_sub(self.origin.elapsed())
+        self.clock.unix_origin()
     }
 
     /// A number that was not used before in this data plane.

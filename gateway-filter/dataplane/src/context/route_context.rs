@@ -16,7 +16,7 @@ use super::environment::Environment;
 use crate::configuration::{ConfigurationError, read_static_key, read_token_admission, summary};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Limits, Metrics};
-use crate::random::random_bytes;
+use crate::random::Random;
 
 /// A configuration in force, with the engine that belongs to it.
 pub(crate) struct Settings {
@@ -49,11 +49,11 @@ impl Settings {
         let static_key = match (read_static_key(&config)?, previous) {
             (Some(key), _) => Zeroizing::new(key),
             (None, Some(previous)) => previous.static_key.clone(),
-            (None, None) => random_key()?,
+            (None, None) => random_key(&environment.random)?,
         };
         let secret = match previous {
             Some(previous) => previous.secret.clone(),
-            None => random_key()?,
+            None => random_key(&environment.random)?,
         };
         let tokens = read_token_admission(&config)?;
         let mut limits = engine_config(&config);
@@ -83,8 +83,8 @@ impl Settings {
 }
 
 /// A fresh key.
-fn random_key() -> Result<Zeroizing<[u8; 32]>, ConfigurationError> {
-    random_bytes().map(Zeroizing::new).map_err(ConfigurationError::Random)
+fn random_key(random: &Random) -> Result<Zeroizing<[u8; 32]>, ConfigurationError> {
+    random.bytes().map(Zeroizing::new).map_err(ConfigurationError::Random)
 }
 
 /// The engine's limits.

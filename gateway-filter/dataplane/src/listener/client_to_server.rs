@@ -48,7 +48,7 @@ pub struct ClientDatagrams<'a> {
 pub struct Ingress {
     route: Arc<Route>,
     pub(crate) slot: Arc<Slot>,
-    forwarder: Forwarder,
+    pub(crate) forwarder: Forwarder,
     outbox: Outbox,
 }
 

@@ -21,7 +21,6 @@ use super::forwarder::Forwarder;
 use super::mailbox::Command;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
-use crate::random::random_bytes;
 use crate::route::{Moved, Route};
 use crate::session::{ClientPath, Session, guarded};
 use crate::socket::{Ecn, WhenFull};
@@ -59,7 +58,7 @@ impl Control<'_> {
         }
         // When there is no randomness to be had, the old secret serves on.
         if engine.is_cookie_secret_old(now)
-            && let Ok(secret) = random_bytes()
+            && let Ok(secret) = route.environment.random.bytes()
         {
             engine.rotate_cookie_secret(secret, now);
         }
@@ -83,9 +82,13 @@ impl Control<'_> {
         self.outbox.clear();
     }
 
+    fn random<const N: usize>(&self) -> Result<[u8; N], getrandom::Error> {
+        self.route.context.environment.random.bytes()
+    }
+
     /// Begins a session.
     fn begin(&mut self, begin: Begin) {
-        let seed = match random_bytes() {
+        let seed = match self.random() {
             Ok(seed) => seed,
             Err(error) => return self.discard(&format!("no random bytes: {error}")),
         };
@@ -164,7 +167,7 @@ impl Control<'_> {
         datagram: &[u8],
         is_known: bool,
     ) -> bool {
-        let Ok(random) = random_bytes() else { return false };
+        let Ok(random) = self.random() else { return false };
         let (path, now) = (self.path, self.now);
         let network = path.network();
         let Self { route, forwarder, outbox, .. } = self;
@@ -234,7 +237,7 @@ impl Control<'_> {
     /// Asks the client of a session whether it is still at its path: another one has proved to be
     /// there.
     fn ask(&mut self, occupant: &Arc<Session>) {
-        let Ok(random) = random_bytes() else { return };
+        let Ok(random) = self.random() else { return };
         let now = self.now;
         self.run(occupant, |flow, outbox| flow.ask(random, now, outbox));
     }

@@ -11,7 +11,7 @@ use crate::log::Event;
 use crate::metrics::Metric;
 use crate::route::{Expired, Opened, PendingDatagram, Route};
 use crate::session::{ClientPath, Session};
-use crate::socket::{Ecn, GsoBatch, Sender, send_connected};
+use crate::socket::{Ecn, GsoBatch, Sender};
 
 /// A thread's means to forward what clients send.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Forwarder {
         session.note_question();
         let report = match batches {
             [batch] if batch.ecn == Ecn::NOT_CAPABLE && batch.data.len() <= batch.segment_size => {
-                send_connected(upstream.socket(), batch.data)
+                self.sender.send_connected(upstream.socket(), batch.data)
             }
             _ => {
                 let destination = upstream.destination();

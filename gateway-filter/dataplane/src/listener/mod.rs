@@ -16,4 +16,6 @@ pub(crate) use attachment::Listeners;
 pub(crate) use forwarder::Forwarder;
 pub(crate) use mailbox::{Command, Mailbox, Mailboxes};
 pub(crate) use read_coalescing::ReadCoalescing;
+#[cfg(feature = "virtual-time")]
+pub(crate) use server_to_client::pass_on;
 pub(crate) use server_to_client::{MESSAGES_PER_RECEIVE, RECEIVES_PER_TURN, forward_to_client};

@@ -10,7 +10,7 @@ use super::forwarder::Forwarder;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch};
 use crate::session::{Session, Upstream};
-use crate::socket::{ReceiveBatch, WhenFull};
+use crate::socket::{GsoBatch, ReceiveBatch, WhenFull};
 
 /// Messages (each up to 64 KiB of datagrams) that one receive call takes.
 pub(crate) const MESSAGES_PER_RECEIVE: usize = 32;
@@ -44,9 +44,6 @@ pub(crate) fn forward_to_client(
             continue;
         }
         turns += 1;
-        let now = session.route.environment.now();
-        session.touch(now);
-        session.note_answer(now);
         let mut batches = Vec::with_capacity(MESSAGES_PER_RECEIVE);
         for message in received.messages() {
             if message.truncated {
@@ -56,30 +53,46 @@ pub(crate) fn forward_to_client(
             session.remember_ecn(message.ecn);
             batches.push(message.batch());
         }
-        // The engine first: an eACK for these datagrams may arrive on another thread while they
-        // are being sent.
-        if session.is_assisted() {
-            let stopwatch = Stopwatch::start();
-            deadline = session.assist(|flow| {
-                for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
-                    flow.forward(datagram, now);
-                }
-                flow.next_timeout()
-            });
-            metrics.add(Metric::ForwardNanoseconds, stopwatch.nanoseconds());
-        }
-        let report = session.send_to_client(&mut forwarder.sender, &batches, WhenFull::Wait);
-        metrics.add(Metric::DownstreamDatagrams, report.datagrams);
-        metrics.add(Metric::DownstreamBytes, report.bytes);
-        if report.datagrams > 0 {
-            metrics.record(Distribution::Batch, report.datagrams);
-        }
-        session.totals.to_client_datagrams.fetch_add(report.datagrams, Ordering::Relaxed);
-        session.totals.to_client_bytes.fetch_add(report.bytes, Ordering::Relaxed);
+        deadline = pass_on(forwarder, session, &batches);
         if !received.was_filled() {
             break;
         }
     }
+    deadline
+}
+
+/// Records what the server of `session` has sent, and forwards it to the client. Returns the time at
+/// which the engine wants to be called, as far as it is known.
+pub(crate) fn pass_on(
+    forwarder: &mut Forwarder,
+    session: &Arc<Session>,
+    batches: &[GsoBatch<'_>],
+) -> Option<Timestamp> {
+    let metrics = &session.route.metrics;
+    let now = session.route.environment.now();
+    session.touch(now);
+    session.note_answer(now);
+    // The engine first: an eACK for these datagrams may arrive on another thread while they are
+    // being sent.
+    let mut deadline = None;
+    if session.is_assisted() {
+        let stopwatch = Stopwatch::start();
+        deadline = session.assist(|flow| {
+            for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
+                flow.forward(datagram, now);
+            }
+            flow.next_timeout()
+        });
+        metrics.add(Metric::ForwardNanoseconds, stopwatch.nanoseconds());
+    }
+    let report = session.send_to_client(&mut forwarder.sender, batches, WhenFull::Wait);
+    metrics.add(Metric::DownstreamDatagrams, report.datagrams);
+    metrics.add(Metric::DownstreamBytes, report.bytes);
+    if report.datagrams > 0 {
+        metrics.record(Distribution::Batch, report.datagrams);
+    }
+    session.totals.to_client_datagrams.fetch_add(report.datagrams, Ordering::Relaxed);
+    session.totals.to_client_bytes.fetch_add(report.bytes, Ordering::Relaxed);
     deadline.flatten()
 }
 

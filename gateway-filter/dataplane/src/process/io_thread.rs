@@ -63,13 +63,13 @@ fn report(environment: &Environment, message: &'static str, error: &io::Error) {
 }
 
 /// A session whose upstream socket is read here.
-struct Served {
+pub(super) struct Served {
     route: Arc<Route>,
-    session: Arc<Session>,
-    upstream: Arc<Upstream>,
+    pub(super) session: Arc<Session>,
+    pub(super) upstream: Arc<Upstream>,
 }
 
-struct IoThread {
+pub(super) struct IoThread {
     environment: Arc<Environment>,
     /// Commands that were taken out of the mailbox and not carried out yet; a panic in one of them
     /// costs no other.
@@ -77,7 +77,7 @@ struct IoThread {
     /// [`Command::Stop`] has come.
     stopping: bool,
     /// The sessions of this thread; at the poller, an upstream socket has the number of its flow.
-    sessions: HashMap<FlowId, Served>,
+    pub(super) sessions: HashMap<FlowId, Served>,
     listeners: HashMap<u64, ListenerReader>,
     streams: HashMap<u64, (Arc<RouteStream>, Arc<StreamUpstream>)>,
     deadlines: Deadlines,
@@ -86,13 +86,17 @@ struct IoThread {
     /// Paths with pending datagrams by the time at which they are looked at, and a number that tells
     /// equal times apart.
     pending: BTreeMap<(Timestamp, u64), (Arc<Route>, NetworkPath)>,
-    forwarder: Forwarder,
+    pub(super) forwarder: Forwarder,
     received: ReceiveBatch,
     outbox: Outbox,
 }
 
 impl IoThread {
-    fn new(worker: usize, environment: Arc<Environment>, mailboxes: Arc<Mailboxes>) -> Self {
+    pub(super) fn new(
+        worker: usize,
+        environment: Arc<Environment>,
+        mailboxes: Arc<Mailboxes>,
+    ) -> Self {
         Self {
             environment,
             commands: VecDeque::new(),
@@ -114,17 +118,10 @@ impl IoThread {
     fn run(&mut self, mailbox: &Mailbox) {
         let mut ready = Vec::new();
         loop {
-            self.commands.extend(mailbox.take());
-            while !self.stopping
-                && let Some(command) = self.commands.pop_front()
-            {
-                self.carry_out(mailbox, command);
-            }
+            self.run_due(mailbox);
             if self.stopping {
                 return self.stop(mailbox);
             }
-            self.run_deadlines(mailbox);
-            self.run_pending();
             let streams = self.run_streams();
             let timeout = self.next_deadline(streams).map(|next| {
                 let now = self.environment.now();
@@ -138,6 +135,20 @@ impl IoThread {
                 self.read(mailbox, number);
             }
             self.read_coalesced(mailbox, &mut ready);
+        }
+    }
+
+    /// Carries out the commands, and does what is due.
+    pub(super) fn run_due(&mut self, mailbox: &Mailbox) {
+        self.commands.extend(mailbox.take());
+        while !self.stopping
+            && let Some(command) = self.commands.pop_front()
+        {
+            self.carry_out(mailbox, command);
+        }
+        if !self.stopping {
+            self.run_deadlines(mailbox);
+            self.run_pending();
         }
     }
 
@@ -176,7 +187,7 @@ impl IoThread {
     }
 
     /// The earliest time at which there is something to do. `streams`: that of the streams.
-    fn next_deadline(&self, streams: Option<Timestamp>) -> Option<Timestamp> {
+    pub(super) fn next_deadline(&self, streams: Option<Timestamp>) -> Option<Timestamp> {
         let pending = self.pending.first_key_value().map(|((until, _), _)| *until);
         let reads = self.listeners.values().filter_map(|reader| reader.coalescing.deadline());
         self.deadlines.next().into_iter().chain(pending).chain(streams).chain(reads).min()
@@ -335,7 +346,12 @@ impl IoThread {
     }
 
     /// The same when it is known what the engine wants.
-    fn plan_for(&mut self, session: &Arc<Session>, engine: Option<Timestamp>, earliest: Timestamp) {
+    pub(super) fn plan_for(
+        &mut self,
+        session: &Arc<Session>,
+        engine: Option<Timestamp>,
+        earliest: Timestamp,
+    ) {
         let idle = session.idle_since() + session.idle_timeout();
         let deadline = engine.map_or(idle, |engine| engine.min(idle)).max(earliest);
         self.deadlines.plan(session.id, &session.armed, deadline);

@@ -4,5 +4,7 @@ mod dataplane;
 mod io_thread;
 mod listener_reader;
 mod unassured;
+#[cfg(feature = "virtual-time")]
+pub mod virtual_time;
 
 pub use dataplane::{Dataplane, DataplaneError, ObservationError, Options};

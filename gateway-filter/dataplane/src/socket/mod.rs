@@ -9,6 +9,8 @@ mod capacity;
 mod control_message;
 mod ecn;
 mod options;
+#[cfg(feature = "virtual-time")]
+mod outlet;
 mod poller;
 mod receive;
 mod reuse_port;
@@ -23,11 +25,13 @@ pub use options::{
     raise_descriptor_limit,
 };
 pub use receive::{Message, ReceiveBatch};
-pub use send::{Destination, GsoBatch, Offload, SendReport, Sender, WhenFull, send_connected};
+pub use send::{Destination, GsoBatch, Offload, SendReport, Sender, WhenFull};
 
 pub(crate) use address::{ClientAddress, EndpointAddress, ListenerAddress};
 pub(crate) use capacity::{Capacity, FlowPermit, RouteRoom};
 pub(crate) use options::{bind_alone, join_source};
+#[cfg(feature = "virtual-time")]
+pub(crate) use outlet::{Outlet, Taken};
 pub(crate) use poller::{Poller, use_precise_timers};
 pub(crate) use reuse_port::{MOST_READERS, NOWHERE, Places, put_in_force};
 pub(crate) use slot::{Descriptors, Reader, Slot};

@@ -157,6 +157,9 @@ pub struct Sender {
     /// For every message of the call: the batches in it.
     groups: Vec<Range<usize>>,
     call: Call,
+    /// Takes what is sent, instead of the kernel.
+    #[cfg(feature = "virtual-time")]
+    outlet: Option<super::outlet::Outlet>,
 }
 
 /// The arguments of the system call, for as many messages as there are.
@@ -178,6 +181,12 @@ impl std::fmt::Debug for Call {
 }
 
 impl Sender {
+    /// A sender to an outlet instead of the kernel.
+    #[cfg(feature = "virtual-time")]
+    pub(crate) fn to(outlet: &super::outlet::Outlet) -> Self {
+        Self { outlet: Some(outlet.clone()), ..Self::default() }
+    }
+
     /// Sends batches in order. Every datagram ends up in exactly one number of the report.
     pub fn send(
         &mut self,
@@ -187,6 +196,12 @@ impl Sender {
         batches: &[GsoBatch<'_>],
     ) -> SendReport {
         let mut report = SendReport::default();
+        #[cfg(feature = "virtual-time")]
+        if let Some(outlet) = &self.outlet {
+            batches.iter().for_each(|batch| report.sent(*batch));
+            outlet.take(socket, destination.address, batches);
+            return report;
+        }
         if !offload.is_enabled() {
             send_one_by_one(socket, destination, batches, &mut self.call, &mut report);
             return report;
@@ -199,6 +214,20 @@ impl Sender {
         }
         self.groups = groups;
         report
+    }
+
+    /// Sends one datagram without a mark on a connected socket: the short path for single
+    /// datagrams.
+    pub fn send_connected(&self, socket: BorrowedFd<'_>, datagram: &[u8]) -> SendReport {
+        #[cfg(feature = "virtual-time")]
+        if let Some(outlet) = &self.outlet {
+            let batch = GsoBatch::single(datagram, Ecn::NOT_CAPABLE);
+            let mut report = SendReport::default();
+            report.sent(batch);
+            outlet.take(socket, None, &[batch]);
+            return report;
+        }
+        send_connected(socket, datagram)
     }
 }
 
@@ -417,8 +446,7 @@ const fn is_offload_refusal(code: i32) -> bool {
     matches!(code, libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP | libc::ENOPROTOOPT)
 }
 
-/// Sends one datagram without a mark on a connected socket: the short path for single datagrams.
-pub fn send_connected(socket: BorrowedFd<'_>, datagram: &[u8]) -> SendReport {
+fn send_connected(socket: BorrowedFd<'_>, datagram: &[u8]) -> SendReport {
     let mut report = SendReport::default();
     for attempt in 0..3 {
         // SAFETY: pointer and length are those of a slice that outlives the call.

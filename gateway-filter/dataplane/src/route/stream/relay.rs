@@ -26,7 +26,6 @@ use super::upstream::{StreamUpstream, accepts};
 use crate::configuration::ConfigurationError;
 use crate::context::RouteContext;
 use crate::metrics::{Metric, handshake};
-use crate::random::random_bytes;
 use crate::session::{ClientPath, guarded};
 use crate::socket::{ClientAddress, Ecn, GsoBatch, ReceiveBatch, Sender, WhenFull};
 use crate::stream::config as settings;
@@ -81,7 +80,7 @@ impl RouteStream {
     ) -> Result<Self, ConfigurationError> {
         let key = match settings::read_key(config) {
             Some(key) => key,
-            None => random_bytes().map_err(ConfigurationError::Random)?,
+            None => route.environment.random.bytes().map_err(ConfigurationError::Random)?,
         };
         let engine = Stream::new(gateway, settings::engine(config), key);
         let state = State { engine, seed: None, recipients: Arc::default(), version: 0 };
@@ -115,7 +114,8 @@ impl RouteStream {
         let mut out = StreamOutbox::new();
         let received = {
             let mut state = self.state.lock();
-            let Some(seed) = state.seed.take().or_else(|| random_bytes().ok()) else {
+            let Some(seed) = state.seed.take().or_else(|| route.environment.random.bytes().ok())
+            else {
                 route.metrics.add(Metric::ControlDropped, 1);
                 return;
             };

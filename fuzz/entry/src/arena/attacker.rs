@@ -1,0 +1,551 @@
+//! The attackers, and the steps that an input has them take.
+//!
+//! A step is one byte, the kind in its lower four bits and a small number in the upper four, and as
+//! many bytes as the kind takes; an input that ends too soon goes on with zeros.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use packrat_eack::{Encoding, SketchLimits};
+use packrat_wire::Epoch;
+use packrat_wire::control::{Control, RefusalReason, VERSION};
+use packrat_wire::handshake::{ClientParams, GatewayParams, Initiator};
+use packrat_wire::identifier::IdentifierScheme;
+use packrat_wire::message::{Eack, GoodbyeReason, Message, ResetReason};
+use packrat_wire::seal::MAXIMUM_PLAINTEXT;
+use sha2::{Digest, Sha256};
+
+use super::base::{ATTACKERS_FIRST, PLAIN_CONNECTION, Packet, scatter};
+use super::places::{OWN, PLACES, nowhere, place};
+use super::vectors;
+use super::verdict::Violation;
+use super::world::World;
+use crate::claims::Claims;
+
+/// Waits, in milliseconds.
+const WAITS: [u64; 16] = [1, 1, 2, 3, 5, 8, 13, 20, 21, 35, 50, 80, 130, 250, 500, 1000];
+/// Sessions of attackers.
+const MOST_SESSIONS: usize = 12;
+/// What the protocol's documents, of this version and the one before, derive from a session's
+/// secret.
+const LABELS: [&str; 6] = [
+    "packrat/1 path",
+    "packrat/2 path",
+    "packrat/2 sketch",
+    "packrat/2 identifier",
+    "packrat/2 name 1",
+    "packrat/2 mask",
+];
+
+/// The bytes of the steps.
+pub(super) struct Steps<'a>(&'a [u8]);
+
+impl<'a> Steps<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn byte(&mut self) -> usize {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        usize::from(first)
+    }
+
+    fn bytes(&mut self) -> &'a [u8] {
+        crate::take(&mut self.0)
+    }
+}
+
+/// A session that an attacker has.
+struct Held {
+    claims: Claims,
+    /// Where it began.
+    place: usize,
+    connection: u16,
+    /// Numbers of its base connection, either way.
+    next_up: u64,
+    /// What it has sealed.
+    sealed: Vec<Vec<u8>>,
+}
+
+/// All attackers, who tell each other everything.
+#[derive(Default)]
+pub(super) struct Attacker {
+    sessions: Vec<Held>,
+    begun: u16,
+    /// Challenges that have come to addresses of their own.
+    challenges: VecDeque<(SocketAddr, u64)>,
+    /// Cookies that have come to them.
+    cookies: Vec<(u64, u32, [u8; 16])>,
+    random: u64,
+}
+
+impl Attacker {
+    fn random(&mut self) -> u64 {
+        self.random += 1;
+        scatter(self.random)
+    }
+
+    /// Begins sessions at addresses of their own.
+    pub(super) fn arrive(&mut self, world: &mut World, sessions: usize) -> Result<(), Violation> {
+        for place in 0..sessions.min(OWN) {
+            self.begin(world, place)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a step.
+    pub(super) fn step(
+        &mut self,
+        world: &mut World,
+        steps: &mut Steps<'_>,
+    ) -> Result<(), Violation> {
+        let step = steps.byte();
+        let number = step >> 4;
+        match step & 15 {
+            0 => world.pass(Duration::from_millis(WAITS[number]))?,
+            1 => self.begin(world, number % OWN)?,
+            2 => self.ask_in_a_name(world, number % PLACES.len(), steps.byte())?,
+            3 => self.have_the_server_send(world, number, steps.byte())?,
+            4 => self.claim(world, number, steps)?,
+            5 => self.invent(world, number, steps)?,
+            6 => self.fail(world, number, steps)?,
+            7 => {
+                let (session, guess) = (steps.byte(), steps.byte());
+                self.answer_challenge(world, number, session, guess)?;
+            }
+            8 => {
+                let (session, plaintext) = (steps.byte(), steps.bytes());
+                self.say(
+                    world,
+                    session,
+                    number,
+                    &plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)],
+                )?;
+            }
+            9 => self.replay(world, number, steps.byte(), steps.byte())?,
+            10 => self.speak_base(world, number, steps.byte(), steps.byte())?,
+            11 => self.forge_base(world, number, steps)?,
+            12 => self.forge_control(world, number, steps)?,
+            13 => {
+                let datagram = match steps.byte() {
+                    0 => [&[0x0b, 0x50, 0x6b, 0x72], steps.bytes()].concat(),
+                    vector => vectors::datagram(vector),
+                };
+                self.send(world, number, steps.byte(), &datagram)?;
+            }
+            14 => self.move_to(world, number % OWN, steps.byte())?,
+            _ => self.end(world, number, steps)?,
+        }
+        self.listen(world);
+        Ok(())
+    }
+
+    /// Reads what has come to the attackers' addresses.
+    fn listen(&mut self, world: &mut World) {
+        let mut plaintext = Vec::new();
+        while let Some((to, datagram)) = world.overheard.pop_front() {
+            if let Some(packet) = Packet::decode(&datagram) {
+                let own = |held: &&mut Held| held.connection == packet.connection;
+                if let Some(held) = self.sessions.iter_mut().find(own) {
+                    held.claims.forwarded(&datagram);
+                }
+            }
+            if let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) =
+                Control::decode(&datagram)
+            {
+                self.cookies.push((nonce, cookie_time, cookie));
+            }
+            for held in &mut self.sessions {
+                if held.claims.client.opener.open(&datagram, &mut plaintext).is_err() {
+                    continue;
+                }
+                match Message::decode(&plaintext) {
+                    Ok(Message::PathChallenge { data }) => self.challenges.push_back((to, data)),
+                    Ok(Message::Reset { epoch, .. }) => held.claims.enter(epoch),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Sends from a place; the sender is there if it is one of the attackers' own.
+    fn send(
+        &mut self,
+        world: &mut World,
+        from: usize,
+        listener: usize,
+        datagram: &[u8],
+    ) -> Result<(), Violation> {
+        world.margins.attacks += 1;
+        let from = from % PLACES.len();
+        world.arrive(place(from), listener, datagram, from < OWN)?;
+        self.listen(world);
+        Ok(())
+    }
+
+    fn session(&mut self, number: usize) -> Option<&mut Held> {
+        let count = self.sessions.len();
+        self.sessions.get_mut(number.checked_rem(count)?)
+    }
+
+    fn initiator(&mut self) -> Initiator {
+        let params = ClientParams {
+            scheme: IdentifierScheme::Trailer,
+            limits: SketchLimits { coded_symbols: 191, power_sums: 129 },
+            maximum_hold: Duration::from_millis(120),
+            token: Vec::new(),
+            live: None,
+        };
+        let mut seed = [0xa7; 32];
+        seed[..8].copy_from_slice(&self.random().to_be_bytes());
+        Initiator::new(seed, 7, params, None)
+    }
+
+    /// Begins a session, with a base connection, at an address of its own.
+    fn begin(&mut self, world: &mut World, from: usize) -> Result<(), Violation> {
+        if self.sessions.len() == MOST_SESSIONS {
+            self.sessions.remove(0);
+        }
+        let connection = ATTACKERS_FIRST + self.begun;
+        self.begun += 1;
+        let mut broken = None;
+        let initiator = self.initiator();
+        let claims = Claims::try_begin(initiator, 7, |question| {
+            broken = world.arrive(place(from), 0, question, true).err();
+            let mine = world.overheard.iter().position(|(to, _)| *to == place(from));
+            let answers: Vec<_> = world.overheard.drain(mine?..).collect();
+            answers.into_iter().map(|(_, answer)| answer).find(|answer| {
+                matches!(
+                    Control::decode(answer),
+                    Ok(Control::Offer { .. } | Control::InitAck { .. })
+                )
+            })
+        });
+        if let Some(violation) = broken {
+            return Err(violation);
+        }
+        world.margins.attacks += 2;
+        let Some(claims) = claims else { return Ok(()) };
+        world.margins.sessions += 1;
+        let held = Held { claims, place: from, connection, next_up: 0, sealed: Vec::new() };
+        self.sessions.push(held);
+        // It proves that it has the session, and asks its server for something.
+        let last = self.sessions.len() - 1;
+        self.say_message(world, last, from, &Message::PathResponse { data: 0 })?;
+        self.speak_base(world, from, last, 0)
+    }
+
+    /// A question, with a key exchange or a cookie of another address, in the name of a place.
+    fn ask_in_a_name(
+        &mut self,
+        world: &mut World,
+        from: usize,
+        kind: usize,
+    ) -> Result<(), Violation> {
+        let noise = self.initiator().message().expect("a first message");
+        let mut datagram = Vec::new();
+        match (kind & 1, self.cookies.get(kind >> 1)) {
+            (1, Some(&(nonce, cookie_time, cookie))) => {
+                Control::Init { nonce, cookie_time, cookie, noise: &noise }.encode(&mut datagram);
+            }
+            _ => {
+                let noise = if kind & 2 == 0 { &noise[..] } else { &[] };
+                let nonce = self.random();
+                Control::Discover { nonce, versions: &[VERSION], noise }.encode(&mut datagram);
+            }
+        }
+        self.send(world, from, kind >> 7, &datagram)
+    }
+
+    fn have_the_server_send(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        session: usize,
+    ) -> Result<(), Violation> {
+        if let Some(held) = self.session(session) {
+            let connection = held.connection;
+            world.server.ask(connection, 4 * number as u64 + 1);
+            world.pass(Duration::from_millis(1))?;
+        }
+        Ok(())
+    }
+
+    /// Seals a message in a session, and sends it from a place.
+    fn say(
+        &mut self,
+        world: &mut World,
+        session: usize,
+        from: usize,
+        plaintext: &[u8],
+    ) -> Result<(), Violation> {
+        let Some(held) = self.session(session) else { return Ok(()) };
+        let datagram = held.claims.seal(plaintext);
+        held.sealed.push(datagram.clone());
+        self.send(world, from, 0, &datagram)
+    }
+
+    fn say_message(
+        &mut self,
+        world: &mut World,
+        session: usize,
+        from: usize,
+        message: &Message<'_>,
+    ) -> Result<(), Violation> {
+        let mut plaintext = Vec::new();
+        message.encode(&mut plaintext);
+        self.say(world, session, from, &plaintext)
+    }
+
+    /// An eACK of what it says that it has. See [`Claims::eack`].
+    fn claim(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        steps: &mut Steps<'_>,
+    ) -> Result<(), Violation> {
+        let (session, claimed, details) = (steps.byte(), steps.byte(), steps.bytes());
+        let Some(held) = self.session(session) else { return Ok(()) };
+        (0..claimed & 63).for_each(|back| held.claims.claim(back * (1 + (claimed >> 6))));
+        let encoding = |count| match number & 1 {
+            0 => Encoding::PowerSums { count },
+            _ => Encoding::CodedSymbols { count },
+        };
+        let from = held.place;
+        let Some(eack) = held.claims.eack(number, details, encoding) else { return Ok(()) };
+        self.say(world, session, from, &eack)
+    }
+
+    /// An eACK that names datagrams which were never forwarded.
+    fn invent(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        steps: &mut Steps<'_>,
+    ) -> Result<(), Violation> {
+        let (session, count) = (steps.byte(), 1 + number * 8);
+        let hashes: Vec<u64> = (0..count).map(|_| self.random()).collect();
+        let Some(held) = self.session(session) else { return Ok(()) };
+        hashes.into_iter().for_each(|hash| held.claims.invent(hash));
+        let from = held.place;
+        let eack =
+            held.claims.eack(4, &[0, 0, count as u8 + 1], |count| Encoding::PowerSums { count });
+        let Some(eack) = eack else { return Ok(()) };
+        self.say(world, session, from, &eack)
+    }
+
+    /// An eACK that can't be decoded.
+    fn fail(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        steps: &mut Steps<'_>,
+    ) -> Result<(), Violation> {
+        let session = steps.byte();
+        let encoding = Encoding::PowerSums { count: 2 + number as u8 * 8 };
+        let mut prefix: Vec<u8> =
+            (0..encoding.encoded_len()).map(|_| (self.random() >> 57) as u8).collect();
+        // As many as it can decode, at most.
+        prefix[..2].copy_from_slice(&(number as u16).to_be_bytes());
+        let Some(held) = self.session(session) else { return Ok(()) };
+        let (epoch, from) = (held.claims.epoch, held.place);
+        let eack = Eack {
+            epoch,
+            echo: number & 1 != 0,
+            newest: None,
+            newest_age: Duration::ZERO,
+            holes: 0,
+            anchor: None,
+            encoding,
+            prefix: &prefix,
+        };
+        self.say_message(world, session, from, &Message::Eack(eack))
+    }
+
+    /// What a client might think that the answer to a challenge is, without having seen it.
+    fn guess(&self, params: &GatewayParams, guess: usize) -> u64 {
+        let derived = |label: &[u8]| {
+            let digest = Sha256::new_with_prefix(params.secret).chain_update(label).finalize();
+            digest.iter().take(8).fold(0, |word, byte| word << 8 | u64::from(*byte))
+        };
+        let last = self.challenges.back().map_or(0, |(_, data)| *data);
+        match guess % 32 {
+            0 => 0,
+            1 => u64::MAX,
+            2 => last,
+            3 => last.wrapping_add(1),
+            4 => params.session.get().into(),
+            5 => scatter(last),
+            other @ 6..=11 => derived(LABELS[other - 6].as_bytes()),
+            // With a number behind the label, as eight bytes.
+            other => {
+                let label = LABELS[(other - 12) % 2].as_bytes();
+                derived(&[label, &((other as u64 - 12) / 2).to_be_bytes()].concat())
+            }
+        }
+    }
+
+    /// Answers a challenge that was sent to a place, or is sent there now.
+    fn answer_challenge(
+        &mut self,
+        world: &mut World,
+        from: usize,
+        session: usize,
+        guess: usize,
+    ) -> Result<(), Violation> {
+        let count = self.sessions.len();
+        let Some(held) = session.checked_rem(count).and_then(|at| self.sessions.get(at)) else {
+            return Ok(());
+        };
+        let data = self.guess(&held.claims.client.gateway_params, guess);
+        self.say_message(world, session, from, &Message::PathResponse { data })
+    }
+
+    /// Sends once more what was sealed before.
+    fn replay(
+        &mut self,
+        world: &mut World,
+        from: usize,
+        session: usize,
+        back: usize,
+    ) -> Result<(), Violation> {
+        let Some(held) = self.session(session) else { return Ok(()) };
+        let Some(sealed) = held.sealed.iter().rev().nth(back).cloned() else { return Ok(()) };
+        self.send(world, from, back, &sealed)
+    }
+
+    /// A datagram of a base connection from a place: of its own, or with another's number.
+    fn speak_base(
+        &mut self,
+        world: &mut World,
+        from: usize,
+        session: usize,
+        kind: usize,
+    ) -> Result<(), Violation> {
+        if from >= PLACES.len() {
+            return self.crowd_in(world, kind);
+        }
+        let Some(held) = self.session(session) else { return Ok(()) };
+        let (connection, is_authentic) = match kind & 7 {
+            0..=3 => (held.connection, true),
+            4 | 5 => ((kind & 1) as u16, false),
+            _ => (PLAIN_CONNECTION, false),
+        };
+        let packet = Packet {
+            connection,
+            number: held.next_up,
+            to_server: true,
+            is_reachable: from < OWN,
+            is_authentic,
+        };
+        held.next_up += 1;
+        let header = if kind & 1 == 0 { 0x41 } else { 0xc1 };
+        self.send(world, from, kind >> 7, &packet.encode(header))
+    }
+
+    /// Datagrams that begin connections, from addresses that no one has.
+    fn crowd_in(&mut self, world: &mut World, kind: usize) -> Result<(), Violation> {
+        for _ in 0..=kind & 15 {
+            let from = nowhere(self.random());
+            world.margins.attacks += 1;
+            world.arrive(from, kind >> 7, &[0xc1; 60], false)?;
+        }
+        Ok(())
+    }
+
+    /// Forged datagrams of a base connection, to its client in the gateway's name.
+    fn forge_base(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        steps: &mut Steps<'_>,
+    ) -> Result<(), Violation> {
+        let (client, offset) = (steps.byte(), steps.byte() as u64);
+        let count = world.honest.len();
+        let client = client % count;
+        let connection = world.honest[client].connection;
+        let next = world.honest[client].delivered.last_key_value().map_or(0, |(last, _)| *last);
+        for forged in 0..=number as u64 * 4 {
+            let packet = Packet {
+                connection: if offset & 1 == 0 { connection } else { self.random() as u16 },
+                number: (next + offset * (1 + forged)).saturating_sub(64),
+                to_server: false,
+                is_reachable: true,
+                is_authentic: false,
+            };
+            let mut datagram = packet.encode(0x41);
+            let length = datagram.len();
+            datagram[length - 8..].copy_from_slice(&self.random().to_be_bytes());
+            world.margins.attacks += 1;
+            world.arrive_at_client(client, &datagram)?;
+        }
+        Ok(())
+    }
+
+    /// Forged control datagrams, to a client in the gateway's name.
+    fn forge_control(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        steps: &mut Steps<'_>,
+    ) -> Result<(), Violation> {
+        let (client, nonce) = (steps.byte(), steps.byte() as u64);
+        let mut datagram = Vec::new();
+        match number {
+            0..=6 => {
+                let reason = RefusalReason::Session;
+                let nonce = if nonce == 0 { self.random() } else { nonce << 32 | nonce };
+                Control::Refusal { nonce, reason, versions: &[VERSION] }.encode(&mut datagram);
+            }
+            7..=9 => datagram = vectors::datagram(nonce as usize),
+            // A message of a session of its own, in the gateway's place.
+            _ => match self.session(number) {
+                Some(held) => datagram = held.claims.seal(&[6; 9]),
+                None => return Ok(()),
+            },
+        }
+        world.margins.attacks += 1;
+        world.arrive_at_client(client, &datagram)
+    }
+
+    /// Moves a session to another address of its own, as a client does.
+    fn move_to(&mut self, world: &mut World, to: usize, session: usize) -> Result<(), Violation> {
+        self.challenges.clear();
+        self.say_message(world, session, to, &Message::PathResponse { data: 0 })?;
+        self.listen(world);
+        while let Some((at, data)) = self.challenges.pop_front() {
+            if at == place(to) {
+                self.say_message(world, session, to, &Message::PathResponse { data })?;
+                if let Some(held) = self.session(session) {
+                    held.place = to;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a session or an epoch.
+    fn end(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        steps: &mut Steps<'_>,
+    ) -> Result<(), Violation> {
+        let (session, from) = (steps.byte(), steps.byte());
+        let reason = GoodbyeReason::Done;
+        if number == 0 {
+            return self.say_message(world, session, from, &Message::Goodbye { reason });
+        }
+        let Some(held) = self.session(session) else { return Ok(()) };
+        let epoch = Epoch::new(held.claims.epoch.get().wrapping_add(number as u16));
+        held.claims.enter(epoch);
+        let reset = Message::Reset { epoch, reason: ResetReason::ClientOverflow };
+        self.say_message(world, session, from, &reset)
+    }
+}

@@ -1,0 +1,281 @@
+//! The arena: a gateway in virtual time, its server, honest clients a round trip of 20 ms away, and
+//! whatever attackers send.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use packrat_dataplane::RouteConfig;
+use packrat_dataplane::virtual_time::{Sent, VirtualGateway};
+use packrat_eack::operations::counted;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::is_control;
+
+use super::base::{PLAIN_CONNECTION, Packet, Server, owner_of, scatter};
+use super::honest::Honest;
+use super::places::{HONEST, LISTENERS, Ledger, PLAIN, Party, REBOUND, address, party_at, place};
+use super::verdict::{Margins, Oracle, Violation};
+
+/// Each way of the honest clients' last mile.
+const DELAY: Duration = Duration::from_millis(10);
+/// Time between two looks at anything.
+const STEP: Duration = Duration::from_micros(100);
+const BEGIN: Timestamp = Timestamp::from_millis(1000);
+/// The client without assistance begins then, the second one with it gets another port.
+const PLAIN_BEGINS: Timestamp = Timestamp::from_millis(1350);
+const REBINDS: Timestamp = Timestamp::from_millis(1720);
+/// Longest time until it has an answer: its first datagram may wait for a second, as another client
+/// may have moved to its address.
+const NEWCOMER_WAITS: Duration = Duration::from_millis(1100);
+/// Sessions that there is room for: few, so that it becomes tight.
+const SESSIONS: u64 = 24;
+
+/// Conditions of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Conditions {
+    /// The gateway always demands a cookie.
+    cookie_always: bool,
+    /// A NAT gives the second client another port.
+    rebinds: bool,
+    /// The last mile loses datagrams in a row.
+    bursts: bool,
+}
+
+impl Conditions {
+    pub(super) fn new(bits: u8) -> Self {
+        Self { cookie_always: bits & 1 != 0, rebinds: bits & 2 != 0, bursts: bits & 4 != 0 }
+    }
+
+    fn loses(self, connection: u16, number: u64) -> bool {
+        match self.bursts {
+            true => number % 90 >= 80 && number > 30,
+            false => scatter(u64::from(connection) << 32 ^ number).is_multiple_of(20),
+        }
+    }
+}
+
+/// Everything but the attackers.
+pub(super) struct World {
+    conditions: Conditions,
+    gateway: VirtualGateway,
+    pub(super) server: Server,
+    pub(super) honest: Vec<Honest>,
+    ledger: Ledger,
+    pub(super) now: Timestamp,
+    down: VecDeque<(Timestamp, SocketAddr, Vec<u8>)>,
+    up: VecDeque<(Timestamp, usize, Vec<u8>)>,
+    /// Datagrams of the server that have passed.
+    forwarded: HashSet<(u16, u64)>,
+    /// What has arrived at attackers' addresses.
+    pub(super) overheard: VecDeque<(SocketAddr, Vec<u8>)>,
+    pub(super) margins: Margins,
+}
+
+impl World {
+    pub(super) fn new(conditions: Conditions) -> Self {
+        let mut config = RouteConfig::new("arena", [address("127.0.0.1:9")]).expect("a route");
+        if conditions.cookie_always {
+            config.handshakes_per_second_without_cookie = 0;
+        }
+        let gateway = VirtualGateway::new(config, &LISTENERS.map(address), SESSIONS, 7);
+        let mut gateway = gateway.expect("descriptors for a gateway");
+        gateway.handle_timeout(BEGIN);
+        let mut honest: Vec<Honest> =
+            (0..).zip(HONEST).map(|(number, place)| Honest::new(number, place, BEGIN)).collect();
+        honest.iter_mut().for_each(|client| client.speak(0xc1));
+        Self {
+            conditions,
+            gateway,
+            server: Server::default(),
+            honest,
+            ledger: Ledger::default(),
+            now: BEGIN,
+            down: VecDeque::new(),
+            up: VecDeque::new(),
+            forwarded: HashSet::new(),
+            overheard: VecDeque::new(),
+            margins: Margins::default(),
+        }
+    }
+
+    /// Has the gateway do something, and looks at what it does. `is_charged`: someone pays for it.
+    fn with_gateway(
+        &mut self,
+        is_charged: bool,
+        action: impl FnOnce(&mut VirtualGateway),
+    ) -> Result<(), Violation> {
+        let spent = |gateway: &VirtualGateway| if is_charged { gateway.work() } else { 0 };
+        let (done, charged) = (counted(), spent(&self.gateway));
+        action(&mut self.gateway);
+        let (done, charged) = (counted() - done, spent(&self.gateway) - charged);
+        let owed = done.saturating_sub(Margins::FREE_WORK);
+        self.margins.work = self.margins.work.max(owed as f64 / charged.max(1) as f64);
+        if owed > charged * Margins::MOST_WORK {
+            let text = format!("{done} operations in one step are charged as {charged}");
+            return Err(Violation::new(Oracle::Work, text));
+        }
+        for sent in self.gateway.take_sent() {
+            match sent {
+                Sent::ToClient { path, datagram } => self.leave(path.client, datagram)?,
+                Sent::ToServer { session, datagram } => {
+                    self.server.receive(session, &datagram, self.now)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A datagram leaves the gateway for a client.
+    fn leave(&mut self, to: SocketAddr, datagram: Vec<u8>) -> Result<(), Violation> {
+        let receiver = party_at(to);
+        let mut is_lost = false;
+        if is_control(&datagram) {
+            self.ledger.send(to, datagram.len(), &mut self.margins)?;
+        } else {
+            let Some(packet) = Packet::decode(&datagram) else {
+                let text = format!("{to} was sent what no server has said");
+                return Err(Violation::new(Oracle::Addresses, text));
+            };
+            let owner = owner_of(packet.connection);
+            if receiver != Some(owner) {
+                let text = format!("{to} was sent what is {owner:?}'s");
+                return Err(Violation::new(Oracle::Addresses, text));
+            }
+            let is_first = self.forwarded.insert((packet.connection, packet.number));
+            if !is_first {
+                self.ledger.send(to, datagram.len(), &mut self.margins)?;
+            }
+            if let Party::Honest(number) = owner
+                && is_first
+                && self.conditions.loses(packet.connection, packet.number)
+            {
+                is_lost = true;
+                self.honest[number].lost.insert(packet.number);
+            }
+        }
+        match receiver {
+            Some(Party::Attacker) => self.overheard.push_back((to, datagram)),
+            Some(Party::Honest(_) | Party::Plain) if !is_lost => {
+                self.down.push_back((self.now + DELAY, to, datagram));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A datagram arrives at the gateway. `is_owner`: from who receives at that address.
+    pub(super) fn arrive(
+        &mut self,
+        from: SocketAddr,
+        listener: usize,
+        datagram: &[u8],
+        is_owner: bool,
+    ) -> Result<(), Violation> {
+        self.ledger.receive(from, datagram.len(), is_owner);
+        self.with_gateway(is_control(datagram), |gateway| {
+            gateway.receive_from_client(from, listener % LISTENERS.len(), datagram);
+        })
+    }
+
+    /// A datagram arrives at an honest client in the gateway's name.
+    pub(super) fn arrive_at_client(
+        &mut self,
+        number: usize,
+        datagram: &[u8],
+    ) -> Result<(), Violation> {
+        let count = self.honest.len();
+        let now = self.now;
+        self.honest[number % count].receive(datagram, now, &mut self.margins)?;
+        self.listen(number % count);
+        Ok(())
+    }
+
+    /// Takes what an honest client sends.
+    fn listen(&mut self, number: usize) {
+        let client = &mut self.honest[number];
+        for _ in 0..100 {
+            let Some(datagram) = client.poll_transmit(self.now) else { return };
+            self.up.push_back((self.now + DELAY, client.place, datagram));
+        }
+        panic!("a client talks without end");
+    }
+
+    fn next_event(&self) -> Option<Timestamp> {
+        let down = self.down.front().map(|(at, ..)| *at);
+        let up = self.up.front().map(|(at, ..)| *at);
+        let clients = self.honest.iter().filter_map(Honest::next_timeout);
+        let others = [down, up, self.server.next_timeout(), self.gateway.next_timeout()];
+        others.into_iter().flatten().chain(clients).min()
+    }
+
+    /// Lets time pass.
+    pub(super) fn pass(&mut self, time: Duration) -> Result<(), Violation> {
+        let until = self.now + time;
+        while let Some(next) = self.next_event().filter(|next| *next <= until) {
+            let now = next.max(self.now + STEP);
+            if now > until {
+                break;
+            }
+            self.advance(now)?;
+        }
+        self.advance(until)
+    }
+
+    fn advance(&mut self, now: Timestamp) -> Result<(), Violation> {
+        let before = std::mem::replace(&mut self.now, now);
+        let passes = |at: Timestamp| before < at && at <= now;
+        if passes(PLAIN_BEGINS) {
+            let mut plain = Honest::new(PLAIN_CONNECTION, PLAIN, now);
+            // As one whose connection is older than its address: what it says may have to wait.
+            plain.speak(0x41);
+            self.honest.push(plain);
+        }
+        if self.conditions.rebinds && passes(REBINDS) {
+            self.honest[1].place = REBOUND;
+            self.honest[1].speak(0x41);
+        }
+        self.with_gateway(false, |gateway| gateway.handle_timeout(now))?;
+        while let Some((session, packet)) = self.server.poll(now) {
+            let datagram = packet.encode(0x41);
+            self.with_gateway(false, |gateway| {
+                gateway.receive_from_server(session, &datagram);
+            })?;
+        }
+        while self.up.front().is_some_and(|(at, ..)| *at <= now) {
+            let Some((_, from, datagram)) = self.up.pop_front() else { break };
+            self.arrive(place(from), 0, &datagram, true)?;
+        }
+        while self.down.front().is_some_and(|(at, ..)| *at <= now) {
+            let Some((_, to, datagram)) = self.down.pop_front() else { break };
+            let is_there = |client: &Honest| place(client.place) == to;
+            if let Some(number) = self.honest.iter().position(is_there) {
+                self.honest[number].receive(&datagram, now, &mut self.margins)?;
+            }
+        }
+        for number in 0..self.honest.len() {
+            self.honest[number].handle_timeout(now, &mut self.margins)?;
+            self.listen(number);
+        }
+        Ok(())
+    }
+
+    /// A new client gets an answer, also beside attackers.
+    pub(super) fn check_newcomer(&self) -> Result<(), Violation> {
+        let waits = self.now.saturating_since(PLAIN_BEGINS) > NEWCOMER_WAITS;
+        let is_answered =
+            |client: &Honest| client.connection != PLAIN_CONNECTION || !client.delivered.is_empty();
+        if !waits || self.honest.iter().all(is_answered) {
+            return Ok(());
+        }
+        Err(Violation::new(Oracle::Neighbours, "a new client is not answered".to_owned()))
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.now.saturating_since(BEGIN)
+    }
+
+    /// The repairs of each honest client.
+    pub(super) fn repairs(&self) -> Vec<BTreeMap<u64, Timestamp>> {
+        self.honest.iter().map(Honest::repairs).collect()
+    }
+}

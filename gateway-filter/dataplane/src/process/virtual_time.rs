@@ -1,0 +1,199 @@
+//! The data plane without threads, network and clock, for tests: what clients and servers send is
+//! passed in, what the gateway sends is taken out, and time is an argument.
+//!
+//! Everything in between is the data plane's own: ways of datagrams, session table, path validation,
+//! pending datagrams, capacity, eviction, deadlines. Its sockets exist, and nothing passes through
+//! them.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use packrat_api::route::RouteConfig;
+use packrat_engine::NetworkPath;
+use packrat_wire::estimate::Timestamp;
+use parking_lot::Mutex;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use super::io_thread::{IoThread, Served};
+use crate::clock::Clock;
+use crate::configuration::ConfigurationError;
+use crate::context::Environment;
+use crate::listener::{ClientDatagrams, Ingress, Mailboxes, pass_on};
+use crate::log::{Logger, Silent};
+use crate::random::Random;
+use crate::route::Route;
+use crate::session::FlowId;
+use crate::socket::{
+    Capacity, Descriptors, Ecn, GsoBatch, ListenerAddress, Outlet, Reader, Sender, Taken,
+};
+
+/// A datagram that the gateway has sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    /// To a client, along this path.
+    ToClient {
+        /// The client's address, and the gateway's.
+        path: NetworkPath,
+        /// The datagram.
+        datagram: Vec<u8>,
+    },
+    /// To the server.
+    ToServer {
+        /// The session's number in log lines: to the server, a socket of the gateway.
+        session: u64,
+        /// The datagram.
+        datagram: Vec<u8>,
+    },
+}
+
+/// The reason why a gateway in virtual time cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VirtualGatewayError {
+    /// The route's configuration is wrong.
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
+    /// The operating system refused a socket.
+    #[error("a socket cannot be opened: {0}; check the limit of open files")]
+    Socket(#[from] io::Error),
+}
+
+/// A data plane with one worker and one route.
+pub struct VirtualGateway {
+    environment: Arc<Environment>,
+    mailboxes: Arc<Mailboxes>,
+    route: Arc<Route>,
+    thread: IoThread,
+    ingresses: Vec<Ingress>,
+    now: Arc<AtomicU64>,
+    outlet: Outlet,
+    /// The listeners by their sockets.
+    listeners: HashMap<RawFd, SocketAddr>,
+}
+
+impl std::fmt::Debug for VirtualGateway {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("VirtualGateway").field("route", &self.route).finish_non_exhaustive()
+    }
+}
+
+impl VirtualGateway {
+    /// A gateway with room for `sessions`. `listeners`: the addresses that clients send to, none of
+    /// which need be this host's. `seed`: of everything that is random in it.
+    ///
+    /// # Errors
+    /// [`VirtualGatewayError`].
+    pub fn new(
+        config: RouteConfig,
+        listeners: &[SocketAddr],
+        sessions: u64,
+        seed: u64,
+    ) -> Result<Self, VirtualGatewayError> {
+        let now = Arc::new(AtomicU64::new(0));
+        let capacity = Capacity::limited(sessions, "in virtual time".to_owned());
+        let random = Random::Seeded(Mutex::new(ChaCha8Rng::seed_from_u64(seed)));
+        let environment = Arc::new(
+            Environment::new(Logger::new(Box::new(Silent)), capacity)
+                .with(Clock::Virtual(Arc::clone(&now)), random),
+        );
+        let mailboxes = Arc::new(Mailboxes::new(1).map_err(|(_, error)| error)?);
+        let route = Arc::new(Route::new(config, Arc::clone(&environment))?);
+        let outlet = Outlet::default();
+        let mut thread = IoThread::new(0, Arc::clone(&environment), Arc::clone(&mailboxes));
+        thread.forwarder.sender = Sender::to(&outlet);
+        let descriptors = Descriptors::default();
+        let (mut ingresses, mut sockets) = (Vec::new(), HashMap::new());
+        for &listener in listeners {
+            let slot = route.slot(ListenerAddress::new(listener), 0);
+            let loopback = if listener.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+            let open = || Ok(OwnedFd::from(std::net::UdpSocket::bind(loopback)?));
+            slot.fill(&descriptors, 0, Reader::IoThread, |_| open())?;
+            if let Some(socket) = slot.with(|downstream| downstream.socket().as_raw_fd()) {
+                sockets.insert(socket, listener);
+            }
+            let mut ingress = Ingress::new(Arc::clone(&mailboxes), Arc::clone(&route), slot, 0);
+            ingress.forwarder.sender = Sender::to(&outlet);
+            ingresses.push(ingress);
+        }
+        let listeners = sockets;
+        Ok(Self { environment, mailboxes, route, thread, ingresses, now, outlet, listeners })
+    }
+
+    /// A client, or someone in its name, has sent a datagram to one of the listeners.
+    pub fn receive_from_client(&mut self, client: SocketAddr, listener: usize, datagram: &[u8]) {
+        let Some(ingress) = self.ingresses.get_mut(listener) else { return };
+        ingress.receive(&ClientDatagrams {
+            client,
+            local: None,
+            ecn: Ecn::NOT_CAPABLE,
+            data: datagram,
+            segment_size: datagram.len().max(1),
+        });
+        self.run_due();
+    }
+
+    /// The server has sent a datagram to the socket of a session; false if there is none.
+    pub fn receive_from_server(&mut self, session: u64, datagram: &[u8]) -> bool {
+        let served = self.thread.sessions.get(&FlowId::new(session));
+        let Some(session) = served.map(|served| Arc::clone(&served.session)) else { return false };
+        let batch = GsoBatch::single(datagram, Ecn::NOT_CAPABLE);
+        let deadline = pass_on(&mut self.thread.forwarder, &session, &[batch]);
+        self.thread.plan_for(&session, deadline, Timestamp::ZERO);
+        self.run_due();
+        true
+    }
+
+    /// The time at which there is something to do.
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        self.thread.next_deadline(None)
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.now.store(now.as_micros(), Ordering::Relaxed);
+        self.run_due();
+    }
+
+    fn run_due(&mut self) {
+        let Some(mailbox) = self.mailboxes.of(0) else { return };
+        loop {
+            self.thread.run_due(mailbox);
+            if mailbox.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// What was sent since the last call, in order.
+    pub fn take_sent(&mut self) -> Vec<Sent> {
+        let taken = self.outlet.drain();
+        taken.into_iter().filter_map(|taken| self.addressed(taken)).collect()
+    }
+
+    /// `None` of what was sent by a session that has ended meanwhile.
+    fn addressed(&self, taken: Taken) -> Option<Sent> {
+        let Taken { socket, to, datagram } = taken;
+        if let Some(client) = to {
+            let gateway = *self.listeners.get(&socket)?;
+            return Some(Sent::ToClient { path: NetworkPath { client, gateway }, datagram });
+        }
+        let uses = |served: &&Served| served.upstream.socket().as_raw_fd() == socket;
+        let served = self.thread.sessions.values().find(uses)?;
+        Some(Sent::ToServer { session: served.session.id.get(), datagram })
+    }
+
+    /// Units of work that clients have been charged for.
+    pub fn work(&self) -> u64 {
+        self.environment.work.spent()
+    }
+
+    /// Sessions, assisted or not.
+    pub fn sessions(&self) -> u64 {
+        self.route.sessions.count()
+    }
+}

@@ -1,0 +1,43 @@
+//! Takes what a data plane sends, where there is no network.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::send::GsoBatch;
+
+/// A datagram that was sent.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) socket: RawFd,
+    /// The receiver; `None` on a connected socket.
+    pub(crate) to: Option<SocketAddr>,
+    pub(crate) datagram: Vec<u8>,
+}
+
+/// Datagrams in the order in which they were sent.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outlet(Arc<Mutex<Vec<Taken>>>);
+
+impl Outlet {
+    pub(super) fn take(
+        &self,
+        socket: BorrowedFd<'_>,
+        to: Option<SocketAddr>,
+        batches: &[GsoBatch<'_>],
+    ) {
+        let datagrams = batches.iter().flat_map(|batch| batch.datagrams());
+        self.0.lock().extend(datagrams.map(|datagram| Taken {
+            socket: socket.as_raw_fd(),
+            to,
+            datagram: datagram.to_vec(),
+        }));
+    }
+
+    /// What was sent since the last call.
+    pub(crate) fn drain(&self) -> Vec<Taken> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}

@@ -1,0 +1,40 @@
+//! Attackers who use all that they know, against gateway, session table and clients together: the
+//! corpus of the fuzz target, and random inputs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+use packrat_fuzz_entry::arena::{self, Margins};
+use packrat_fuzz_entry::corpus;
+
+#[test]
+fn every_known_attack_breaks_no_promise() {
+    let expected = [
+        "empty",
+        "path_challenge_guessed",
+        "path_challenge_guessed_at_a_clients_address",
+        "claim_forwards_nothing",
+        "eacks_that_decode_are_charged",
+        "forged_datagrams_enter_no_set",
+        "forged_numbers_steer_no_hold",
+        "eacks_that_fail_are_the_attackers_own",
+        "sessions_of_forged_sources_leave_first",
+        "answers_are_no_longer_than_questions",
+        "another_listener_turns_nothing_away",
+    ];
+    corpus::run("knowing_attacker", &expected, packrat_fuzz_entry::knowing_attacker);
+}
+
+#[test]
+fn no_random_attack_breaks_a_promise() {
+    let mut margins = Margins::default();
+    for seed in 0..SEEDS {
+        match arena::run(&arena::input(seed, 120)) {
+            Ok(run) => margins.add(&run),
+            Err(violation) => panic!("seed {seed}: {violation}"),
+        }
+    }
+    println!("{margins:?}");
+    assert!(margins.sessions > SEEDS && margins.repairs > SEEDS * 10, "{margins:?}");
+}
+
+/// Inputs of [`no_random_attack_breaks_a_promise`].
+const SEEDS: u64 = 400;
