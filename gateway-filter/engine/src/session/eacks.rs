@@ -275,10 +275,7 @@ impl Session {
         let progress = repair.progress(newest, self.repairs.arrived(), now);
         match decide(&progress, path.rtt(), Some(patience), MAXIMUM_TRANSMISSIONS) {
             Decision::Wait => Verdict::Wait,
-            Decision::GiveUp if repair.transmissions() >= MAXIMUM_TRANSMISSIONS => {
-                Verdict::GiveUp(GiveUpReason::TooManyRepairs)
-            }
-            Decision::GiveUp => Verdict::GiveUp(GiveUpReason::TooOld),
+            Decision::GiveUp(reason) => Verdict::GiveUp(reason),
             Decision::Send => {
                 let behind = self.history.next().saturating_sub(sequence);
                 let crowded = is_crowded(behind, now.saturating_since(forwarded));
