@@ -177,15 +177,15 @@ def names(agreed):
 
 
 class Direction:
-    """One direction of a sealed channel: its key, and the key that masks its counters."""
+    """One direction of a sealed channel."""
 
     def __init__(self, key):
-        self.aead = ChaCha20Poly1305(key)
-        self.mask_key = hashlib.sha256(key + b"packrat/2 mask").digest()
+        self.key, self.aead = key, ChaCha20Poly1305(key)
         self.next, self.highest, self.seen = 0, -1, set()
 
     def mask(self, tag):
-        stream = Cipher(algorithms.ChaCha20(self.mask_key, tag), None).encryptor()
+        sample = tag[:4] + b"mask" + tag[4:12]
+        stream = Cipher(algorithms.ChaCha20(self.key, sample), None).encryptor()
         return int.from_bytes(stream.update(bytes(4)), "big")
 
     def seal(self, session, plaintext):

@@ -4,6 +4,7 @@
 //! stay known for a while, so that an identifier that only the client has can be explained
 //! (docs/PROTOCOL.md, section 11, "What the gateway does with an eACK").
 
+use core::ops::Range;
 use std::collections::VecDeque;
 
 use packrat_eack::Identifier;
@@ -213,32 +214,37 @@ impl History {
 
     /// Frees the bytes of the oldest entries as far as their fate is settled.
     pub(crate) fn release_settled(&mut self) {
-        while let Some(entry) = self.get(self.first_cached) {
+        let cached = self.offsets(self.first_cached..self.next());
+        let mut last = None;
+        for entry in self.entries.range_mut(cached) {
             if matches!(entry.fate, Fate::Unknown | Fate::Missing) && entry.span.is_some() {
                 break;
             }
-            self.free_oldest();
+            last = entry.span.take().or(last);
+            self.first_cached += 1;
+        }
+        if let Some(span) = last {
+            self.cache.free_through(span);
         }
     }
 
     /// Forgets the oldest entries somewhat below the limits, `settled_limit` for those whose fate
     /// is known. `forget` is called for each entry that is forgotten with its sequence number.
     pub(crate) fn trim(&mut self, settled_limit: usize, mut forget: impl FnMut(u64, &Entry)) {
-        while self.entries.len() > below(settled_limit.min(self.maximum))
+        let (settled_limit, maximum) = (below(settled_limit), below(self.maximum));
+        while self.entries.len() > settled_limit.min(maximum)
             && let Some(entry) = self.entries.front()
         {
             let settled = matches!(entry.fate, Fate::Received | Fate::GivenUp);
-            let limit = if settled { settled_limit } else { self.maximum };
-            if self.entries.len() <= below(limit) {
+            if self.entries.len() <= if settled { settled_limit } else { maximum } {
                 break;
             }
+            forget(self.first, entry);
             if self.first_cached <= self.first {
                 self.free_oldest();
             }
-            if let Some(entry) = self.entries.pop_front() {
-                forget(self.first, &entry);
-                self.first += 1;
-            }
+            self.entries.pop_front();
+            self.first += 1;
         }
     }
 
@@ -251,6 +257,23 @@ impl History {
     pub(crate) fn newest_until(&self, until: Timestamp) -> Option<u64> {
         let count = self.entries.partition_point(|entry| entry.forwarded_at <= until);
         (self.first + count as u64).checked_sub(1).filter(|sequence| *sequence >= self.first)
+    }
+
+    /// The entries with these sequence numbers, as far as there are any.
+    pub(crate) fn range(&self, sequences: Range<u64>) -> impl Iterator<Item = &Entry> + Clone {
+        self.entries.range(self.offsets(sequences))
+    }
+
+    /// See [`Self::range`].
+    pub(crate) fn range_mut(&mut self, sequences: Range<u64>) -> impl Iterator<Item = &mut Entry> {
+        let offsets = self.offsets(sequences);
+        self.entries.range_mut(offsets)
+    }
+
+    fn offsets(&self, sequences: Range<u64>) -> Range<usize> {
+        let [start, end] = [sequences.start, sequences.end]
+            .map(|sequence| (sequence.saturating_sub(self.first) as usize).min(self.entries.len()));
+        start.min(end)..end
     }
 
     pub(crate) fn get(&self, sequence: u64) -> Option<&Entry> {

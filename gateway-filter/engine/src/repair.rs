@@ -12,6 +12,8 @@ use core::time::Duration;
 
 use packrat_wire::estimate::{PathEstimate, RoundTrip, Timestamp, patience_margin};
 
+use crate::session_event::GiveUpReason;
+
 /// More transmissions than this of one datagram of a session never help.
 pub(crate) const MAXIMUM_TRANSMISSIONS: u32 = 12;
 /// Copies of one repair at once.
@@ -53,10 +55,11 @@ pub(crate) fn decide(
 ) -> Decision {
     let round_trip = round_trip.or_assumed(ASSUMED_ROUND_TRIP);
     let Progress { transmissions, since_found, since_sent, passed } = *progress;
-    if patience.is_some_and(|patience| since_found > patience)
-        || transmissions >= maximum_transmissions
-    {
-        return Decision::GiveUp;
+    if transmissions >= maximum_transmissions {
+        return Decision::GiveUp(GiveUpReason::TooManyRepairs);
+    }
+    if patience.is_some_and(|patience| since_found > patience) {
+        return Decision::GiveUp(GiveUpReason::TooOld);
     }
     if transmissions == 0 {
         return Decision::Send;
@@ -90,7 +93,7 @@ pub(crate) enum Decision {
     /// Its repair is on the way.
     Wait,
     /// Too late, or tried too often.
-    GiveUp,
+    GiveUp(GiveUpReason),
 }
 
 impl Repair {
@@ -250,7 +253,10 @@ mod tests {
             Decision::Send,
             "overdue on a quiet flow"
         );
-        assert_eq!(decided(&repair, Some(20), 0, &path, at(200)), Decision::GiveUp);
+        assert_eq!(
+            decided(&repair, Some(20), 0, &path, at(200)),
+            Decision::GiveUp(GiveUpReason::TooOld)
+        );
     }
 
     #[test]
@@ -263,7 +269,7 @@ mod tests {
         }
         assert_eq!(
             decided(&repair, Some(9), 0, &path, start + Duration::from_millis(10)),
-            Decision::GiveUp
+            Decision::GiveUp(GiveUpReason::TooManyRepairs)
         );
     }
 

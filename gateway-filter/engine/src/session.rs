@@ -285,7 +285,7 @@ impl Session {
             let admitted = self.eack_credit.admits(turn.now)
                 && self.permit.admits_work(self.eack_credit.strain(), turn.now);
             if admitted {
-                self.charge(MESSAGE_WORK, turn.now);
+                self.charge(MESSAGE_WORK, turn);
             }
             match Message::decode(&plaintext) {
                 Ok(Message::Eack(eack)) => self.on_eack(counter, &eack, admitted, turn),
@@ -297,15 +297,18 @@ impl Session {
                 Err(DecodeError::MessageType(_)) => {}
                 Ok(_) | Err(_) => turn.counters.sealed_malformed += 1,
             }
+            if turn.unpaid_work > 0 {
+                self.permit.charge_work(turn.unpaid_work, turn.now);
+            }
         }
         turn.scratch().plaintext = plaintext;
         ended
     }
 
     /// Charges the client for work that one of its messages made necessary.
-    fn charge(&mut self, work: u64, now: Timestamp) {
+    fn charge(&mut self, work: u64, turn: &mut Turn<'_>) {
         self.eack_credit.charge(work);
-        self.permit.charge_work(work, now);
+        turn.unpaid_work += work;
     }
 
     /// See [`crate::Flow::control_on_new_path`].

@@ -198,6 +198,8 @@ pub enum GiveUpReason {
     TooOld,
     /// It was sent as often as ever helps.
     TooManyRepairs,
+    /// As many datagrams as are repaired at the same time are missing already.
+    TooManyMissing,
     /// The flow fell quiet.
     Quiet,
     /// The history has forgotten the datagram.
@@ -213,6 +215,7 @@ impl GiveUpReason {
             Self::WindowOver => "window_over",
             Self::TooOld => "too_old",
             Self::TooManyRepairs => "too_many_repairs",
+            Self::TooManyMissing => "too_many_missing",
             Self::Quiet => "quiet",
             Self::Forgotten => "forgotten",
         }

@@ -92,8 +92,7 @@ impl Attacker {
     /// anything.
     fn guesses(&self) -> Vec<u64> {
         let gateway_params = &self.session.gateway_params;
-        let labels =
-            ["packrat/2 path", "packrat/2 sketch", "packrat/2 identifier", "packrat/2 mask", ""];
+        let labels = ["packrat/2 path", "packrat/2 sketch", "packrat/2 identifier", ""];
         let words = |digest: &[u8]| -> Vec<u64> {
             digest
                 .chunks_exact(8)

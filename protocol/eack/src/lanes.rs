@@ -152,11 +152,11 @@ mod vectors {
         }
     );
 
-    /// Adds totals, each below `2^40`, to sums.
+    /// Adds totals, each below `2^40`, to sums. Without a check for overflow, it is done in vectors.
     #[inline(always)]
     fn fold(totals: &[u64], sums: &mut [u32]) {
         for (sum, total) in sums.iter_mut().zip(totals) {
-            let total = u64::from(*sum) + *total;
+            let total = u64::from(*sum).wrapping_add(*total);
             let folded = (total & 0xffff_ffff) + 5 * (total >> 32);
             *sum = if folded >= MODULUS { folded - MODULUS } else { folded } as u32;
         }

@@ -4,13 +4,13 @@
 //! 12.3) and the datagram's header as associated data. It does not use the Noise library, because
 //! this cipher is most of the cost of an eACK at the gateway.
 //!
-//! The counter travels masked with a key of its own and a sample of the ciphertext, here the tag
-//! (RFC 9001, section 5.4.4): a path can't follow it.
+//! The counter travels masked by a block of the cipher that the tag chooses (RFC 9001, section
+//! 5.4.4): a path can't follow it. The nonces of these blocks and those of the AEAD begin with
+//! different bytes, so one key serves both.
 
 use ring::aead::quic::{CHACHA20, HeaderProtectionKey};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ring::error::Unspecified;
-use sha2::{Digest, Sha256};
 
 use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH};
@@ -22,6 +22,8 @@ use zeroize::ZeroizeOnDrop;
 pub(crate) const TAG_LENGTH: usize = 16;
 /// Where the counter is in the header.
 const COUNTER_AT: usize = SEALED_HEADER_LENGTH - 4;
+/// Beginning of the nonces of masks. Those of messages begin with zeros.
+const MASK_NONCE: [u8; 4] = *b"mask";
 
 /// The key of one direction. No counter may be used twice with it, so there is one of each; its
 /// memory is overwritten when it is dropped.
@@ -50,11 +52,14 @@ impl Key {
     }
 
     /// Bits that hide a counter, from the tag of its message.
-    fn mask(&self, tag: &[u8]) -> Result<u32, Unspecified> {
-        // Derived each time: one block of a hash is cheaper than twice the keys of all sessions.
-        let key = Sha256::new_with_prefix(self.0).chain_update(b"packrat/2 mask").finalize();
+    fn mask(&self, tag: &[u8; TAG_LENGTH]) -> Result<u32, Unspecified> {
+        // The block's number, and behind it its nonce.
+        let mut sample = [0; TAG_LENGTH];
+        sample[..4].copy_from_slice(&tag[..4]);
+        sample[4..8].copy_from_slice(&MASK_NONCE);
+        sample[8..].copy_from_slice(&tag[4..12]);
         let [first, second, third, fourth, _] =
-            HeaderProtectionKey::new(&CHACHA20, &key)?.new_mask(tag)?;
+            HeaderProtectionKey::new(&CHACHA20, &self.0)?.new_mask(&sample)?;
         Ok(u32::from_be_bytes([first, second, third, fourth]))
     }
 
@@ -76,7 +81,7 @@ impl Key {
         let seal = |cipher: LessSafeKey| {
             let tag = cipher.seal_in_place_separate_tag(nonce(counter), Aad::from(&header), sealed);
             let tag = tag?;
-            let masked = counter.get() ^ self.mask(tag.as_ref())?;
+            let masked = counter.get() ^ self.mask(tag.as_ref().try_into()?)?;
             header[COUNTER_AT..].copy_from_slice(&masked.to_be_bytes());
             Ok(tag)
         };
@@ -105,10 +110,8 @@ impl Key {
             Ok(_) => return Err(OpenError::Malformed(DecodeError::NotControl)),
             Err(error) => return Err(OpenError::Malformed(error)),
         };
-        if datagram.len() > MAXIMUM_LENGTH || ciphertext.len() < TAG_LENGTH {
-            return Err(OpenError::Malformed(DecodeError::Truncated));
-        }
-        let tag = ciphertext.last_chunk::<TAG_LENGTH>().map(|tag| &tag[..]).unwrap_or_default();
+        let tag = ciphertext.last_chunk().filter(|_| datagram.len() <= MAXIMUM_LENGTH);
+        let tag = tag.ok_or(OpenError::Malformed(DecodeError::Truncated))?;
         let mask = self.mask(tag).map_err(|Unspecified| OpenError::Forged)?;
         let counter = MessageCounter::new(masked.get() ^ mask);
         let mut header = [0; SEALED_HEADER_LENGTH];

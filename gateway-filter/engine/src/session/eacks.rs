@@ -61,7 +61,7 @@ impl Session {
         }
         self.repairs.share_earnings(&self.permit);
         if let Some(work) = self.epoch.anchor(eack, &mut self.history) {
-            self.charge(work, turn.now);
+            self.charge(work, turn);
             let (epoch, first) = (self.epoch.number(), self.epoch.horizon());
             turn.tell(|| SessionEvent::EpochAnchored { epoch, first: Sequence::new(first) });
         }
@@ -71,15 +71,19 @@ impl Session {
         }
         let spoken_of = newest.max(self.known_by_time(turn.now));
         self.epoch.advance_horizon(spoken_of, &mut self.history);
-        let (now, mut work) = (turn.now, 0);
+        let (now, mut work, mut unpaid) = (turn.now, 0, turn.unpaid_work);
         let Self { permit, eack_credit, .. } = self;
-        let spend = |spent: u64| {
-            permit.charge_work(spent, now);
+        let spend = |spent: u64, failed: bool| {
             work += spent;
-            eack_credit.covers(work) && permit.admits_work(eack_credit.strain(), now)
+            unpaid += spent;
+            failed && eack_credit.covers(work) && {
+                permit.charge_work(core::mem::take(&mut unpaid), now);
+                permit.admits_work(eack_credit.strain(), now)
+            }
         };
         let missing = self.repairs.sequences();
         let decoded = self.epoch.decode(eack, missing, &self.history, spend, turn.scratch());
+        turn.unpaid_work = unpaid;
         let accepted = decoded.is_some() && {
             let only_there = turn.scratch().only_there.iter();
             let is_foreign =
@@ -220,7 +224,7 @@ impl Session {
         if self.repairs.is_empty() {
             return;
         }
-        self.charge(REPAIR_WORK * self.repairs.len() as u64, turn.now);
+        self.charge(REPAIR_WORK * self.repairs.len() as u64, turn);
         let congested = self.standing_queue(turn.now).is_some();
         let patience =
             patience(&self.last_mile.path, self.live.is_some(), self.agreed.maximum_hold);
@@ -275,10 +279,7 @@ impl Session {
         let progress = repair.progress(newest, self.repairs.arrived(), now);
         match decide(&progress, path.rtt(), Some(patience), MAXIMUM_TRANSMISSIONS) {
             Decision::Wait => Verdict::Wait,
-            Decision::GiveUp if repair.transmissions() >= MAXIMUM_TRANSMISSIONS => {
-                Verdict::GiveUp(GiveUpReason::TooManyRepairs)
-            }
-            Decision::GiveUp => Verdict::GiveUp(GiveUpReason::TooOld),
+            Decision::GiveUp(reason) => Verdict::GiveUp(reason),
             Decision::Send => {
                 let behind = self.history.next().saturating_sub(sequence);
                 let crowded = is_crowded(behind, now.saturating_since(forwarded));

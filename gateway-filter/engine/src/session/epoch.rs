@@ -20,7 +20,7 @@
 use core::cell::Cell;
 use core::time::Duration;
 
-use packrat_eack::{EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
+use packrat_eack::{Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::GatewayParams;
 use packrat_wire::message::Eack;
@@ -78,6 +78,13 @@ impl core::fmt::Debug for EpochState {
             .field("horizon", &self.horizon)
             .finish_non_exhaustive()
     }
+}
+
+/// Buffers for the outcome of a decode, and its working memory.
+struct Found<'a> {
+    only_here: &'a mut Vec<Identifier>,
+    only_there: &'a mut Vec<Identifier>,
+    decoder: &'a mut Decoder,
 }
 
 impl EpochState {
@@ -171,8 +178,7 @@ impl EpochState {
     /// failed decode does no harm.
     pub(crate) fn advance_horizon(&mut self, newest: Option<u64>, history: &mut History) {
         let Some(newest) = newest else { return };
-        for sequence in self.horizon..=newest {
-            let Some(entry) = history.get_mut(sequence) else { continue };
+        for entry in history.range_mut(self.horizon..newest + 1) {
             if !entry.in_sketch {
                 entry.in_sketch = true;
                 self.sketch().insert(entry.identifier);
@@ -181,6 +187,7 @@ impl EpochState {
         self.horizon = self.horizon.max(newest + 1);
     }
 
+    #[inline]
     fn sketch(&mut self) -> &mut Sketch {
         let Self { sketch, key, limits, .. } = self;
         sketch.get_or_insert_with(|| Box::new(Sketch::new(key.clone(), *limits)))
@@ -192,13 +199,14 @@ impl EpochState {
     /// First as it is: what is missing is only here. Then under assumptions (see
     /// [`decode_assuming`]): that of the datagrams forwarded since the last eACK all are missing (a
     /// long burst), of those that were `missing` before (a long repair), or of both. `spend` is
-    /// told the work after each attempt, and whether there may be another one.
+    /// told the work after each attempt and whether it failed, and then decides whether there may be
+    /// another one.
     pub(crate) fn decode(
         &self,
         eack: &Eack<'_>,
-        missing: impl Iterator<Item = u64>,
+        missing: impl ExactSizeIterator<Item = u64> + Clone,
         history: &History,
-        mut spend: impl FnMut(u64) -> bool,
+        mut spend: impl FnMut(u64, bool) -> bool,
         scratch: &mut Scratch,
     ) -> Option<()> {
         let prefix = EncodedPrefix::new(eack.encoding, eack.prefix).ok()?;
@@ -210,62 +218,79 @@ impl EpochState {
                 &empty
             }
         };
-        let identifier = |sequence| history.get(sequence).map(|entry| entry.identifier);
-        let unknown = |sequence: &u64| {
-            history.get(*sequence).is_some_and(|entry| entry.fate == Fate::Unknown)
-        };
         let Scratch { candidates, only_here, only_there, decoder, .. } = scratch;
         let decoder = decoder.get_or_insert_default();
+        let mut found = Found { only_here, only_there, decoder };
+        let search = CANDIDATE_WORK * (missing.len() as u64 + self.horizon - self.considered);
+        let known = missing.filter_map(|sequence| history.get(sequence));
+        let unknown = history.range(self.considered..self.horizon);
+        let unknown = unknown.filter(|entry| entry.fate == Fate::Unknown);
+        let (known, unknown) =
+            (known.map(|entry| entry.identifier), unknown.map(|entry| entry.identifier));
+        // Few differences are found without candidates: these are collected when that has failed.
+        let likely = known.clone().chain(unknown.clone());
+        let (decoded, work) = self.decode_under(&[], likely, own, prefix, history, &mut found);
+        let mut may_go_on = spend(search + work, !decoded);
+        if decoded || !may_go_on {
+            return decoded.then_some(());
+        }
         candidates.clear();
-        candidates.extend(missing.filter_map(identifier));
+        candidates.extend(known);
         let known = candidates.len();
-        candidates.extend((self.considered..self.horizon).filter(unknown).filter_map(identifier));
+        candidates.extend(unknown);
         let all = &**candidates;
         let (known, new) = all.split_at(known);
         let assumptions: [(&[_], &[_]); 4] = [(all, &[]), (known, new), (new, known), (&[], all)];
         let assumed = assumptions.map(|(_, assumed)| assumed);
-        let mut may_go_on = true;
         decode_assuming(&assumed, |attempt, assumed| {
-            if !may_go_on || assumed.len() > MAXIMUM_ASSUMED {
+            // The first attempt was the one before.
+            if attempt == 0 || !may_go_on || assumed.len() > MAXIMUM_ASSUMED {
                 return None;
             }
-            let mut work = CANDIDATE_WORK * all.len() as u64 + self.limits.work_of(assumed.len());
-            let reduced;
-            let sketch = if assumed.is_empty() {
-                own
-            } else {
-                let mut sketch = own.clone();
-                sketch.remove_all(assumed);
-                reduced = sketch;
-                &reduced
-            };
-            let looked_at = Cell::new(0);
-            let candidates = assumptions[attempt].0.iter().copied();
-            let others = assumed.iter().copied().chain(self.outside(history, &looked_at));
-            let difference = sketch.decode_among(prefix, candidates, others, decoder);
-            if let Ok(difference) = difference {
-                let arrived = |identifier: &Identifier| {
-                    difference.only_there.binary_search(identifier).is_ok()
-                };
-                let (mut late, lost): (Vec<_>, Vec<_>) =
-                    assumed.iter().copied().partition(|identifier| arrived(identifier));
-                late.sort_unstable();
-                only_here.clear();
-                only_here.extend_from_slice(difference.only_here);
-                only_here.extend(lost);
-                only_there.clear();
-                only_there.extend(
-                    difference
-                        .only_there
-                        .iter()
-                        .filter(|identifier| late.binary_search(identifier).is_err()),
-                );
-            }
-            let decoded = difference.is_ok();
-            work += decoder.take_work() + looked_at.get();
-            may_go_on = spend(work);
+            let mut reduced = own.clone();
+            reduced.remove_all(assumed);
+            let likely = assumptions[attempt].0.iter().copied();
+            let (decoded, work) =
+                self.decode_under(assumed, likely, &reduced, prefix, history, &mut found);
+            may_go_on = spend(search + self.limits.work_of(assumed.len()) + work, !decoded);
             decoded.then_some(())
         })
+    }
+
+    /// Decodes the difference to a sketch without the datagrams that are `assumed` to be missing.
+    /// True if that succeeds, and the work.
+    fn decode_under(
+        &self,
+        assumed: &[Identifier],
+        likely: impl Iterator<Item = Identifier>,
+        sketch: &Sketch,
+        prefix: EncodedPrefix<'_>,
+        history: &History,
+        found: &mut Found<'_>,
+    ) -> (bool, u64) {
+        let Found { only_here, only_there, decoder } = found;
+        let looked_at = Cell::new(0);
+        let others = assumed.iter().copied().chain(self.outside(history, &looked_at));
+        let difference = sketch.decode_among(prefix, likely, others, decoder);
+        if let Ok(difference) = difference {
+            let arrived =
+                |identifier: &Identifier| difference.only_there.binary_search(identifier).is_ok();
+            let (mut late, lost): (Vec<_>, Vec<_>) =
+                assumed.iter().copied().partition(|identifier| arrived(identifier));
+            late.sort_unstable();
+            only_here.clear();
+            only_here.extend_from_slice(difference.only_here);
+            only_here.extend(lost);
+            only_there.clear();
+            only_there.extend(
+                difference
+                    .only_there
+                    .iter()
+                    .filter(|identifier| late.binary_search(identifier).is_err()),
+            );
+        }
+        let decoded = difference.is_ok();
+        (decoded, decoder.take_work() + looked_at.get())
     }
 
     /// Identifiers that are not in the sketch, but may be in the client's set: forwarded beyond the
@@ -358,10 +383,8 @@ impl EpochState {
     /// Settles everything up to the horizon: it has arrived, unless it is missing. Returns the number
     /// of datagrams of which the client has spoken for the first time.
     pub(crate) fn consider(&mut self, history: &mut History) -> u64 {
-        for sequence in self.considered..self.horizon {
-            if let Some(entry) = history.get_mut(sequence)
-                && entry.fate == Fate::Unknown
-            {
+        for entry in history.range_mut(self.considered..self.horizon) {
+            if entry.fate == Fate::Unknown {
                 entry.fate = Fate::Received;
             }
         }
@@ -386,6 +409,7 @@ impl EpochState {
 
     /// The history forgets an entry. What was never considered for the sketch is considered now, so
     /// that the horizon stays inside the history.
+    #[inline]
     pub(crate) fn forget(&mut self, sequence: u64, entry: &Entry) {
         self.considered = self.considered.max(sequence + 1);
         if sequence >= self.horizon {
@@ -465,7 +489,7 @@ mod tests {
             epoch.anchor(&eack, history);
             epoch.advance_horizon(Some(newest), history);
             let (missing, mut scratch) = (missing.iter().copied(), Scratch::default());
-            epoch.decode(&eack, missing, history, |_| allows_costly, &mut scratch)?;
+            epoch.decode(&eack, missing, history, |_, _| allows_costly, &mut scratch)?;
             Some((scratch.only_here, scratch.only_there))
         }
     }

@@ -108,7 +108,7 @@ impl Repairs {
         self.missing.is_empty()
     }
 
-    pub(crate) fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn sequences(&self) -> impl ExactSizeIterator<Item = u64> + Clone + '_ {
         self.missing.keys().copied()
     }
 

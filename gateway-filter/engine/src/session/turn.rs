@@ -15,6 +15,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) now: Timestamp,
     pub(crate) counters: &'a mut FlowCounters,
     pub(crate) out: &'a mut Outbox,
+    /// Work that the session's permit is to be charged for, in the end or before it is asked again.
+    pub(crate) unpaid_work: u64,
     /// The session whose events are wanted.
     observed: Option<SessionId>,
     scratch: Option<Box<Scratch>>,
@@ -22,7 +24,7 @@ pub(crate) struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     pub(crate) fn new(now: Timestamp, counters: &'a mut FlowCounters, out: &'a mut Outbox) -> Self {
-        Self { now, counters, out, observed: None, scratch: None }
+        Self { now, counters, out, unpaid_work: 0, observed: None, scratch: None }
     }
 
     /// The same call, into a session whose events are wanted if `observed`.

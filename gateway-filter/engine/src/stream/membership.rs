@@ -21,9 +21,11 @@ use super::subscriber::Subscriber;
 use super::{SWEEP_INTERVAL, Stream, StreamConfig, StreamOutbox, enter_epoch, gateway_params};
 use crate::admission::{MESSAGE_WORK, WorkKind};
 use crate::eack_credit::SUBSCRIBER;
+use crate::event::Side;
 use crate::gateway::{Begin, Gateway, HandshakeOutcome, Received, refuse};
 use crate::handshake::Handshake;
 use crate::path_validation::Step;
+use crate::session_event::{EackIgnoredReason, SessionEvent};
 
 /// Room for subscribers grows by this share of them, and by this many: with thousands, doubling
 /// would cost as much as they do.
@@ -324,10 +326,14 @@ impl Stream {
                     self.repair(subscriber, &eack, from, now, out);
                 } else {
                     self.counters.stream_eacks_limited += 1;
+                    let reason = EackIgnoredReason::Limited;
+                    out.tell(subscriber, || SessionEvent::EackIgnored { eack: counter, reason });
                 }
             }
-            Ok(Message::Reset { epoch, .. }) if epoch.is_newer_than(subscriber.epoch) => {
+            Ok(Message::Reset { epoch, reason }) if epoch.is_newer_than(subscriber.epoch) => {
                 enter_epoch(subscriber, epoch);
+                let side = Side::Client;
+                out.tell(subscriber, || SessionEvent::Reset { epoch, side, reason });
                 SUBSCRIBER.charge_epoch(&mut subscriber.eacks);
             }
             Ok(Message::Goodbye { .. }) => return false,
@@ -378,11 +384,13 @@ impl Stream {
                     self.gateway.admission.release_subscriber(old);
                 }
                 subscriber.move_to(from);
+                out.tell(subscriber, || SessionEvent::PathValidated);
                 self.version += 1;
                 self.counters.subscriptions_moved += 1;
             }
             Step::Challenge(data) => {
                 self.counters.subscriptions_challenged += 1;
+                out.tell(subscriber, || SessionEvent::PathChallenged);
                 self.send(subscriber, &Message::PathChallenge { data }, out);
             }
             Step::Wait => {}

@@ -21,6 +21,7 @@
 mod group;
 mod membership;
 mod outbox;
+mod repairs;
 mod subscriber;
 mod sums;
 
@@ -40,24 +41,25 @@ use packrat_wire::{Epoch, MessageCounter, SessionId};
 use crate::admission::WorkKind;
 use crate::counters::{StreamCounters, StreamGauges};
 use crate::eack_credit::SUBSCRIBER;
+use crate::event::Side;
 use crate::gateway::Gateway;
 use crate::history::{History, Pushed, SELECTIVE_ENTRIES, SETTLED_ENTRIES};
 use crate::path_validation::PathValidation;
 use crate::reconciliation::{
     AfterFailure, EpochOf, after_failure, decode_assuming, epoch_of, epoch_start, is_stale,
 };
-use crate::repair::Decision;
+use crate::sequence::Sequence;
+use crate::session_event::{EackIgnoredReason, SessionEvent};
 use group::{GroupRepairs, Missed};
 use membership::Pending;
 pub use outbox::{StreamOutbox, Target};
-use subscriber::{MAXIMUM_OUTSTANDING, Outstanding, Subscriber};
+use subscriber::{Outstanding, Subscriber};
 use sums::{SUMS, Sums};
 
 /// The sums of the stream are remembered at every so many packets.
 const CHECKPOINT: u64 = 32;
-/// Work of an identifier in one sum, and of deciding about a missing packet.
+/// Work of an identifier in one sum.
 const INSERTION_WORK: u64 = 5;
-const REPAIR_WORK: u64 = 80;
 /// Interval of looking for subscribers that are silent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -176,6 +178,14 @@ impl Stream {
         self.version
     }
 
+    /// Switches the events of a subscriber on or off ([`crate::Event::Session`]). Off at first, and
+    /// then they cost nothing. False if no subscriber has this session.
+    pub fn observe(&mut self, session: SessionId, observed: bool) -> bool {
+        let place = self.places.get(&session).copied();
+        let known = place.and_then(|place| self.subscribers.get_mut(place as usize));
+        known.map(|subscriber| subscriber.observed = observed).is_some()
+    }
+
     /// A packet of the stream, before it is sent to the subscribers.
     pub fn forward(&mut self, datagram: &[u8], now: Timestamp) {
         if is_control(datagram) {
@@ -225,16 +235,22 @@ impl Stream {
                 EpochOf::Current => {}
                 EpochOf::Newer => enter_epoch(subscriber, eack.epoch),
                 EpochOf::Other => {
+                    let reason = EackIgnoredReason::OtherEpoch;
+                    out.tell(subscriber, || SessionEvent::EackIgnored { eack: counter, reason });
                     self.send_reset(subscriber, out);
                     return;
                 }
             }
         }
         if is_stale(counter, subscriber.anchored.then_some(subscriber.newest_eack)) {
+            let reason = EackIgnoredReason::Stale;
+            out.tell(subscriber, || SessionEvent::EackIgnored { eack: counter, reason });
             return;
         }
         if !subscriber.anchored {
             self.anchor(subscriber, eack);
+            let (epoch, first) = (subscriber.epoch, Sequence::new(subscriber.horizon));
+            out.tell(subscriber, || SessionEvent::EpochAnchored { epoch, first });
         }
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
         if let Some(entry) = newest.and_then(|newest| self.history.get(newest))
@@ -269,7 +285,14 @@ impl Stream {
                 subscriber.eacks.charge(work as f64);
                 subscriber.newest_eack = counter;
                 subscriber.failures = 0;
-                self.settle(subscriber, &changes, now);
+                self.settle(subscriber, &changes, now, out);
+                out.tell(subscriber, || SessionEvent::EackDecoded {
+                    eack: counter,
+                    recorded: self.history.next(),
+                    newest: newest.map(Sequence::new),
+                    newly_missing: changes.missing.len() as u64,
+                    missing: subscriber.outstanding().len() as u64,
+                });
                 self.offer(subscriber, now, out);
                 if eack.echo || usize::from(eack.holes) > subscriber.outstanding().len() {
                     self.report(subscriber, counter, None, out);
@@ -406,39 +429,6 @@ impl Stream {
         Some((difference.only_here.to_vec(), difference.only_there.to_vec()))
     }
 
-    fn settle(&mut self, subscriber: &mut Subscriber, changes: &Changes, now: Timestamp) {
-        if changes.arrived.is_empty() && changes.missing.is_empty() {
-            return;
-        }
-        let mut outstanding = subscriber.take_outstanding();
-        for identifier in &changes.arrived {
-            match outstanding.iter().position(|one| one.identifier == *identifier) {
-                Some(place) => {
-                    let one = outstanding.swap_remove(place);
-                    self.counters.stream_repairs_arrived += u64::from(one.transmissions() > 0);
-                }
-                None => {
-                    subscriber.regain(*identifier);
-                    let is_known = self.history.sequence_of(*identifier).is_some();
-                    self.counters.stream_foreign += u64::from(!is_known);
-                }
-            }
-        }
-        self.counters.stream_missing += changes.missing.len() as u64;
-        for identifier in &changes.missing {
-            match self.history.sequence_of(*identifier) {
-                Some(sequence) if outstanding.len() < MAXIMUM_OUTSTANDING => {
-                    outstanding.push(Outstanding::new(sequence, *identifier, now));
-                }
-                _ => {
-                    subscriber.give_up(*identifier);
-                    self.counters.stream_unrepairable += 1;
-                }
-            }
-        }
-        subscriber.set_outstanding(outstanding);
-    }
-
     /// Asks the subscriber to count as received what it will never get: then nothing has to be kept
     /// of it.
     fn offer(&mut self, subscriber: &mut Subscriber, now: Timestamp, out: &mut StreamOutbox) {
@@ -451,85 +441,6 @@ impl Stream {
         self.set = set;
     }
 
-    /// Sends what the subscriber misses and is worth sending. Whatever is given up is in the base
-    /// from then on.
-    fn repair(
-        &mut self,
-        subscriber: &mut Subscriber,
-        eack: &Eack<'_>,
-        to: SocketAddr,
-        now: Timestamp,
-        out: &mut StreamOutbox,
-    ) {
-        let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
-        self.charge(subscriber, REPAIR_WORK * subscriber.outstanding().len() as u64, now);
-        let mut outstanding = subscriber.take_outstanding();
-        let next = self.history.next();
-        outstanding.retain_mut(|one| {
-            let entry = self.history.get(one.sequence).copied();
-            let bytes = self.history.bytes(one.sequence);
-            let (Some(entry), Some((first, second))) = (entry, bytes) else {
-                self.counters.stream_unrepairable += 1;
-                subscriber.give_up(one.identifier);
-                return false;
-            };
-            match subscriber.decide(one, newest, entry.forwarded_at, now) {
-                Decision::Wait => return true,
-                Decision::GiveUp => {
-                    self.counters.stream_late += 1;
-                    subscriber.give_up(one.identifier);
-                    return false;
-                }
-                Decision::Send => {}
-            }
-            let length = first.len() + second.len();
-            let mut to_group = false;
-            if let Some(threshold) = self.config.group_repairs_from {
-                let round_trip = subscriber.round_trip.get().smoothed().unwrap_or(SWEEP_INTERVAL);
-                let missed = self.missed.entry(one.sequence).or_insert_with(|| Missed::since(now));
-                if missed.age(now) > round_trip {
-                    *missed = Missed::since(now);
-                }
-                missed.by(to.ip());
-                if missed.is_under_way() {
-                    // On its way to all of them.
-                    one.sent(next, now);
-                    return true;
-                }
-                to_group = missed.addresses() >= threshold as usize;
-            }
-            // The subscriber that asks pays, for the group's repairs, too: else one that misses
-            // everything, and says so again and again, would have the stream sent to all of them
-            // many times over.
-            let share = self.gateway.config.repair_budget;
-            if !subscriber.may_repair(length, self.bytes, share)
-                || !self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
-            {
-                self.counters.stream_budget_refusals += 1;
-                return true;
-            }
-            // Many who ask may not have it sent to all of them again and again, either.
-            let target = if to_group && self.group_repairs.take(length) {
-                if let Some(missed) = self.missed.get_mut(&one.sequence) {
-                    missed.sent_to_group();
-                }
-                self.counters.stream_group_repairs += 1;
-                Target::Group
-            } else {
-                Target::One(to)
-            };
-            self.counters.stream_repairs += 1;
-            self.counters.stream_repair_bytes += length as u64;
-            out.send(target, |bytes| {
-                bytes.extend_from_slice(first);
-                bytes.extend_from_slice(second);
-            });
-            one.sent(next, now);
-            true
-        });
-        subscriber.set_outstanding(outstanding);
-    }
-
     fn on_failed_decode(
         &mut self,
         subscriber: &mut Subscriber,
@@ -540,7 +451,13 @@ impl Stream {
     ) {
         self.counters.stream_eacks_failed += 1;
         SUBSCRIBER.charge_failure(&mut subscriber.eacks, work);
-        match after_failure(eack.encoding, &limits(), &mut subscriber.failures) {
+        let after = after_failure(eack.encoding, &limits(), &mut subscriber.failures);
+        out.tell(subscriber, || SessionEvent::EackFailed {
+            eack: counter,
+            symbols: eack.encoding.count(),
+            resets: after == AfterFailure::Reset,
+        });
+        match after {
             AfterFailure::Ask(wanted) => self.report(subscriber, counter, Some(wanted), out),
             AfterFailure::Reset => {
                 self.counters.stream_resets += 1;
@@ -549,6 +466,11 @@ impl Stream {
                     subscriber.take_offer();
                 }
                 subscriber.reset_pending = true;
+                out.tell(subscriber, || SessionEvent::Reset {
+                    epoch: subscriber.epoch.next(),
+                    side: Side::Gateway,
+                    reason: ResetReason::DecodeFailed,
+                });
                 self.send_reset(subscriber, out);
             }
         }
@@ -576,6 +498,12 @@ impl Stream {
         // known of any.
         let first = subscriber.outstanding().iter().map(|one| one.sequence).min();
         let settled = first.unwrap_or(subscriber.horizon).checked_sub(1);
+        out.tell(subscriber, || SessionEvent::ReportSent {
+            eack: echo,
+            settled: settled.filter(|at| self.history.get(*at).is_some()).map(Sequence::new),
+            wanted_symbols: wanted.map(Encoding::count),
+            queue_stands: false,
+        });
         let report = Report {
             epoch: subscriber.epoch,
             echo,

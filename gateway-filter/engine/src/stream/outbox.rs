@@ -1,8 +1,11 @@
-//! Outbox of a stream: datagrams and their targets.
+//! Outbox of a stream: datagrams and their targets, and events of observed subscribers.
 
 use std::net::SocketAddr;
 
+use super::subscriber::Subscriber;
+use crate::event::Event;
 use crate::outbox::Outbox;
+use crate::session_event::SessionEvent;
 
 /// Target of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,8 +16,8 @@ pub enum Target {
     Group,
 }
 
-/// Datagrams of a stream that are not the stream itself: repairs, control. Reused between calls;
-/// the caller drains it.
+/// Datagrams of a stream that are not the stream itself: repairs, control; and what has happened to
+/// subscribers that are observed. Reused between calls; the caller drains it.
 #[derive(Debug, Default)]
 pub struct StreamOutbox {
     inner: Outbox,
@@ -32,10 +35,24 @@ impl StreamOutbox {
         self.targets.iter().copied().zip(self.inner.datagrams())
     }
 
+    /// Takes the events that happened.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        self.inner.take_events()
+    }
+
     /// Forgets everything, keeps the memory.
     pub fn clear(&mut self) {
         self.inner.clear();
         self.targets.clear();
+    }
+
+    /// Tells of a step of a subscriber's session, if it is observed.
+    #[inline]
+    pub(super) fn tell(&mut self, subscriber: &Subscriber, event: impl FnOnce() -> SessionEvent) {
+        if subscriber.observed {
+            let session = subscriber.channel.session();
+            self.inner.event(Event::Session { session, event: event() });
+        }
     }
 
     /// For datagrams whose address follows with [`Self::address`].

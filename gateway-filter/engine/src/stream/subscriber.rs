@@ -20,6 +20,7 @@ use crate::admission::SourceAccount;
 use crate::eack_credit::SUBSCRIBER;
 use crate::reconciliation;
 use crate::repair::{ASSUMED_ROUND_TRIP, Decision, Progress, decide};
+use crate::session_event::GiveUpReason;
 
 /// Bytes of repairs that a subscriber may have at once.
 const REPAIR_BURST: f64 = 32.0 * 1024.0;
@@ -114,6 +115,8 @@ pub(super) struct Subscriber {
     pub(super) failures: u8,
     pub(super) anchored: bool,
     pub(super) reset_pending: bool,
+    /// True if its session tells of each step.
+    pub(super) observed: bool,
     pub(super) channel: SmallChannel,
     /// Account of its source.
     pub(super) source: Arc<SourceAccount>,
@@ -155,6 +158,7 @@ impl Subscriber {
             failures: 0,
             anchored: false,
             reset_pending: false,
+            observed: false,
             channel,
             source,
             horizon: next,
@@ -297,7 +301,7 @@ impl Subscriber {
         let round_trip = self.round_trip.get();
         let window = Duration::from_micros(u64::from(self.window));
         if !window.is_zero() && now.saturating_since(forwarded) > window {
-            return Decision::GiveUp;
+            return Decision::GiveUp(GiveUpReason::WindowOver);
         }
         // Without a window nothing says until when a repair is of use.
         let patience = window

@@ -24,7 +24,10 @@ const MEMORY: Duration = Duration::from_secs(30);
 /// The least queueing delay of a while. Fed with round trips, sample by sample.
 #[derive(Debug, Clone, Default)]
 pub struct Queueing {
-    /// Times and round trips within the interval.
+    /// Times of the last round trips.
+    last: [Option<Timestamp>; SAMPLES],
+    /// Times and round trips within the interval: those that no later one is less than. The least
+    /// of them, and of any later part of them, is the first.
     recent: VecDeque<(Timestamp, Duration)>,
     /// Least round trip since then, and that of the period before.
     least: Option<(Timestamp, Duration)>,
@@ -34,11 +37,16 @@ pub struct Queueing {
 impl Queueing {
     /// One that knows nothing yet.
     pub const fn new() -> Self {
-        Self { recent: VecDeque::new(), least: None, least_before: None }
+        Self { last: [None; SAMPLES], recent: VecDeque::new(), least: None, least_before: None }
     }
 
     /// Takes in one round-trip sample.
     pub fn on_round_trip(&mut self, sample: Duration, now: Timestamp) {
+        self.last.rotate_left(1);
+        self.last[SAMPLES - 1] = Some(now);
+        while self.recent.back().is_some_and(|&(_, later)| later >= sample) {
+            self.recent.pop_back();
+        }
         self.recent.push_back((now, sample));
         while self.recent.front().is_some_and(|&(at, _)| now.saturating_since(at) > INTERVAL) {
             self.recent.pop_front();
@@ -63,12 +71,11 @@ impl Queueing {
     /// Time that datagrams have waited at least in the queue that stands now; zero when there is
     /// none, or nothing is known.
     pub fn standing(&self, now: Timestamp) -> Duration {
-        let recent = self.recent.iter().filter(|&&(at, _)| now.saturating_since(at) <= INTERVAL);
-        let (count, shortest) = recent.fold((0, Duration::MAX), |(count, least), &(_, sample)| {
-            (count + 1, least.min(sample))
-        });
-        match self.base() {
-            Some(base) if count >= SAMPLES => shortest.saturating_sub(base),
+        let is_recent = |at: Timestamp| now.saturating_since(at) <= INTERVAL;
+        let enough = self.last[0].is_some_and(is_recent);
+        let shortest = self.recent.iter().find(|(at, _)| is_recent(*at));
+        match (shortest, self.base()) {
+            (Some((_, shortest)), Some(base)) if enough => shortest.saturating_sub(base),
             _ => Duration::ZERO,
         }
     }
@@ -77,6 +84,29 @@ impl Queueing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a model that keeps every sample.
+        #[test]
+        fn the_least_round_trip_of_the_interval_counts(
+            steps in prop::collection::vec((0u64..30, 1u64..100), 1..200),
+            later in 0u64..80,
+        ) {
+            let (mut queueing, mut all, mut time) = (Queueing::new(), Vec::new(), 0);
+            for (pause, sample) in steps {
+                time += pause;
+                queueing.on_round_trip(Duration::from_millis(sample), at(time));
+                all.push((time, sample));
+                let now = time + later;
+                let recent = all.iter().filter(|(at, _)| now - at <= 50).map(|(_, sample)| *sample);
+                let base = all.iter().map(|(_, sample)| *sample).min().unwrap();
+                let enough = recent.clone().count() >= SAMPLES;
+                let standing = if enough { recent.min().unwrap() - base } else { 0 };
+                prop_assert_eq!(queueing.standing(at(now)), Duration::from_millis(standing));
+            }
+        }
+    }
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_millis(millis)

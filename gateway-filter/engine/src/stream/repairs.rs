@@ -1,0 +1,180 @@
+//! Packets that a subscriber misses: found by its eACKs, sent again, given up.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::message::Eack;
+
+use super::group::Missed;
+use super::subscriber::{MAXIMUM_OUTSTANDING, Outstanding, Subscriber};
+use super::{Changes, SWEEP_INTERVAL, Stream, StreamOutbox, Target};
+use crate::repair::Decision;
+use crate::sequence::Sequence;
+use crate::session_event::{GiveUpReason, RepairRefusedReason, SessionEvent};
+
+/// Work of deciding about a missing packet.
+const REPAIR_WORK: u64 = 80;
+
+impl Stream {
+    /// Takes in what a decoded eACK says.
+    pub(super) fn settle(
+        &mut self,
+        subscriber: &mut Subscriber,
+        changes: &Changes,
+        now: Timestamp,
+        out: &mut StreamOutbox,
+    ) {
+        if changes.arrived.is_empty() && changes.missing.is_empty() {
+            return;
+        }
+        let mut outstanding = subscriber.take_outstanding();
+        for identifier in &changes.arrived {
+            match outstanding.iter().position(|one| one.identifier == *identifier) {
+                Some(place) => {
+                    let one = outstanding.swap_remove(place);
+                    self.counters.stream_repairs_arrived += u64::from(one.transmissions() > 0);
+                    out.tell(subscriber, || SessionEvent::MissingArrived {
+                        datagram: Sequence::new(one.sequence),
+                        transmissions: one.transmissions().into(),
+                        age: self.age(one.sequence, now),
+                    });
+                }
+                None => {
+                    subscriber.regain(*identifier);
+                    let is_known = self.history.sequence_of(*identifier).is_some();
+                    self.counters.stream_foreign += u64::from(!is_known);
+                }
+            }
+        }
+        self.counters.stream_missing += changes.missing.len() as u64;
+        for identifier in &changes.missing {
+            let sequence = self.history.sequence_of(*identifier);
+            let datagram = sequence.map(Sequence::new);
+            let reason = match sequence {
+                Some(sequence) if outstanding.len() < MAXIMUM_OUTSTANDING => {
+                    outstanding.push(Outstanding::new(sequence, *identifier, now));
+                    out.tell(subscriber, || SessionEvent::DatagramMissing {
+                        datagram: Sequence::new(sequence),
+                        age: self.age(sequence, now),
+                    });
+                    continue;
+                }
+                Some(_) => GiveUpReason::TooManyMissing,
+                None => GiveUpReason::Forgotten,
+            };
+            self.counters.stream_unrepairable += 1;
+            subscriber.give_up(*identifier);
+            out.tell(subscriber, || SessionEvent::GivenUp { datagram, transmissions: 0, reason });
+        }
+        subscriber.set_outstanding(outstanding);
+    }
+
+    /// Time since a packet was forwarded.
+    fn age(&self, sequence: u64, now: Timestamp) -> Duration {
+        let forwarded = self.history.get(sequence).map(|entry| entry.forwarded_at);
+        forwarded.map_or(Duration::ZERO, |at| now.saturating_since(at))
+    }
+
+    /// Sends what the subscriber misses and is worth sending. Whatever is given up is in the base
+    /// from then on.
+    pub(super) fn repair(
+        &mut self,
+        subscriber: &mut Subscriber,
+        eack: &Eack<'_>,
+        to: SocketAddr,
+        now: Timestamp,
+        out: &mut StreamOutbox,
+    ) {
+        let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
+        self.charge(subscriber, REPAIR_WORK * subscriber.outstanding().len() as u64, now);
+        let mut outstanding = subscriber.take_outstanding();
+        let next = self.history.next();
+        outstanding.retain_mut(|one| {
+            let datagram = Sequence::new(one.sequence);
+            let entry = self.history.get(one.sequence).copied();
+            let bytes = self.history.bytes(one.sequence);
+            let decided = match (entry, bytes) {
+                (Some(entry), Some(bytes)) => {
+                    match subscriber.decide(one, newest, entry.forwarded_at, now) {
+                        Decision::Wait => return true,
+                        Decision::Send => Ok((now.saturating_since(entry.forwarded_at), bytes)),
+                        Decision::GiveUp(reason) => {
+                            self.counters.stream_late += 1;
+                            Err(reason)
+                        }
+                    }
+                }
+                _ => {
+                    self.counters.stream_unrepairable += 1;
+                    Err(GiveUpReason::BytesGone)
+                }
+            };
+            let (age, (first, second)) = match decided {
+                Ok(decided) => decided,
+                Err(reason) => {
+                    subscriber.give_up(one.identifier);
+                    let (datagram, transmissions) = (Some(datagram), one.transmissions().into());
+                    out.tell(subscriber, || SessionEvent::GivenUp {
+                        datagram,
+                        transmissions,
+                        reason,
+                    });
+                    return false;
+                }
+            };
+            let length = first.len() + second.len();
+            let sent = |one: &mut Outstanding, subscriber: &Subscriber, out: &mut StreamOutbox| {
+                one.sent(next, now);
+                let transmission = one.transmissions().into();
+                out.tell(subscriber, || SessionEvent::RepairSent { datagram, transmission, age });
+            };
+            let mut to_group = false;
+            if let Some(threshold) = self.config.group_repairs_from {
+                let round_trip = subscriber.round_trip.get().smoothed().unwrap_or(SWEEP_INTERVAL);
+                let missed = self.missed.entry(one.sequence).or_insert_with(|| Missed::since(now));
+                if missed.age(now) > round_trip {
+                    *missed = Missed::since(now);
+                }
+                missed.by(to.ip());
+                if missed.is_under_way() {
+                    // On its way to all of them.
+                    sent(one, subscriber, out);
+                    return true;
+                }
+                to_group = missed.addresses() >= threshold as usize;
+            }
+            // The subscriber that asks pays, for the group's repairs, too: else one that misses
+            // everything, and says so again and again, would have the stream sent to all of them
+            // many times over.
+            let share = self.gateway.config.repair_budget;
+            if !subscriber.may_repair(length, self.bytes, share)
+                || !self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
+            {
+                self.counters.stream_budget_refusals += 1;
+                let reason = RepairRefusedReason::BudgetEmpty;
+                out.tell(subscriber, || SessionEvent::RepairRefused { datagram, reason });
+                return true;
+            }
+            // Many who ask may not have it sent to all of them again and again, either.
+            let target = if to_group && self.group_repairs.take(length) {
+                if let Some(missed) = self.missed.get_mut(&one.sequence) {
+                    missed.sent_to_group();
+                }
+                self.counters.stream_group_repairs += 1;
+                Target::Group
+            } else {
+                Target::One(to)
+            };
+            self.counters.stream_repairs += 1;
+            self.counters.stream_repair_bytes += length as u64;
+            out.send(target, |bytes| {
+                bytes.extend_from_slice(first);
+                bytes.extend_from_slice(second);
+            });
+            sent(one, subscriber, out);
+            true
+        });
+        subscriber.set_outstanding(outstanding);
+    }
+}
