@@ -72,8 +72,9 @@ test-rust: check-format demo-parts ## Formatting, lints, and the tests of all cr
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo test --locked --workspace
 
-check-names: ## Words that docs/GLOSSARY.md rejects are in no file
+check-names: ## Words that docs/GLOSSARY.md rejects are in no file, and SECURITY.md's tests exist
 	@tools/check-names
+	@tools/check-claims
 
 test-documentation: check-names ## The documentation of all libraries builds without warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --lib --no-deps --document-private-items
