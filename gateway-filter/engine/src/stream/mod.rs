@@ -36,6 +36,7 @@ use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::is_control;
 use packrat_wire::message::{Eack, Message, Report, ResetReason, SATURATED_AGE, Totals};
 use packrat_wire::{Epoch, MessageCounter, SessionId};
+use zeroize::Zeroizing;
 
 use crate::admission::WorkKind;
 use crate::counters::{StreamCounters, StreamGauges};
@@ -104,7 +105,7 @@ struct Changes {
 pub struct Stream {
     gateway: Arc<Gateway>,
     config: StreamConfig,
-    secret: [u8; 32],
+    secret: Zeroizing<[u8; 32]>,
     key: IdentifierKey,
     history: History,
     head: Sketch,
@@ -162,7 +163,7 @@ impl Stream {
             set: Vec::new(),
             gateway,
             config,
-            secret,
+            secret: Zeroizing::new(secret),
         }
     }
 
@@ -196,7 +197,7 @@ impl Stream {
                 self.bytes += datagram.len() as u64;
                 self.counters.stream_packets += 1;
                 let copies = self.subscribers.len().max(1) as u64;
-                let share = self.gateway.config.repair_budget;
+                let share = self.gateway.config().repair_budget;
                 self.gateway.budget.earn(datagram.len() as u64 * copies, share);
                 if let Some(threshold) = self.config.group_repairs_from {
                     self.group_repairs.earn(datagram.len() as f64 * share, threshold);
@@ -501,8 +502,9 @@ impl Stream {
             // The subscriber that asks pays, for the group's repairs, too: else one that misses
             // everything, and says so again and again, would have the stream sent to all of them
             // many times over.
-            let share = self.gateway.config.repair_budget;
-            if !subscriber.may_repair(length, self.bytes, share)
+            let share = self.gateway.config().repair_budget;
+            if share <= 0.0
+                || !subscriber.may_repair(length, self.bytes, share)
                 || !self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
             {
                 self.counters.stream_budget_refusals += 1;
@@ -643,7 +645,7 @@ fn gateway_params(
         scheme,
         limits: limits(),
         cache_bytes: u32::try_from(cache_bytes).unwrap_or(u32::MAX),
-        secret,
-        stream: Some(stream),
+        secret: Zeroizing::new(secret),
+        stream: Some(Zeroizing::new(stream)),
     }
 }
