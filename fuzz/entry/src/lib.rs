@@ -30,7 +30,7 @@ mod take;
 mod tokens;
 
 #[cfg(feature = "client")]
-pub use client::client;
+pub use client::{client, client_sessions};
 #[cfg(feature = "configuration")]
 pub use configuration::configuration;
 #[cfg(feature = "engine")]
