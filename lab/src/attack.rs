@@ -9,7 +9,7 @@ use packrat_fuzz_entry::arena::{self, Margins, Violation};
 
 /// Options of `packrat-lab attack`.
 #[derive(Debug, Args)]
-pub struct Attack {
+pub(crate) struct Attack {
     /// Runs, with the seeds 1, 2, 3 …
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
@@ -39,7 +39,7 @@ struct Found {
 }
 
 /// Runs the command.
-pub fn run(attack: &Attack) -> ExitCode {
+pub(crate) fn run(attack: &Attack) -> ExitCode {
     let begun = Instant::now();
     let limit = attack.hours.map(|hours| Duration::from_secs_f64(hours.max(0.0) * 3600.0));
     let next = AtomicU64::new(attack.first_seed);

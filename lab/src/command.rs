@@ -81,7 +81,7 @@ struct Making {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// wifi, cellular, satellite, sat_long, wifi_burst, competing, a path of the field matrix
+    /// wifi, cellular, satellite, sat_long, wifi_burst, competing, policed, a path of the field matrix
     /// (ingress_wifi …), a profile (lte_edge …), or a TOML file
     scenario: String,
     /// The folder of the recordings that a profile names; without it constant values stand for them

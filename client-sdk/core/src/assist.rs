@@ -14,8 +14,6 @@ use packrat_wire::is_control;
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason};
 use packrat_wire::registry::grease_message;
 use packrat_wire::seal::reference_of;
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::config::{ClientConfig, DEFAULT_MAXIMUM_HOLD};
 use crate::discovery::{Discovery, Outcome, Progress};
@@ -26,6 +24,7 @@ use crate::events::{
 use crate::hold::{Hold, Onset};
 use crate::liveness::{ASSUMED_ROUND_TRIP, ECHO_INTERVAL, Liveness, Silence};
 use crate::packet_number::PacketNumber;
+use crate::randomness::Randomness;
 use crate::reconnection::{RECONNECT_AFTER, Reconnection};
 use crate::recorder::{Recorded, Recorder};
 use crate::scheduler::Scheduler;
@@ -125,7 +124,7 @@ struct Outgoing {
 #[derive(Debug)]
 pub struct Assist {
     config: ClientConfig,
-    random: ChaCha20Rng,
+    random: Randomness,
     discovery: Discovery,
     session: Option<Box<Session>>,
     hold: Hold,
@@ -148,7 +147,7 @@ impl Assist {
     /// `seed`: 32 fresh random bytes from the operating system. The first [`Self::poll_transmit`]
     /// asks for a gateway.
     pub fn new(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
-        let mut random = ChaCha20Rng::from_seed(seed);
+        let mut random = Randomness::new(seed);
         let client_params = ClientParams {
             scheme: config.scheme,
             limits: LIMITS,
@@ -156,7 +155,7 @@ impl Assist {
             token: config.access.token.as_bytes().to_vec(),
             live: config.live,
         };
-        let (nonce, seed) = attempt(&mut random);
+        let (nonce, seed) = random.attempt();
         Self {
             discovery: Discovery::new(client_params, config.access.gateway_key, nonce, seed, now),
             // The server of many receivers is asked last of all.
@@ -433,7 +432,7 @@ impl Assist {
             _ => {}
         }
         let random = &mut self.random;
-        match self.discovery.on_control(&control, now, || random.next_u32()) {
+        match self.discovery.on_control(&control, now, || random.word()) {
             Outcome::Dropped => self.stats.control_dropped += 1,
             Outcome::Progress => {
                 if let Progress::Refused(reason) = self.discovery.progress() {
@@ -634,7 +633,7 @@ impl Assist {
         self.tell_closed(reason, now);
         self.session = None;
         let at = self.reconnection.on_lost(wait, now);
-        let (nonce, seed) = attempt(&mut self.random);
+        let (nonce, seed) = self.random.attempt();
         self.discovery.restart(nonce, seed, at);
         self.discovery.expect_successor();
     }
@@ -676,7 +675,7 @@ impl Assist {
             None if self.session.is_some() => self.poll_eack(now),
             None => {
                 let random = &mut self.random;
-                self.discovery.poll_transmit(now, || attempt(random))
+                self.discovery.poll_transmit(now, || random.attempt())
             }
         }?;
         self.stats.control_bytes_sent += datagram.len() as u64;
@@ -861,7 +860,7 @@ impl Assist {
         let Some(session) = &mut self.session else {
             // A nonce, too, is for one path.
             if matches!(self.discovery.progress(), Progress::Discovering | Progress::Initiating) {
-                let (nonce, seed) = attempt(&mut self.random);
+                let (nonce, seed) = self.random.attempt();
                 self.discovery.restart(nonce, seed, now);
             }
             return;
@@ -907,11 +906,4 @@ fn expected_repair_time(config: &ClientConfig) -> Duration {
     } else {
         config.access.maximum_hold
     }
-}
-
-/// Nonce and seed of one handshake attempt.
-fn attempt(random: &mut ChaCha20Rng) -> (u64, [u8; 32]) {
-    let mut seed = [0; 32];
-    random.fill_bytes(&mut seed);
-    (random.next_u64(), seed)
 }

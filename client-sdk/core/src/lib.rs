@@ -32,6 +32,7 @@ mod fuzz_corpus;
 mod hold;
 mod liveness;
 mod packet_number;
+mod randomness;
 mod ranges;
 mod reconnection;
 mod recorder;

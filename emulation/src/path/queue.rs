@@ -1,4 +1,4 @@
-//! The queue in front of a transmitter: drop-tail, or adaptive RED.
+//! The queue in front of a transmitter: drop-tail, adaptive RED, or none behind a policer.
 
 use std::time::Duration;
 
@@ -35,13 +35,22 @@ pub enum QueueDiscipline {
         /// Bytes that fit; a datagram beyond is dropped whatever the average says.
         limit: usize,
     },
+    /// A token bucket that drops what exceeds its rate and lets nothing wait for that (RFC 2475,
+    /// section 2.3.3.3).
+    Policer {
+        /// Bits per second of UDP payload, below the transmitter's rate.
+        rate: u64,
+        /// Bytes that may exceed it at once.
+        burst: usize,
+    },
 }
 
 impl QueueDiscipline {
-    /// Bytes that fit.
+    /// Bytes that fit: of a policer, as many as it lets pass at once.
     pub fn limit(&self) -> usize {
         match *self {
             Self::DropTail { limit } | Self::AdaptiveRed { limit } => limit,
+            Self::Policer { burst, .. } => burst,
         }
     }
 }
@@ -51,6 +60,7 @@ impl QueueDiscipline {
 pub(crate) struct Queue {
     limit: usize,
     red: Option<Red>,
+    policer: Option<Policer>,
 }
 
 impl Queue {
@@ -59,15 +69,49 @@ impl Queue {
         let limit = discipline.limit();
         let red = matches!(discipline, QueueDiscipline::AdaptiveRed { .. })
             .then(|| Red::new(limit, rate, seed));
-        Self { limit, red }
+        let policer = match discipline {
+            QueueDiscipline::Policer { rate, burst } => Some(Policer::new(rate, burst)),
+            QueueDiscipline::DropTail { .. } | QueueDiscipline::AdaptiveRed { .. } => None,
+        };
+        Self { limit, red, policer }
     }
 
     /// True if a datagram of `length` bytes is let in behind `backlog` bytes.
     ///
     /// An empty queue takes a datagram of any size, as the transmitter takes it over at once.
     pub(crate) fn admits(&mut self, now: Timestamp, backlog: usize, length: usize) -> bool {
+        if let Some(policer) = &mut self.policer {
+            return policer.admits(now, length);
+        }
         let early_drop = self.red.as_mut().is_some_and(|red| red.drops(now, backlog, length));
         backlog == 0 || (!early_drop && backlog + length <= self.limit)
+    }
+}
+
+/// A token bucket, full at first.
+#[derive(Debug, Clone)]
+struct Policer {
+    bytes_per_second: f64,
+    burst: f64,
+    tokens: f64,
+    filled: Timestamp,
+}
+
+impl Policer {
+    fn new(rate: u64, burst: usize) -> Self {
+        let (bytes_per_second, burst) = (rate as f64 / 8.0, burst as f64);
+        Self { bytes_per_second, burst, tokens: burst, filled: Timestamp::ZERO }
+    }
+
+    fn admits(&mut self, now: Timestamp, length: usize) -> bool {
+        let earned = now.saturating_since(self.filled).as_secs_f64() * self.bytes_per_second;
+        self.tokens = (self.tokens + earned).min(self.burst);
+        self.filled = self.filled.max(now);
+        let conforms = self.tokens >= length as f64;
+        if conforms {
+            self.tokens -= length as f64;
+        }
+        conforms
     }
 }
 
@@ -174,6 +218,20 @@ mod tests {
         assert!(queue.admits(Timestamp::ZERO, 8_800, 1_200));
         assert!(!queue.admits(Timestamp::ZERO, 8_801, 1_200));
         assert!(queue.admits(Timestamp::ZERO, 0, 65_507));
+    }
+
+    #[test]
+    fn a_policer_lets_its_rate_and_a_burst_pass_and_drops_the_rest() {
+        let policer = QueueDiscipline::Policer { rate: 8_000_000, burst: 50_000 };
+        let mut queue = Queue::new(policer, 100_000_000, 0);
+        let mut passed = |millis: core::ops::Range<u64>| {
+            // 2 MB/s, whatever the backlog.
+            let offers = millis.flat_map(|milli| [Timestamp::from_millis(milli); 2]);
+            offers.filter(|at| queue.admits(*at, 0, 1000)).count()
+        };
+        assert_eq!(passed(0..50), 99, "the burst, and what is earned meanwhile");
+        assert_eq!(passed(50..1050), 1000, "then its rate");
+        assert_eq!(passed(9000..9010), 20, "and a burst again");
     }
 
     #[test]

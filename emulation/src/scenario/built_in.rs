@@ -3,7 +3,7 @@
 type BuiltIn = (&'static str, &'static str);
 
 /// Networks of Packrat26, and variants of them.
-pub(super) const SCENARIOS: [BuiltIn; 7] = [
+pub(super) const SCENARIOS: [BuiltIn; 8] = [
     ("wifi", include_str!("../../scenarios/wifi.toml")),
     ("cellular", include_str!("../../scenarios/cellular.toml")),
     ("satellite", include_str!("../../scenarios/satellite.toml")),
@@ -11,6 +11,7 @@ pub(super) const SCENARIOS: [BuiltIn; 7] = [
     ("wifi_burst", include_str!("../../scenarios/wifi_burst.toml")),
     ("wifi_outages", include_str!("../../scenarios/wifi_outages.toml")),
     ("competing", include_str!("../../scenarios/competing.toml")),
+    ("policed", include_str!("../../scenarios/policed.toml")),
 ];
 
 /// The paths of the field matrix: on all of them the last mile is the bottleneck.

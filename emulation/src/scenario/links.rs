@@ -265,6 +265,16 @@ mod tests {
     }
 
     #[test]
+    fn a_policer_has_a_rate_of_its_own() {
+        let text = "down = { queue = { kind = \"policer\", rate_mbps = 8, ms = 50 } }\n";
+        let [AnyLinkConfig::Constant(down), _] = last_mile(text) else {
+            panic!("nothing here changes with time");
+        };
+        assert_eq!(down.rate, 40_000_000);
+        assert_eq!(down.queue, QueueDiscipline::Policer { rate: 8_000_000, burst: 50_000 });
+    }
+
+    #[test]
     fn settings_that_change_with_time_reach_both_directions() {
         let text = "delay_steps = [{ at_ms = 1000, delay_ms = 30 }]\n\
                     jitter = { model = \"wifi\", late_share = 0.1 }\nreorders = true\n\
@@ -345,6 +355,7 @@ mod tests {
             said("jitter = { model = \"wifi\", late_share = 2 }")
                 .contains("jitter.late_share is 2")
         );
+        assert!(said("down = { queue = { kind = \"policer\" } }").contains("queue.rate_mbps"));
         let outages =
             "outages = { model = \"scheduled\", every_ms = 5, length_ms = 6, first_ms = 0 }";
         assert!(said(outages).contains("outages.length_ms"));

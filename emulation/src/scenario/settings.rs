@@ -42,6 +42,8 @@ pub enum QueueSettingsKind {
     /// RFC 8290.
     #[serde(rename = "fq-codel")]
     FqCoDel,
+    /// A token bucket of `rate_mbps`; `bytes` or `ms` at that rate are its burst.
+    Policer,
 }
 
 /// The queue of one direction. Its limit is one bandwidth-delay product of the whole path unless
@@ -51,6 +53,8 @@ pub enum QueueSettingsKind {
 pub struct QueueSettings {
     /// Its kind.
     pub kind: QueueSettingsKind,
+    /// Rate of a policer, Mbit/s of UDP payload.
+    pub rate_mbps: Option<f64>,
     /// Bytes that fit.
     pub bytes: Option<usize>,
     /// Milliseconds at the mean rate that fit.
@@ -70,6 +74,8 @@ impl QueueSettings {
     /// The queue in front of a transmitter with a mean rate of `rate` bits per second, on a path
     /// with this round trip.
     pub(super) fn management(&self, rate: u64, round_trip: Duration) -> QueueManagement {
+        let policed = self.rate_mbps.map(|mbps| (mbps * 1e6) as u64);
+        let rate = policed.unwrap_or(rate);
         let limit = match (self.bytes, self.ms) {
             (Some(bytes), _) => bytes,
             (None, Some(ms)) => (rate as f64 / 8e3 * ms) as usize,
@@ -82,6 +88,9 @@ impl QueueSettings {
         match self.kind {
             QueueSettingsKind::DropTail => {
                 QueueManagement::Arrival(QueueDiscipline::DropTail { limit })
+            }
+            QueueSettingsKind::Policer => {
+                QueueManagement::Arrival(QueueDiscipline::Policer { rate, burst: limit })
             }
             QueueSettingsKind::DropFront => QueueManagement::DropFront { limit },
             QueueSettingsKind::Red => {
@@ -107,6 +116,15 @@ impl QueueSettings {
     pub(super) fn mistake(&self) -> Option<String> {
         if self.bytes.is_some() && self.ms.is_some() {
             return Some("queue has bytes and ms; keep one of them".to_owned());
+        }
+        let is_policer = self.kind == QueueSettingsKind::Policer;
+        if is_policer != self.rate_mbps.is_some() {
+            return Some(
+                "queue.rate_mbps is the rate of a policer, and of nothing else".to_owned(),
+            );
+        }
+        if let Some(rate) = self.rate_mbps.filter(|rate| !(0.01..=100_000.0).contains(rate)) {
+            return Some(format!("queue.rate_mbps is {rate}, not in 0.01 to 100000"));
         }
         if self.bytes == Some(0) || self.datagrams == Some(0) {
             return Some("queue has room for nothing".to_owned());

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram, PacketNumber};
 use packrat_eack::{Encoding, Identifier};
-use packrat_wire::control::Control;
+use packrat_wire::control::{Control, RefusalReason, session_nonce};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{Established, GatewayParams, respond};
 use packrat_wire::message::{GoodbyeReason, Message, Report, ResetReason, Totals};
@@ -38,11 +38,20 @@ struct World {
     identifiers: Vec<Identifier>,
     /// Counter of the newest eACK.
     newest: MessageCounter,
+    /// The nonce that a refusal of the newest sealed message has to repeat.
+    refusable: Option<u64>,
+    /// Handshakes answered.
+    sessions: u32,
 }
 
 /// Runs the steps. Panics when the client withholds for too long, acknowledges a packet that it
 /// does not have, sends without end, or sends malformed messages.
 pub fn client(data: &[u8]) {
+    client_sessions(data);
+}
+
+/// The same. Returns how many sessions the client has begun.
+pub fn client_sessions(data: &[u8]) -> u32 {
     let now = Timestamp::from_millis(1000);
     let config = ClientConfig::default().with_maximum_hold(MAXIMUM_HOLD);
     let mut world = World {
@@ -54,6 +63,8 @@ pub fn client(data: &[u8]) {
         received: Vec::new(),
         identifiers: Vec::new(),
         newest: MessageCounter::FIRST,
+        refusable: None,
+        sessions: 0,
     };
     world.listen();
     assert_eq!(world.client.stats().state, AssistState::Established);
@@ -80,6 +91,7 @@ pub fn client(data: &[u8]) {
             6 if number == 0 => {
                 world.say(&encode(&Message::Goodbye { reason: GoodbyeReason::Draining }))
             }
+            6 if number == 1 => world.refuse(),
             6 => {
                 let datagram = [&[0x0b, 0x50, 0x6b, 0x72], take(&mut rest)].concat();
                 world.client.on_datagram(&datagram, world.now);
@@ -89,6 +101,7 @@ pub fn client(data: &[u8]) {
         world.listen();
         world.check();
     }
+    world.sessions
 }
 
 fn encode(message: &Message<'_>) -> Vec<u8> {
@@ -172,6 +185,15 @@ impl World {
         self.client.on_datagram(&datagram, self.now);
     }
 
+    /// The gateway, or an attacker on the path, knows nothing of the newest sealed message's session.
+    fn refuse(&mut self) {
+        let Some(nonce) = self.refusable else { return };
+        let mut datagram = Vec::new();
+        Control::Refusal { nonce, reason: RefusalReason::Session, versions: &[] }
+            .encode(&mut datagram);
+        self.client.on_datagram(&datagram, self.now);
+    }
+
     /// Takes all the client's messages; answers handshakes.
     fn listen(&mut self) {
         self.client.handle_timeout(self.now);
@@ -184,7 +206,8 @@ impl World {
                     self.answer(nonce, noise);
                 }
                 Control::Discover { .. } => {}
-                Control::Sealed { .. } => {
+                Control::Sealed { session, counter, .. } => {
+                    self.refusable = Some(session_nonce(session, counter));
                     let Some(gateway) = &mut self.gateway else { continue };
                     let mut plaintext = Vec::new();
                     if let Ok(counter) = gateway.opener.open(&datagram, &mut plaintext) {
@@ -205,7 +228,7 @@ impl World {
                 scheme: client_params.scheme,
                 limits: client_params.limits,
                 cache_bytes: 1 << 20,
-                secret: [6; 32],
+                secret: [6; 32].into(),
                 stream: None,
             })
             .expect("a first message");
@@ -213,6 +236,7 @@ impl World {
         Control::InitAck { nonce, noise: &answer }.encode(&mut datagram);
         self.client.on_datagram(&datagram, self.now);
         self.gateway = Some(established);
+        self.sessions += 1;
     }
 
     /// Sends a packet with an ACK frame, or with arbitrary bytes.

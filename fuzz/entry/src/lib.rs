@@ -34,7 +34,7 @@ mod tokens;
 #[cfg(feature = "arena")]
 pub use arena::knowing_attacker;
 #[cfg(feature = "client")]
-pub use client::client;
+pub use client::{client, client_sessions};
 #[cfg(feature = "configuration")]
 pub use configuration::configuration;
 #[cfg(feature = "engine")]

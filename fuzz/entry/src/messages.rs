@@ -112,7 +112,7 @@ fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
             scheme: client_params.scheme,
             limits: client_params.limits,
             cache_bytes: 1 << 20,
-            secret,
+            secret: secret.into(),
             stream: None,
         }
     });

@@ -8,6 +8,7 @@ use packrat_api::status::RouteSummary;
 use packrat_api::token::TokenPolicy;
 use packrat_engine::TokenAdmission;
 use packrat_wire::hexadecimal::decode_key;
+use zeroize::Zeroizing;
 
 use crate::socket::Capacity;
 use crate::stream::config as stream;
@@ -51,14 +52,18 @@ pub fn route_from_json(text: &[u8]) -> Result<RouteConfig, ConfigurationError> {
 ///
 /// # Errors
 /// When the text or the file is not a key.
-pub fn read_static_key(config: &RouteConfig) -> Result<Option<[u8; 32]>, ConfigurationError> {
+pub fn read_static_key(
+    config: &RouteConfig,
+) -> Result<Option<Zeroizing<[u8; 32]>>, ConfigurationError> {
     if let Some(text) = &config.static_key {
         let problem =
             || InvalidField::of_route("static_key", "must be 64 hexadecimal digits (32 bytes)");
-        return Ok(Some(decode_key(text.reveal().as_bytes()).ok_or_else(problem)?));
+        let key = decode_key(text.reveal().as_bytes()).map(Zeroizing::new);
+        return Ok(Some(key.ok_or_else(problem)?));
     }
     let Some(path) = &config.static_key_file else { return Ok(None) };
     let content = std::fs::read(path)
+        .map(Zeroizing::new)
         .map_err(|source| ConfigurationError::KeyFile { path: path.clone(), source })?;
     let raw = <[u8; 32]>::try_from(content.as_slice()).ok();
     let key = raw.or_else(|| decode_key(content.trim_ascii())).ok_or_else(|| {
@@ -68,7 +73,7 @@ pub fn read_static_key(config: &RouteConfig) -> Result<Option<[u8; 32]>, Configu
         );
         InvalidField::of_route("static_key_file", problem)
     })?;
-    Ok(Some(key))
+    Ok(Some(Zeroizing::new(key)))
 }
 
 /// The engine's token admission, with the keys that are configured.
@@ -167,7 +172,7 @@ mod tests {
             format!("{hexadecimal}\n").into_bytes(),
         ] {
             std::fs::write(&file, content).unwrap();
-            assert_eq!(read_static_key(&config).unwrap(), Some([15; 32]));
+            assert_eq!(read_static_key(&config).unwrap().as_deref(), Some(&[15; 32]));
         }
         std::fs::write(&file, "short").unwrap();
         assert!(
@@ -177,7 +182,7 @@ mod tests {
         assert!(read_static_key(&config).unwrap_err().to_string().contains("cannot be read"));
         config.static_key_file = None;
         config.static_key = Some(Hidden::new(hexadecimal));
-        assert_eq!(read_static_key(&config).unwrap(), Some([15; 32]));
+        assert_eq!(read_static_key(&config).unwrap().as_deref(), Some(&[15; 32]));
         assert!(!format!("{config:?}").contains("0f0f"));
     }
 }

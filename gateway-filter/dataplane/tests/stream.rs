@@ -158,6 +158,25 @@ fn a_stream_takes_no_listeners_port_and_no_listener_takes_a_streams() {
 }
 
 #[test]
+fn a_stream_waits_for_its_port_and_says_why() {
+    let predecessor = socket("127.0.0.1:0");
+    let port = predecessor.local_addr().unwrap();
+    let gateway = Gateway::start("127.0.0.1:0", stream(port));
+    let unavailable = || gateway.route.summary().stream.unwrap().unavailable;
+    assert_eq!(gateway.route.stream_upstream(), None);
+    assert!(unavailable().unwrap().contains("in use"), "{:?}", unavailable());
+    drop(predecessor);
+    gateway.wait_for("the stream", |gateway| gateway.route.stream_upstream() == Some(port));
+    assert_eq!(unavailable(), None);
+    let mut subscriber = Subscriber::subscribe(gateway.listen);
+    let sender = socket("127.0.0.1:0");
+    subscriber.turn_until("the packet", |one| {
+        sender.send_to(&packet(1, 1), port).unwrap();
+        one.received.contains(&packet(1, 1))
+    });
+}
+
+#[test]
 fn two_streams_of_one_process_are_apart_and_what_subscribers_send_reaches_the_server() {
     let server = socket("127.0.0.1:0");
     let mut config = RouteConfig::new("one", [server.local_addr().unwrap()]).unwrap();

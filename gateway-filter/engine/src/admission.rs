@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use packrat_assist_token::token_bucket::Rate;
 use packrat_wire::estimate::Timestamp;
 
-use crate::config::GatewayConfig;
+use crate::config::{ConfigInForce, GatewayConfig};
 pub(crate) use account::{Network, SourceAccount};
 pub(crate) use permit::SessionPermit;
 pub(crate) use rate_limit::{RateLimit, SharedRateLimit};
@@ -40,13 +40,22 @@ use work::HANDSHAKE_WORK;
 pub use work::WorkBudget;
 pub(crate) use work::{MESSAGE_WORK, WorkKind};
 
+/// Reason for not beginning a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// There is no room for it, of its source or at all.
+    Full,
+    /// Many others have just begun: the client asks again by itself.
+    PutOff,
+}
+
 /// The limits that all sessions of a gateway share, and what is used of them.
 #[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) tokens: TokenGate,
-    maximum_sessions: usize,
+    /// The limits in force.
+    pub(crate) config: ConfigInForce,
     sessions: AtomicUsize,
-    maximum_cache_bytes: usize,
     cache_bytes: AtomicUsize,
     sources: Sources,
     /// Handshakes below this rate need no cookie.
@@ -55,17 +64,16 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    pub(crate) fn new(config: &GatewayConfig, work: Arc<WorkBudget>) -> Self {
-        let without_cookie = f64::from(config.handshakes_per_second_without_cookie);
+    pub(crate) fn new(config: GatewayConfig, work: Arc<WorkBudget>) -> Self {
+        let handshakes = SharedRateLimit::new(&rate_without_cookie(&config));
         Self {
             tokens: TokenGate::default(),
-            maximum_sessions: config.maximum_sessions,
             sessions: AtomicUsize::new(0),
-            maximum_cache_bytes: config.cache_bytes_total,
             cache_bytes: AtomicUsize::new(0),
-            sources: Sources::new(config),
-            handshakes: SharedRateLimit::new(Rate::per_second(without_cookie)),
+            sources: Sources::default(),
+            handshakes,
             work,
+            config: ConfigInForce::new(config),
         }
     }
 
@@ -77,19 +85,27 @@ impl Admission {
     /// Counts a handshake. True if there are so few that the client need not prove its address
     /// first. A flood keeps the answer at no: each attempt counts, even one that is refused.
     pub(crate) fn count_handshake(&self, now: Timestamp) -> bool {
-        self.handshakes.try_acquire_strictly(now)
+        self.handshakes.try_acquire_strictly(&rate_without_cookie(&self.config.get()), now)
     }
 
     /// Sessions up to which some are prepared for unvalidated addresses: the rest of the room is
     /// left to validated ones.
-    fn room_for_unvalidated(&self) -> usize {
-        self.maximum_sessions / 2
+    fn room_for_unvalidated(config: &GatewayConfig) -> usize {
+        config.maximum_sessions / 2
     }
 
     /// True if a session may be prepared for a client of this source that has not echoed a cookie.
     /// Changes nothing.
     pub(crate) fn may_prepare(&self, source: IpAddr, now: Timestamp) -> bool {
-        self.sessions() < self.room_for_unvalidated() && self.sources.may_begin(source, now)
+        let config = self.config.get();
+        self.sessions() < Self::room_for_unvalidated(&config)
+            && self.sources.may_begin(source, &config, now)
+    }
+
+    /// True if a handshake may be answered now, false if it is put off ([`Refusal::PutOff`]).
+    pub(crate) fn may_answer_now(&self, source: IpAddr, now: Timestamp) -> bool {
+        let account = self.sources.nearest_account(source);
+        self.work.has_handshake_slice(account.as_deref(), now)
     }
 
     /// Charges this thread, and the source if it is known, for the handshake that is about to be
@@ -120,20 +136,15 @@ impl Admission {
         source: IpAddr,
         now: Timestamp,
     ) -> Option<Arc<SourceAccount>> {
-        if !self.take_room(self.maximum_sessions) {
+        let config = self.config.get();
+        if !self.take_room(config.maximum_sessions) {
             return None;
         }
-        let charged = self.sources.begin(source, now);
+        let charged = self.sources.begin(source, &config, now);
         if charged.is_none() {
             self.leave_room();
         }
         charged
-    }
-
-    /// Counts a subscriber that was another gateway's, whatever the limits.
-    pub(crate) fn adopt_subscriber(&self, source: IpAddr) -> Arc<SourceAccount> {
-        self.sessions.fetch_add(1, Ordering::Relaxed);
-        self.sources.adopt(source)
     }
 
     /// A subscriber of this source has gone.
@@ -141,4 +152,9 @@ impl Admission {
         self.leave_room();
         self.sources.end(source);
     }
+}
+
+/// Rate of handshakes below which they need no cookie.
+fn rate_without_cookie(config: &GatewayConfig) -> Rate {
+    Rate::per_second(f64::from(config.handshakes_per_second_without_cookie))
 }

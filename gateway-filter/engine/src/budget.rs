@@ -30,7 +30,6 @@ const MAXIMUM_RISE: f64 = 2.0;
 /// Bytes of repairs that one flow may still send.
 #[derive(Debug)]
 pub(crate) struct FlowBudget {
-    configured: f64,
     share: f64,
     tokens: TokenBucket,
 }
@@ -39,14 +38,19 @@ impl FlowBudget {
     /// Without a share there are no repairs, not even those of a first flight.
     pub(crate) fn new(share: f64) -> Self {
         let tokens = TokenBucket::new(if share > 0.0 { FLOW_BURST } else { 0.0 });
-        Self { configured: share, share, tokens }
+        Self { share, tokens }
     }
 
-    /// This share of the datagrams is lost, as the client's eACKs show. A client that lies about it
-    /// gains repairs of its own datagrams, within the maximum.
-    pub(crate) fn follow(&mut self, loss: f64) {
+    /// This share of the datagrams is lost, as the client's eACKs show, and this share of the
+    /// bytes is configured for repairs now. A client that lies about the loss gains repairs of its
+    /// own datagrams, within the maximum.
+    pub(crate) fn follow(&mut self, loss: f64, configured: f64) {
         let needed = MARGIN * loss / (1.0 - loss.min(0.99));
-        self.share = needed.clamp(self.configured, self.configured * MAXIMUM_RISE);
+        self.share = needed.clamp(configured, configured * MAXIMUM_RISE);
+        if self.share <= 0.0 {
+            // What it had saved up was for repairs.
+            self.tokens.drain();
+        }
     }
 
     /// The share of the forwarded bytes that repairs may take now.
@@ -173,7 +177,7 @@ mod tests {
         for (loss, share) in [(0.0, 0.25), (0.15, 0.25), (0.24, 0.395), (0.5, 0.5), (1.0, 0.5)] {
             let (gateway, source) = (GatewayBudget::new(), SourceBudget::new());
             let mut flow = FlowBudget::new(0.25);
-            flow.follow(loss);
+            flow.follow(loss, 0.25);
             let (mut forwarded, mut repaired) = (0usize, 0usize);
             for _ in 0..10_000 {
                 forwarded += 1200;
@@ -194,10 +198,22 @@ mod tests {
     #[test]
     fn a_configuration_without_repairs_gets_none() {
         let (gateway, mut flow) = (GatewayBudget::new(), FlowBudget::new(0.0));
-        flow.follow(0.5);
+        flow.follow(0.5, 0.0);
         flow.earn(1 << 20);
         assert_eq!(flow.share(), 0.0);
         assert!(!gateway.take(&SourceBudget::new(), &mut flow, 1, true));
+    }
+
+    #[test]
+    fn a_flow_follows_another_share() {
+        let (gateway, source, mut flow) =
+            (GatewayBudget::new(), SourceBudget::new(), FlowBudget::new(0.25));
+        flow.follow(0.01, 0.0);
+        assert!(!gateway.take(&source, &mut flow, 1, true), "what it had saved up is gone");
+        flow.follow(0.01, 0.1);
+        flow.earn(100_000);
+        assert!(gateway.take(&source, &mut flow, 10_000, true));
+        assert!(!gateway.take(&source, &mut flow, 1, true));
     }
 
     #[test]

@@ -57,6 +57,11 @@ impl Cache {
         self.limit
     }
 
+    /// From now on the ring grows to this size at most; what it has, it keeps.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// Memory that the ring has.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.len()

@@ -1,7 +1,9 @@
 //! Limits and policies.
 
+use std::sync::{PoisonError, RwLock};
+
 /// Limits and policies, the same for every flow of a route.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GatewayConfig {
     /// True if clients may ask for assistance at all; otherwise they are refused and forwarded
     /// plainly.
@@ -46,5 +48,24 @@ impl Default for GatewayConfig {
             handshakes_per_second_per_source: 100,
             handshakes_per_second_without_cookie: 100,
         }
+    }
+}
+
+/// The configuration in force. Sessions read it where they need it, so that a change applies to
+/// those that run, and what they have used of a limit stays counted.
+#[derive(Debug)]
+pub(crate) struct ConfigInForce(RwLock<GatewayConfig>);
+
+impl ConfigInForce {
+    pub(crate) fn new(config: GatewayConfig) -> Self {
+        Self(RwLock::new(config))
+    }
+
+    pub(crate) fn get(&self) -> GatewayConfig {
+        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, config: GatewayConfig) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 }

@@ -74,10 +74,14 @@ counters! {
         repairs_arrived,
         /// Missing datagrams given up: a queue stands on the last mile, and the sender must see what it loses.
         losses_shown,
+        /// Missing datagrams given up: repairs paused, and the sender must see what is lost.
+        repairs_paused,
         /// Missing datagrams given up: too late to be of use.
         repairs_late,
         /// Missing datagrams given up: their bytes were gone.
         repairs_evicted,
+        /// Pauses of a session's repairs: what arrived did not follow what was sent, or most repairs got lost.
+        repair_pauses,
         /// Repairs put off because the budget was used up.
         budget_refusals,
         /// Second copies of thin live streams' datagrams, sent at once because a repair would come too late.

@@ -8,8 +8,9 @@ use packrat_wire::handshake::{ClientParams, GatewayParams};
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
 use packrat_wire::seal::session_of;
+use zeroize::Zeroizing;
 
-use crate::admission::SessionPermit;
+use crate::admission::{Refusal, SessionPermit};
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::event::{Event, Side};
 use crate::gateway::{Begin, Gateway, HandshakeOutcome, refuse};
@@ -70,8 +71,11 @@ impl Flow {
         let source = begin.peer.ip();
         let permit = if begin.is_validated {
             match SessionPermit::new(&self.gateway, source, now) {
-                Some(permit) => permit,
-                None => return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out),
+                Ok(permit) => permit,
+                Err(Refusal::Full) => {
+                    return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out);
+                }
+                Err(Refusal::PutOff) => return HandshakeOutcome::PutOff,
             }
         } else {
             let is_free = self.assisted.is_none() && self.pending.is_none();
@@ -82,12 +86,13 @@ impl Flow {
             }
         };
         let gateway = &self.gateway;
+        let cache_bytes = gateway.config().cache_bytes_per_flow;
         let grant = |client_params: &ClientParams, session, secret| GatewayParams {
             session,
             scheme: client_params.scheme,
             limits: client_params.limits.within(LIMITS),
-            cache_bytes: u32::try_from(gateway.config.cache_bytes_per_flow).unwrap_or(u32::MAX),
-            secret,
+            cache_bytes: u32::try_from(cache_bytes).unwrap_or(u32::MAX),
+            secret: Zeroizing::new(secret),
             stream: None,
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);

@@ -21,8 +21,7 @@ pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Shared state of all flows and streams: static key, cookie key, limits, admission, repair budget.
 pub struct Gateway {
-    pub(crate) config: GatewayConfig,
-    pub(crate) static_key: Zeroizing<[u8; 32]>,
+    static_key: RwLock<Zeroizing<[u8; 32]>>,
     pub(crate) budget: GatewayBudget,
     pub(crate) admission: Admission,
     cookies: RwLock<Cookies>,
@@ -37,7 +36,7 @@ struct Cookies {
 
 impl core::fmt::Debug for Gateway {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.debug_struct("Gateway").field("config", &self.config).finish_non_exhaustive()
+        formatter.debug_struct("Gateway").field("config", &self.config()).finish_non_exhaustive()
     }
 }
 
@@ -69,6 +68,8 @@ pub enum HandshakeOutcome {
     RefusedCookie,
     /// Refused, as the client was told: no room for another session.
     RefusedFull,
+    /// Dropped: many others have just begun. The client asks again by itself.
+    PutOff,
     /// Refused, as the client was told: a token is required and there is none.
     RefusedTokenMissing,
     /// Refused, as the client was told: the token has expired.
@@ -98,6 +99,7 @@ impl HandshakeOutcome {
             Self::RefusedDisabled => "refused_disabled",
             Self::RefusedCookie => "refused_cookie",
             Self::RefusedFull => "refused_full",
+            Self::PutOff => "put_off",
             Self::RefusedTokenMissing => "refused_token_missing",
             Self::RefusedTokenExpired => "refused_token_expired",
             Self::RefusedTokenForged => "refused_token_forged",
@@ -121,7 +123,11 @@ impl HandshakeOutcome {
             | Self::RefusedTokenExpired
             | Self::RefusedTokenForged
             | Self::RefusedTokenElsewhere => RefusalReason::Token,
-            Self::Offered | Self::Malformed | Self::Accepted | Self::AcceptedWithoutCookie => {
+            Self::Offered
+            | Self::PutOff
+            | Self::Malformed
+            | Self::Accepted
+            | Self::AcceptedWithoutCookie => {
                 return None;
             }
         })
@@ -156,9 +162,8 @@ impl Gateway {
     ) -> Arc<Self> {
         Arc::new(Self {
             budget: GatewayBudget::new(),
-            admission: Admission::new(&config, work),
-            config,
-            static_key: Zeroizing::new(static_key),
+            admission: Admission::new(config, work),
+            static_key: RwLock::new(Zeroizing::new(static_key)),
             cookies: RwLock::new(Cookies {
                 current: CookieKey::new(secret),
                 previous: None,
@@ -180,9 +185,27 @@ impl Gateway {
         self.admission.tokens.set_unix_origin(origin);
     }
 
-    /// The limits and policies.
-    pub fn config(&self) -> &GatewayConfig {
-        &self.config
+    /// The limits and policies in force.
+    pub fn config(&self) -> GatewayConfig {
+        self.admission.config.get()
+    }
+
+    /// Puts other limits and policies in force, for sessions that run, too. They keep what they
+    /// have: below a smaller number of sessions no session ends, a cache that is too large gives
+    /// its oldest datagrams up within a second, and the next eACK finds the new repair budget.
+    /// Where assistance is switched off, the shell closes the flows ([`crate::Flow::close`]).
+    pub fn reconfigure(&self, config: GatewayConfig) {
+        self.admission.config.set(config);
+    }
+
+    /// Answers handshakes with another static key from now on; sessions that exist are not touched.
+    pub fn set_static_key(&self, static_key: [u8; 32]) {
+        let mut current = self.static_key.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Zeroizing::new(static_key);
+    }
+
+    pub(crate) fn static_key(&self) -> RwLockReadGuard<'_, Zeroizing<[u8; 32]>> {
+        self.static_key.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sessions of all flows together.
@@ -244,9 +267,10 @@ impl Gateway {
             Ok(control) => control,
             Err(_) => return Received::Done(HandshakeOutcome::Malformed),
         };
+        let assist = self.config().assist;
         match control {
             Control::Discover { nonce, versions, noise } => {
-                if !self.config.assist {
+                if !assist {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
                 } else if choose_version(versions).is_none() {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedVersion, out))
@@ -267,7 +291,7 @@ impl Gateway {
                 }
             }
             Control::Init { nonce, cookie_time, cookie, noise } => {
-                if !self.config.assist {
+                if !assist {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
                 } else if !self.is_cookie_right(peer, nonce, cookie_time, &cookie, now) {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedCookie, out))

@@ -174,6 +174,27 @@ impl History {
         evicted
     }
 
+    /// Keeps at most `bytes` from now on; returns how many datagrams were evicted for that whose
+    /// fate was open.
+    pub(crate) fn limit_cache(&mut self, bytes: usize) -> u64 {
+        self.cache.set_limit(bytes);
+        self.shrink_to(bytes)
+    }
+
+    /// Evicts the oldest datagrams until no more than `bytes` are kept, and gives the rest of the
+    /// memory back; returns how many of them had an open fate.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) -> u64 {
+        if self.cache.capacity() <= bytes {
+            return 0;
+        }
+        let mut evicted = 0;
+        while self.cache.len() > bytes && self.first_cached < self.next() {
+            evicted += u64::from(self.free_oldest());
+        }
+        self.cache.resize(bytes);
+        evicted
+    }
+
     /// Gives memory back that was not used since the last call.
     pub(crate) fn shrink(&mut self) {
         self.cache.shrink();
@@ -335,6 +356,23 @@ mod tests {
         push(&mut history, 1, 5000);
         assert_eq!(push(&mut history, 2, 20_000), Pushed::Uncached);
         assert!(history.bytes(0).is_some());
+    }
+
+    #[test]
+    fn a_smaller_limit_evicts_the_oldest_and_keeps_the_rest() {
+        let mut history = History::new(10_000, MAXIMUM_ENTRIES);
+        (0..10).for_each(|number| assert_eq!(push(&mut history, number, 1000), Pushed::Cached));
+        history.get_mut(0).unwrap().fate = Fate::Received;
+        assert_eq!(history.limit_cache(4500), 5, "the fate of one of six was known");
+        assert_eq!(history.cache().capacity(), 4500);
+        assert!(history.bytes(5).is_none() && history.bytes(6).is_some());
+        assert_eq!(push(&mut history, 10, 1000), Pushed::Cached);
+        assert!(history.bytes(6).is_none(), "it counts for what comes, too");
+        assert_eq!(history.limit_cache(20_000), 0);
+        (11..20).for_each(|number| assert_eq!(push(&mut history, number, 1000), Pushed::Cached));
+        assert!(history.bytes(7).is_some());
+        assert_eq!(history.shrink_to(0), 13);
+        assert_eq!((history.cache().capacity(), history.sequence_of(identifier(9))), (0, Some(9)));
     }
 
     #[test]

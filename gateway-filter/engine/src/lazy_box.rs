@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 
 use packrat_wire::estimate::{PathEstimate, Queueing, Timestamp};
 
+use crate::session::Breaker;
+
 /// A type with a default that can be read without being made.
 pub(crate) trait StaticDefault: Default + 'static {
     /// The default.
@@ -22,6 +24,13 @@ impl StaticDefault for PathEstimate {
 impl StaticDefault for Queueing {
     fn static_default() -> &'static Self {
         static DEFAULT: Queueing = Queueing::new();
+        &DEFAULT
+    }
+}
+
+impl StaticDefault for Breaker {
+    fn static_default() -> &'static Self {
+        static DEFAULT: Breaker = Breaker::new();
         &DEFAULT
     }
 }

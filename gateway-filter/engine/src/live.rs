@@ -29,6 +29,8 @@ const EARLY_SPACING: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct LiveStream {
     params: Live,
+    /// Early copies, as a share of the forwarded bytes.
+    share: f64,
     /// Bytes of early copies that the budget allows now.
     copies: TokenBucket,
     /// Bytes that the stream may still send now to count as thin.
@@ -41,6 +43,7 @@ impl LiveStream {
     pub(crate) fn new(params: Live) -> Self {
         Self {
             params,
+            share: 0.0,
             copies: TokenBucket::new(0.0),
             thin: TokenBucket::new(THIN.burst),
             last: None,
@@ -65,13 +68,16 @@ impl LiveStream {
             .then(|| Timestamp::ZERO + (now.saturating_since(Timestamp::ZERO) - age))
     }
 
-    /// A datagram was forwarded; plans an early copy of it where that helps. `share`: of the
-    /// forwarded bytes, for early copies.
+    /// Early copies may take this share of the forwarded bytes; none at first.
+    pub(crate) fn set_early_copies(&mut self, share: f64) {
+        self.share = share;
+    }
+
+    /// A datagram was forwarded; plans an early copy of it where that helps.
     pub(crate) fn on_forward(
         &mut self,
         sequence: u64,
         length: usize,
-        share: f64,
         path: &PathEstimate,
         now: Timestamp,
     ) {
@@ -86,7 +92,7 @@ impl LiveStream {
         let elapsed =
             self.last.replace(now).map_or(Duration::ZERO, |last| now.saturating_since(last));
         self.thin.earn(THIN.earned(elapsed), THIN.burst);
-        self.copies.earn(length * share, 2.0 * length);
+        self.copies.earn(length * self.share, 2.0 * length);
         if self.thin.try_take(length) && self.copies.try_take(length) {
             self.due.push_back((now + EARLY_SPACING, sequence));
         }
@@ -133,10 +139,11 @@ mod tests {
     /// milliseconds.
     fn copies(params: Live, path: &PathEstimate, length: usize, every: u64) -> usize {
         let mut stream = LiveStream::new(params);
+        stream.set_early_copies(0.5);
         let mut copies = 0;
         for number in 0..10_000 / every {
             let now = Timestamp::from_millis(1000 + number * every);
-            stream.on_forward(number, length, 0.5, path, now);
+            stream.on_forward(number, length, path, now);
             while stream.take_due(now + EARLY_SPACING).is_some() {
                 copies += 1;
             }

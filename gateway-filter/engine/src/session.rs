@@ -25,6 +25,7 @@
 //! client answers with its first eACK of that epoch, whose *anchor* (the last datagram it had when
 //! it emptied its set) says where the gateway's set begins.
 
+mod breaker;
 mod channel;
 mod eacks;
 mod epoch;
@@ -39,7 +40,7 @@ use core::time::Duration;
 use packrat_eack::{Identifier, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_wire::SessionId;
 use packrat_wire::codec::DecodeError;
-use packrat_wire::estimate::Timestamp;
+use packrat_wire::estimate::{STANDING_QUEUE, Timestamp};
 use packrat_wire::handshake::{ClientParams, Established, SESSION_NAMES};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{GoodbyeReason, Message, Totals};
@@ -52,10 +53,12 @@ use crate::flow::PathEvent;
 use crate::history::{
     Fate, History, MAXIMUM_ENTRIES, Pushed, SELECTIVE_ENTRIES, SETTLED_ENTRIES, TRIM_INTERVAL,
 };
+use crate::lazy_box::LazyBox;
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
-use crate::session_event::SessionEvent;
+use crate::session_event::{RepairRefusedReason, SessionEvent};
+pub(crate) use breaker::Breaker;
 use channel::Channel;
 use epoch::EpochState;
 use last_mile::LastMile;
@@ -85,6 +88,7 @@ pub(crate) struct Session {
     epoch: EpochState,
     repairs: Repairs,
     last_mile: LastMile,
+    breaker: LazyBox<Breaker>,
     probe: TailProbe,
     /// The client receives a live stream.
     live: Option<Box<LiveStream>>,
@@ -132,7 +136,7 @@ impl Session {
         let live = client_params.live.map(|live| Box::new(LiveStream::new(live)));
         let selective = live.as_deref().is_some_and(LiveStream::is_selective);
         let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
-        let config = &permit.gateway().config;
+        let config = permit.gateway().config();
         Self {
             agreed: Agreed {
                 scheme: gateway_params.scheme,
@@ -145,6 +149,7 @@ impl Session {
             epoch: EpochState::new(&gateway_params),
             repairs: Repairs::new(config.repair_budget),
             last_mile: LastMile::new(),
+            breaker: LazyBox::new(),
             probe: TailProbe::new(now),
             live,
             reported: Reported::default(),
@@ -231,26 +236,35 @@ impl Session {
         self.repairs.on_forward(datagram.len());
         let mut probes = true;
         if let Some(live) = &mut self.live {
-            let config = &self.permit.gateway().config;
-            // A configuration without repairs has none of any kind.
-            let share = if config.repair_budget > 0.0 { config.early_copies } else { 0.0 };
             let sequence = self.history.next() - 1;
-            live.on_forward(sequence, datagram.len(), share, &self.last_mile.path, now);
+            live.on_forward(sequence, datagram.len(), &self.last_mile.path, now);
             probes = !live.is_selective();
         }
         self.probe.on_forward(probes, now);
         if self.shrink_at.is_none() || self.history.next().is_multiple_of(TRIM_INTERVAL) {
-            self.look_after_memory(now);
+            self.look_after_memory(now, counters);
         }
     }
 
     /// Work that need not be done for each datagram.
     #[inline(never)]
-    fn look_after_memory(&mut self, now: Timestamp) {
+    fn look_after_memory(&mut self, now: Timestamp, counters: &mut FlowCounters) {
+        self.follow_config(counters);
         self.trim(SETTLED_ENTRIES);
         self.shrink_at.get_or_insert(now + SHRINK_INTERVAL);
         if self.history.memory().abs_diff(self.permit.held()) > HOLD_STEP {
             self.permit.hold(self.history.memory());
+        }
+    }
+
+    /// Follows the limits in force, which may have changed.
+    fn follow_config(&mut self, counters: &mut FlowCounters) {
+        let config = self.permit.gateway().config();
+        counters.evictions_full += self.history.limit_cache(config.cache_bytes_per_flow);
+        if let Some(live) = &mut self.live {
+            // A configuration without repairs has none of any kind.
+            let share = if config.repair_budget > 0.0 { config.early_copies } else { 0.0 };
+            live.set_early_copies(share);
         }
     }
 
@@ -270,8 +284,19 @@ impl Session {
         if self.live.is_some() { None } else { self.last_mile.standing_queue(now) }
     }
 
+    /// Queueing delay that the client is told while what is lost is the sender's to see: that of
+    /// the queue that stands, or the least that counts as one while repairs pause.
+    fn left_to_sender(&self, now: Timestamp) -> Option<Duration> {
+        let pause = || self.breaker.is_open(now).then_some(STANDING_QUEUE);
+        self.standing_queue(now).or_else(pause)
+    }
+
     /// Sends one datagram again, if the budgets allow.
     fn send_repair(&mut self, sequence: u64, turn: &mut Turn<'_>) -> bool {
+        if self.breaker.is_open(turn.now) {
+            repairs::refuse(sequence, RepairRefusedReason::Paused, turn);
+            return false;
+        }
         let Self { history, permit, live, .. } = self;
         self.repairs.send(sequence, Means { history, permit, live: live.is_some() }, turn)
     }
@@ -330,6 +355,7 @@ impl Session {
             PathEvent::Challenged => turn.tell(|| SessionEvent::PathChallenged),
             PathEvent::Validated => {
                 self.last_mile.move_to_new_path();
+                self.breaker = LazyBox::new();
                 turn.tell(|| SessionEvent::PathValidated);
                 turn.out.event(Event::ClientMoved { session: self.id() });
             }

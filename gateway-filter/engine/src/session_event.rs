@@ -114,9 +114,22 @@ pub enum SessionEvent {
         settled: Option<Sequence>,
         /// Symbols of the prefix that the next eACK should have.
         wanted_symbols: Option<u8>,
-        /// True if a queue stands on the last mile: what is lost there is not repaired.
+        /// True if a queue stands on the last mile, or repairs pause: what is lost there is not
+        /// repaired.
         queue_stands: bool,
     },
+    /// Nothing is repaired for a while: what arrives does not follow what is sent, or repairs get
+    /// lost.
+    RepairsPaused {
+        /// The while.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "pause_microseconds", serialize_with = "microseconds")
+        )]
+        pause: Duration,
+    },
+    /// The pause is over.
+    RepairsResumed,
     /// A new epoch begins with empty sets.
     Reset {
         /// The epoch that begins.
@@ -172,6 +185,8 @@ pub enum RepairRefusedReason {
     BudgetEmpty,
     /// The cache has no bytes of the datagram any more.
     BytesGone,
+    /// Repairs pause: too much is sent.
+    Paused,
 }
 
 impl RepairRefusedReason {
@@ -180,6 +195,7 @@ impl RepairRefusedReason {
         match self {
             Self::BudgetEmpty => "budget_empty",
             Self::BytesGone => "bytes_gone",
+            Self::Paused => "paused",
         }
     }
 }
@@ -190,6 +206,8 @@ impl RepairRefusedReason {
 pub enum GiveUpReason {
     /// A queue stands on the last mile: the sender must see the loss.
     QueueStands,
+    /// Repairs pause: the sender must see the loss.
+    RepairsPaused,
     /// The cache has no bytes of the datagram any more.
     BytesGone,
     /// It is older than a live stream's window.
@@ -211,6 +229,7 @@ impl GiveUpReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::QueueStands => "queue_stands",
+            Self::RepairsPaused => "repairs_paused",
             Self::BytesGone => "bytes_gone",
             Self::WindowOver => "window_over",
             Self::TooOld => "too_old",

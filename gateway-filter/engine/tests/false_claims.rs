@@ -126,11 +126,12 @@ fn a_client_that_claims_loss_gets_no_more_than_twice_the_share() {
     println!("{} of {allowed} bytes; {:?}", claimer.extra, claimer.counters);
     assert!(claimer.counters.budget_refusals > 0, "it was refused nothing: {:?}", claimer.counters);
     assert!(
-        claimer.extra > claimer.forwarded * 2 / 5,
+        claimer.extra > claimer.forwarded / 4,
         "the claims had no effect: {} bytes",
         claimer.extra
     );
     assert!(claimer.extra <= allowed, "{} of {allowed} bytes", claimer.extra);
+    assert!(claimer.counters.repair_pauses > 0, "repairs that never arrive go on for ever");
 }
 
 #[test]

@@ -41,20 +41,22 @@ fn assisted(gateway: &Arc<Gateway>, number: u32, out: &mut Outbox) -> (Flow, Ass
         seed
     };
     let mut flow = Flow::new(Arc::clone(gateway));
-    let mut client = Assist::new(ClientConfig::default(), seed(), BEGIN);
+    // Each a moment after the one before: a thread has only so much time for all of them at once.
+    let begin = BEGIN + Duration::from_millis(number.into());
+    let mut client = Assist::new(ClientConfig::default(), seed(), begin);
     let peer = (std::net::Ipv4Addr::from(0x0a00_0000 + number), 443).into();
     for _ in 0..3 {
-        while let Some(question) = client.poll_transmit(BEGIN) {
-            match gateway.receive(&question, peer, BEGIN, out) {
-                Received::Begin(begin) => {
-                    flow.begin(begin, seed(), BEGIN, out);
+        while let Some(question) = client.poll_transmit(begin) {
+            match gateway.receive(&question, peer, begin, out) {
+                Received::Begin(first) => {
+                    flow.begin(first, seed(), begin, out);
                 }
-                Received::ForFlow => flow.control(&question, BEGIN, out),
+                Received::ForFlow => flow.control(&question, begin, out),
                 Received::Done(_) => {}
             }
         }
         out.datagrams().for_each(|answer| {
-            client.on_datagram(answer, BEGIN);
+            client.on_datagram(answer, begin);
         });
         out.clear();
     }
@@ -82,7 +84,7 @@ fn memory_follows_what_passes() {
 
     let mut datagram = [0x40; 1200];
     let mut random = ChaCha8Rng::seed_from_u64(7);
-    let mut now = BEGIN;
+    let mut now = BEGIN + Duration::from_millis(SESSIONS as u64);
     for _ in 0..100 {
         now = now + Duration::from_millis(1);
         for flow in &mut flows {

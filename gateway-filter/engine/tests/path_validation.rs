@@ -102,10 +102,10 @@ impl Attacker {
         let mut guesses = vec![0, NONCE, u64::from(gateway_params.session.get())];
         for label in labels {
             guesses.extend(words(
-                &Sha256::new_with_prefix(gateway_params.secret).chain_update(label).finalize(),
+                &Sha256::new_with_prefix(*gateway_params.secret).chain_update(label).finalize(),
             ));
             for number in 0..16u64 {
-                let digest = Sha256::new_with_prefix(gateway_params.secret)
+                let digest = Sha256::new_with_prefix(*gateway_params.secret)
                     .chain_update(label)
                     .chain_update(number.to_be_bytes())
                     .finalize();

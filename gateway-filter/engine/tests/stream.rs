@@ -625,17 +625,18 @@ fn another_configuration_costs_nobody_the_subscription() {
     world.run(500, true);
     assert_eq!(gateway.sessions(), 2);
     let limits = GatewayConfig { repair_budget: 0.5, ..GatewayConfig::default() };
-    let successor = Gateway::new(limits, [1; 32], [2; 32]);
-    let config = StreamConfig { maximum_subscribers: 2, ..StreamConfig::default() };
-    world.stream.reconfigure(std::sync::Arc::clone(&successor), config);
-    assert_eq!((gateway.sessions(), successor.sessions()), (0, 2));
+    gateway.reconfigure(limits);
+    let config =
+        StreamConfig { maximum_subscribers: 2, cache_bytes: 32_768, ..StreamConfig::default() };
+    world.stream.reconfigure(config);
+    assert!(world.stream.gauges().stream_cache_bytes <= 32_768);
     let third = world.join(address(2), 0.0);
     world.run(1000, true);
     assert!(members.iter().all(|member| world.missing(*member) <= 3));
     assert!(world.members[third].first.is_none(), "there is no room for a third");
     world.stream.close(packrat_wire::message::GoodbyeReason::Idle, &mut world.out);
     assert_eq!(world.out.datagrams().count(), 2);
-    assert_eq!((world.stream.subscribers().count(), successor.sessions()), (0, 0));
+    assert_eq!((world.stream.subscribers().count(), gateway.sessions()), (0, 0));
 }
 
 #[test]

@@ -90,6 +90,9 @@ pub struct StreamSummary {
     pub group: Option<SocketAddr>,
     /// Subscribers at the same time, at most.
     pub maximum_clients: u32,
+    /// The reason why the stream does not arrive although it should; it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<String>,
 }
 
 /// A histogram in numbers, in the unit of its name.

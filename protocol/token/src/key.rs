@@ -6,6 +6,7 @@ use core::fmt;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use thiserror::Error;
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use crate::claims::{Claims, TAG_LENGTH};
 
@@ -13,7 +14,8 @@ use crate::claims::{Claims, TAG_LENGTH};
 const CONTEXT: &[u8] = b"packrat assist token";
 
 /// One secret with its identifier, which is public.
-#[derive(Clone, PartialEq, Eq)]
+/// Its memory is overwritten when it is dropped.
+#[derive(Clone, PartialEq, Eq, ZeroizeOnDrop)]
 pub struct Key {
     id: u32,
     secret: [u8; 32],
@@ -80,9 +82,9 @@ impl Key {
     fn authenticate(&self, claims: &[u8]) -> Hmac<Sha256> {
         // The block of SHA-256 has 64 bytes; a shorter key is filled up with zeros (RFC 2104,
         // section 2).
-        let mut block = [0; 64];
+        let mut block = Zeroizing::new([0; 64]);
         block[..32].copy_from_slice(&self.secret);
-        let mut code = Hmac::<Sha256>::new(&block.into());
+        let mut code = Hmac::<Sha256>::new((&*block).into());
         code.update(CONTEXT);
         code.update(claims);
         code

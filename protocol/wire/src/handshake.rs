@@ -17,6 +17,7 @@ use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState};
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 use crate::SessionId;
 use crate::cipher::Key;
@@ -73,7 +74,7 @@ pub struct ClientParams {
 }
 
 /// The parameters that the gateway states in the handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct GatewayParams {
     /// Names the session in sealed datagrams.
     pub session: SessionId,
@@ -84,10 +85,20 @@ pub struct GatewayParams {
     /// Bytes that the gateway caches for this session.
     pub cache_bytes: u32,
     /// Keys the sketch and the identifiers.
-    pub secret: [u8; 32],
+    pub secret: Zeroizing<[u8; 32]>,
     /// The client is subscribed to a stream: the secret, the same for all who are, that keys its
     /// sketches and identifiers instead.
-    pub stream: Option<[u8; 32]>,
+    pub stream: Option<Zeroizing<[u8; 32]>>,
+}
+
+impl core::fmt::Debug for GatewayParams {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // The secrets stay out of logs.
+        formatter
+            .debug_struct("GatewayParams")
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ClientParams {
@@ -148,7 +159,7 @@ impl GatewayParams {
         out.put_u8(self.limits.coded_symbols);
         out.put_u8(self.limits.power_sums);
         out.put_u32(self.cache_bytes);
-        out.extend_from_slice(&self.secret);
+        out.extend_from_slice(&*self.secret);
         if let Some(stream) = &self.stream {
             put_stream(stream, &mut out);
         }
@@ -163,8 +174,8 @@ impl GatewayParams {
             scheme: IdentifierScheme::from_byte(reader.u8()?)?,
             limits: limits(&mut reader)?,
             cache_bytes: reader.u32()?,
-            secret: reader.array()?,
-            stream: find_stream(reader.rest()),
+            secret: Zeroizing::new(reader.array()?),
+            stream: find_stream(reader.rest()).map(Zeroizing::new),
         })
     }
 
@@ -210,7 +221,7 @@ fn derive(secret: &[u8; 32], label: &[u8]) -> [u64; 4] {
 /// anything half changed.
 #[derive(Clone)]
 pub struct Initiator {
-    seed: [u8; 32],
+    seed: Zeroizing<[u8; 32]>,
     nonce: u64,
     client_params: ClientParams,
     pinned: Option<[u8; 32]>,
@@ -245,7 +256,7 @@ impl Initiator {
         client_params: ClientParams,
         pinned: Option<[u8; 32]>,
     ) -> Self {
-        Self { seed, nonce, client_params, pinned }
+        Self { seed: Zeroizing::new(seed), nonce, client_params, pinned }
     }
 
     /// True if [`Self::message`] shows a token, in the clear.
@@ -262,9 +273,9 @@ impl Initiator {
     }
 
     fn start(&self) -> Result<(HandshakeState, Vec<u8>), HandshakeError> {
-        let mut noise = builder(self.seed)?.prologue(&prologue(self.nonce))?.build_initiator()?;
+        let mut noise = builder(*self.seed)?.prologue(&prologue(self.nonce))?.build_initiator()?;
         let mut message = vec![0; MAXIMUM_NOISE];
-        let client_params = self.client_params.encode(self.nonce, grease_random(self.seed));
+        let client_params = self.client_params.encode(self.nonce, grease_random(*self.seed));
         let length = noise.write_message(&client_params, &mut message)?;
         message.truncate(length);
         Ok((noise, message))
@@ -308,9 +319,9 @@ impl Established {
             (from_gateway, from_client)
         };
         Ok(Self {
-            gateway_params,
             sealer: Sealer::new(gateway_params.session, seals),
             opener: Opener::new(opens),
+            gateway_params,
             gateway_key,
         })
     }
@@ -410,16 +421,16 @@ fn prologue(nonce: u64) -> Vec<u8> {
 }
 
 pub(crate) fn builder(seed: [u8; 32]) -> Result<Builder<'static>, HandshakeError> {
-    let resolver: BoxedCryptoResolver = Box::new(SeededResolver(seed));
+    let resolver: BoxedCryptoResolver = Box::new(SeededResolver(Zeroizing::new(seed)));
     Ok(Builder::with_resolver(PATTERN.parse()?, resolver))
 }
 
 /// Noise's algorithms with randomness that is passed in, so that the cores stay deterministic.
-struct SeededResolver([u8; 32]);
+struct SeededResolver(Zeroizing<[u8; 32]>);
 
 impl CryptoResolver for SeededResolver {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(SeededRandom(ChaCha20Rng::from_seed(self.0))))
+        Some(Box::new(SeededRandom(ChaCha20Rng::from_seed(*self.0))))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
@@ -466,7 +477,7 @@ mod tests {
             scheme: client_params.scheme,
             limits: client_params.limits,
             cache_bytes: 1 << 20,
-            secret,
+            secret: secret.into(),
             stream: None,
         }
     }
@@ -540,7 +551,7 @@ mod tests {
             let client_params = ClientParams { live: Some(live), ..client_params() };
             let initiator = Initiator::new([seed; 32], 99, client_params.clone(), None);
             let stream = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
-                GatewayParams { stream: Some([3; 32]), ..grant(client_params, random) }
+                GatewayParams { stream: Some([3; 32].into()), ..grant(client_params, random) }
             };
             let message = initiator.message().unwrap();
             let (gateway, seen, answer) =
@@ -583,7 +594,7 @@ mod tests {
             let message = initiator.message().unwrap();
             let (_, seen, answer) =
                 respond([seed + 10; 32], &[5; 32], 99, &message, |client_params, random| {
-                    GatewayParams { stream: Some([8; 32]), ..grant(client_params, random) }
+                    GatewayParams { stream: Some([8; 32].into()), ..grant(client_params, random) }
                 })
                 .unwrap();
             assert_eq!(seen.live, Some(live));
@@ -601,7 +612,7 @@ mod tests {
     fn questions_are_longer_than_answers() {
         let client_params = ClientParams { live: Some(Live::default()), ..client_params() };
         let grant = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
-            GatewayParams { stream: Some([3; 32]), ..grant(client_params, random) }
+            GatewayParams { stream: Some([3; 32].into()), ..grant(client_params, random) }
         };
         let initiator = Initiator::new([1; 32], 99, client_params, None);
         let noise = initiator.message().unwrap();
@@ -620,9 +631,9 @@ mod tests {
         let names = one.names();
         assert_eq!(names[0], one.session);
         assert!((0..SESSION_NAMES).all(|at| !names[..at].contains(&names[at])), "{names:?}");
-        let other = GatewayParams { secret: [8; 32], ..one }.names();
+        let other = GatewayParams { secret: [8; 32].into(), ..one.clone() }.names();
         assert!(names[1..].iter().all(|name| !other.contains(name)));
-        let subscriber = GatewayParams { stream: Some([9; 32]), ..one };
+        let subscriber = GatewayParams { stream: Some([9; 32].into()), ..one.clone() };
         assert_eq!(subscriber.names(), [one.session; SESSION_NAMES]);
     }
 

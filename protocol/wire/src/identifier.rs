@@ -9,6 +9,7 @@
 
 use packrat_eack::Identifier;
 use xxhash_rust::xxh3::xxh3_128;
+use zeroize::ZeroizeOnDrop;
 
 use crate::codec::DecodeError;
 
@@ -73,7 +74,7 @@ impl Material {
 }
 
 /// The session's key of the identifier mix.
-#[derive(Clone, Copy)]
+#[derive(ZeroizeOnDrop)]
 pub struct IdentifierKey([u64; 3]);
 
 impl core::fmt::Debug for IdentifierKey {

@@ -116,8 +116,8 @@ mod tests {
             scheme,
             limits,
             cache_bytes: 9,
-            secret: [3; 32],
-            stream: Some([4; 32]),
+            secret: [3; 32].into(),
+            stream: Some([4; 32].into()),
         };
         let (gateway, _, answer) =
             respond([2; 32], &[5; 32], 9, &message, |_, _| gateway_params).unwrap();

@@ -371,7 +371,7 @@ impl Attacker {
     /// What a client might think that the answer to a challenge is, without having seen it.
     fn guess(&self, params: &GatewayParams, guess: usize) -> u64 {
         let derived = |label: &[u8]| {
-            let digest = Sha256::new_with_prefix(params.secret).chain_update(label).finalize();
+            let digest = Sha256::new_with_prefix(*params.secret).chain_update(label).finalize();
             digest.iter().take(8).fold(0, |word, byte| word << 8 | u64::from(*byte))
         };
         let last = self.challenges.back().map_or(0, |(_, data)| *data);

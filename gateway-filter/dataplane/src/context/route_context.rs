@@ -18,14 +18,11 @@ use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Limits, Metrics};
 use crate::random::Random;
 
-/// A configuration in force, with the engine that belongs to it.
+/// A configuration in force, with the keys that belong to it.
 pub(crate) struct Settings {
     pub(crate) config: RouteConfig,
-    pub(crate) engine: Arc<Gateway>,
     /// The configured key, or the random one that is kept across updates.
     static_key: Zeroizing<[u8; 32]>,
-    /// The secret of the cookies.
-    secret: Zeroizing<[u8; 32]>,
     /// The secret that source ports are derived with; a successor with the same key has the same.
     pub(crate) source_port_key: Zeroizing<[u8; 32]>,
 }
@@ -38,41 +35,21 @@ impl std::fmt::Debug for Settings {
 }
 
 impl Settings {
-    /// Settings for `config`. While nothing changes for the engine it stays the one of `previous`,
-    /// and with it the total of its caches. `draining`: the engine refuses everybody.
     fn new(
         environment: &Environment,
         config: RouteConfig,
         previous: Option<&Self>,
-        draining: bool,
     ) -> Result<Self, ConfigurationError> {
         let static_key = match (read_static_key(&config)?, previous) {
-            (Some(key), _) => Zeroizing::new(key),
+            (Some(key), _) => key,
             (None, Some(previous)) => previous.static_key.clone(),
             (None, None) => random_key(&environment.random)?,
         };
-        let secret = match previous {
-            Some(previous) => previous.secret.clone(),
-            None => random_key(&environment.random)?,
-        };
-        let tokens = read_token_admission(&config)?;
-        let mut limits = engine_config(&config);
-        limits.assist &= !draining;
-        let engine = match previous {
-            Some(previous)
-                if previous.static_key == static_key && *previous.engine.config() == limits =>
-            {
-                Arc::clone(&previous.engine)
-            }
-            _ => Gateway::sharing(limits, *static_key, *secret, Arc::clone(&environment.work)),
-        };
-        // Another key of the tokens is no reason for another engine.
-        engine.set_tokens(tokens);
         let label = b"packrat source port";
         let source_port_key = Zeroizing::new(
             Sha256::new_with_prefix(label).chain_update(*static_key).finalize().into(),
         );
-        Ok(Self { config, engine, static_key, secret, source_port_key })
+        Ok(Self { config, static_key, source_port_key })
     }
 
     /// The public key that clients may pin, in hexadecimal digits.
@@ -109,6 +86,9 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
 pub(crate) struct RouteContext {
     pub(crate) environment: Arc<Environment>,
     name: String,
+    /// One for as long as the route exists: a change of the configuration applies to the sessions
+    /// that run, and what they have used of a limit stays counted.
+    pub(crate) engine: Arc<Gateway>,
     settings: RwLock<Arc<Settings>>,
     /// Grows with every change of the configuration; sessions compare it to see whether theirs is
     /// still current.
@@ -123,10 +103,18 @@ impl RouteContext {
         environment: Arc<Environment>,
     ) -> Result<Self, ConfigurationError> {
         let name = config.route.clone();
-        let settings = Settings::new(&environment, config, None, false)?;
+        let settings = Settings::new(&environment, config, None)?;
+        let engine = Gateway::sharing(
+            engine_config(&settings.config),
+            *settings.static_key,
+            *random_key(&environment.random)?,
+            Arc::clone(&environment.work),
+        );
+        engine.set_tokens(read_token_admission(&settings.config)?);
         Ok(Self {
             environment,
             name,
+            engine,
             settings: RwLock::new(Arc::new(settings)),
             generation: AtomicU64::new(0),
             draining: AtomicBool::new(false),
@@ -134,7 +122,8 @@ impl RouteContext {
         })
     }
 
-    /// Puts a new configuration in force; on an error the old one stays.
+    /// Puts a new configuration in force, for sessions that run, too; on an error the old one
+    /// stays.
     pub(crate) fn reconfigure(&self, config: RouteConfig) -> Result<(), ConfigurationError> {
         let mut settings = self.settings.write();
         if settings.config == config
@@ -143,24 +132,28 @@ impl RouteContext {
         {
             return Ok(());
         }
-        let draining = self.draining.load(Ordering::Relaxed);
-        let next = Settings::new(&self.environment, config, Some(&settings), draining)?;
+        let tokens = read_token_admission(&config)?;
+        let next = Settings::new(&self.environment, config, Some(&settings))?;
+        let mut limits = engine_config(&next.config);
+        limits.assist &= !self.draining.load(Ordering::Relaxed);
+        self.engine.reconfigure(limits);
+        self.engine.set_tokens(tokens);
+        if next.static_key != settings.static_key {
+            self.engine.set_static_key(*next.static_key);
+        }
         *settings = Arc::new(next);
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
     /// Ends assistance for all clients; sessions hear of it when they look at their configuration.
-    pub(crate) fn drain(&self) -> Result<(), ConfigurationError> {
-        let mut settings = self.settings.write();
+    pub(crate) fn drain(&self) {
+        let settings = self.settings.write();
         self.draining.store(true, Ordering::Relaxed);
-        let config = settings.config.clone();
-        let next = Settings::new(&self.environment, config, Some(&settings), true)?;
-        *settings = Arc::new(next);
+        self.engine.reconfigure(GatewayConfig { assist: false, ..self.engine.config() });
         self.generation.fetch_add(1, Ordering::Release);
         drop(settings);
         self.show_limits();
-        Ok(())
     }
 
     /// Brings the configured limits into the metrics.
@@ -171,7 +164,7 @@ impl RouteContext {
             sessions: config.maximum_sessions.min(self.environment.capacity.sessions()),
             cache_bytes: config.cache_bytes_total,
             repair_budget_ppm: (config.repair_budget * 1e6).round() as u64,
-            assist: settings.engine.config().assist,
+            assist: self.engine.config().assist,
         });
     }
 

@@ -51,9 +51,8 @@ impl Control<'_> {
 
     fn dispatch(&mut self, datagram: &[u8]) {
         let (route, now) = (&self.route.context, self.now);
-        let settings = route.settings();
-        let engine = &settings.engine;
-        if settings.config.tokens != TokenPolicy::Off {
+        let engine = &route.engine;
+        if route.settings().config.tokens != TokenPolicy::Off {
             engine.set_unix_origin(route.environment.unix_origin());
         }
         // When there is no randomness to be had, the old secret serves on.
@@ -147,9 +146,8 @@ impl Control<'_> {
     /// Tells the client that no session has this id, so that it may begin a new one.
     fn refuse(&mut self, datagram: &[u8]) {
         let route = &self.route.context;
-        let settings = route.settings();
         self.outbox.clear();
-        match guarded(route, || settings.engine.refuse_session(datagram, self.outbox)) {
+        match guarded(route, || route.engine.refuse_session(datagram, self.outbox)) {
             Some(outcome) => {
                 route.metrics.add(handshake(outcome), 1);
                 self.answer();
@@ -245,9 +243,8 @@ impl Control<'_> {
     /// Tells the client of a session that it has none at this path, so that it may begin one: the
     /// path is another session's, which speaks.
     fn refuse_path(&mut self, datagram: &[u8]) {
-        let settings = self.route.context.settings();
-        let outbox = &mut *self.outbox;
-        guarded(&self.route.context, || settings.engine.refuse_session(datagram, outbox));
+        let (route, outbox) = (&self.route.context, &mut *self.outbox);
+        guarded(route, || route.engine.refuse_session(datagram, outbox));
         self.answer();
     }
 

@@ -30,6 +30,8 @@ pub(crate) enum Command {
     FollowRoutes,
     /// Read a stream, or do not read it any more.
     Stream(StreamChange),
+    /// Try at this time to open the sockets of the route's stream again.
+    RetryStream(Arc<Route>, Timestamp),
     /// End all sessions and the thread.
     Stop,
 }
@@ -105,7 +107,22 @@ impl Mailboxes {
     }
 
     /// Lets the I/O threads read the route's stream as it is configured, while it has listeners.
-    pub(crate) fn follow_stream(&self, route: &Route) {
-        route.follow_stream(|change| self.post(change.worker(), Command::Stream(change)));
+    pub(crate) fn follow_stream(&self, route: &Arc<Route>) {
+        self.plan_retry(route, route.follow_stream(|change| self.change_stream(change)));
+    }
+
+    /// Tries again to open the sockets of the route's stream, as was `planned` for now.
+    pub(crate) fn retry_stream(&self, route: &Arc<Route>, planned: Timestamp) {
+        self.plan_retry(route, route.retry_stream(planned, |change| self.change_stream(change)));
+    }
+
+    fn change_stream(&self, change: StreamChange) {
+        self.post(change.worker(), Command::Stream(change));
+    }
+
+    fn plan_retry(&self, route: &Arc<Route>, at: Option<Timestamp>) {
+        if let Some(at) = at {
+            self.post(0, Command::RetryStream(Arc::clone(route), at));
+        }
     }
 }

@@ -42,7 +42,8 @@ events! {
     ListenerSteered Info "listener_steered" "Inside Envoy: the gateway's own threads read what clients send there: `listener`, `detail`.";
     ListenerNotSteered Warning "listener_not_steered" "Envoy goes on reading part or all of it, which costs more: `listener`, `detail`.";
     ListenerUnavailable Error "listener_unavailable" "The socket of a listener could not be found; clients are not served there: `error`.";
-    StreamUnavailable Error "stream_unavailable" "A live stream cannot be received or sent to its group: `upstream`, `group`, `error`.";
+    StreamUnavailable Error "stream_unavailable" "A live stream cannot be received or sent to its group: `upstream`, `group`, `error`. It is tried again after `retry_seconds`.";
+    StreamAvailable Info "stream_available" "A live stream that could not be received can be.";
     SessionOpened Info "session_opened" "A client is new: `endpoint`, `worker`.";
     SessionClosed Info "session_closed" "A client has gone: `reason`, `seconds`, and its totals `to_client_datagrams`, `to_client_bytes`, `to_server_datagrams`, `to_server_bytes`, `repairs`.";
     EndpointChanged Info "session_moved" "A session has another endpoint, because its own was removed: `from`, `to`.";

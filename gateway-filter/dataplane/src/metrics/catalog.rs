@@ -59,6 +59,7 @@ metrics! {
     HandshakesRefusedDisabled Counter "handshakes_total" {result="refused_disabled"} "Handshakes refused: the route is not assisted.";
     HandshakesRefusedCookie Counter "handshakes_total" {result="refused_cookie"} "Handshakes refused: the cookie is not valid (any more).";
     HandshakesRefusedFull Counter "handshakes_total" {result="refused_full"} "Handshakes refused: no room for another session.";
+    HandshakesPutOff Counter "handshakes_total" {result="put_off"} "Handshakes dropped because many others had just begun: the client asks again.";
     HandshakesRefusedTokenMissing Counter "handshakes_total" {result="refused_token_missing"} "Handshakes refused: a token is required and the client brought none.";
     HandshakesRefusedTokenExpired Counter "handshakes_total" {result="refused_token_expired"} "Handshakes refused: the token has expired.";
     HandshakesRefusedTokenForged Counter "handshakes_total" {result="refused_token_forged"} "Handshakes refused: the token is malformed, forged, or made with a key that is not in force.";
@@ -86,6 +87,7 @@ pub(crate) const fn handshake(outcome: HandshakeOutcome) -> Metric {
         HandshakeOutcome::RefusedDisabled => Metric::HandshakesRefusedDisabled,
         HandshakeOutcome::RefusedCookie => Metric::HandshakesRefusedCookie,
         HandshakeOutcome::RefusedFull => Metric::HandshakesRefusedFull,
+        HandshakeOutcome::PutOff => Metric::HandshakesPutOff,
         HandshakeOutcome::RefusedTokenMissing => Metric::HandshakesRefusedTokenMissing,
         HandshakeOutcome::RefusedTokenExpired => Metric::HandshakesRefusedTokenExpired,
         HandshakeOutcome::RefusedTokenForged => Metric::HandshakesRefusedTokenForged,
@@ -130,6 +132,7 @@ fn renamed(field: &str) -> Option<Renamed> {
         "sealed_malformed" => Some(("packrat_sealed_dropped_total", &[("reason", "malformed")])),
         "repairs_late" => Some(("packrat_repairs_given_up_total", &[("reason", "late")])),
         "losses_shown" => Some(("packrat_repairs_given_up_total", &[("reason", "queue")])),
+        "repairs_paused" => Some(("packrat_repairs_given_up_total", &[("reason", "paused")])),
         "repairs_evicted" => Some(("packrat_repairs_given_up_total", &[("reason", "evicted")])),
         _ => return None,
     })

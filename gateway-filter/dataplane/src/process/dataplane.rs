@@ -135,7 +135,7 @@ impl Dataplane {
             None => {
                 let route = Arc::new(Route::new(config, Arc::clone(&self.environment))?);
                 if self.is_draining() {
-                    route.context.drain()?;
+                    route.context.drain();
                 }
                 routes.insert(route.name().to_owned(), Arc::clone(&route));
                 route
@@ -284,11 +284,7 @@ impl Dataplane {
             return;
         }
         for route in routes.values() {
-            if let Err(error) = route.context.drain() {
-                route
-                    .context
-                    .log(Event::ConfigurationRefused, || [("error", error.to_string().into())]);
-            }
+            route.context.drain();
             self.listeners.mailboxes.follow_stream(route);
         }
         drop(routes);

@@ -80,6 +80,8 @@ pub(super) struct IoThread {
     pub(super) sessions: HashMap<FlowId, Served>,
     listeners: HashMap<u64, ListenerReader>,
     streams: HashMap<u64, (Arc<RouteStream>, Arc<StreamUpstream>)>,
+    /// Routes whose stream is to be tried again, and when.
+    stream_retries: Vec<(Timestamp, Arc<Route>)>,
     deadlines: Deadlines,
     /// Sessions of this thread that leave when there is no room.
     unassured: Unassured,
@@ -104,6 +106,7 @@ impl IoThread {
             sessions: HashMap::new(),
             listeners: HashMap::new(),
             streams: HashMap::new(),
+            stream_retries: Vec::new(),
             deadlines: Deadlines::default(),
             unassured: Unassured::default(),
             pending: BTreeMap::new(),
@@ -149,6 +152,7 @@ impl IoThread {
         if !self.stopping {
             self.run_deadlines(mailbox);
             self.run_pending();
+            self.retry_streams();
         }
     }
 
@@ -165,6 +169,7 @@ impl IoThread {
             Command::Pending(route, path, until) => self.plan_expiry(route, path, until),
             Command::FollowRoutes => self.follow_routes(),
             Command::Stream(change) => self.change_stream(mailbox, change),
+            Command::RetryStream(route, at) => self.stream_retries.push((at, route)),
             Command::Stop => self.stopping = true,
         }
     }
@@ -190,7 +195,9 @@ impl IoThread {
     pub(super) fn next_deadline(&self, streams: Option<Timestamp>) -> Option<Timestamp> {
         let pending = self.pending.first_key_value().map(|((until, _), _)| *until);
         let reads = self.listeners.values().filter_map(|reader| reader.coalescing.deadline());
-        self.deadlines.next().into_iter().chain(pending).chain(streams).chain(reads).min()
+        let retries = self.stream_retries.iter().map(|(at, _)| *at);
+        let others = pending.into_iter().chain(streams).chain(reads).chain(retries);
+        self.deadlines.next().into_iter().chain(others).min()
     }
 
     fn report(&self, message: &'static str, error: &io::Error) {
@@ -323,6 +330,20 @@ impl IoThread {
                     self.report("a stream's socket could not be given back", &error);
                 }
             }
+        }
+    }
+
+    /// Tries again to open the sockets of streams, if it is time.
+    fn retry_streams(&mut self) {
+        if self.stream_retries.is_empty() {
+            return;
+        }
+        let now = self.environment.now();
+        let (due, later): (Vec<_>, Vec<_>) =
+            self.stream_retries.drain(..).partition(|(at, _)| *at <= now);
+        self.stream_retries = later;
+        for (planned, route) in due {
+            self.forwarder.mailboxes.retry_stream(&route, planned);
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::pending::PendingDatagrams;
-use super::stream::{ConfiguredStream, RouteStream, StreamChange};
+use super::stream::{ConfiguredStream, RouteStream, StreamChange, WhenInUse};
 use super::table::SessionTable;
 use crate::configuration::ConfigurationError;
 use crate::context::{Environment, RouteContext};
@@ -16,6 +16,7 @@ use crate::metrics::{Metric, Metrics};
 use crate::socket::{ListenerAddress, Slot};
 use packrat_api::route::RouteConfig;
 use packrat_api::status::RouteSummary;
+use packrat_wire::estimate::Timestamp;
 
 /// One route of the process.
 #[derive(Debug)]
@@ -73,7 +74,11 @@ impl Route {
 
     /// The configuration, without secrets.
     pub fn summary(&self) -> RouteSummary {
-        self.context.summary()
+        let mut summary = self.context.summary();
+        if let Some(stream) = &mut summary.stream {
+            stream.unavailable = self.stream.error();
+        }
+        summary
     }
 
     /// The metrics.
@@ -110,8 +115,23 @@ impl Route {
 
     /// Brings the route's stream into the state that is configured: its engine always, its sockets
     /// while there are listeners. `change` is told, in order, what the I/O threads have to do.
-    pub(crate) fn follow_stream(&self, change: impl FnMut(StreamChange)) {
-        let has_listener = || self.slots.lock().values().any(|slot| slot.is_filled());
-        self.stream.follow(&self.context, has_listener, change);
+    /// Returns when [`Self::retry_stream`] has to be called, if at all.
+    pub(crate) fn follow_stream(&self, change: impl FnMut(StreamChange)) -> Option<Timestamp> {
+        self.stream.follow(&self.context, || self.has_listener(), WhenInUse::Wait, change)
+    }
+
+    /// The same, at the time that was `planned`; does not wait. Nothing happens when something else
+    /// has been planned meanwhile.
+    pub(crate) fn retry_stream(
+        &self,
+        planned: Timestamp,
+        change: impl FnMut(StreamChange),
+    ) -> Option<Timestamp> {
+        self.stream.is_due(planned).then_some(())?;
+        self.stream.follow(&self.context, || self.has_listener(), WhenInUse::ComeAgain, change)
+    }
+
+    fn has_listener(&self) -> bool {
+        self.slots.lock().values().any(|slot| slot.is_filled())
     }
 }

@@ -20,7 +20,6 @@ pub(crate) type SessionIds = [Option<SessionId>; 2 * SESSION_NAMES];
 #[derive(Debug)]
 pub(crate) struct Assistance {
     flow: Flow,
-    engine: Arc<Gateway>,
     /// The part of this flow in the levels of the route.
     reported: Reported,
     /// Everything that the engine has counted for this flow.
@@ -38,8 +37,7 @@ pub(crate) struct Assistance {
 impl Assistance {
     pub(crate) fn new(engine: Arc<Gateway>) -> Self {
         Self {
-            flow: Flow::new(Arc::clone(&engine)),
-            engine,
+            flow: Flow::new(engine),
             reported: Reported::default(),
             counters: FlowCounters::default(),
             gauges: FlowGauges::default(),
@@ -62,7 +60,7 @@ impl Assistance {
         // Nothing of the flow is looked at after a panic: it is replaced as a whole.
         let result = guarded(route, || action(&mut self.flow));
         if result.is_none() {
-            let broken = std::mem::replace(&mut self.flow, Flow::new(Arc::clone(&self.engine)));
+            let broken = std::mem::replace(&mut self.flow, Flow::new(Arc::clone(&route.engine)));
             self.flow.observe(self.observed);
             // What panicked once may panic again when it is dropped.
             guarded(route, move || {
@@ -73,24 +71,10 @@ impl Assistance {
         result
     }
 
-    /// Takes over a changed configuration. A session that is assisted keeps its engine; it ends
-    /// when assistance was switched off.
-    pub(crate) fn use_engine(
-        &mut self,
-        engine: &Arc<Gateway>,
-        route: &RouteContext,
-        out: &mut Outbox,
-    ) {
-        if Arc::ptr_eq(&self.engine, engine) {
-            return;
-        }
-        if !engine.config().assist {
+    /// Ends where assistance has been switched off. All other limits the engine follows by itself.
+    pub(crate) fn follow_route(&mut self, route: &RouteContext, out: &mut Outbox) {
+        if !route.engine.config().assist {
             self.run(route, |flow| flow.close(GoodbyeReason::Draining, out));
-        }
-        if !self.flow.is_assisted() {
-            self.flow = Flow::new(Arc::clone(engine));
-            self.flow.observe(self.observed);
-            self.engine = Arc::clone(engine);
         }
     }
 
@@ -159,7 +143,7 @@ mod tests {
     fn a_panic_costs_the_flow_its_assistance_and_nothing_else() {
         let config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
         let route = RouteContext::new(config, Environment::silent(1)).unwrap();
-        let mut assistance = Assistance::new(Arc::clone(&route.settings().engine));
+        let mut assistance = Assistance::new(Arc::clone(&route.engine));
         let result: Option<()> = assistance.run(&route, |_| panic!("deliberate, in a test"));
         assert!(result.is_none());
         assert_eq!(route.metrics.get(Metric::AssistancePanics), 1);

@@ -121,7 +121,7 @@ impl Session {
             upstream: RwLock::new(Arc::new(Upstream::open(endpoint, &ports)?)),
             upstream_state: UpstreamStateCell::default(),
             generation: AtomicU64::new(route.generation()),
-            assistance: Mutex::new(Assistance::new(Arc::clone(&settings.engine))),
+            assistance: Mutex::new(Assistance::new(Arc::clone(&route.engine))),
             index: Arc::clone(index),
             assisted: AtomicBool::new(false),
             last_activity: AtomicU64::new(now.as_micros()),
@@ -335,7 +335,7 @@ impl Session {
         let mut outbox = Outbox::default();
         {
             let mut assistance = self.assistance.lock();
-            assistance.use_engine(&settings.engine, &self.route, &mut outbox);
+            assistance.follow_route(&self.route, &mut outbox);
             self.index(&mut assistance);
         }
         self.send_outbox(&mut Sender::default(), &mut outbox, WhenFull::Drop);

@@ -13,9 +13,9 @@ pub(crate) fn read_key(config: &StreamRoute) -> Option<[u8; 32]> {
     decode_key(config.key.as_ref()?.reveal().as_bytes())
 }
 
-/// True if a change needs another cache or other identifiers: then subscribers join anew.
-pub(crate) fn needs_another_engine(before: &StreamRoute, after: &StreamRoute) -> bool {
-    before.cache_bytes != after.cache_bytes || before.key != after.key
+/// True if a change needs other identifiers: then subscribers join anew.
+pub(crate) fn needs_other_identifiers(before: &StreamRoute, after: &StreamRoute) -> bool {
+    before.key != after.key
 }
 
 /// True if a change needs other sockets.
@@ -43,5 +43,6 @@ pub(crate) fn summary(config: &StreamRoute) -> StreamSummary {
         upstream: config.upstream,
         group: config.group,
         maximum_clients: config.maximum_clients,
+        unavailable: None,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use packrat_wire::estimate::Timestamp;
 
-use super::{Admission, SourceAccount, WorkKind};
+use super::{Admission, Refusal, SourceAccount, WorkKind};
 use crate::budget::{FlowBudget, SourceBudget};
 use crate::gateway::Gateway;
 
@@ -27,12 +27,20 @@ pub(crate) struct SessionPermit {
 }
 
 impl SessionPermit {
-    /// A permit for a client that has proven its address. `None`: there is no room for another
-    /// session, of this source or at all.
-    pub(crate) fn new(gateway: &Arc<Gateway>, source: IpAddr, now: Timestamp) -> Option<Self> {
-        let mut permit = Self::below(gateway, source, gateway.admission.maximum_sessions)?;
+    /// A permit for a client that has proven its address.
+    pub(crate) fn new(
+        gateway: &Arc<Gateway>,
+        source: IpAddr,
+        now: Timestamp,
+    ) -> Result<Self, Refusal> {
+        // Before anything is counted: its client asks again.
+        if !gateway.admission.may_answer_now(source, now) {
+            return Err(Refusal::PutOff);
+        }
+        let maximum = gateway.config().maximum_sessions;
+        let mut permit = Self::below(gateway, source, maximum).ok_or(Refusal::Full)?;
         let admitted = permit.validate(now) && permit.takes_handshake(now);
-        admitted.then_some(permit)
+        if admitted { Ok(permit) } else { Err(Refusal::Full) }
     }
 
     /// A permit for a client that has not proven its address: an attacker that forges addresses
@@ -43,10 +51,13 @@ impl SessionPermit {
         source: IpAddr,
         now: Timestamp,
     ) -> Option<Self> {
-        if !gateway.admission.may_prepare(source, now) {
+        if !gateway.admission.may_answer_now(source, now)
+            || !gateway.admission.may_prepare(source, now)
+        {
             return None;
         }
-        let permit = Self::below(gateway, source, gateway.admission.room_for_unvalidated())?;
+        let room = Admission::room_for_unvalidated(&gateway.config());
+        let permit = Self::below(gateway, source, room)?;
         permit.takes_handshake(now).then_some(permit)
     }
 
@@ -67,7 +78,10 @@ impl SessionPermit {
     /// `false`: the source may have no more.
     pub(crate) fn validate(&mut self, now: Timestamp) -> bool {
         if self.account.is_none() {
-            self.account = self.admission().sources.begin(self.source, now);
+            self.account = {
+                let admission = self.admission();
+                admission.sources.begin(self.source, &admission.config.get(), now)
+            };
             if let Some(account) = &self.account {
                 account.hold(0, self.cache_bytes);
             }
@@ -135,7 +149,7 @@ impl SessionPermit {
         }
         let admission = self.admission();
         let reserve = self.account.as_ref().map_or(0, |account| account.cache_reserve(more));
-        let limit = admission.maximum_cache_bytes.saturating_sub(reserve);
+        let limit = admission.config.get().cache_bytes_total.saturating_sub(reserve);
         let within = |held: usize| held.checked_add(more).filter(|held| *held <= limit);
         let taken = admission
             .cache_bytes
@@ -148,6 +162,12 @@ impl SessionPermit {
             self.cache_bytes += more;
         }
         taken
+    }
+
+    /// True if all sessions together hold more memory than they may, since that is less now.
+    pub(crate) fn is_too_much_held(&self) -> bool {
+        let admission = self.admission();
+        admission.cache_bytes.load(Ordering::Relaxed) > admission.config.get().cache_bytes_total
     }
 
     /// Memory that the session holds, as far as the gateway was told.
@@ -185,7 +205,7 @@ mod tests {
     fn a_dropped_permit_returns_all_that_it_took() {
         let gateway = gateway(1);
         let mut permit = SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).unwrap();
-        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_none());
+        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_err());
         let most = (1 << 20) / 3 * 2;
         assert!(permit.try_take(most) && !permit.try_take(9));
         permit.hold(1 << 10);
@@ -193,7 +213,7 @@ mod tests {
         drop(permit);
         assert_eq!(gateway.sessions(), 0);
         assert_eq!(gateway.admission.cache_bytes.load(Ordering::Relaxed), 0);
-        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_some());
+        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_ok());
     }
 
     #[test]
@@ -204,7 +224,28 @@ mod tests {
         assert!(first.try_take(UNVALIDATED_CACHE_BYTES) && !first.try_take(1));
         assert!(first.validate(Timestamp::ZERO) && first.try_take(1));
         assert!(!first.try_take((1 << 20) / 3 * 2), "what it had before counts");
-        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_some());
+        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_ok());
+    }
+
+    #[test]
+    fn limits_change_and_what_is_used_of_them_stays_counted() {
+        let gateway = gateway(3);
+        let begin = || SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO);
+        let (mut first, second) = (begin().unwrap(), begin().unwrap());
+        assert!(first.try_take(500_000));
+        let config = gateway.config();
+        gateway.reconfigure(GatewayConfig { maximum_sessions: 2, ..config });
+        assert!(begin().is_err() && gateway.sessions() == 2);
+        gateway.reconfigure(GatewayConfig { sessions_per_source: 2, ..config });
+        assert!(begin().is_err(), "its source has two already");
+        gateway.reconfigure(GatewayConfig { handshakes_per_second_per_source: 1, ..config });
+        drop(second);
+        assert!(begin().is_ok() && begin().is_err(), "the bucket has become smaller");
+        assert!(!first.is_too_much_held());
+        gateway.reconfigure(GatewayConfig { cache_bytes_total: 400_000, ..config });
+        assert!(first.is_too_much_held() && !first.try_take(1));
+        gateway.reconfigure(GatewayConfig { cache_bytes_total: 2 << 20, ..config });
+        assert!(!first.is_too_much_held() && first.try_take(600_000));
     }
 
     #[test]

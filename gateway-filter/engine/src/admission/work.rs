@@ -37,6 +37,9 @@ const MESSAGES: Rate = Rate { per_second: THREAD_WORK_PER_SECOND, burst: THREAD_
 /// a gateway that starts anew come at once.
 const HANDSHAKE_WORK_PER_SECOND: f64 = 250_000_000.0;
 const HANDSHAKES: Rate = Rate::per_second(HANDSHAKE_WORK_PER_SECOND);
+/// The part of that burst that may come at once, and how fast the rest may follow: half of a thread.
+/// So forwarding has its turn after 20 ms.
+const HANDSHAKE_SLICE: Rate = Rate { per_second: 500_000_000.0, burst: 10_000_000.0 };
 
 /// Work is remembered with half of its weight after each of these.
 const HALF_LIFE: Duration = Duration::from_millis(100);
@@ -80,6 +83,7 @@ struct Lane(Mutex<Buckets>);
 struct Buckets {
     messages: RateLimit,
     handshakes: RateLimit,
+    handshake_slice: RateLimit,
     /// Units ever charged.
     spent: u64,
 }
@@ -107,7 +111,8 @@ impl Default for WorkBudget {
         let full = |kind: WorkKind| RateLimit::new(kind.rate().burst, Timestamp::ZERO);
         let lane = || {
             let (messages, handshakes) = (full(WorkKind::Message), full(WorkKind::Handshake));
-            Lane(Mutex::new(Buckets { messages, handshakes, spent: 0 }))
+            let handshake_slice = RateLimit::new(HANDSHAKE_SLICE.burst, Timestamp::ZERO);
+            Lane(Mutex::new(Buckets { messages, handshakes, handshake_slice, spent: 0 }))
         };
         Self { lanes: core::array::from_fn(|_| lane()) }
     }
@@ -148,6 +153,21 @@ impl WorkBudget {
         tokens > 0.0 && tokens >= reserve
     }
 
+    /// True if handshakes have not just taken all that they may take at once: otherwise one that is
+    /// admitted waits until its client asks again, and others have their turn. A source that has
+    /// used much lately leaves others more of it.
+    pub(crate) fn has_handshake_slice(
+        &self,
+        source: Option<&SourceAccount>,
+        now: Timestamp,
+    ) -> bool {
+        let use_lately = source.map_or(0.0, |source| source.use_lately(now));
+        let reserve = HANDSHAKE_SLICE.burst * use_lately.min(1.0);
+        let mut buckets = self.this_thread();
+        let tokens = buckets.handshake_slice.refill(&HANDSHAKE_SLICE, now).tokens();
+        tokens > 0.0 && tokens >= reserve
+    }
+
     /// Charges work that was done. It may leave a debt, of one message.
     pub(crate) fn charge(
         &self,
@@ -161,6 +181,9 @@ impl WorkBudget {
         }
         let mut buckets = self.this_thread();
         buckets.of(kind).bucket().charge(units as f64);
+        if kind == WorkKind::Handshake {
+            buckets.handshake_slice.bucket().charge(units as f64);
+        }
         buckets.spent += units;
     }
 }
@@ -287,6 +310,35 @@ mod tests {
             let other = scope.spawn(|| budget.admits(WorkKind::Handshake, None, 1.0, at(0)));
             assert!(other.join().unwrap());
         });
+    }
+
+    /// Clients of many networks ask again and again from the first microsecond on. A handshake takes
+    /// the time that it is charged for, everything else none.
+    #[test]
+    fn a_burst_of_handshakes_leaves_the_thread_to_others_after_twenty_milliseconds() {
+        let budget = WorkBudget::new();
+        let (mut now, mut busy, mut free) = (at(1000), Duration::ZERO, Duration::ZERO);
+        let (mut longest, mut done) = (Duration::ZERO, 0);
+        while now < at(2000) {
+            let admitted = budget.has_handshake_slice(None, now)
+                && budget.admits(WorkKind::Handshake, None, 1.0, now);
+            let took = if admitted {
+                budget.charge(WorkKind::Handshake, None, HANDSHAKE_WORK, now);
+                done += 1;
+                busy += Duration::from_nanos(HANDSHAKE_WORK);
+                longest = longest.max(busy);
+                Duration::from_nanos(HANDSHAKE_WORK)
+            } else {
+                busy = Duration::ZERO;
+                free += Duration::from_micros(50);
+                Duration::from_micros(50)
+            };
+            now = now + took;
+        }
+        assert!(longest <= Duration::from_millis(21), "{longest:?}");
+        assert!(free >= Duration::from_millis(450), "{free:?}");
+        // Not fewer than in one burst, and at its rate.
+        assert!((3000..=3400).contains(&done), "{done}");
     }
 
     #[test]

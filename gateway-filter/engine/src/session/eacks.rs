@@ -7,12 +7,15 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::{Eack, Message, Report, ResetReason};
 use packrat_wire::{Epoch, MessageCounter};
 
+use super::breaker::Change;
 use super::{Session, Turn};
 use crate::event::{Event, Side};
 use crate::history::{Fate, SETTLED_ENTRIES};
 use crate::live::LiveStream;
 use crate::reconciliation::{AfterFailure, EpochOf};
-use crate::repair::{Decision, MAXIMUM_TRANSMISSIONS, copies, decide, is_crowded, patience};
+use crate::repair::{
+    ASSUMED_ROUND_TRIP, Decision, MAXIMUM_TRANSMISSIONS, copies, decide, is_crowded, patience,
+};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
 use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
@@ -143,6 +146,7 @@ impl Session {
         turn.counters.eacks_decoded += 1;
         self.epoch.on_decoded(counter);
         let newly_missing = self.settle(turn);
+        self.follow_breaker(turn);
         turn.tell(|| SessionEvent::EackDecoded {
             eack: counter,
             recorded: self.history.next(),
@@ -160,7 +164,7 @@ impl Session {
                 .is_some_and(|settled| self.reported.settled.replace(settled) != Some(settled));
         // What a full queue loses is the sender's to see, at once: the client does not even begin
         // to wait.
-        let turned = self.standing_queue(turn.now).is_some() != self.reported.queue;
+        let turned = self.left_to_sender(turn.now).is_some() != self.reported.queue;
         if eack.echo || is_news || turned {
             self.report(counter, None, settled, turn);
         }
@@ -169,7 +173,7 @@ impl Session {
     /// Takes in what a decoded eACK says. Returns how many datagrams it shows to be missing for the
     /// first time.
     fn settle(&mut self, turn: &mut Turn<'_>) -> u64 {
-        let Self { epoch, repairs, history, last_mile, .. } = self;
+        let Self { epoch, repairs, history, last_mile, permit, breaker, .. } = self;
         let only_there = core::mem::take(&mut turn.scratch().only_there);
         for &identifier in &only_there {
             let was_forwarded = epoch.fold_in(identifier, history);
@@ -204,7 +208,8 @@ impl Session {
         }
         turn.scratch().only_here = only_here;
         still_missing.sort_unstable();
-        repairs.settle(&still_missing, history, turn);
+        let arrived = repairs.settle(&still_missing, history, turn);
+        (0..arrived).for_each(|_| breaker.on_round(false, turn.now));
         turn.scratch().still_missing = still_missing;
 
         let covered = epoch.consider(history);
@@ -215,7 +220,8 @@ impl Session {
         if covered > 0 {
             last_mile.path.on_fate(covered, newly_missing.min(covered));
         }
-        repairs.follow_loss(last_mile.path.loss());
+        repairs.count_fates(covered, newly_missing);
+        repairs.follow_loss(last_mile.path.loss(), permit.gateway().config().repair_budget);
         newly_missing
     }
 
@@ -232,11 +238,14 @@ impl Session {
         sequences.clear();
         sequences.extend(self.repairs.sequences());
         for &sequence in &sequences {
-            match self.judge(sequence, newest, congested, patience, turn.now) {
+            let verdict = self.judge(sequence, newest, congested, patience, turn.now);
+            self.note_round(sequence, &verdict, turn.now);
+            match verdict {
                 Verdict::Wait => {}
                 Verdict::GiveUp(reason) => {
                     match reason {
                         GiveUpReason::QueueStands => turn.counters.losses_shown += 1,
+                        GiveUpReason::RepairsPaused => turn.counters.repairs_paused += 1,
                         GiveUpReason::BytesGone => turn.counters.repairs_evicted += 1,
                         _ => turn.counters.repairs_late += 1,
                     }
@@ -253,6 +262,38 @@ impl Session {
         self.repairs.sort_copies();
     }
 
+    /// A repair that is sent again, or that comes too late, was lost.
+    fn note_round(&mut self, sequence: u64, verdict: &Verdict, now: Timestamp) {
+        let was_sent = self.repairs.get(sequence).is_some_and(|repair| repair.transmissions() > 0);
+        let was_lost = matches!(
+            verdict,
+            Verdict::Send(..)
+                | Verdict::GiveUp(GiveUpReason::TooOld | GiveUpReason::TooManyRepairs)
+        );
+        if was_sent && was_lost {
+            self.breaker.on_round(true, now);
+        }
+    }
+
+    /// Looks at whether repairs do any good, and pauses them if not.
+    fn follow_breaker(&mut self, turn: &mut Turn<'_>) {
+        let totals = self.repairs.delivery(self.history.next());
+        if totals.lost == 0 {
+            return;
+        }
+        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        let queue_stands = self.standing_queue(turn.now).is_some();
+        match self.breaker.on_eack(totals, round_trip, queue_stands, turn.now) {
+            Some(Change::Paused(pause)) => {
+                turn.counters.repair_pauses += 1;
+                turn.tell(|| SessionEvent::RepairsPaused { pause });
+                self.repairs.forget_copies();
+            }
+            Some(Change::Resumed) => turn.tell(|| SessionEvent::RepairsResumed),
+            None => {}
+        }
+    }
+
     /// Decides about a missing datagram.
     fn judge(
         &self,
@@ -263,6 +304,9 @@ impl Session {
         now: Timestamp,
     ) -> Verdict {
         let Some(repair) = self.repairs.get(sequence) else { return Verdict::Wait };
+        if self.breaker.is_open(now) {
+            return Verdict::GiveUp(GiveUpReason::RepairsPaused);
+        }
         // Lost in a queue that stands, most likely: its sender must know, or it takes what belongs
         // to others.
         if congested && repair.is_new(now) {
@@ -283,7 +327,7 @@ impl Session {
             Decision::Send => {
                 let behind = self.history.next().saturating_sub(sequence);
                 let crowded = is_crowded(behind, now.saturating_since(forwarded));
-                let target = self.permit.gateway().config.residual_loss_target;
+                let target = self.permit.gateway().config().residual_loss_target;
                 let (copies, spacing) = copies(repair, path, patience, target, crowded, now);
                 Verdict::Send(copies, spacing)
             }
@@ -376,7 +420,7 @@ impl Session {
         turn: &mut Turn<'_>,
     ) {
         turn.counters.reports_sent += 1;
-        let queueing = self.standing_queue(turn.now);
+        let queueing = self.left_to_sender(turn.now);
         self.reported.queue = queueing.is_some();
         let path = &self.last_mile.path;
         let report = Report {

@@ -449,7 +449,7 @@ mod tests {
                 scheme: IdentifierScheme::default(),
                 limits,
                 cache_bytes: 0,
-                secret: [7; 32],
+                secret: [7; 32].into(),
                 stream: None,
             };
             let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);

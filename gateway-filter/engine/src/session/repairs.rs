@@ -18,6 +18,7 @@ use std::collections::btree_map::Entry;
 use packrat_wire::estimate::Timestamp;
 
 use super::Turn;
+use super::breaker::Totals;
 use crate::admission::SessionPermit;
 use crate::budget::FlowBudget;
 use crate::history::{Fate, History};
@@ -41,6 +42,10 @@ pub(crate) struct Repairs {
     unearned: usize,
     /// The same of the budgets that it shares.
     unshared: u64,
+    /// Datagrams whose fate is known: those that arrived, repaired ones included, and those that
+    /// were missing.
+    arrived_datagrams: u64,
+    lost_datagrams: u64,
     /// Datagrams repaired, and given up.
     repaired: u32,
     unrepairable: u32,
@@ -71,6 +76,8 @@ impl Repairs {
             budget: FlowBudget::new(budget),
             unearned: 0,
             unshared: 0,
+            arrived_datagrams: 0,
+            lost_datagrams: 0,
             repaired: 0,
             unrepairable: 0,
         }
@@ -93,10 +100,11 @@ impl Repairs {
         permit.earn(core::mem::take(&mut self.unshared), self.budget.share());
     }
 
-    /// This share of the datagrams is lost: the budget follows.
-    pub(crate) fn follow_loss(&mut self, loss: f64) {
+    /// This share of the datagrams is lost, and this share of the bytes is configured for repairs:
+    /// the budget follows.
+    pub(crate) fn follow_loss(&mut self, loss: f64, configured: f64) {
         self.earn();
-        self.budget.follow(loss);
+        self.budget.follow(loss, configured);
     }
 
     /// Datagrams missing.
@@ -138,18 +146,35 @@ impl Repairs {
         }
     }
 
-    /// Settles all that is not among `still_missing` (ascending): it has arrived.
+    /// An eACK has told the fate of so many more datagrams, of which so many were missing.
+    pub(crate) fn count_fates(&mut self, covered: u64, newly_missing: u64) {
+        self.arrived_datagrams += covered.saturating_sub(newly_missing);
+        self.lost_datagrams += newly_missing;
+    }
+
+    /// Totals, when so many datagrams were forwarded.
+    pub(crate) fn delivery(&self, forwarded: u64) -> Totals {
+        Totals {
+            sent: forwarded + self.transmissions,
+            arrived: self.arrived_datagrams,
+            lost: self.lost_datagrams,
+        }
+    }
+
+    /// Settles all that is not among `still_missing` (ascending): it has arrived. Returns how many
+    /// repairs have.
     pub(crate) fn settle(
         &mut self,
         still_missing: &[u64],
         history: &mut History,
         turn: &mut Turn<'_>,
-    ) {
+    ) -> u64 {
+        let mut repaired = 0;
         let arrived = &mut self.arrived;
         self.missing.retain(|sequence, repair| {
             let keep = still_missing.binary_search(sequence).is_ok();
             if !keep {
-                turn.counters.repairs_arrived += u64::from(repair.transmissions() > 0);
+                repaired += u64::from(repair.transmissions() > 0);
                 *arrived = (*arrived).max(repair.first_transmission());
                 if let Some(entry) = history.get_mut(*sequence) {
                     entry.fate = Fate::Received;
@@ -166,6 +191,9 @@ impl Repairs {
             }
             keep
         });
+        turn.counters.repairs_arrived += repaired;
+        self.arrived_datagrams += repaired;
+        repaired
     }
 
     /// A datagram is not repaired any more. Returns how often it was.
@@ -275,7 +303,7 @@ impl Repairs {
 }
 
 /// Tells that a repair is not sent.
-fn refuse(sequence: u64, reason: RepairRefusedReason, turn: &mut Turn<'_>) {
+pub(crate) fn refuse(sequence: u64, reason: RepairRefusedReason, turn: &mut Turn<'_>) {
     let datagram = Sequence::new(sequence);
     turn.tell(|| SessionEvent::RepairRefused { datagram, reason });
 }

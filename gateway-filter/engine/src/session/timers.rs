@@ -68,9 +68,10 @@ impl Session {
     /// meanwhile.
     fn send_early_copies(&mut self, turn: &mut Turn<'_>) {
         let Some(live) = &mut self.live else { return };
+        let paused = self.breaker.is_open(turn.now);
         while let Some(sequence) = live.take_due(turn.now) {
-            let unknown =
-                self.history.get(sequence).is_some_and(|entry| entry.fate == Fate::Unknown);
+            let unknown = !paused
+                && self.history.get(sequence).is_some_and(|entry| entry.fate == Fate::Unknown);
             if let Some((first, second)) = self.history.bytes(sequence).filter(|_| unknown) {
                 turn.out.send(|bytes| {
                     bytes.extend_from_slice(first);
@@ -93,6 +94,11 @@ impl Session {
         if turn.now.saturating_since(Timestamp::ZERO) > MAXIMUM_AGE {
             let before = Timestamp::ZERO + (now.saturating_since(Timestamp::ZERO) - MAXIMUM_AGE);
             self.history.free_before(before);
+        }
+        self.follow_config(turn.counters);
+        if self.permit.is_too_much_held() {
+            let half = self.history.cache().capacity() / 2;
+            turn.counters.evictions_full += self.history.shrink_to(half);
         }
         self.history.shrink();
         self.permit.hold(self.history.memory());

@@ -22,7 +22,7 @@ use super::{SWEEP_INTERVAL, Stream, StreamConfig, StreamOutbox, enter_epoch, gat
 use crate::admission::{MESSAGE_WORK, WorkKind};
 use crate::eack_credit::SUBSCRIBER;
 use crate::event::Side;
-use crate::gateway::{Begin, Gateway, HandshakeOutcome, Received, refuse};
+use crate::gateway::{Begin, HandshakeOutcome, Received, refuse};
 use crate::handshake::Handshake;
 use crate::path_validation::Step;
 use crate::session_event::{EackIgnoredReason, SessionEvent};
@@ -42,21 +42,11 @@ pub(super) struct Pending {
 }
 
 impl Stream {
-    /// Goes on with another configuration; subscribers stay. The size of the cache and the
-    /// identifiers are those that [`Self::new`] was given.
-    pub fn reconfigure(&mut self, gateway: Arc<Gateway>, config: StreamConfig) {
-        if !Arc::ptr_eq(&gateway, &self.gateway) {
-            let waiting =
-                self.pending.values_mut().filter_map(|pending| pending.replaces.as_deref_mut());
-            for subscriber in self.subscribers.iter_mut().chain(waiting) {
-                let source = subscriber.address.get().ip();
-                subscriber.source = gateway.admission.adopt_subscriber(source);
-                self.gateway.admission.release_subscriber(source);
-            }
-            self.gateway = gateway;
-        }
-        let (scheme, cache_bytes) = (self.config.scheme, self.config.cache_bytes);
-        self.config = StreamConfig { scheme, cache_bytes, ..config };
+    /// Goes on with another configuration; subscribers stay. The identifiers are those that
+    /// [`Self::new`] was given.
+    pub fn reconfigure(&mut self, config: StreamConfig) {
+        self.history.limit_cache(config.cache_bytes);
+        self.config = StreamConfig { scheme: self.config.scheme, ..config };
     }
 
     /// Sources that the gateway charges for subscribers.
@@ -111,6 +101,9 @@ impl Stream {
         if pending.is_some_and(|known| known.handshake.repeat(begin.nonce, out.for_one())) {
             return HandshakeOutcome::Accepted;
         }
+        if !self.gateway.admission.may_answer_now(peer.ip(), now) {
+            return HandshakeOutcome::PutOff;
+        }
         self.forget_pending(peer);
         let Some(source) = self.gateway.admission.admit_subscriber(peer.ip(), now) else {
             self.counters.subscriptions_refused += 1;
@@ -134,7 +127,7 @@ impl Stream {
                     let next = self.history.next();
                     let mut subscriber =
                         Subscriber::new(peer, channel, source, live, next, self.bytes, now);
-                    if self.gateway.config.repair_budget <= 0.0 {
+                    if self.gateway.config().repair_budget <= 0.0 {
                         subscriber.forgo_repairs();
                     }
                     self.admit(subscriber, handshake, replaces);
@@ -161,7 +154,7 @@ impl Stream {
         let is_taken = |session| places.contains_key(&session);
         let (handshake, established, client_params) =
             Handshake::answer(&self.gateway, begin, seed, now, is_taken, |_, session, own| {
-                gateway_params(session, config.scheme, config.cache_bytes, own, *secret)
+                gateway_params(session, config.scheme, config.cache_bytes, own, **secret)
             })
             .ok_or(HandshakeOutcome::Malformed)?;
         // Else it wants something that is not here.

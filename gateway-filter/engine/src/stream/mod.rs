@@ -37,6 +37,7 @@ use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::is_control;
 use packrat_wire::message::{Eack, Message, Report, ResetReason, SATURATED_AGE, Totals};
 use packrat_wire::{Epoch, MessageCounter, SessionId};
+use zeroize::Zeroizing;
 
 use crate::admission::WorkKind;
 use crate::counters::{StreamCounters, StreamGauges};
@@ -106,7 +107,7 @@ struct Changes {
 pub struct Stream {
     gateway: Arc<Gateway>,
     config: StreamConfig,
-    secret: [u8; 32],
+    secret: Zeroizing<[u8; 32]>,
     key: IdentifierKey,
     history: History,
     head: Sketch,
@@ -164,7 +165,7 @@ impl Stream {
             set: Vec::new(),
             gateway,
             config,
-            secret,
+            secret: Zeroizing::new(secret),
         }
     }
 
@@ -206,7 +207,7 @@ impl Stream {
                 self.bytes += datagram.len() as u64;
                 self.counters.stream_packets += 1;
                 let copies = self.subscribers.len().max(1) as u64;
-                let share = self.gateway.config.repair_budget;
+                let share = self.gateway.config().repair_budget;
                 self.gateway.budget.earn(datagram.len() as u64 * copies, share);
                 if let Some(threshold) = self.config.group_repairs_from {
                     self.group_repairs.earn(datagram.len() as f64 * share, threshold);
@@ -571,7 +572,7 @@ fn gateway_params(
         scheme,
         limits: limits(),
         cache_bytes: u32::try_from(cache_bytes).unwrap_or(u32::MAX),
-        secret,
-        stream: Some(stream),
+        secret: Zeroizing::new(secret),
+        stream: Some(Zeroizing::new(stream)),
     }
 }

@@ -147,8 +147,9 @@ impl Stream {
             // The subscriber that asks pays, for the group's repairs, too: else one that misses
             // everything, and says so again and again, would have the stream sent to all of them
             // many times over.
-            let share = self.gateway.config.repair_budget;
-            if !subscriber.may_repair(length, self.bytes, share)
+            let share = self.gateway.config().repair_budget;
+            if share <= 0.0
+                || !subscriber.may_repair(length, self.bytes, share)
                 || !self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
             {
                 self.counters.stream_budget_refusals += 1;

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use zeroize::ZeroizeOnDrop;
 
-/// A secret that does not show up in logs. Written as JSON it does: only into a configuration.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A secret that does not show up in logs. Written as JSON it does: only into a configuration. Its
+/// memory is overwritten when it is dropped.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ZeroizeOnDrop)]
 #[serde(transparent)]
 pub struct Hidden(String);
 

@@ -259,7 +259,7 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
                 scheme: client_params.scheme,
                 limits,
                 cache_bytes: 1 << 20,
-                secret,
+                secret: secret.into(),
                 stream: None,
             }
         })
@@ -292,8 +292,8 @@ fn live() -> Value {
                 scheme: client_params.scheme,
                 limits: SketchLimits { coded_symbols: 0, power_sums: 40 },
                 cache_bytes: 65_536,
-                secret,
-                stream: Some([0x44; 32]),
+                secret: secret.into(),
+                stream: Some([0x44; 32].into()),
             }
         })
         .expect("the second message");
@@ -303,7 +303,7 @@ fn live() -> Value {
     json!({
         "client_params": { "selective": true, "subscribe": true, "window_microseconds": 400_000, "tolerance_microseconds": 20_000 },
         "noise_message_1": hex(&first),
-        "gateway_params": { "session": gateway_params.session.get(), "secret": hex(&gateway_params.secret), "stream_secret": hex(&[0x44; 32]) },
+        "gateway_params": { "session": gateway_params.session.get(), "secret": hex(&*gateway_params.secret), "stream_secret": hex(&[0x44; 32]) },
         "noise_message_2": hex(&second),
         "datagram": hex(&datagram),
         "identifier": gateway_params.identifier_key().identify(gateway_params.scheme, &datagram).get(),
@@ -359,7 +359,7 @@ fn handshake() -> Value {
         "noise_message_1_with_token": { "token": hex(b"token"), "noise": hex(&first_with_token()) },
         "gateway_params": {
             "session": gateway_params.session.get(), "scheme": gateway_params.scheme as u8, "coded_symbols": gateway_params.limits.coded_symbols,
-            "power_sums": gateway_params.limits.power_sums, "cache_bytes": gateway_params.cache_bytes, "secret": hex(&gateway_params.secret),
+            "power_sums": gateway_params.limits.power_sums, "cache_bytes": gateway_params.cache_bytes, "secret": hex(&*gateway_params.secret),
         },
         "names": gateway_params.names().map(SessionId::get),
         "noise_message_2": hex(&second),

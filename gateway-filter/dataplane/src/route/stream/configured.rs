@@ -3,16 +3,32 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use packrat_wire::estimate::Timestamp;
 use parking_lot::{Mutex, RwLock};
 
 use super::relay::RouteStream;
-use super::upstream::{StreamUpstream, senders};
+use super::upstream::{StreamUpstream, WhenInUse, senders};
 use crate::context::RouteContext;
 use crate::log::Event;
 use crate::socket::Sender;
 use crate::stream::config as settings;
 use packrat_api::route::StreamRoute;
+
+/// Delay of the next attempt to open the sockets of a stream after the first one that failed. It
+/// doubles with each.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// The last attempt to open the sockets of a stream, which failed.
+#[derive(Debug)]
+struct Failure {
+    error: String,
+    /// Delay and time of the next one.
+    delay: Duration,
+    next: Timestamp,
+}
 
 /// A change that an I/O thread has to carry out.
 #[derive(Debug)]
@@ -41,6 +57,7 @@ pub(crate) struct ConfiguredStream {
     alone: AtomicBool,
     /// One socket is opened at a time.
     opening: Mutex<()>,
+    failure: Mutex<Option<Failure>>,
 }
 
 impl ConfiguredStream {
@@ -53,14 +70,26 @@ impl ConfiguredStream {
         self.alone.load(Ordering::Relaxed)
     }
 
+    /// The reason why the stream does not arrive although it should.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.failure.lock().as_ref().map(|failure| failure.error.clone())
+    }
+
+    /// True if [`Self::follow`] has asked to be called at this time, and not been called since.
+    pub(crate) fn is_due(&self, planned: Timestamp) -> bool {
+        self.failure.lock().as_ref().is_some_and(|failure| failure.next == planned)
+    }
+
     /// Brings the stream into the state that is configured: its engine always, its sockets while
     /// the route has listeners. `change` is told, in order, what the I/O threads have to do.
+    /// Returns when it has to be called again: its sockets could not be opened.
     pub(crate) fn follow(
         &self,
         route: &Arc<RouteContext>,
         has_listener: impl FnOnce() -> bool,
+        when_in_use: WhenInUse,
         mut change: impl FnMut(StreamChange),
-    ) {
+    ) -> Option<Timestamp> {
         let settings = route.settings();
         self.alone.store(settings.config.endpoints.is_empty(), Ordering::Relaxed);
         let mut current = self.current.write();
@@ -68,22 +97,24 @@ impl ConfiguredStream {
             if let Some((_, stream)) = current.take() {
                 end(&stream, change);
             }
-            return;
+            self.succeed(route, false);
+            return None;
         };
-        let kept =
-            current.as_ref().filter(|(before, _)| !settings::needs_another_engine(before, config));
+        let kept = current
+            .as_ref()
+            .filter(|(before, _)| !settings::needs_other_identifiers(before, config));
         let stream = match kept {
             Some((_, stream)) => {
-                stream.reconfigure(config, Arc::clone(&settings.engine));
+                stream.reconfigure(config);
                 Arc::clone(stream)
             }
             None => {
                 if let Some((_, stream)) = current.take() {
                     end(&stream, &mut change);
                 }
-                match RouteStream::new(route, config, Arc::clone(&settings.engine)) {
+                match RouteStream::new(route, config) {
                     Ok(stream) => Arc::new(stream),
-                    Err(error) => return report(route, config, &error.to_string()),
+                    Err(error) => return Some(self.fail(route, config, &error.to_string())),
                 }
             }
         };
@@ -99,7 +130,8 @@ impl ConfiguredStream {
             !settings::needs_other_sockets(&open.config, config) && !joins_others
         };
         if wanted && former.as_ref().is_some_and(is_open) {
-            return;
+            self.succeed(route, true);
+            return None;
         }
         drop(former);
         let former = stream.upstream().take();
@@ -107,16 +139,46 @@ impl ConfiguredStream {
             change(StreamChange::Close(open));
         }
         if !wanted {
-            return;
+            self.succeed(route, false);
+            return None;
         }
-        match StreamUpstream::open(route.environment.next_number(), config, senders) {
+        let number = route.environment.next_number();
+        match StreamUpstream::open(number, config, senders, when_in_use) {
             Ok(open) => {
                 let open = Arc::new(open);
                 *stream.upstream() = Some(Arc::clone(&open));
                 change(StreamChange::Open(Arc::clone(&stream), open));
+                self.succeed(route, true);
+                None
             }
-            Err(error) => report(route, config, &error.to_string()),
+            Err(error) => Some(self.fail(route, config, &error.to_string())),
         }
+    }
+
+    /// Nothing is to be tried again. `arrives`: as the stream arrives.
+    fn succeed(&self, route: &RouteContext, arrives: bool) {
+        if self.failure.lock().take().is_some() && arrives {
+            route.log(Event::StreamAvailable, || []);
+        }
+    }
+
+    /// Plans the next attempt.
+    fn fail(&self, route: &RouteContext, config: &StreamRoute, error: &str) -> Timestamp {
+        let mut failure = self.failure.lock();
+        let again = |before: &Failure| (before.delay * 2).min(LONGEST_RETRY);
+        let delay = failure.as_ref().map_or(FIRST_RETRY, again);
+        let next = route.environment.now() + delay;
+        *failure = Some(Failure { error: error.to_owned(), delay, next });
+        drop(failure);
+        route.log(Event::StreamUnavailable, || {
+            [
+                ("upstream", config.upstream.to_string().into()),
+                ("group", config.group.map(|group| group.to_string()).into()),
+                ("error", error.into()),
+                ("retry_seconds", delay.as_secs_f64().into()),
+            ]
+        });
+        next
     }
 }
 
@@ -126,14 +188,4 @@ fn end(stream: &RouteStream, mut change: impl FnMut(StreamChange)) {
         change(StreamChange::Close(open));
     }
     stream.close(&mut Sender::default());
-}
-
-fn report(route: &RouteContext, config: &StreamRoute, error: &str) {
-    route.log(Event::StreamUnavailable, || {
-        [
-            ("upstream", config.upstream.to_string().into()),
-            ("group", config.group.map(|group| group.to_string()).into()),
-            ("error", error.into()),
-        ]
-    });
 }

@@ -8,4 +8,4 @@ mod upstream;
 
 pub(crate) use configured::{ConfiguredStream, StreamChange};
 pub(crate) use relay::RouteStream;
-pub(crate) use upstream::StreamUpstream;
+pub(crate) use upstream::{StreamUpstream, WhenInUse};

@@ -16,7 +16,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use packrat_engine::{Gateway, Stream, StreamOutbox, Target};
+use packrat_engine::{Stream, StreamOutbox, Target};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::GoodbyeReason;
 use parking_lot::{Mutex, MutexGuard};
@@ -35,7 +35,7 @@ use packrat_api::route::StreamRoute;
 const RECEIVES_PER_TURN: usize = 4;
 
 /// A route's stream and its subscribers; survives every update of the configuration that leaves
-/// cache and key alone.
+/// its key alone.
 pub(crate) struct RouteStream {
     route: Arc<RouteContext>,
     state: Mutex<State>,
@@ -76,20 +76,19 @@ impl RouteStream {
     pub(super) fn new(
         route: &Arc<RouteContext>,
         config: &StreamRoute,
-        gateway: Arc<Gateway>,
     ) -> Result<Self, ConfigurationError> {
         let key = match settings::read_key(config) {
             Some(key) => key,
             None => route.environment.random.bytes().map_err(ConfigurationError::Random)?,
         };
-        let engine = Stream::new(gateway, settings::engine(config), key);
+        let engine = Stream::new(Arc::clone(&route.engine), settings::engine(config), key);
         let state = State { engine, seed: None, recipients: Arc::default(), version: 0 };
         Ok(Self { route: Arc::clone(route), state: Mutex::new(state), upstream: Mutex::default() })
     }
 
-    /// Takes over a changed configuration that leaves cache and key alone.
-    pub(super) fn reconfigure(&self, config: &StreamRoute, gateway: Arc<Gateway>) {
-        self.state.lock().engine.reconfigure(gateway, settings::engine(config));
+    /// Takes over a changed configuration that leaves the key alone.
+    pub(super) fn reconfigure(&self, config: &StreamRoute) {
+        self.state.lock().engine.reconfigure(settings::engine(config));
     }
 
     /// The sockets of the stream, while it arrives.

@@ -13,10 +13,19 @@ use crate::socket::{
 };
 use packrat_api::route::{RouteConfig, StreamRoute};
 
-/// Attempts to bind the port of a stream, and the time between two: an I/O thread may just be about
-/// to close the former socket of the port.
+/// Attempts of a thread that may wait to bind the port of a stream, and the time between two: an I/O
+/// thread may just be about to close the former socket of the port.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Behaviour of a thread while the port of a stream is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenInUse {
+    /// It waits for a moment.
+    Wait,
+    /// It comes again later.
+    ComeAgain,
+}
 
 /// A socket at which a stream arrives, while its route has listeners.
 #[derive(Debug)]
@@ -42,8 +51,9 @@ impl StreamUpstream {
         number: u64,
         config: &StreamRoute,
         senders: Vec<IpAddr>,
+        when_in_use: WhenInUse,
     ) -> io::Result<Self> {
-        let socket = bind_when_free(config.upstream)?;
+        let socket = bind_when_free(config.upstream, when_in_use)?;
         listener_options(socket.as_fd(), true)?;
         join(&socket, config, &senders)?;
         Ok(Self {
@@ -82,8 +92,11 @@ impl StreamUpstream {
 
 /// Binds the port of a stream for the stream alone: a socket that shared it with a listener would
 /// take the listener's datagrams.
-fn bind_when_free(address: SocketAddr) -> io::Result<OwnedFd> {
-    let mut attempts = ATTEMPTS;
+fn bind_when_free(address: SocketAddr, when_in_use: WhenInUse) -> io::Result<OwnedFd> {
+    let mut attempts = match when_in_use {
+        WhenInUse::Wait => ATTEMPTS,
+        WhenInUse::ComeAgain => 1,
+    };
     loop {
         attempts -= 1;
         match bind_alone(address) {

@@ -1,0 +1,69 @@
+//! A change of the configuration applies to sessions that run, and costs none of them anything.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod client;
+mod gateway;
+
+use client::{Client, connect, transfer};
+use gateway::{Gateway, config, socket};
+use packrat_client::RefusalReason;
+
+/// Datagrams of one transfer; the last mile loses one of twenty.
+const DATAGRAMS: usize = 200;
+const CACHE_BYTES: u64 = 32 * 1024;
+
+#[test]
+fn budget_cache_and_key_change_under_a_session_that_runs() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = connect(gateway.listen, &server);
+    let mut first = 0;
+    let mut repairs_of = |what: &str, change: &dyn Fn(&mut packrat_dataplane::RouteConfig)| {
+        let mut changed = config(&[&server]);
+        change(&mut changed);
+        gateway.dataplane.configure(changed).unwrap();
+        let before = gateway.metric("repairs_total");
+        transfer(&mut client, &server, upstream, first..first + DATAGRAMS);
+        first += DATAGRAMS;
+        assert_eq!(gateway.metric("sessions_begun_total"), 1, "{what}: the session went");
+        assert_eq!(gateway.metric("sessions_assisted"), 1, "{what}");
+        gateway.metric("repairs_total") - before
+    };
+    assert!(repairs_of("as it was", &|_| {}) >= 5);
+    let before = gateway.metric("cache_high_water_bytes");
+    assert!(before > CACHE_BYTES, "{before} bytes");
+    // The first eACK after the change may still be answered with a repair.
+    assert!(repairs_of("no budget", &|config| config.repair_budget = 0.0) <= 1);
+    let small = repairs_of("a small cache", &|config| config.cache_bytes_per_session = CACHE_BYTES);
+    assert!(small >= 1, "repairs come back with the budget");
+    assert!(gateway.metric("cache_bytes") <= CACHE_BYTES);
+    let key = "11".repeat(32);
+    let with_key = |config: &mut packrat_dataplane::RouteConfig| {
+        config.static_key = Some(packrat_api::route::Hidden::new(key.clone()));
+    };
+    assert!(repairs_of("another key", &with_key) >= 5);
+    assert_eq!(gateway.metric("assistance_panics_total"), 0);
+}
+
+#[test]
+fn sessions_that_run_count_towards_a_limit_that_has_changed() {
+    let server = socket("127.0.0.1:0");
+    let limited = |sessions: u32| {
+        let mut limited = config(&[&server]);
+        limited.sessions_per_source = sessions;
+        limited
+    };
+    let gateway = Gateway::start("127.0.0.1:0", limited(10));
+    let (mut first, upstream) = connect(gateway.listen, &server);
+    let _second = connect(gateway.listen, &server);
+    gateway.dataplane.configure(limited(2)).unwrap();
+    let mut third = Client::new(gateway.listen);
+    third.socket.send(b"hello").unwrap();
+    assert_eq!(gateway::receive(&server).0, b"hello");
+    assert_eq!(third.wait_for_refusal(), RefusalReason::Full);
+    assert_eq!(gateway.metric("sessions_assisted"), 2, "none that runs has ended");
+    transfer(&mut first, &server, upstream, 0..DATAGRAMS);
+    gateway.dataplane.configure(limited(3)).unwrap();
+    let _third = connect(gateway.listen, &server);
+    assert_eq!(gateway.metric("sessions_assisted"), 3);
+}

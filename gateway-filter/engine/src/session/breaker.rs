@@ -1,0 +1,350 @@
+//! Circuit breaker of repairs (RFC 8084; RFC 8085, section 3.1.10): what is lost because too much
+//! is sent is for the sender to see, and repairs of it make it worse.
+//!
+//! A queue that stands shows by its delay ([`super::last_mile`]). A policer and a shallow buffer
+//! have none: there, what arrives stays the same however much more is sent. On a medium that loses,
+//! more arrives when more is sent.
+//!
+//! ```text
+//!              what arrives does not follow what is sent, or most repairs get lost, for a while
+//!   closed ------------------------------------------------------------------------------------> open
+//!     ^ repairs are sent                                       losses are given up at once, and  |
+//!     |                                                        the client waits for none         |
+//!     +------------------- 1 s, then twice as long each time, up to 32 s ------------------------+
+//! ```
+
+use core::time::Duration;
+
+use packrat_wire::estimate::Timestamp;
+
+/// A window lasts this long at least, and so many round trips.
+const MINIMUM_WINDOW: Duration = Duration::from_millis(200);
+const WINDOW_ROUND_TRIPS: u32 = 4;
+/// Datagrams in a window, below which it says nothing.
+const MINIMUM_SENT: u64 = 32;
+/// Loss in a window, below which it says nothing.
+const MINIMUM_LOSS: f64 = 0.02;
+/// Windows with loss that are compared.
+const WINDOWS: usize = 8;
+/// After so many windows without loss in a row, those before are forgotten.
+const QUIET_WINDOWS: u8 = 8;
+/// Deviation of what is sent, as a share of its mean, below which the windows say nothing.
+const MINIMUM_DEVIATION: f64 = 0.1;
+/// Variance of what arrives, as a share of the variance of what is sent, below which what arrives
+/// does not follow. On a medium that loses a share of *p* it is (1 - *p*)².
+const SATURATED: f64 = 0.25;
+
+/// Rounds of repairs that are looked at together, and the share of them that has to be lost.
+const ROUNDS: u32 = 32;
+const MOST_LOST: f64 = 0.5;
+/// They have to be spread over this time at least: a burst of loss is over sooner.
+const MINIMUM_SPREAD: Duration = Duration::from_secs(2);
+
+/// The first pause of repairs, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(32);
+/// After this time without a pause the next one is as short as the first.
+const FORGET: Duration = Duration::from_secs(60);
+
+/// Totals of a session, as an eACK shows them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    /// Datagrams forwarded, and repairs sent.
+    pub(crate) sent: u64,
+    /// Those known to have arrived.
+    pub(crate) arrived: u64,
+    /// Datagrams known to be lost, each counted once.
+    pub(crate) lost: u64,
+}
+
+/// One window's rates, datagrams per second.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    sent: f64,
+    arrived: f64,
+}
+
+/// The breaker of one session. It is told at each eACK, and opens then.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    /// Totals at the beginning of the window, and its time.
+    before: Totals,
+    since: Timestamp,
+    /// Windows with loss, the newest one at `next - 1`.
+    windows: [Window; WINDOWS],
+    next: u8,
+    filled: bool,
+    quiet: u8,
+    /// Rounds of repairs since `rounds_since`.
+    rounds: u32,
+    rounds_lost: u32,
+    rounds_since: Timestamp,
+    /// Repairs pause until then.
+    open_until: Option<Timestamp>,
+    /// Pauses in a row, and the end of the last one.
+    pauses: u32,
+    closed_at: Timestamp,
+}
+
+/// A change of the breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Repairs pause for so long.
+    Paused(Duration),
+    /// They are sent again.
+    Resumed,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Breaker {
+    pub(crate) const fn new() -> Self {
+        Self {
+            before: Totals { sent: 0, arrived: 0, lost: 0 },
+            since: Timestamp::ZERO,
+            windows: [Window { sent: 0.0, arrived: 0.0 }; WINDOWS],
+            next: 0,
+            filled: false,
+            quiet: 0,
+            rounds: 0,
+            rounds_lost: 0,
+            rounds_since: Timestamp::ZERO,
+            open_until: None,
+            pauses: 0,
+            closed_at: Timestamp::ZERO,
+        }
+    }
+
+    /// True if repairs pause now.
+    pub(crate) fn is_open(&self, now: Timestamp) -> bool {
+        self.open_until.is_some_and(|until| now < until)
+    }
+
+    /// A round of repairs, one transmission with its copies, has arrived or got lost.
+    pub(crate) fn on_round(&mut self, lost: bool, now: Timestamp) {
+        if self.rounds == 0 {
+            self.rounds_since = now;
+        }
+        self.rounds += 1;
+        self.rounds_lost += u32::from(lost);
+    }
+
+    /// An eACK was decoded. `queue_stands`: what is lost is given up anyway.
+    pub(crate) fn on_eack(
+        &mut self,
+        totals: Totals,
+        round_trip: Duration,
+        queue_stands: bool,
+        now: Timestamp,
+    ) -> Option<Change> {
+        if let Some(until) = self.open_until {
+            if now < until {
+                return None;
+            }
+            self.open_until = None;
+            self.closed_at = now;
+            self.begin_anew(totals, now);
+            return Some(Change::Resumed);
+        }
+        if queue_stands {
+            self.begin_window(totals, now);
+            return None;
+        }
+        let saturated = self.on_time(totals, round_trip, now);
+        let in_vain = self.are_repairs_in_vain(now);
+        (saturated || in_vain).then(|| self.open(now))
+    }
+
+    fn open(&mut self, now: Timestamp) -> Change {
+        if now.saturating_since(self.closed_at) >= FORGET {
+            self.pauses = 0;
+        }
+        let pause = (FIRST_PAUSE * (1 << self.pauses.min(5))).min(LONGEST_PAUSE);
+        self.pauses += 1;
+        self.open_until = Some(now + pause);
+        Change::Paused(pause)
+    }
+
+    fn begin_window(&mut self, totals: Totals, now: Timestamp) {
+        self.before = totals;
+        self.since = now;
+    }
+
+    fn begin_anew(&mut self, totals: Totals, now: Timestamp) {
+        self.begin_window(totals, now);
+        (self.next, self.filled, self.quiet) = (0, false, 0);
+        (self.rounds, self.rounds_lost) = (0, 0);
+    }
+
+    /// Time has passed: ends the window when it is over. True if the windows show that what arrives
+    /// does not follow what is sent.
+    fn on_time(&mut self, totals: Totals, round_trip: Duration, now: Timestamp) -> bool {
+        let elapsed = now.saturating_since(self.since);
+        if elapsed < MINIMUM_WINDOW.max(round_trip * WINDOW_ROUND_TRIPS) {
+            return false;
+        }
+        let sent = totals.sent.saturating_sub(self.before.sent);
+        let arrived = totals.arrived.saturating_sub(self.before.arrived);
+        let lost = totals.lost.saturating_sub(self.before.lost);
+        self.begin_window(totals, now);
+        if sent < MINIMUM_SENT || (lost as f64) < MINIMUM_LOSS * sent as f64 {
+            self.quiet += 1;
+            if self.quiet >= QUIET_WINDOWS {
+                (self.next, self.filled, self.quiet) = (0, false, 0);
+            }
+            return false;
+        }
+        self.quiet = 0;
+        let seconds = elapsed.as_secs_f64();
+        if let Some(window) = self.windows.get_mut(usize::from(self.next)) {
+            *window = Window { sent: sent as f64 / seconds, arrived: arrived as f64 / seconds };
+        }
+        self.next = (self.next + 1) % WINDOWS as u8;
+        self.filled |= self.next == 0;
+        self.filled && self.is_saturated()
+    }
+
+    fn is_saturated(&self) -> bool {
+        let moments = |of: fn(&Window) -> f64| {
+            let mean = self.windows.iter().map(of).sum::<f64>() / WINDOWS as f64;
+            let square = |window: &Window| (of(window) - mean) * (of(window) - mean);
+            (mean, self.windows.iter().map(square).sum::<f64>() / WINDOWS as f64)
+        };
+        let (mean, sent) = moments(|window| window.sent);
+        let (_, arrived) = moments(|window| window.arrived);
+        sent.sqrt() >= MINIMUM_DEVIATION * mean && arrived <= SATURATED * sent
+    }
+
+    /// True if most repairs of the last while got lost.
+    fn are_repairs_in_vain(&mut self, now: Timestamp) -> bool {
+        if self.rounds < ROUNDS || now.saturating_since(self.rounds_since) < MINIMUM_SPREAD {
+            return false;
+        }
+        let in_vain = f64::from(self.rounds_lost) > MOST_LOST * f64::from(self.rounds);
+        (self.rounds, self.rounds_lost) = (0, 0);
+        in_vain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(40);
+
+    /// Ten seconds with an eACK each 10 ms. `sent` says how many datagrams are sent in the 10 ms
+    /// that begin at this millisecond, `arrived` how many of so many arrive. Returns the changes,
+    /// with the millisecond of each.
+    fn changes(
+        sent: impl Fn(u64) -> u64,
+        mut arrived: impl FnMut(u64, u64) -> u64,
+    ) -> Vec<(u64, Change)> {
+        let (mut breaker, mut totals) = (Breaker::new(), Totals::default());
+        let mut changes = Vec::new();
+        for millis in (0..10_000).step_by(10) {
+            let count = sent(millis);
+            let arrived = arrived(millis, count);
+            totals.sent += count;
+            totals.arrived += arrived;
+            totals.lost += count - arrived;
+            let now = Timestamp::from_millis(1000 + millis);
+            let change = breaker.on_eack(totals, ROUND_TRIP, false, now);
+            changes.extend(change.map(|change| (millis, change)));
+        }
+        changes
+    }
+
+    /// A sender that grows by a half in two seconds, and begins again.
+    fn growing(millis: u64) -> u64 {
+        40 + millis % 2000 / 100
+    }
+
+    /// A pseudo-random share of `count`, about `per_mille` of it.
+    fn lose(millis: u64, count: u64, per_mille: u64) -> u64 {
+        (0..count)
+            .filter(|number| {
+                let mixed = (millis * 1000 + number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                mixed % 1000 >= per_mille
+            })
+            .count() as u64
+    }
+
+    #[test]
+    fn it_opens_for_longer_and_longer_where_more_that_is_sent_does_not_arrive() {
+        let pauses: Vec<Change> = changes(growing, |_, count| count.min(38))
+            .into_iter()
+            .map(|(_, change)| change)
+            .collect();
+        let pause = |seconds| Change::Paused(Duration::from_secs(seconds));
+        assert_eq!(pauses, [pause(1), Change::Resumed, pause(2), Change::Resumed, pause(4)]);
+    }
+
+    #[test]
+    fn it_stays_closed_where_a_share_of_what_is_sent_arrives() {
+        for per_mille in [20, 100, 240, 400] {
+            let lost = |millis, count| lose(millis, count, per_mille);
+            assert_eq!(changes(growing, lost), [], "{per_mille}");
+            assert_eq!(changes(|_| 40, lost), [], "{per_mille}, at a constant rate");
+        }
+        // Bursts of 60 ms, in which nothing arrives.
+        let bursts = |millis: u64, count| if millis % 500 < 60 { 0 } else { count };
+        assert_eq!(changes(growing, bursts), []);
+        // Losses that no one repairs, and no loss.
+        assert_eq!(changes(growing, |_, count| count), []);
+    }
+
+    #[test]
+    fn it_opens_where_most_repairs_get_lost_for_seconds() {
+        let opened = |lost_of_ten: u64, spread: u64| {
+            let mut breaker = Breaker::new();
+            let open = |step: u64| {
+                let now = Timestamp::from_millis(1000 + step * spread);
+                breaker.on_round(step % 10 < lost_of_ten, now);
+                breaker.on_eack(Totals::default(), ROUND_TRIP, false, now)
+            };
+            (0..200).filter_map(open).next()
+        };
+        assert_eq!(opened(7, 50), Some(Change::Paused(FIRST_PAUSE)));
+        assert_eq!(opened(4, 50), None);
+        assert_eq!(opened(10, 5), None, "a burst of one second");
+    }
+
+    #[test]
+    fn after_a_quiet_minute_a_pause_is_short_again_and_a_standing_queue_says_nothing() {
+        let mut breaker = Breaker::new();
+        let in_vain = |breaker: &mut Breaker, from: u64| {
+            (0..).find_map(|step| {
+                let now = Timestamp::from_millis(from + step * 100);
+                breaker.on_round(true, now);
+                match breaker.on_eack(Totals::default(), ROUND_TRIP, false, now) {
+                    Some(Change::Paused(pause)) => Some(pause.as_secs()),
+                    _ => None,
+                }
+            })
+        };
+        assert_eq!(in_vain(&mut breaker, 1000), Some(1));
+        assert_eq!(in_vain(&mut breaker, 10_000), Some(2));
+        assert_eq!(in_vain(&mut breaker, 20_000), Some(4));
+        assert!(breaker.is_open(Timestamp::from_millis(24_000)));
+        // It closes with the next eACK, and then a minute passes.
+        let closed = Timestamp::from_millis(30_000);
+        assert_eq!(
+            breaker.on_eack(Totals::default(), ROUND_TRIP, false, closed),
+            Some(Change::Resumed)
+        );
+        assert_eq!(in_vain(&mut breaker, 90_000), Some(1));
+
+        let (mut breaker, mut totals) = (Breaker::new(), Totals::default());
+        for millis in (0..10_000).step_by(10) {
+            totals.sent += growing(millis);
+            totals.arrived += 38;
+            totals.lost += growing(millis) - 38;
+            let now = Timestamp::from_millis(1000 + millis);
+            assert_eq!(breaker.on_eack(totals, ROUND_TRIP, true, now), None);
+        }
+    }
+}
