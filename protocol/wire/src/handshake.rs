@@ -22,9 +22,10 @@ use crate::SessionId;
 use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::control::VERSION;
-pub use crate::extension::Live;
+pub use crate::extension::{Live, Numbered};
 use crate::extension::{find_stream, find_versions, put_grease, put_stream, put_versions};
 use crate::identifier::{IdentifierKey, IdentifierScheme};
+use crate::number::NumberKey;
 use crate::registry::{choose_version, client_versions};
 use crate::seal::{Opener, Sealer};
 use crate::small_channel::SmallChannel;
@@ -70,6 +71,8 @@ pub struct ClientParams {
     pub token: Vec<u8>,
     /// The params of a live stream's receiver; `None`: this is no live stream.
     pub live: Option<Live>,
+    /// The directions in which the client understands numbers; `None`: in neither.
+    pub numbered: Option<Numbered>,
 }
 
 /// The parameters that the gateway states in the handshake.
@@ -88,6 +91,8 @@ pub struct GatewayParams {
     /// The client is subscribed to a stream: the secret, the same for all who are, that keys its
     /// sketches and identifiers instead.
     pub stream: Option<[u8; 32]>,
+    /// The directions in which datagrams are numbered; `None`: in neither.
+    pub numbered: Option<Numbered>,
 }
 
 impl ClientParams {
@@ -103,6 +108,9 @@ impl ClientParams {
         out.extend_from_slice(token);
         if let Some(live) = &self.live {
             live.encode(&mut out);
+        }
+        if let Some(numbered) = &self.numbered {
+            numbered.encode(&mut out);
         }
         put_versions(&client_versions(nonce), &mut out);
         put_grease(random, &mut out);
@@ -125,9 +133,11 @@ impl ClientParams {
                 reader.bytes(length)?.to_vec()
             },
             live: None,
+            numbered: None,
         };
         let records = reader.rest();
         client_params.live = Live::find(records);
+        client_params.numbered = Numbered::find(records);
         // The versions are in the Discover, too, but there an attacker could have taken out better
         // ones than this.
         let versions = find_versions(records).ok_or(DecodeError::Field("versions"))?;
@@ -152,20 +162,28 @@ impl GatewayParams {
         if let Some(stream) = &self.stream {
             put_stream(stream, &mut out);
         }
+        if let Some(numbered) = &self.numbered {
+            numbered.encode(&mut out);
+        }
         put_grease(random, &mut out);
         out
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        Ok(Self {
+        let mut gateway_params = Self {
             session: SessionId::new(reader.u32()?),
             scheme: IdentifierScheme::from_byte(reader.u8()?)?,
             limits: limits(&mut reader)?,
             cache_bytes: reader.u32()?,
             secret: reader.array()?,
-            stream: find_stream(reader.rest()),
-        })
+            stream: None,
+            numbered: None,
+        };
+        let records = reader.rest();
+        gateway_params.stream = find_stream(records);
+        gateway_params.numbered = Numbered::find(records);
+        Ok(gateway_params)
     }
 
     /// The names of the session in sealed datagrams, one for each path that its client takes: only
@@ -194,6 +212,12 @@ impl GatewayParams {
         let [first, second, third, _] =
             derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/2 identifier");
         IdentifierKey::new([first, second, third])
+    }
+
+    /// The key of the numbers' mask.
+    pub fn number_key(&self) -> NumberKey {
+        let [first, second, ..] = derive(&self.secret, b"packrat/2 number");
+        NumberKey::new([first, second])
     }
 }
 
@@ -452,6 +476,7 @@ mod tests {
             maximum_hold: Duration::from_millis(120),
             token: Vec::new(),
             live: None,
+            numbered: None,
         }
     }
 
@@ -465,6 +490,7 @@ mod tests {
             cache_bytes: 1 << 20,
             secret,
             stream: None,
+            numbered: None,
         }
     }
 

@@ -645,5 +645,6 @@ fn gateway_params(
         cache_bytes: u32::try_from(cache_bytes).unwrap_or(u32::MAX),
         secret,
         stream: Some(stream),
+        numbered: None,
     }
 }
