@@ -22,7 +22,7 @@ struct Client {
     socket: UdpSocket,
     shim: Shim<Ecn>,
     start: Instant,
-    /// What the transport got, with its mark.
+    /// Datagrams for the transport, with their marks.
     passed: Vec<(Vec<u8>, Ecn)>,
     numbered: u64,
     received: ReceiveBatch,

@@ -55,7 +55,7 @@ impl NumberKey {
         Self(words)
     }
 
-    /// What goes in front of the datagram with this identifier at this place.
+    /// The bytes in front of the datagram with this identifier at this place.
     #[inline]
     pub fn header(&self, place: u64, identifier: Identifier) -> NumberHeader {
         let number = (place as u32).wrapping_add(self.mask(identifier)) % MODULUS;

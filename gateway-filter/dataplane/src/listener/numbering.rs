@@ -7,7 +7,7 @@ use crate::socket::GsoBatch;
 /// In the place of the number of a datagram that has none.
 const NONE: NumberHeader = [0; size_of::<NumberHeader>()];
 
-/// What goes in front of each of some datagrams, in order.
+/// The numbers in front of some datagrams, in order.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     /// Empty as long as none of them has a number.
