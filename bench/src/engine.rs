@@ -164,7 +164,9 @@ fn peer(seed: u64) -> std::net::SocketAddr {
 
 #[inline(never)]
 fn measured_forward(flow: &mut Flow, datagrams: &[Vec<u8>], now: Timestamp) {
-    datagrams.iter().for_each(|datagram| flow.forward(datagram, now));
+    for datagram in datagrams {
+        flow.forward(datagram, now);
+    }
 }
 
 #[inline(never)]

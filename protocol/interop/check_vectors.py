@@ -131,6 +131,24 @@ def identifiers(agreed):
     equal(sketch.identifier(key, 1, unhex(case["datagram"])), case["trailer"], "of the session")
 
 
+def numbers():
+    case = load("numbers")
+    found = wire.records(unhex(case["noise_message_1"])[32 + 8 :])
+    wish = case["client_params"]
+    equal(wire.record(wire.NUMBERS, found[wire.NUMBERS]), wire.numbers(wish["flags"], wish["largest"]), "wish")
+    secret = unhex(case["gateway_params"]["secret"])
+    identifier_key = sketch.derive(secret, b"packrat/2 identifier")[:3]
+    number_key = sketch.derive(secret, b"packrat/2 number")[:2]
+    for entry in case["datagrams"]:
+        name, base, datagram = entry["name"], unhex(entry["base"]), unhex(entry["datagram"])
+        value = sketch.identifier(identifier_key, sketch.TRAILER, base)
+        equal(value, entry["identifier"], name)
+        mask = sketch.mask(number_key, value)
+        equal(wire.numbered((entry["place"] + mask) % 2**24, base), datagram, name)
+        number, behind = wire.split_number(datagram)
+        equal(((number - mask) % 2**24, behind), (entry["place"] % 2**24, base), name)
+
+
 def sketches(agreed):
     def prefix(key, values, form, count):
         if form == sketch.CODED_SYMBOLS:
@@ -157,5 +175,6 @@ messages()
 of_the_session = handshake()
 live()
 identifiers(of_the_session)
+numbers()
 sketches(of_the_session)
 print(f"{checked} values agree with protocol/vectors")

@@ -25,11 +25,13 @@ def microseconds():
 
 class Client(asyncio.DatagramProtocol):
     """`on_base` gets each datagram of the base connection once it has been recorded, and returns
-    the number of packets that are missing below the newest one."""
+    the number of packets that are missing below the newest one. `places`, if numbers are wished for, are
+    those of datagrams that came with one."""
 
-    def __init__(self, gateway, on_base, scheme=sketch.TRAILER, with_cookie=False):
+    def __init__(self, gateway, on_base, scheme=sketch.TRAILER, with_cookie=False, largest=0):
         self.gateway, self.on_base = gateway, on_base
-        self.scheme, self.with_cookie = scheme, with_cookie
+        self.scheme, self.with_cookie, self.largest = scheme, with_cookie, largest
+        self.agreed, self.places, self.plain = None, {}, 0
         self.transport = self.session = self.sent = self.received = self.initiator = None
         self.answers = asyncio.Queue()
         self.last_datagram = None
@@ -52,7 +54,14 @@ class Client(asyncio.DatagramProtocol):
             self.session = self.names.pop(0)
 
     def datagram_received(self, data, _address):
-        if wire.is_control(data):
+        flags, _ = self.agreed["numbered"] if self.agreed else (0, 0)
+        if flags & wire.TO_CLIENT and (split := wire.split_number(data)):
+            number, data = split
+            if self.session:
+                value = self.identify(data)
+                place = (number - sketch.mask(self.number_key, value)) % 2**24
+                assert self.places.setdefault(value, place) == place, "a repair with another number"
+        elif wire.is_control(data):
             try:
                 kind, fields = wire.parse_control(data)
             except wire.Malformed:
@@ -61,6 +70,8 @@ class Client(asyncio.DatagramProtocol):
             else:
                 self.control(kind, fields, data)
                 return
+        else:
+            self.plain += 1
         self.base(data)
 
     def send(self, datagram):
@@ -72,9 +83,10 @@ class Client(asyncio.DatagramProtocol):
     async def establish(self):
         self.nonce = os.urandom(8)
         versions = [wire.grease(), wire.VERSION]
+        wish = wire.numbers(wire.TO_CLIENT | wire.TO_SERVER, self.largest) if self.largest else b""
         payload = wire.client_params(
             versions, self.scheme, POWER_SUMS, 1_000_000,
-            more=wire.record(wire.grease(), os.urandom(3)) + wire.record(250, b"private use"),
+            more=wire.record(wire.grease(), os.urandom(3)) + wish + wire.record(250, b"private use"),
         )  # fmt: skip
         self.initiator = noise.Initiator(wire.prologue(self.nonce), payload)
         message = b"" if self.with_cookie else self.initiator.message
@@ -106,6 +118,7 @@ class Client(asyncio.DatagramProtocol):
         self.sent, self.received = wire.Direction(keys[0]), wire.Direction(keys[1])
         words = sketch.derive(agreed["key_secret"], b"packrat/2 identifier")
         self.identifier_key = words[:3]
+        self.number_key = sketch.derive(agreed["secret"], b"packrat/2 number")[:2]
         self.epoch, self.confirmed, self.wanted = 0, False, None
         self.known, self.newest = {}, None
         self.holes, self.unreported, self.since = 0, 0, None

@@ -120,10 +120,10 @@ async def until(what, condition):
     raise AssertionError(f"waited in vain for {what}")
 
 
-async def download(last_mile, server, with_cookie, scheme):
+async def download(last_mile, server, with_cookie, scheme, largest):
     """One session, from the question for a gateway to the Goodbye."""
     base = Download()
-    peer = client.Client(last_mile, base.on_base, scheme, with_cookie)
+    peer = client.Client(last_mile, base.on_base, scheme, with_cookie, largest)
     await peer.bind()
     await peer.establish()
     speaking = asyncio.ensure_future(peer.speak())
@@ -148,6 +148,7 @@ async def download(last_mile, server, with_cookie, scheme):
             for number in missing:
                 peer.send(base.request(b"again%d" % number))
     assert base.received == server.sent[base.name], "a datagram was changed on its way"
+    check_places(peer, base)
     # The server does not know that anybody has moved.
     upstream = len(server.peers[base.name])
     while len(server.peers[base.name]) == upstream:
@@ -167,6 +168,27 @@ async def download(last_mile, server, with_cookie, scheme):
         await asyncio.sleep(0.05)
     assert peer.refused == 5, "the gateway knows the session after its end"
     return peer
+
+
+def check_places(peer, base):
+    """The places are those of the server's order, from the first numbered datagram on."""
+    flags, _ = peer.agreed["numbered"]
+    if not peer.largest:
+        assert flags == 0 and not peer.places, "numbers that were not wished for"
+        return
+    assert flags == wire.TO_CLIENT, flags
+    places = {value: place for value, place in peer.places.items()}
+    by_number = {
+        number: places[peer.identify(datagram)]
+        for number, datagram in base.received.items()
+        if peer.identify(datagram) in places
+    }
+    if peer.largest < LENGTH:
+        assert not by_number, "a datagram that is too long has a number"
+        return
+    assert len(by_number) > DATAGRAMS * 3 // 4, f"{len(by_number)} of {DATAGRAMS} have a number"
+    distances = {number - place for number, place in by_number.items()}
+    assert len(distances) == 1, f"not in the server's order: {distances}"
 
 
 async def start(program, endpoint):
@@ -202,9 +224,11 @@ async def meet(gateway, server):
     address = relay_end.get_extra_info("sockname")
     await refusals(address, relay)
     # The trailer; the hash; and a scheme that nobody knows, of which a gateway makes the hash.
-    for with_cookie, scheme, agreed in [(True, 1, 1), (False, 2, 2), (False, 77, 2)]:
+    # Numbers for all, for none, and for datagrams that are too long for them.
+    cases = [(True, 1, 1, 1400), (False, 2, 2, 0), (False, 77, 2, LENGTH - 1)]
+    for with_cookie, scheme, agreed, largest in cases:
         lost = relay.lost
-        peer = await download(address, server, with_cookie, scheme)
+        peer = await download(address, server, with_cookie, scheme, largest)
         assert peer.agreed["scheme"] == agreed, peer.agreed["scheme"]
         print(
             f"{DATAGRAMS} datagrams, {relay.lost - lost} lost on the last mile, {peer.totals['repaired']} repaired;",

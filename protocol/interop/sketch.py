@@ -39,6 +39,11 @@ def identifier(key, scheme, datagram):
     return ((mixed >> 32) * (P - 1) >> 32) + 1
 
 
+def mask(number_key, value):
+    """What a place is masked with, of the datagram with this identifier (section 11)."""
+    return fold(value ^ number_key[0], number_key[1]) % 2**24
+
+
 class PowerSums:
     """The sketch that this client keeps: `limit` power sums of a set of identifiers."""
 

@@ -10,9 +10,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 MAGIC = b"\x0bPkr"
 VERSION = 2
-DISCOVER, OFFER, INIT, INIT_ACK, REFUSAL, SEALED = 1, 2, 3, 4, 5, 8
+DISCOVER, OFFER, INIT, INIT_ACK, REFUSAL, SEALED, NUMBERED = 1, 2, 3, 4, 5, 8, 9
 EACK, REPORT, RESET, GOODBYE, PATH_CHALLENGE, PATH_RESPONSE, BASELINE = range(1, 8)
-LIVE, STREAM, VERSIONS = 1, 2, 3
+LIVE, STREAM, VERSIONS, NUMBERS = 1, 2, 3, 4
+TO_CLIENT, TO_SERVER = 1, 2
 DISCOVER_LENGTH, QUESTION_LENGTH, MAXIMUM_LENGTH, MAXIMUM_VERSIONS = 64, 256, 1200, 32
 SATURATED_AGE = 65535
 REPLAY_WINDOW = 1024
@@ -132,6 +133,21 @@ def parse_control(datagram):
     return kind, fields
 
 
+def numbered(number, base):
+    return _control(NUMBERED, number.to_bytes(3, "big") + base)
+
+
+def split_number(datagram):
+    """The number and the datagram behind it; None for any other datagram."""
+    if not is_control(datagram) or datagram[4] != VERSION << 4 | NUMBERED or len(datagram) < 8:
+        return None
+    return int.from_bytes(datagram[5:8], "big"), datagram[8:]
+
+
+def numbers(flags, largest):
+    return record(NUMBERS, struct.pack(">BH", flags, largest))
+
+
 def prologue(nonce):
     return b"packrat/%d" % VERSION + nonce
 
@@ -162,6 +178,8 @@ def gateway_params(data):
     fields["records"] = records(reader.rest())
     if fields["scheme"] not in (1, 2) or fields["coded_symbols"] < 4 and fields["power_sums"] < 2:
         raise Malformed("params that allow nothing")
+    agreed = fields["records"].get(NUMBERS, b"")
+    fields["numbered"] = struct.unpack(">BH", agreed[:3]) if len(agreed) >= 3 else (0, 0)
     fields["key_secret"] = fields["records"].get(STREAM, fields["secret"])[:32]
     return fields
 

@@ -75,7 +75,7 @@ pub(crate) fn send(
             receiver.next += 1;
         }
         let destination = destination(receiver.address, connected);
-        let datagrams = GsoBatch { data: &buffer, segment_size: size, ecn: Ecn::NOT_CAPABLE };
+        let datagrams = GsoBatch::plain(&buffer, size, Ecn::NOT_CAPABLE);
         sent += sender.send(socket, &offload, &destination, &[datagrams]).datagrams;
     }
     // Datagrams in flight arrive before the end mark.

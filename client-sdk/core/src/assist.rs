@@ -3,15 +3,17 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use packrat_eack::Identifier;
 use packrat_eack::{MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_wire::Epoch;
 use packrat_wire::codec::DecodeError;
 use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::estimate::{PathEstimate, Timestamp};
-use packrat_wire::handshake::{ClientParams, Established};
+use packrat_wire::handshake::{ClientParams, Established, Numbered};
 use packrat_wire::identifier::Material;
 use packrat_wire::is_control;
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason};
+use packrat_wire::number::NumberKey;
 use packrat_wire::registry::grease_message;
 use packrat_wire::seal::reference_of;
 
@@ -147,6 +149,21 @@ impl Assist {
     /// `seed`: 32 fresh random bytes from the operating system. The first [`Self::poll_transmit`]
     /// asks for a gateway.
     pub fn new(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
+        Self::begin(config, None, seed, now)
+    }
+
+    /// The same for a caller that takes numbers off the datagrams.
+    pub(crate) fn with_numbers(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
+        let wish = Numbered { to_client: true, to_server: false, largest: u16::MAX };
+        Self::begin(config, Some(wish), seed, now)
+    }
+
+    fn begin(
+        config: ClientConfig,
+        numbered: Option<Numbered>,
+        seed: [u8; 32],
+        now: Timestamp,
+    ) -> Self {
         let mut random = Randomness::new(seed);
         let client_params = ClientParams {
             scheme: config.scheme,
@@ -154,6 +171,7 @@ impl Assist {
             maximum_hold: config.access.maximum_hold,
             token: config.access.token.as_bytes().to_vec(),
             live: config.live,
+            numbered,
         };
         let (nonce, seed) = random.attempt();
         Self {
@@ -251,6 +269,17 @@ impl Assist {
             self.on_packet_number(packet_number, now);
         }
         arrived
+    }
+
+    /// Which session this is, counted from 1, and the key of the numbers in it, where numbers were
+    /// agreed.
+    pub(crate) fn number_key(&self) -> Option<(u64, NumberKey)> {
+        Some((self.stats.sessions, self.session.as_ref()?.number_key?))
+    }
+
+    /// The identifier of a datagram in the session.
+    pub(crate) fn identify(&self, datagram: &[u8]) -> Option<Identifier> {
+        Some(self.session.as_ref()?.recorder.identify(datagram))
     }
 
     /// The transport decrypted a packet without a number of use here, such as one of the handshake:
@@ -485,6 +514,11 @@ impl Assist {
             self.reconnection.last_material.as_ref().filter(|_| scheme == self.config.scheme);
         self.session = Some(Box::new(Session {
             recorder: Recorder::new(&established.gateway_params, material),
+            number_key: established
+                .gateway_params
+                .numbered
+                .filter(|numbered| numbered.to_client)
+                .map(|_| established.gateway_params.number_key()),
             sealer: established.sealer,
             fresh_names: established.gateway_params.names()[1..].to_vec().into_iter(),
             opener: established.opener,
@@ -587,6 +621,7 @@ impl Assist {
         if !epoch.is_newer_than(session.epoch.number()) {
             return;
         }
+        self.stats.resets += u64::from(reason != ResetReason::ClientOverflow);
         self.events.tell(now, || ClientEvent::Reset { epoch, reason });
         session.epoch.begin(epoch);
         session.recorder.reset();

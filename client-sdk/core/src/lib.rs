@@ -18,6 +18,7 @@
 //! - `recorder`, `scheduler`: the set of identifiers, and when to send its sketch
 //! - `hold`, `ack_frame`, `ranges`: what may be acknowledged, and how that looks in QUIC (RFC 9000
 //!   section 19.3)
+//! - [`Shim`]: datagrams in order for a transport that knows nothing of this
 //! - [`ClientEvent`]: what happens on a connection that is observed
 #![forbid(unsafe_code)]
 
@@ -39,6 +40,7 @@ mod recorder;
 mod renewal;
 mod scheduler;
 mod session;
+mod shim;
 mod stats;
 mod timers;
 mod token;
@@ -54,5 +56,6 @@ pub use packrat_wire::identifier::IdentifierScheme;
 pub use packrat_wire::message::{ResetReason, Totals};
 pub use packrat_wire::{Epoch, MessageCounter, SessionId};
 pub use renewal::RenewalSchedule;
+pub use shim::{Order, Released, Shim, ShimStats, Verdict};
 pub use stats::{AssistState, AssistStats};
 pub use token::{Token, TokenTooLong};

@@ -78,6 +78,11 @@ impl Recorder {
         Material::of(self.scheme, datagram)
     }
 
+    /// The identifier of a datagram.
+    pub(crate) fn identify(&self, datagram: &[u8]) -> Identifier {
+        self.key.identify(self.scheme, datagram)
+    }
+
     /// True if this datagram was recorded before; a packet number that follows is its own.
     pub(crate) fn is_known(&mut self, material: &Material, now: Timestamp) -> bool {
         let identifier = self.key.identify_material(material);

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::{Report, SATURATED_AGE};
+use packrat_wire::number::NumberKey;
 use packrat_wire::seal::{Opener, Sealer};
 use packrat_wire::{MessageCounter, SessionId};
 
@@ -32,6 +33,8 @@ pub(crate) struct Session {
     pub(crate) fresh_names: std::vec::IntoIter<SessionId>,
     pub(crate) opener: Opener,
     pub(crate) recorder: Recorder,
+    /// The key of the numbers in front of datagrams, where these were agreed.
+    pub(crate) number_key: Option<NumberKey>,
     pub(crate) scheduler: Scheduler,
     pub(crate) epoch: CurrentEpoch,
     pub(crate) sent: SentEacks,

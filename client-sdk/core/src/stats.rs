@@ -55,6 +55,8 @@ pub struct AssistStats {
     pub control_dropped: u64,
     /// Reports received.
     pub reports: u64,
+    /// Resets that the gateway has asked for.
+    pub resets: u64,
     /// Packet numbers that were missing when a later one arrived.
     pub holes: u64,
     /// Missing packet numbers that arrived before the sender could notice.

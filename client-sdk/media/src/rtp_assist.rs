@@ -8,16 +8,13 @@
 //! RTCP carry none and pass at once; the gateway repairs them, too.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use packrat_client::{Access, Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
+use packrat_client::{Access, AssistStats, ClientConfig, Live, Order, PacketNumber, Shim, Verdict};
 use packrat_wire::estimate::Timestamp;
 
 use crate::credibility::{Belief, Credibility};
 use crate::rtp::{RtpHeader, header_extension};
-
-/// Packets that wait above a hole at most; then they pass.
-const MOST_WAITING: usize = 1024;
 
 /// The numbers that show that a packet is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,14 +80,10 @@ impl RtpAssistConfig {
 #[derive(Debug)]
 pub struct RtpAssist {
     numbers: PacketNumbers,
-    assist: Assist,
+    shim: Shim<()>,
     credibility: Credibility,
-    /// Above a hole, by number. The stack decides which of several is authentic.
-    waiting: BTreeMap<u64, Vec<Vec<u8>>>,
-    /// Their count.
-    waiting_count: usize,
-    ready: VecDeque<Vec<u8>>,
-    waited: u64,
+    /// Datagrams for the stack that did not wait.
+    passed: VecDeque<Vec<u8>>,
 }
 
 impl RtpAssist {
@@ -107,127 +100,95 @@ impl RtpAssist {
         let client = ClientConfig::from(config.access.with_maximum_hold(hold)).with_live(live);
         Self {
             numbers: config.numbers,
-            assist: Assist::new(client, seed, now),
+            shim: Shim::with_own_numbers(client, seed, now),
             credibility: Credibility::new(
                 config.sources,
                 config.numbers == PacketNumbers::Stream,
                 now,
             ),
-            waiting: BTreeMap::new(),
-            waiting_count: 0,
-            ready: VecDeque::new(),
-            waited: 0,
+            passed: VecDeque::new(),
         }
     }
 
     /// A datagram arrived from the peer.
     pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) {
-        if self.assist.on_datagram(datagram, now) == Datagram::Control {
-            return self.release();
-        }
         let was_in_doubt = self.credibility.is_in_doubt();
         if self.credibility.ends_doubt(now) {
             // What has passed meanwhile is in no set.
-            self.assist.reset(now);
+            self.shim.reset(now);
         }
-        let belief = self.credibility.judge(datagram, self.packet(datagram), now);
-        if belief != Belief::Ignored {
-            // As true as it will get: the stack authenticates it, and keeps that to itself.
-            self.assist.on_authentic(now);
-        }
-        match belief {
-            Belief::Numbered(number) => {
-                self.assist.on_packet_number(PacketNumber::new(number), now);
-                if number < self.assist.deliverable(0).get() {
-                    self.ready.push_back(datagram.to_vec());
-                } else {
-                    self.wait(number, datagram);
-                }
+        let Self { numbers, shim, credibility, passed } = self;
+        let verdict = shim.on_ordered(datagram, (), now, |datagram| {
+            match credibility.judge(datagram, packet(*numbers, datagram), now) {
+                Belief::Numbered(number) => Order::Number(PacketNumber::new(number)),
+                Belief::Recorded => Order::Unnumbered,
+                Belief::Ignored => Order::Unproven,
             }
-            Belief::Recorded | Belief::Ignored => self.ready.push_back(datagram.to_vec()),
+        });
+        if let Verdict::Now { .. } = verdict {
+            passed.push_back(datagram.to_vec());
         }
         if self.credibility.is_in_doubt() && !was_in_doubt {
-            return self.release_below(u64::MAX);
+            self.shim.release_all();
         }
-        self.release();
+        self.pass_released();
     }
 
-    fn wait(&mut self, number: u64, datagram: &[u8]) {
-        let waiting = self.waiting.entry(number).or_default();
-        self.waited += u64::from(waiting.is_empty());
-        if waiting.iter().all(|known| known != datagram) {
-            waiting.push(datagram.to_vec());
-            self.waiting_count += 1;
-        }
-        if self.waiting_count > MOST_WAITING {
-            self.release_below(u64::MAX);
-        }
-    }
-
-    /// The header of an RTP packet and the number that shows holes.
-    fn packet(&self, datagram: &[u8]) -> Option<(RtpHeader, u16)> {
-        let header = RtpHeader::decode(datagram)?;
-        let sequence = match self.numbers {
-            PacketNumbers::TransportWide { extension } => {
-                let value = header_extension(datagram, extension)?;
-                u16::from_be_bytes(*value.first_chunk()?)
-            }
-            PacketNumbers::Stream => header.sequence,
-        };
-        Some((header, sequence))
-    }
-
-    fn release(&mut self) {
-        if !self.waiting.is_empty() {
-            self.release_below(self.assist.deliverable(0).get());
-        }
-    }
-
-    fn release_below(&mut self, limit: u64) {
-        while let Some(entry) = self.waiting.first_entry().filter(|entry| *entry.key() < limit) {
-            let datagrams = entry.remove();
-            self.waiting_count -= datagrams.len();
-            self.ready.extend(datagrams);
-        }
+    fn pass_released(&mut self) {
+        let released = std::iter::from_fn(|| self.shim.poll_deliver());
+        self.passed.extend(released.map(|released| released.datagram));
     }
 
     /// The next datagram for the stack.
     pub fn poll_deliver(&mut self) -> Option<Vec<u8>> {
-        self.ready.pop_front()
+        self.passed.pop_front()
     }
 
     /// The next datagram to send to where the packets come from, from the stack's own socket.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        self.assist.poll_transmit(now)
+        self.shim.poll_transmit(now)
     }
 
     /// The time at which to call [`Self::handle_timeout`].
     pub fn next_timeout(&self) -> Option<Timestamp> {
-        self.assist.next_timeout()
+        self.shim.next_timeout()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.assist.handle_timeout(now);
-        self.release();
+        self.shim.handle_timeout(now);
+        self.pass_released();
     }
 
     /// The session ends: a last message for the gateway is in [`Self::poll_transmit`], and nothing
     /// waits any more.
     pub fn close(&mut self, now: Timestamp) {
-        self.assist.close(now);
-        self.release_below(u64::MAX);
+        self.shim.close(now);
+        self.pass_released();
     }
 
     /// Counters of the assistance.
     pub fn assistance(&self) -> AssistStats {
-        self.assist.stats()
+        self.shim.assistance()
     }
 
     /// Packets that have waited above a hole.
     pub fn waited(&self) -> u64 {
-        self.waited
+        self.shim.stats().kept
     }
+}
+
+/// The header of an RTP packet and the number that shows holes.
+fn packet(numbers: PacketNumbers, datagram: &[u8]) -> Option<(RtpHeader, u16)> {
+    let header = RtpHeader::decode(datagram)?;
+    let sequence = match numbers {
+        PacketNumbers::TransportWide { extension } => {
+            let value = header_extension(datagram, extension)?;
+            u16::from_be_bytes(*value.first_chunk()?)
+        }
+        PacketNumbers::Stream => header.sequence,
+    };
+    Some((header, sequence))
 }
 
 #[cfg(test)]

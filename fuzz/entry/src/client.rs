@@ -230,6 +230,7 @@ impl World {
                 cache_bytes: 1 << 20,
                 secret: [6; 32].into(),
                 stream: None,
+                numbered: None,
             })
             .expect("a first message");
         let mut datagram = Vec::new();

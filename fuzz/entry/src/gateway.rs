@@ -111,6 +111,7 @@ impl World {
             maximum_hold,
             token: Vec::new(),
             live: None,
+            numbered: None,
         };
         let mut flow = Flow::new(std::sync::Arc::clone(gateway));
         let claims =

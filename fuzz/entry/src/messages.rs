@@ -2,12 +2,13 @@
 
 use core::time::Duration;
 
-use packrat_eack::SketchLimits;
+use packrat_eack::{Identifier, SketchLimits};
 use packrat_wire::control::{Control, DISCOVER_LENGTH, INIT_LENGTH};
 use packrat_wire::handshake::{ClientParams, Established, GatewayParams, Initiator, respond};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::is_control;
 use packrat_wire::message::Message;
+use packrat_wire::number::{self, NumberKey};
 use packrat_wire::seal::{MAXIMUM_PLAINTEXT, OpenError};
 use packrat_wire::{MessageCounter, SessionId};
 
@@ -31,6 +32,12 @@ pub fn wire(data: &[u8]) {
             assert_eq!(Control::decode(&again), Ok(control));
         }
         Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    if let Some((number, base)) = number::split(data) {
+        assert!(is_control(data) && Control::decode(data).is_err(), "a known type, too");
+        let (key, identifier) = (NumberKey::new([1, 2]), Identifier::from_hash(3));
+        let place = key.place(number, identifier, 1 << 30);
+        assert_eq!([&key.header(place, identifier)[..], base].concat(), data);
     }
     if let Ok(message) = Message::decode(data) {
         let mut again = Vec::new();
@@ -96,6 +103,7 @@ fn initiator() -> Initiator {
             maximum_hold,
             token: Vec::new(),
             live: None,
+            numbered: None,
         },
         None,
     )
@@ -114,6 +122,7 @@ fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
             cache_bytes: 1 << 20,
             secret: secret.into(),
             stream: None,
+            numbered: None,
         }
     });
     answered.ok().map(|(established, _, second)| (established, second))

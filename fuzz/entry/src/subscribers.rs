@@ -99,6 +99,7 @@ fn initiator(nonce: u64) -> Initiator {
         maximum_hold: Duration::from_millis(400),
         token: Vec::new(),
         live: Some(live),
+        numbered: None,
     };
     Initiator::new([1; 32], nonce, client_params, None)
 }

@@ -106,11 +106,7 @@ fn batches_keep_their_boundaries_both_ways_with_and_without_offload() {
         let batches = batches();
         let batches: Vec<_> = batches
             .iter()
-            .map(|(data, segment_size)| GsoBatch {
-                data,
-                segment_size: *segment_size,
-                ecn: Ecn::NOT_CAPABLE,
-            })
+            .map(|(data, segment_size)| GsoBatch::plain(data, *segment_size, Ecn::NOT_CAPABLE))
             .collect();
         let expected: Vec<&[u8]> = batches.iter().flat_map(|batch| batch.datagrams()).collect();
 
@@ -176,7 +172,7 @@ fn ecn_marks_are_carried_through_both_ways() {
             assert!(received == question);
             assert_eq!(seen, mark, "to the server, {listen} {client_address}");
             let answers = payload(2, 3600);
-            let batch = GsoBatch { data: &answers, segment_size: 1200, ecn: mark };
+            let batch = GsoBatch::plain(&answers, 1200, mark);
             send_batches(&server, Some(upstream), &[batch], &Offload::default());
             let (received, seen, _) = receive_mark(&client);
             assert!(answers.starts_with(&received));

@@ -7,6 +7,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, GatewayParams};
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
+use packrat_wire::number::NumberHeader;
 use packrat_wire::seal::session_of;
 use zeroize::Zeroizing;
 
@@ -17,7 +18,7 @@ use crate::gateway::{Begin, Gateway, HandshakeOutcome, refuse};
 use crate::handshake::Handshake;
 use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
-use crate::session::{Ended, LIMITS, Session, Turn};
+use crate::session::{Ended, LIMITS, Session, Turn, granted_numbers};
 
 /// One client flow (4-tuple) through the gateway, assisted or not. Plain forwarding never depends
 /// on it.
@@ -94,6 +95,7 @@ impl Flow {
             cache_bytes: u32::try_from(cache_bytes).unwrap_or(u32::MAX),
             secret: Zeroizing::new(secret),
             stream: None,
+            numbered: granted_numbers(client_params.numbered, source),
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {
@@ -158,19 +160,29 @@ impl Flow {
         self.assisted.is_some()
     }
 
-    /// A datagram of the base connection passes from the server to the client.
+    /// A datagram of the base connection passes from the server to the client. Returns what goes in
+    /// front of it, if both ends have agreed on numbers and it is not too long for one.
     #[inline]
-    pub fn forward(&mut self, datagram: &[u8], now: Timestamp) {
+    pub fn forward(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         // A server's datagram that looks like control is hidden from the client's transport:
         // repairing it would be in vain.
         if (self.assisted.is_none() && self.pending.is_none()) || is_control(datagram) {
-            return;
+            return None;
         }
-        if let Some(assisted) = &mut self.assisted {
-            assisted.session.forward(datagram, now, self.counters.get_or_insert_default());
-        }
+        let number = self.assisted.as_mut().and_then(|assisted| {
+            assisted.session.forward(datagram, now, self.counters.get_or_insert_default())
+        });
         if self.pending.is_some() {
             self.forward_to_pending(datagram, now);
+        }
+        number
+    }
+
+    /// The link to the client does not carry a datagram of this length with a number in front: from
+    /// here on, such datagrams go plain.
+    pub fn refuse_numbers(&mut self, length: usize) {
+        if let Some(assisted) = &mut self.assisted {
+            assisted.session.refuse_numbers(length);
         }
     }
 

@@ -63,6 +63,7 @@ pub use gateway::{Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Rece
 pub use outbox::Outbox;
 pub use packrat_assist_token as assist_token;
 pub use packrat_wire::handshake::public_key;
+pub use packrat_wire::number::NumberHeader;
 pub use path_validation::{CHALLENGE_LIFETIME, NetworkPath, PathUse};
 pub use sample::Sample;
 pub use sequence::Sequence;

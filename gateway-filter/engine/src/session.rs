@@ -30,6 +30,7 @@ mod channel;
 mod eacks;
 mod epoch;
 mod last_mile;
+mod numbering;
 mod repairs;
 mod tail_probe;
 mod timers;
@@ -44,6 +45,7 @@ use packrat_wire::estimate::{STANDING_QUEUE, Timestamp};
 use packrat_wire::handshake::{ClientParams, Established, SESSION_NAMES};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{GoodbyeReason, Message, Totals};
+use packrat_wire::number::NumberHeader;
 
 use crate::admission::{MESSAGE_WORK, SessionPermit};
 use crate::counters::{FlowCounters, FlowGauges};
@@ -62,6 +64,8 @@ pub(crate) use breaker::Breaker;
 use channel::Channel;
 use epoch::EpochState;
 use last_mile::LastMile;
+use numbering::Numbering;
+pub(crate) use numbering::granted as granted_numbers;
 use repairs::{Means, Repairs};
 use tail_probe::TailProbe;
 use timers::SHRINK_INTERVAL;
@@ -85,6 +89,8 @@ pub(crate) struct Session {
     channel: Channel,
     eack_credit: EackCredit,
     history: History,
+    /// `None`: datagrams go as they are.
+    numbering: Option<Box<Numbering>>,
     epoch: EpochState,
     repairs: Repairs,
     last_mile: LastMile,
@@ -146,6 +152,7 @@ impl Session {
             channel: Channel::new(sealer, opener, gateway_params.names()),
             eack_credit: EackCredit::new(now),
             history: History::new(config.cache_bytes_per_flow, entries),
+            numbering: Numbering::new(&gateway_params),
             epoch: EpochState::new(&gateway_params),
             repairs: Repairs::new(config.repair_budget),
             last_mile: LastMile::new(),
@@ -215,9 +222,14 @@ impl Session {
         }
     }
 
-    /// A datagram passes: remember its identifier, keep its bytes.
+    /// A datagram passes: remember its identifier, keep its bytes. Returns what goes in front of it.
     #[inline]
-    pub(crate) fn forward(&mut self, datagram: &[u8], now: Timestamp, counters: &mut FlowCounters) {
+    pub(crate) fn forward(
+        &mut self,
+        datagram: &[u8],
+        now: Timestamp,
+        counters: &mut FlowCounters,
+    ) -> Option<NumberHeader> {
         let identifier = self.agreed.key.identify(self.agreed.scheme, datagram);
         let permit = &mut self.permit;
         counters.evictions_full +=
@@ -230,7 +242,7 @@ impl Session {
             }
             Pushed::Duplicate => {
                 counters.datagrams_duplicated += 1;
-                return;
+                return self.number_again(self.history.sequence_of(identifier)?, datagram.len());
             }
         }
         self.repairs.on_forward(datagram.len());
@@ -243,6 +255,23 @@ impl Session {
         self.probe.on_forward(probes, now);
         if self.shrink_at.is_none() || self.history.next().is_multiple_of(TRIM_INTERVAL) {
             self.look_after_memory(now, counters);
+        }
+        // A client that has not proven the session may not know it: to its transport, a number would
+        // be garbage.
+        let numbering = self.numbering.as_mut().filter(|_| self.channel.is_proven())?;
+        numbering.number(self.history.next() - 1, identifier, datagram.len())
+    }
+
+    /// The number in front of a datagram that is sent once more.
+    fn number_again(&self, sequence: u64, length: usize) -> Option<NumberHeader> {
+        let numbering = self.numbering.as_deref()?;
+        numbering.again(sequence, self.history.get(sequence)?.identifier, length)
+    }
+
+    /// See [`crate::Flow::refuse_numbers`].
+    pub(crate) fn refuse_numbers(&mut self, length: usize) {
+        if let Some(numbering) = &mut self.numbering {
+            numbering.refuse(length);
         }
     }
 
@@ -297,8 +326,13 @@ impl Session {
             repairs::refuse(sequence, RepairRefusedReason::Paused, turn);
             return false;
         }
-        let Self { history, permit, live, .. } = self;
-        self.repairs.send(sequence, Means { history, permit, live: live.is_some() }, turn)
+        let Self { history, permit, live, numbering, .. } = self;
+        let numbering = numbering.as_deref();
+        self.repairs.send(
+            sequence,
+            Means { history, permit, live: live.is_some(), numbering },
+            turn,
+        )
     }
 
     /// A sealed datagram from the client's address.
@@ -356,6 +390,9 @@ impl Session {
             PathEvent::Validated => {
                 self.last_mile.move_to_new_path();
                 self.breaker = LazyBox::new();
+                if let Some(numbering) = &mut self.numbering {
+                    numbering.move_to_new_path();
+                }
                 turn.tell(|| SessionEvent::PathValidated);
                 turn.out.event(Event::ClientMoved { session: self.id() });
             }

@@ -40,6 +40,7 @@ impl Attacker {
             maximum_hold: Duration::from_secs(1),
             token: Vec::new(),
             live: None,
+            numbered: None,
         };
         let initiator = Initiator::new([1; 32], NONCE, client_params, None);
         let noise = initiator.message().unwrap();

@@ -15,8 +15,14 @@ const STREAM: u8 = 2;
 /// The record of the versions that the Discover lists, in the client params.
 const VERSIONS: u8 = 3;
 
+/// The record of [`Numbered`] in the params.
+const NUMBERED: u8 = 4;
+
 /// Longest value of a record without meaning.
 const LONGEST_GREASE: u64 = 4;
+
+const FLAG_TO_CLIENT: u8 = 1;
+const FLAG_TO_SERVER: u8 = 2;
 
 const FLAG_SELECTIVE: u8 = 1;
 const FLAG_SUBSCRIBE: u8 = 2;
@@ -60,6 +66,48 @@ impl Live {
             window: Duration::from_micros(u64::from(window)),
             tolerance: Duration::from_micros(u64::from(tolerance)),
         })
+    }
+}
+
+/// The directions in which datagrams get a number in front ([`crate::number`]): as the client wishes,
+/// and as the gateway grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbered {
+    /// Datagrams towards the client.
+    pub to_client: bool,
+    /// Datagrams towards the server.
+    pub to_server: bool,
+    /// The longest base datagram that gets a number; a longer one goes plain.
+    pub largest: u16,
+}
+
+impl Numbered {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(NUMBERED);
+        out.put_u8(3);
+        out.put_u8(
+            u8::from(self.to_client) * FLAG_TO_CLIENT + u8::from(self.to_server) * FLAG_TO_SERVER,
+        );
+        out.put_u16(self.largest);
+    }
+
+    /// Looks for the record in the bytes behind the fields of the params.
+    pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(find(bytes, NUMBERED)?);
+        let (flags, largest) = (reader.u8().ok()?, reader.u16().ok()?);
+        Some(Self {
+            to_client: flags & FLAG_TO_CLIENT != 0,
+            to_server: flags & FLAG_TO_SERVER != 0,
+            largest,
+        })
+    }
+
+    /// The part of this wish that `able` allows; `None` if that is nothing.
+    pub fn within(self, able: Self) -> Option<Self> {
+        let to_client = self.to_client && able.to_client;
+        let to_server = self.to_server && able.to_server;
+        let largest = self.largest.min(able.largest);
+        (to_client || to_server).then_some(Self { to_client, to_server, largest })
     }
 }
 
@@ -132,10 +180,27 @@ mod tests {
         assert_eq!(Live::find(&bytes[..end - 1]), None);
     }
 
+    #[test]
+    fn a_wish_is_granted_as_far_as_both_are_able() {
+        let wish = Numbered { to_client: true, to_server: true, largest: 1400 };
+        let mut bytes = vec![200, 1, 4];
+        wish.encode(&mut bytes);
+        assert_eq!(Numbered::find(&bytes), Some(wish));
+        assert_eq!(Numbered::find(&bytes[..bytes.len() - 1]), None);
+        let able = Numbered { to_client: true, to_server: false, largest: 1464 };
+        let granted = Numbered { to_server: false, ..wish };
+        assert_eq!(wish.within(able), Some(granted));
+        assert_eq!(
+            able.within(Numbered { largest: 1300, ..able }).map(|it| it.largest),
+            Some(1300)
+        );
+        assert_eq!(wish.within(Numbered { to_client: false, ..able }), None);
+    }
+
     proptest! {
         #[test]
         fn whatever_follows_is_no_error(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = (Live::find(&bytes), find_stream(&bytes));
+            let _ = (Live::find(&bytes), find_stream(&bytes), Numbered::find(&bytes));
         }
     }
 }

@@ -23,9 +23,10 @@ use crate::SessionId;
 use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::control::VERSION;
-pub use crate::extension::Live;
+pub use crate::extension::{Live, Numbered};
 use crate::extension::{find_stream, find_versions, put_grease, put_stream, put_versions};
 use crate::identifier::{IdentifierKey, IdentifierScheme};
+use crate::number::NumberKey;
 use crate::registry::{choose_version, client_versions};
 use crate::seal::{Opener, Sealer};
 use crate::small_channel::SmallChannel;
@@ -71,6 +72,8 @@ pub struct ClientParams {
     pub token: Vec<u8>,
     /// The params of a live stream's receiver; `None`: this is no live stream.
     pub live: Option<Live>,
+    /// The directions in which the client understands numbers; `None`: in neither.
+    pub numbered: Option<Numbered>,
 }
 
 /// The parameters that the gateway states in the handshake.
@@ -89,6 +92,8 @@ pub struct GatewayParams {
     /// The client is subscribed to a stream: the secret, the same for all who are, that keys its
     /// sketches and identifiers instead.
     pub stream: Option<Zeroizing<[u8; 32]>>,
+    /// The directions in which datagrams are numbered; `None`: in neither.
+    pub numbered: Option<Numbered>,
 }
 
 impl core::fmt::Debug for GatewayParams {
@@ -115,6 +120,9 @@ impl ClientParams {
         if let Some(live) = &self.live {
             live.encode(&mut out);
         }
+        if let Some(numbered) = &self.numbered {
+            numbered.encode(&mut out);
+        }
         put_versions(&client_versions(nonce), &mut out);
         put_grease(random, &mut out);
         out
@@ -136,9 +144,11 @@ impl ClientParams {
                 reader.bytes(length)?.to_vec()
             },
             live: None,
+            numbered: None,
         };
         let records = reader.rest();
         client_params.live = Live::find(records);
+        client_params.numbered = Numbered::find(records);
         // The versions are in the Discover, too, but there an attacker could have taken out better
         // ones than this.
         let versions = find_versions(records).ok_or(DecodeError::Field("versions"))?;
@@ -163,20 +173,28 @@ impl GatewayParams {
         if let Some(stream) = &self.stream {
             put_stream(stream, &mut out);
         }
+        if let Some(numbered) = &self.numbered {
+            numbered.encode(&mut out);
+        }
         put_grease(random, &mut out);
         out
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        Ok(Self {
+        let mut gateway_params = Self {
             session: SessionId::new(reader.u32()?),
             scheme: IdentifierScheme::from_byte(reader.u8()?)?,
             limits: limits(&mut reader)?,
             cache_bytes: reader.u32()?,
             secret: Zeroizing::new(reader.array()?),
-            stream: find_stream(reader.rest()).map(Zeroizing::new),
-        })
+            stream: None,
+            numbered: None,
+        };
+        let records = reader.rest();
+        gateway_params.stream = find_stream(records).map(Zeroizing::new);
+        gateway_params.numbered = Numbered::find(records);
+        Ok(gateway_params)
     }
 
     /// The names of the session in sealed datagrams, one for each path that its client takes: only
@@ -205,6 +223,12 @@ impl GatewayParams {
         let [first, second, third, _] =
             derive(self.stream.as_ref().unwrap_or(&self.secret), b"packrat/2 identifier");
         IdentifierKey::new([first, second, third])
+    }
+
+    /// The key of the numbers' mask.
+    pub fn number_key(&self) -> NumberKey {
+        let [first, second, ..] = derive(&self.secret, b"packrat/2 number");
+        NumberKey::new([first, second])
     }
 }
 
@@ -466,6 +490,7 @@ mod tests {
             maximum_hold: Duration::from_millis(120),
             token: Vec::new(),
             live: None,
+            numbered: None,
         }
     }
 
@@ -479,6 +504,7 @@ mod tests {
             cache_bytes: 1 << 20,
             secret: secret.into(),
             stream: None,
+            numbered: None,
         }
     }
 

@@ -110,7 +110,7 @@ impl IdentifierKey {
 /// High and low half of the 128-bit product, xored: two of them mix every input bit into every
 /// output bit.
 #[inline]
-fn folded_multiply(a: u64, b: u64) -> u64 {
+pub(crate) fn folded_multiply(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }

@@ -21,6 +21,7 @@
 //!   memory
 //! - [`estimate`]: time as an argument, and the one estimate of a path that every policy reads
 //! - [`identifier`]: four bytes that stand for a datagram
+//! - [`number`]: the place in forwarding order, in front of a datagram
 //! - [`registry`]: ranges of values, and values that mean nothing on purpose
 //! - [`hexadecimal`]: keys as texts
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ pub mod hexadecimal;
 pub mod identifier;
 pub mod message;
 mod message_counter;
+pub mod number;
 pub mod registry;
 pub mod seal;
 mod session_id;

@@ -107,8 +107,14 @@ mod tests {
         let limits = SketchLimits { coded_symbols: 0, power_sums: 40 };
         let scheme = IdentifierScheme::Payload;
         let maximum_hold = core::time::Duration::from_millis(100);
-        let client_params =
-            ClientParams { scheme, limits, maximum_hold, live: None, token: Vec::new() };
+        let client_params = ClientParams {
+            scheme,
+            limits,
+            maximum_hold,
+            live: None,
+            numbered: None,
+            token: Vec::new(),
+        };
         let client = Initiator::new([1; 32], 9, client_params, None);
         let message = client.message().unwrap();
         let gateway_params = GatewayParams {
@@ -118,6 +124,7 @@ mod tests {
             cache_bytes: 9,
             secret: [3; 32].into(),
             stream: Some([4; 32].into()),
+            numbered: None,
         };
         let (gateway, _, answer) =
             respond([2; 32], &[5; 32], 9, &message, |_, _| gateway_params).unwrap();

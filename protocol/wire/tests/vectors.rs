@@ -6,8 +6,9 @@ mod vectors_generator;
 use std::path::Path;
 
 use packrat_wire::control::Control;
-use packrat_wire::handshake::{Initiator, public_key};
+use packrat_wire::handshake::{ClientParams, Initiator, Numbered, public_key};
 use packrat_wire::message::Message;
+use packrat_wire::number::split;
 use packrat_wire::seal::OpenError;
 use serde_json::Value;
 use vectors_generator::{
@@ -142,6 +143,31 @@ fn the_committed_handshake_opens_the_committed_datagrams() {
         );
         assert_eq!(receiver.open(&datagram, &mut plaintext), Err(OpenError::Replayed));
         assert!(other.open(&datagram, &mut plaintext).is_err(), "opened in the wrong direction");
+    }
+}
+
+#[test]
+fn committed_numbers_lead_to_the_places_of_their_datagrams() {
+    let vector = committed("numbers.json");
+    let wish = Numbered { to_client: true, to_server: true, largest: 1464 };
+    let asking = ClientParams { numbered: Some(wish), ..client_params() };
+    let agreed = Initiator::new(CLIENT_SEED, NONCE, asking, None)
+        .finish(&bytes(&vector, "noise_message_2"))
+        .expect("the committed answer")
+        .gateway_params;
+    assert_eq!(
+        agreed.numbered.map(|granted| (granted.to_server, granted.largest)),
+        Some((false, 1444))
+    );
+    for case in list(&vector["datagrams"]) {
+        let (datagram, name) = (bytes(case, "datagram"), text(case, "name"));
+        let (number, base) = split(&datagram).expect(name);
+        assert_eq!(base, bytes(case, "base"), "{name}");
+        let identifier = agreed.identifier_key().identify(agreed.scheme, base);
+        let place = case["place"].as_u64().expect("a number");
+        for expected in [place, place + 100, place.saturating_sub(100)] {
+            assert_eq!(agreed.number_key().place(number, identifier, expected), place, "{name}");
+        }
     }
 }
 

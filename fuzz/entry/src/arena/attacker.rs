@@ -201,6 +201,7 @@ impl Attacker {
             maximum_hold: Duration::from_millis(120),
             token: Vec::new(),
             live: None,
+            numbered: None,
         };
         let mut seed = [0xa7; 32];
         seed[..8].copy_from_slice(&self.random().to_be_bytes());

@@ -92,7 +92,7 @@ impl Ingress {
             }
         }
         for batch in batches {
-            let GsoBatch { data, segment_size, ecn } = *batch;
+            let GsoBatch { data, segment_size, ecn, .. } = *batch;
             self.receive(&ClientDatagrams { client, local, ecn, data, segment_size });
         }
     }
@@ -101,11 +101,7 @@ impl Ingress {
     pub fn receive(&mut self, datagrams: &ClientDatagrams<'_>) {
         let now = self.now();
         let path = self.path(datagrams.client, datagrams.local);
-        let batch = GsoBatch {
-            data: datagrams.data,
-            segment_size: datagrams.segment_size,
-            ecn: datagrams.ecn,
-        };
+        let batch = GsoBatch::plain(datagrams.data, datagrams.segment_size, datagrams.ecn);
         if !batch.datagrams().any(packrat_wire::is_control) {
             self.forward(&path, batch, now);
             return;

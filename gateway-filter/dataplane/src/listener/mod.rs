@@ -5,6 +5,7 @@ mod client_to_server;
 mod control;
 mod forwarder;
 mod mailbox;
+mod numbering;
 mod read_coalescing;
 mod server_to_client;
 mod steering;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use packrat_wire::estimate::Timestamp;
 
 use super::forwarder::Forwarder;
+use super::numbering::Numbers;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch};
 use crate::session::{Session, Upstream};
@@ -75,17 +76,26 @@ pub(crate) fn pass_on(
     // The engine first: an eACK for these datagrams may arrive on another thread while they are
     // being sent.
     let mut deadline = None;
+    let mut numbers = Numbers::default();
     if session.is_assisted() {
         let stopwatch = Stopwatch::start();
         deadline = session.assist(|flow| {
             for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
-                flow.forward(datagram, now);
+                numbers.push(flow.forward(datagram, now));
             }
             flow.next_timeout()
         });
         metrics.add(Metric::ForwardNanoseconds, stopwatch.nanoseconds());
     }
-    let report = session.send_to_client(&mut forwarder.sender, batches, WhenFull::Wait);
+    let report = if numbers.is_empty() {
+        session.send_to_client(&mut forwarder.sender, batches, WhenFull::Wait)
+    } else {
+        let numbered = numbers.in_front_of(batches);
+        session.send_to_client(&mut forwarder.sender, &numbered, WhenFull::Wait)
+    };
+    if let Some(length) = report.number_refused {
+        session.assist(|flow| flow.refuse_numbers(length));
+    }
     metrics.add(Metric::DownstreamDatagrams, report.datagrams);
     metrics.add(Metric::DownstreamBytes, report.bytes);
     if report.datagrams > 0 {

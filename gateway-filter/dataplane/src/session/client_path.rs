@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use packrat_engine::{NetworkPath, Outbox};
+use packrat_wire::number;
 
 use crate::context::RouteContext;
 use crate::log::Event;
@@ -66,7 +67,8 @@ impl ClientPath {
         let batches: Vec<GsoBatch<'_>> = outbox
             .datagrams()
             .map(|datagram| {
-                if packrat_wire::is_control(datagram) {
+                let is_repair = number::split(datagram).is_some();
+                if packrat_wire::is_control(datagram) && !is_repair {
                     controls += 1;
                     GsoBatch::single(datagram, Ecn::NOT_CAPABLE)
                 } else {

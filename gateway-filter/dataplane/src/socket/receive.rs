@@ -84,7 +84,7 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// The datagrams as they may be sent on.
     pub const fn batch(&self) -> GsoBatch<'a> {
-        GsoBatch { data: self.data, segment_size: self.segment_size, ecn: self.ecn }
+        GsoBatch::plain(self.data, self.segment_size, self.ecn)
     }
 
     /// The datagrams with their boundaries.

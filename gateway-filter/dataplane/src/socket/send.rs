@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use packrat_wire::number::{NUMBER_LENGTH, NumberHeader};
 use socket2::SockAddr;
 
 use super::control_message::{self, ControlBuffer, Outgoing};
@@ -34,12 +35,19 @@ pub struct GsoBatch<'a> {
     pub segment_size: usize,
     /// Their ECN mark.
     pub ecn: Ecn,
+    /// The number in front of each of them; empty: they go as they are.
+    pub numbers: &'a [NumberHeader],
 }
 
 impl<'a> GsoBatch<'a> {
+    /// Datagrams as they are.
+    pub const fn plain(data: &'a [u8], segment_size: usize, ecn: Ecn) -> Self {
+        Self { data, segment_size, ecn, numbers: &[] }
+    }
+
     /// One datagram.
     pub const fn single(data: &'a [u8], ecn: Ecn) -> Self {
-        Self { data, segment_size: data.len(), ecn }
+        Self::plain(data, data.len(), ecn)
     }
 
     /// The datagrams with their boundaries; an empty batch is one datagram without payload.
@@ -53,8 +61,40 @@ impl<'a> GsoBatch<'a> {
         batches.iter().map(|batch| batch.segments() as u64).sum()
     }
 
-    fn segments(&self) -> usize {
+    pub(crate) fn segments(&self) -> usize {
         self.data.len().div_ceil(self.segment_size.max(1)).max(1)
+    }
+
+    /// Datagrams of this size that one send takes with a number in front of each.
+    pub(crate) fn most_numbered(&self) -> usize {
+        (MAXIMUM_BYTES / (self.segment_size + NUMBER_LENGTH)).clamp(1, MAXIMUM_SEGMENTS)
+    }
+
+    fn is_numbered(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+
+    /// Bytes that are sent: those of the datagrams, and of the numbers in front.
+    fn bytes(&self) -> usize {
+        self.data.len() + self.numbers.len() * NUMBER_LENGTH
+    }
+
+    /// Bytes of each sent datagram but the last.
+    fn sent_segment_size(&self) -> usize {
+        self.segment_size + if self.is_numbered() { NUMBER_LENGTH } else { 0 }
+    }
+
+    /// Slices of memory that it is sent from.
+    fn vectors(&self) -> usize {
+        if self.is_numbered() { 2 * self.segments() } else { 1 }
+    }
+
+    /// Each datagram by itself.
+    fn singles(self) -> impl Iterator<Item = Self> {
+        self.datagrams().enumerate().map(move |(index, datagram)| Self {
+            numbers: self.numbers.get(index..=index).unwrap_or_default(),
+            ..Self::single(datagram, self.ecn)
+        })
     }
 
     fn ends_full(&self) -> bool {
@@ -129,6 +169,9 @@ pub struct SendReport {
     pub too_large: u64,
     /// ICMP errors of earlier datagrams that the socket reported.
     pub icmp_errors: u64,
+    /// The shortest datagram that the link did not carry with the number in front. It was sent
+    /// without.
+    pub number_refused: Option<usize>,
     /// True if segmentation offload was refused and is off from now on.
     pub offload_refused: bool,
     /// The last error that cost a datagram.
@@ -138,7 +181,7 @@ pub struct SendReport {
 impl SendReport {
     fn sent(&mut self, batch: GsoBatch<'_>) {
         self.datagrams += batch.segments() as u64;
-        self.bytes += batch.data.len() as u64;
+        self.bytes += batch.bytes() as u64;
     }
 
     fn failed(&mut self, datagrams: usize, error: io::Error) {
@@ -236,18 +279,19 @@ impl Sender {
 fn group(batches: &[GsoBatch<'_>], groups: &mut Vec<Range<usize>>) {
     let mut start = 0;
     while let Some(first) = batches.get(start) {
-        let (mut end, mut bytes, mut segments) = (start + 1, first.data.len(), first.segments());
+        let (mut end, mut bytes, mut segments) = (start + 1, first.bytes(), first.segments());
         let mut open = first.ends_full();
         while open
             && let Some(next) = batches.get(end)
             && next.ecn == first.ecn
+            && next.is_numbered() == first.is_numbered()
             && !next.data.is_empty()
             && (next.segment_size == first.segment_size
                 || (next.segments() == 1 && next.data.len() <= first.segment_size))
-            && bytes + next.data.len() <= MAXIMUM_BYTES
+            && bytes + next.bytes() <= MAXIMUM_BYTES
             && segments + next.segments() <= MAXIMUM_SEGMENTS
         {
-            bytes += next.data.len();
+            bytes += next.bytes();
             segments += next.segments();
             open = next.data.len().is_multiple_of(first.segment_size);
             end += 1;
@@ -271,14 +315,18 @@ impl Call {
         let last = groups.last().map_or(0, |group| group.end);
         let Self { vectors, controls, headers } = self;
         vectors.clear();
-        vectors.extend(batches.get(first..last).unwrap_or_default().iter().map(|batch| {
-            libc::iovec {
-                iov_base: batch.data.as_ptr().cast_mut().cast(),
-                iov_len: batch.data.len(),
+        for batch in batches.get(first..last).unwrap_or_default() {
+            if batch.is_numbered() {
+                for (number, datagram) in batch.numbers.iter().zip(batch.datagrams()) {
+                    vectors.extend([vector(number), vector(datagram)]);
+                }
+            } else {
+                vectors.push(vector(batch.data));
             }
-        }));
+        }
         controls.resize(controls.len().max(groups.len()), ControlBuffer::new());
         headers.clear();
+        let mut before = 0;
         for (range, control) in groups.iter().zip(controls) {
             // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
             let mut message = unsafe { std::mem::zeroed::<libc::mmsghdr>() };
@@ -290,7 +338,7 @@ impl Call {
                     control,
                     &Outgoing {
                         segment_size: if several {
-                            u16::try_from(lead.segment_size).ok()
+                            u16::try_from(lead.sent_segment_size()).ok()
                         } else {
                             None
                         },
@@ -301,10 +349,11 @@ impl Call {
                     },
                 );
                 let header = &mut message.msg_hdr;
-                // SAFETY: `range` lies between `first` and `last`, so the offset stays inside
-                // `vectors`.
-                header.msg_iov = unsafe { vectors.as_ptr().add(range.start - first) }.cast_mut();
-                header.msg_iovlen = members.len() as _;
+                let vectors_of_group: usize = members.iter().map(GsoBatch::vectors).sum();
+                let of_group = vectors.get(before..before + vectors_of_group).unwrap_or_default();
+                before += vectors_of_group;
+                header.msg_iov = of_group.as_ptr().cast_mut();
+                header.msg_iovlen = of_group.len() as _;
                 if used > 0 {
                     header.msg_control = control.as_mut_ptr();
                     header.msg_controllen = used as _;
@@ -315,6 +364,10 @@ impl Call {
         }
         self
     }
+}
+
+fn vector(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
 fn set_name(header: &mut libc::msghdr, name: Option<&SockAddr>) {
@@ -394,6 +447,16 @@ fn send_groups(
                 }
                 send_one_by_one(socket, destination, members, &mut Call::default(), report);
             }
+            Some(libc::EMSGSIZE)
+                if let [numbered] = members
+                    && numbered.is_numbered() =>
+            {
+                let length = numbered.data.len();
+                report.number_refused =
+                    report.number_refused.map(|it| it.min(length)).or(Some(length));
+                let plain = GsoBatch { numbers: &[], ..*numbered };
+                send_one_by_one(socket, destination, &[plain], &mut Call::default(), report);
+            }
             _ => report.failed(datagrams, error),
         }
         done += 1;
@@ -411,10 +474,7 @@ fn send_one_by_one(
 ) {
     // An offload that is "on" for groups of one datagram never asks for segmentation.
     let never_segments = Offload::default();
-    let singles: Vec<GsoBatch<'_>> = batches
-        .iter()
-        .flat_map(|batch| batch.datagrams().map(|datagram| GsoBatch::single(datagram, batch.ecn)))
-        .collect();
+    let singles: Vec<GsoBatch<'_>> = batches.iter().flat_map(|batch| batch.singles()).collect();
     let groups: Vec<Range<usize>> = (0..singles.len()).map(|index| index..index + 1).collect();
     for groups in groups.chunks(MAXIMUM_MESSAGES) {
         send_groups(socket, &never_segments, destination, &singles, groups, call, report);
@@ -486,17 +546,20 @@ mod tests {
     proptest! {
         #[test]
         fn groups_keep_order_and_every_boundary(
-            shapes in prop::collection::vec((0usize..40_000, 1usize..1500, 0u8..4, any::<bool>()), 0..60),
+            shapes in prop::collection::vec((0usize..40_000, 1usize..1500, 0u8..4, any::<bool>(), any::<bool>()), 0..60),
         ) {
             let bytes = vec![0; 40_000];
+            let numbers = [[7; NUMBER_LENGTH]; MAXIMUM_SEGMENTS];
             let batches: Vec<GsoBatch<'_>> = shapes
                 .iter()
-                .map(|&(length, segment_size, mark, single)| {
+                .map(|&(length, segment_size, mark, single, numbered)| {
                     let ecn = Ecn::from_traffic_class(mark);
                     // What the kernel puts together has at most 64 segments.
                     let length = length.min(segment_size * MAXIMUM_SEGMENTS);
                     let data = if single { &bytes[..length.min(1500)] } else { &bytes[..length] };
-                    if single { GsoBatch::single(data, ecn) } else { GsoBatch { data, segment_size, ecn } }
+                    let batch = if single { GsoBatch::single(data, ecn) } else { GsoBatch::plain(data, segment_size, ecn) };
+                    let count = if numbered && batch.data.len() + MAXIMUM_SEGMENTS * NUMBER_LENGTH <= MAXIMUM_BYTES { batch.segments() } else { 0 };
+                    GsoBatch { numbers: &numbers[..count], ..batch }
                 })
                 .collect();
             let mut groups = Vec::new();
@@ -504,8 +567,9 @@ mod tests {
             prop_assert!(groups.iter().flat_map(Clone::clone).eq(0..batches.len()));
             for range in groups {
                 let members = &batches[range];
-                let segment_size = members[0].segment_size.max(1);
-                let sent: Vec<usize> = members.iter().flat_map(|batch| batch.datagrams().map(<[u8]>::len)).collect();
+                let segment_size = members[0].sent_segment_size().max(1);
+                let sent: Vec<usize> = members.iter().flat_map(|batch| batch.singles()).map(|single| single.bytes()).collect();
+                prop_assert!(members.iter().all(|batch| batch.is_numbered() == members[0].is_numbered()));
                 let total: usize = sent.iter().sum();
                 // What the kernel makes of the group: cuts of the same size, the last one shorter.
                 let cut: Vec<usize> =

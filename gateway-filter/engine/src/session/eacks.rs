@@ -71,6 +71,7 @@ impl Session {
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
         if let Some(newest) = newest {
             self.last_mile.measure(newest, eack.newest_age, &self.history, turn);
+            self.note_arrived(newest);
         }
         let spoken_of = newest.max(self.known_by_time(turn.now));
         self.epoch.advance_horizon(spoken_of, &mut self.history);
@@ -101,6 +102,16 @@ impl Session {
         }
         self.trim(SETTLED_ENTRIES);
         self.schedule_probe(turn.now);
+    }
+
+    /// The client has a datagram: if it was sent once, the path carries what was sent.
+    fn note_arrived(&mut self, sequence: u64) {
+        if let Some(numbering) = &mut self.numbering
+            && self.history.get(sequence).is_some_and(|entry| !entry.resent)
+            && let Some(length) = self.history.cached_length(sequence)
+        {
+            numbering.on_arrived(sequence, length);
+        }
     }
 
     /// True if an eACK of this epoch is to be processed. Enters the epoch if it is a newer one, and
@@ -173,7 +184,7 @@ impl Session {
     /// Takes in what a decoded eACK says. Returns how many datagrams it shows to be missing for the
     /// first time.
     fn settle(&mut self, turn: &mut Turn<'_>) -> u64 {
-        let Self { epoch, repairs, history, last_mile, permit, breaker, .. } = self;
+        let Self { epoch, repairs, history, last_mile, permit, breaker, numbering, .. } = self;
         let only_there = core::mem::take(&mut turn.scratch().only_there);
         for &identifier in &only_there {
             let was_forwarded = epoch.fold_in(identifier, history);
@@ -208,6 +219,14 @@ impl Session {
         }
         turn.scratch().only_here = only_here;
         still_missing.sort_unstable();
+        if let Some(numbering) = numbering {
+            let arrived = repairs.repaired_but(&still_missing);
+            for (sequence, length) in
+                arrived.filter_map(|at| Some((at, history.cached_length(at)?)))
+            {
+                numbering.on_repaired(sequence, length);
+            }
+        }
         let arrived = repairs.settle(&still_missing, history, turn);
         (0..arrived).for_each(|_| breaker.on_round(false, turn.now));
         turn.scratch().still_missing = still_missing;

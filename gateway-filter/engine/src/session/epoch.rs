@@ -451,6 +451,7 @@ mod tests {
                 cache_bytes: 0,
                 secret: [7; 32].into(),
                 stream: None,
+                numbered: None,
             };
             let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
             for number in 0..forwarded {

@@ -19,6 +19,7 @@ use packrat_wire::estimate::Timestamp;
 
 use super::Turn;
 use super::breaker::Totals;
+use super::numbering::Numbering;
 use crate::admission::SessionPermit;
 use crate::budget::FlowBudget;
 use crate::history::{Fate, History};
@@ -57,6 +58,8 @@ pub(crate) struct Means<'a> {
     pub(crate) permit: &'a SessionPermit,
     /// True for a live stream, which may take the last of the shared budget.
     pub(crate) live: bool,
+    /// Where datagrams are numbered.
+    pub(crate) numbering: Option<&'a Numbering>,
 }
 
 impl core::fmt::Debug for Repairs {
@@ -161,6 +164,13 @@ impl Repairs {
         }
     }
 
+    /// Datagrams that were sent again and are not among `still_missing` (ascending).
+    pub(crate) fn repaired_but(&self, still_missing: &[u64]) -> impl Iterator<Item = u64> {
+        let sent = self.missing.iter().filter(|(_, repair)| repair.transmissions() > 0);
+        sent.map(|(sequence, _)| *sequence)
+            .filter(|sequence| still_missing.binary_search(sequence).is_err())
+    }
+
     /// Settles all that is not among `still_missing` (ascending): it has arrived. Returns how many
     /// repairs have.
     pub(crate) fn settle(
@@ -219,12 +229,16 @@ impl Repairs {
 
     /// Sends a datagram again, if the budgets allow.
     pub(crate) fn send(&mut self, sequence: u64, means: Means<'_>, turn: &mut Turn<'_>) -> bool {
-        let Means { history, permit, live } = means;
+        let Means { history, permit, live, numbering } = means;
         let Some((first, second)) = history.bytes(sequence) else {
             refuse(sequence, RepairRefusedReason::BytesGone, turn);
             return false;
         };
         let length = first.len() + second.len();
+        let number = numbering.and_then(|numbering| {
+            numbering.again(sequence, history.get(sequence)?.identifier, length)
+        });
+        let length = length + number.map_or(0, |number| number.len());
         self.earn();
         if !permit.take_repair(&mut self.budget, length, live) {
             turn.counters.budget_refusals += 1;
@@ -232,6 +246,7 @@ impl Repairs {
             return false;
         }
         turn.out.send(|bytes| {
+            bytes.extend(number.into_iter().flatten());
             bytes.extend_from_slice(first);
             bytes.extend_from_slice(second);
         });
@@ -345,7 +360,7 @@ mod tests {
 
         fn send(&mut self, sequence: u64, now: Timestamp) -> bool {
             let Self { repairs, history, permit, counters, out } = self;
-            let means = Means { history, permit, live: false };
+            let means = Means { history, permit, live: false, numbering: None };
             repairs.send(sequence, means, &mut Turn::new(now, counters, out))
         }
 

@@ -574,5 +574,6 @@ fn gateway_params(
         cache_bytes: u32::try_from(cache_bytes).unwrap_or(u32::MAX),
         secret: Zeroizing::new(secret),
         stream: Some(Zeroizing::new(stream)),
+        numbered: None,
     }
 }

@@ -44,6 +44,7 @@ impl Attacker {
             maximum_hold: Duration::from_secs(1),
             token: Vec::new(),
             live: None,
+            numbered: None,
         };
         let initiator = Initiator::new(seed, 7, params, None);
         let (mut discover, mut init, mut out) = (Vec::new(), Vec::new(), Outbox::new());

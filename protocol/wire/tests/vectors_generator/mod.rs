@@ -9,7 +9,7 @@ use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{
-    ClientParams, Established, GatewayParams, Initiator, Live, public_key, respond,
+    ClientParams, Established, GatewayParams, Initiator, Live, Numbered, public_key, respond,
 };
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
@@ -37,6 +37,7 @@ pub(crate) fn files() -> Vec<(&'static str, Value)> {
         ("handshake.json", handshake()),
         ("live.json", live()),
         ("identifiers.json", identifiers()),
+        ("numbers.json", numbers()),
         ("sketches.json", sketches()),
     ]
 }
@@ -240,6 +241,7 @@ pub(crate) fn client_params() -> ClientParams {
         maximum_hold: Duration::from_millis(120),
         token: Vec::new(),
         live: None,
+        numbered: None,
     }
 }
 
@@ -261,6 +263,7 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
                 cache_bytes: 1 << 20,
                 secret: secret.into(),
                 stream: None,
+                numbered: None,
             }
         })
         .expect("the second message");
@@ -294,6 +297,7 @@ fn live() -> Value {
                 cache_bytes: 65_536,
                 secret: secret.into(),
                 stream: Some([0x44; 32].into()),
+                numbered: None,
             }
         })
         .expect("the second message");
@@ -397,6 +401,64 @@ fn identifiers() -> Value {
             "datagram": hex(&datagram),
             "trailer": client.gateway_params.identifier_key().identify(IdentifierScheme::Trailer, &datagram).get(),
         },
+    })
+}
+
+/// The records of an agreement about numbers, and numbered datagrams of its session.
+fn numbers() -> Value {
+    let wish = Numbered { to_client: true, to_server: true, largest: 1464 };
+    let granted = Numbered { to_client: true, to_server: false, largest: 1444 };
+    let asking = ClientParams { numbered: Some(wish), ..client_params() };
+    let initiator = Initiator::new(CLIENT_SEED, NONCE, asking, None);
+    let first = initiator.message().expect("the first message");
+    let (_, seen, second) =
+        respond(GATEWAY_SEED, &STATIC_KEY, NONCE, &first, |client_params, random| {
+            let mut secret = [0; 32];
+            random(&mut secret);
+            GatewayParams {
+                session: SessionId::new(0x0506_0708),
+                scheme: client_params.scheme,
+                limits: SketchLimits { coded_symbols: 0, power_sums: 40 },
+                cache_bytes: 65_536,
+                secret: secret.into(),
+                stream: None,
+                numbered: Some(granted),
+            }
+        })
+        .expect("the second message");
+    assert_eq!(seen.numbered, Some(wish));
+    let agreed = initiator.finish(&second).expect("the end of the handshake").gateway_params;
+    assert_eq!(agreed.numbered, Some(granted));
+    let (key, identifiers) = (agreed.number_key(), agreed.identifier_key());
+    let cases = [
+        ("the first datagram", 0, bytes_from(0x40, 48)),
+        ("the same datagram, repaired much later", 0, bytes_from(0x40, 48)),
+        ("the next one", 1, bytes_from(0x41, 48)),
+        ("the last number before they begin again", (1 << 24) - 1, bytes_from(0x42, 48)),
+        ("a place beyond 24 bits", (1 << 24) + 5, bytes_from(0x43, 48)),
+        ("an empty datagram", 7, Vec::new()),
+    ];
+    let list: Vec<Value> = cases
+        .iter()
+        .map(|(name, place, base)| {
+            let identifier = identifiers.identify(agreed.scheme, base);
+            let header = key.header(*place, identifier);
+            json!({
+                "name": name, "place": place, "base": hex(base), "identifier": identifier.get(),
+                "datagram": hex(&[&header[..], base].concat()),
+            })
+        })
+        .collect();
+    let record =
+        |numbered: &Numbered, flags: u8| json!({ "flags": flags, "largest": numbered.largest });
+    json!({
+        "client_params": record(&wish, 3),
+        "noise_message_1": hex(&first),
+        "gateway_params": {
+            "session": agreed.session.get(), "secret": hex(&*agreed.secret), "numbered": record(&granted, 1),
+        },
+        "noise_message_2": hex(&second),
+        "datagrams": list,
     })
 }
 

@@ -159,7 +159,7 @@ mod tests {
         // Three datagrams put together, and one with another mark, so that each receiver takes two
         // messages.
         let batches = [
-            GsoBatch { data: &long, segment_size: 1000, ecn: Ecn::NOT_CAPABLE },
+            GsoBatch::plain(&long, 1000, Ecn::NOT_CAPABLE),
             GsoBatch::single(&short, Ecn::from_traffic_class(1)),
         ];
         let (mut whole, mut failed) = (0, 0);

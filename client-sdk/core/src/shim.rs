@@ -1,0 +1,300 @@
+//! A datagram shim: assistance between a socket and a transport that knows nothing of it.
+//!
+//! ```text
+//!                     +------------------------- Shim ---------------------------+
+//!   socket -------->  | number, control   ->   now: the caller's own bytes       |  --------> transport
+//!                     |                        later: kept, released in order    |
+//!          <--------  | control: handshake, eACKs                                |
+//!                     +----------------------------------------------------------+
+//! ```
+//!
+//! The transport sees the datagrams in the order in which the gateway has forwarded them, as from a
+//! link that repairs its losses: while a missing one may still be repaired, those above it wait, for
+//! the hold at most. The order is that of the gateway's numbers (docs/PROTOCOL.md, section 11), or
+//! of the transport's own where these are in the clear. Without a session, and where nothing is
+//! missing, everything passes at once and uncopied.
+
+mod places;
+mod plain;
+mod release;
+
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::number::split;
+
+use crate::assist::{Assist, Datagram};
+use crate::config::ClientConfig;
+use crate::events::Observer;
+use crate::packet_number::PacketNumber;
+use crate::stats::AssistStats;
+use crate::token::Token;
+use places::Places;
+use plain::Plain;
+use release::Release;
+pub use release::Released;
+
+/// The shim's decision about a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<M> {
+    /// Hand it to the transport now, without its first `skip` bytes, and before what
+    /// [`Shim::poll_deliver`] has.
+    Now {
+        /// Bytes in front that are not the transport's.
+        skip: usize,
+        /// As it was passed in.
+        metadata: M,
+    },
+    /// It is kept, and comes out of [`Shim::poll_deliver`].
+    Later,
+    /// It is not the transport's, or waits already.
+    Never,
+}
+
+/// The place of a datagram, from a source of numbers that the caller has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// It has this number, and may be believed.
+    Number(PacketNumber),
+    /// It has no number, and may be believed.
+    Unnumbered,
+    /// It may be forged.
+    Unproven,
+}
+
+/// Figures of a shim, beside those of [`Shim::assistance`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShimStats {
+    /// Datagrams with a number that was believed.
+    pub numbered: u64,
+    /// Datagrams with a number that was not.
+    pub far: u64,
+    /// Datagrams that were kept.
+    pub kept: u64,
+}
+
+/// A transport's helper, sans-IO: datagrams of the socket in, datagrams for the transport out, in
+/// order. `M` is what belongs to a datagram and passes through untouched: ECN, addresses, time of
+/// reception.
+///
+/// After every call, poll [`Self::poll_deliver`] and [`Self::poll_transmit`] until they are empty,
+/// and call [`Self::handle_timeout`] at [`Self::next_timeout`]. The transport's own datagrams go to
+/// the socket unchanged.
+///
+/// ```
+/// use packrat_client::{ClientConfig, Shim, Timestamp, Verdict};
+///
+/// // An application takes the seed from the operating system.
+/// let now = Timestamp::from_millis(1000);
+/// let mut shim = Shim::new(ClientConfig::default(), [7; 32], now);
+/// assert!(shim.poll_transmit(now).is_some(), "a question for a gateway");
+///
+/// // Without a gateway everything passes at once.
+/// let ecn = 2;
+/// let verdict = shim.on_datagram(b"a datagram from the peer", ecn, now);
+/// assert_eq!(verdict, Verdict::Now { skip: 0, metadata: ecn });
+/// assert_eq!(shim.poll_deliver(), None);
+/// ```
+#[derive(Debug)]
+pub struct Shim<M> {
+    assist: Assist,
+    /// Since a session in which numbers were agreed.
+    places: Option<Places>,
+    plain: Plain,
+    release: Release<M>,
+    stats: ShimStats,
+}
+
+impl<M> Shim<M> {
+    /// A shim that asks the gateway for numbers. `seed`: 32 fresh random bytes from the operating
+    /// system. The first [`Self::poll_transmit`] asks for a gateway.
+    pub fn new(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
+        Self::with(Assist::with_numbers(config, seed, now))
+    }
+
+    /// A shim for a transport whose own numbers are in the clear: [`Self::on_ordered`] takes its
+    /// datagrams.
+    pub fn with_own_numbers(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
+        Self::with(Assist::new(config, seed, now))
+    }
+
+    fn with(assist: Assist) -> Self {
+        Self {
+            assist,
+            places: None,
+            plain: Plain::default(),
+            release: Release::default(),
+            stats: ShimStats::default(),
+        }
+    }
+
+    /// Tells `observer` of everything from here on.
+    pub fn observe(&mut self, observer: Observer) {
+        self.assist.observe(observer);
+    }
+
+    /// A UDP payload arrived: one datagram, exactly as received.
+    pub fn on_datagram(&mut self, datagram: &[u8], metadata: M, now: Timestamp) -> Verdict<M> {
+        let split = if self.places.is_some() { split(datagram) } else { None };
+        let (number, base) = split.map_or((None, datagram), |(number, base)| (Some(number), base));
+        let skip = datagram.len() - base.len();
+        self.take(base, skip, metadata, now, |shim| {
+            let place = number.and_then(|number| {
+                let identifier = shim.assist.identify(base)?;
+                shim.places.as_mut()?.read(number, identifier)
+            });
+            shim.stats.numbered += u64::from(place.is_some());
+            shim.stats.far += u64::from(number.is_some() && place.is_none());
+            match place {
+                Some(number) => Order::Number(number),
+                None if shim.plain.admits(now) => Order::Unnumbered,
+                None => Order::Unproven,
+            }
+        })
+    }
+
+    /// The same, where the transport's numbers are in the clear: `order` is called for what is not
+    /// the gateway's.
+    pub fn on_ordered(
+        &mut self,
+        datagram: &[u8],
+        metadata: M,
+        now: Timestamp,
+        order: impl FnOnce(&[u8]) -> Order,
+    ) -> Verdict<M> {
+        self.take(datagram, 0, metadata, now, |_| order(datagram))
+    }
+
+    /// Datagrams that arrived together, such as those that the kernel has put together; `deliver` is
+    /// called for each that the transport is to have now, in order.
+    pub fn on_batch<'a>(
+        &mut self,
+        datagrams: impl IntoIterator<Item = (&'a [u8], M)>,
+        now: Timestamp,
+        mut deliver: impl FnMut(&[u8], M),
+    ) {
+        for (datagram, metadata) in datagrams {
+            if let Verdict::Now { skip, metadata } = self.on_datagram(datagram, metadata, now) {
+                deliver(&datagram[skip..], metadata);
+            }
+            while let Some(Released { datagram, metadata }) = self.poll_deliver() {
+                deliver(&datagram, metadata);
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        base: &[u8],
+        skip: usize,
+        metadata: M,
+        now: Timestamp,
+        order: impl FnOnce(&mut Self) -> Order,
+    ) -> Verdict<M> {
+        if self.assist.on_datagram(base, now) == Datagram::Control {
+            self.on_control(now);
+            return Verdict::Never;
+        }
+        let number = match order(self) {
+            Order::Number(number) => number,
+            Order::Unnumbered => {
+                self.assist.on_authentic(now);
+                return Verdict::Now { skip, metadata };
+            }
+            Order::Unproven => return Verdict::Now { skip, metadata },
+        };
+        // As true as it will get: the transport authenticates it, and keeps that to itself.
+        self.assist.on_packet_number(number, now);
+        let passes = number < self.assist.deliverable(0) && self.release.is_next(number);
+        let verdict = if passes {
+            Verdict::Now { skip, metadata }
+        } else if self.release.keep(number, base, metadata) {
+            self.stats.kept += 1;
+            Verdict::Later
+        } else {
+            Verdict::Never
+        };
+        self.release();
+        verdict
+    }
+
+    /// A message of the gateway's may have begun a session, or ended one.
+    fn on_control(&mut self, now: Timestamp) {
+        if let Some((session, key)) = self.assist.number_key() {
+            match &mut self.places {
+                Some(places) if places.session() == session => {}
+                Some(places) => places.follow(session, key),
+                None => self.places = Some(Places::new(session, key)),
+            }
+        }
+        self.plain.on_resets(self.assist.stats().resets, now);
+        self.release();
+    }
+
+    fn release(&mut self) {
+        self.release.release_below(self.assist.deliverable(0));
+    }
+
+    /// Releases everything that waits.
+    pub fn release_all(&mut self) {
+        self.release.release_below(PacketNumber::MAX);
+    }
+
+    /// The next datagram for the transport.
+    pub fn poll_deliver(&mut self) -> Option<Released<M>> {
+        self.release.poll()
+    }
+
+    /// The next control datagram to send to the peer's address, from the transport's own socket.
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        self.assist.poll_transmit(now)
+    }
+
+    /// The time at which to call [`Self::handle_timeout`].
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        self.assist.next_timeout()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.assist.handle_timeout(now);
+        self.release();
+    }
+
+    /// Datagrams were dropped unseen, or will not be believed: a new epoch begins.
+    pub fn reset(&mut self, now: Timestamp) {
+        self.assist.reset(now);
+    }
+
+    /// Another token for the handshakes to come.
+    pub fn set_token(&mut self, token: Token, now: Timestamp) {
+        self.assist.set_token(token, now);
+    }
+
+    /// The application or the system changes this client's address: call it before anything is sent
+    /// from the new one.
+    pub fn on_network_change(&mut self, now: Timestamp) {
+        self.assist.on_network_change(now);
+    }
+
+    /// The base connection ends: a last message for the gateway is in [`Self::poll_transmit`], and
+    /// nothing waits any more.
+    pub fn close(&mut self, now: Timestamp) {
+        self.assist.close(now);
+        self.release_all();
+    }
+
+    /// Counters of the assistance.
+    pub fn assistance(&self) -> AssistStats {
+        self.assist.stats()
+    }
+
+    /// The shim's own counters.
+    pub fn stats(&self) -> ShimStats {
+        self.stats
+    }
+
+    /// Datagrams that wait now.
+    pub fn waiting(&self) -> usize {
+        self.release.waiting()
+    }
+}

@@ -1,0 +1,246 @@
+//! Numbers in front of datagrams, over real sockets: with and without segmentation offload.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod gateway;
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use gateway::{Gateway, PATIENCE, config, payload, receive, socket};
+use packrat_client::{ClientConfig, Shim, Verdict};
+use packrat_dataplane::socket::{
+    Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, SendReport, Sender, WhenFull,
+    listener_options,
+};
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::number::{self, NUMBER_LENGTH};
+
+/// A client with a shim on a real socket.
+struct Client {
+    socket: UdpSocket,
+    shim: Shim<Ecn>,
+    start: Instant,
+    /// Datagrams for the transport, with their marks.
+    passed: Vec<(Vec<u8>, Ecn)>,
+    numbered: u64,
+    received: ReceiveBatch,
+    /// Of the datagrams with a number, these are lost once.
+    loses: fn(u64) -> bool,
+    repaired: BTreeSet<u32>,
+}
+
+impl Client {
+    fn connect(gateway: SocketAddr, server: &UdpSocket) -> (Self, SocketAddr) {
+        let socket = socket(if gateway.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" });
+        listener_options(socket.as_fd(), true).unwrap();
+        socket.connect(gateway).unwrap();
+        socket.send(b"hello").unwrap();
+        let (_, upstream) = receive(server);
+        let shim = Shim::new(ClientConfig::default(), [9; 32], Timestamp::ZERO);
+        let mut client = Self {
+            socket,
+            shim,
+            start: Instant::now(),
+            passed: Vec::new(),
+            numbered: 0,
+            received: ReceiveBatch::new(8),
+            loses: |_| false,
+            repaired: BTreeSet::new(),
+        };
+        client.turn_until("the session", |client| client.shim.assistance().reports > 0);
+        (client, upstream)
+    }
+
+    /// The gateway learns that datagrams of this length arrive with a number: before, only some of
+    /// them have one.
+    fn prove(&mut self, server: &UdpSocket, upstream: SocketAddr, length: usize) {
+        for seed in 0..150 {
+            server.send_to(&payload(1000 + seed, length), upstream).unwrap();
+            self.turn_until("a datagram", |client| client.passed.len() > seed);
+        }
+        assert!(self.numbered > 32 + 3);
+        self.passed.clear();
+        self.numbered = 0;
+    }
+
+    fn turn(&mut self) {
+        let now = Timestamp::from_micros(self.start.elapsed().as_micros() as u64);
+        if self.shim.next_timeout().is_some_and(|at| at <= now) {
+            self.shim.handle_timeout(now);
+        }
+        if self.received.receive(self.socket.as_fd()).is_err() {
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        } else {
+            for message in self.received.messages() {
+                for datagram in message.datagrams() {
+                    if let Some((number, _)) = number::split(datagram) {
+                        self.numbered += 1;
+                        if (self.loses)(self.numbered) && self.repaired.insert(number.get()) {
+                            continue;
+                        }
+                    }
+                    match self.shim.on_datagram(datagram, message.ecn, now) {
+                        Verdict::Now { skip, metadata } => {
+                            self.passed.push((datagram[skip..].to_vec(), metadata));
+                        }
+                        Verdict::Later | Verdict::Never => {}
+                    }
+                    while let Some(released) = self.shim.poll_deliver() {
+                        self.passed.push((released.datagram, released.metadata));
+                    }
+                }
+            }
+        }
+        while let Some(released) = self.shim.poll_deliver() {
+            self.passed.push((released.datagram, released.metadata));
+        }
+        while let Some(said) = self.shim.poll_transmit(now) {
+            self.socket.send(&said).unwrap();
+        }
+    }
+
+    fn turn_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            self.turn();
+            assert!(
+                start.elapsed() < PATIENCE,
+                "waited in vain for {what}: {:?}",
+                self.shim.assistance()
+            );
+        }
+    }
+}
+
+fn send(
+    socket: &UdpSocket,
+    to: SocketAddr,
+    batches: &[GsoBatch<'_>],
+    offload: &Offload,
+) -> SendReport {
+    let destination = Destination {
+        address: Some(to),
+        source: None,
+        family: Family::of(&to),
+        leaves_as_v4: to.is_ipv4(),
+        when_full: WhenFull::Wait,
+    };
+    Sender::default().send(socket.as_fd(), offload, &destination, batches)
+}
+
+#[test]
+fn datagrams_and_batches_come_numbered_and_leave_the_shim_as_they_were() {
+    for listen in ["127.0.0.1:0", "[::1]:0"] {
+        let server = socket(listen);
+        let gateway = Gateway::start(listen, config(&[&server]));
+        let (mut client, upstream) = Client::connect(gateway.listen, &server);
+        let longest = if listen.starts_with('[') { 1444 } else { 1464 };
+        client.prove(&server, upstream, longest);
+        // The third has segments that are too long for a number, but for its last one.
+        let shapes = [(1200 * 40 + 7, 1200), (30, 30), (1470 * 10 + 1000, 1470), (1440 * 44, 1440)];
+        let datas: Vec<_> =
+            shapes.iter().enumerate().map(|(seed, (length, _))| payload(seed, *length)).collect();
+        let marks = [Ecn::CAPABLE_0, Ecn::CAPABLE_1, Ecn::CAPABLE_0, Ecn::CONGESTION];
+        let batches: Vec<_> = datas
+            .iter()
+            .zip(&shapes)
+            .zip(marks)
+            .map(|((data, (_, size)), mark)| GsoBatch::plain(data, *size, mark))
+            .collect();
+        let expected: Vec<(Vec<u8>, Ecn)> = batches
+            .iter()
+            .flat_map(|batch| batch.datagrams().map(|datagram| (datagram.to_vec(), batch.ecn)))
+            .collect();
+        for round in 1..=3usize {
+            for batch in &batches {
+                send(&server, upstream, &[*batch], &Offload::default());
+            }
+            client.turn_until("the datagrams of a round", |client| {
+                client.passed.len() >= round * expected.len()
+            });
+            // Duplicates of the first round are the same datagrams with the same numbers.
+            let seen = client.passed[(round - 1) * expected.len()..][..expected.len()].to_vec();
+            assert!(seen == expected, "round {round}");
+        }
+        let short =
+            expected.iter().filter(|(datagram, _)| datagram.len() <= longest).count() as u64;
+        assert_eq!(client.numbered, 3 * short, "{listen}");
+        assert_eq!(client.shim.stats().kept, 0);
+        assert_eq!(gateway.metric("to_client_dropped_total"), 0);
+        assert_eq!(gateway.metric("too_large_total"), 0);
+        assert_eq!(gateway.metric("assistance_panics_total"), 0);
+    }
+}
+
+#[test]
+fn what_the_last_mile_loses_comes_in_its_place() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = Client::connect(gateway.listen, &server);
+    client.loses = |number| number % 25 == 7;
+    let datagrams: Vec<_> = (0..500).map(|seed| payload(seed + 1, 1100)).collect();
+    for batch in datagrams.chunks(10) {
+        let data = batch.concat();
+        let batch = GsoBatch::plain(&data, 1100, Ecn::CAPABLE_0);
+        send(&server, upstream, &[batch], &Offload::default());
+        for _ in 0..4 {
+            client.turn();
+        }
+    }
+    let all: BTreeSet<&Vec<u8>> = datagrams.iter().collect();
+    client.turn_until("all datagrams", |client| {
+        client.passed.iter().map(|(datagram, _)| datagram).collect::<BTreeSet<_>>() == all
+    });
+    assert!(gateway.metric("repairs_total") > 10);
+    assert!(client.shim.stats().kept > 10, "{:?}", client.shim.stats());
+    assert!(client.passed.iter().all(|(_, mark)| *mark == Ecn::CAPABLE_0), "repairs, too");
+}
+
+#[test]
+fn a_client_that_asks_for_no_numbers_gets_none() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, _) = Client::connect(gateway.listen, &server);
+    client.shim = Shim::with_own_numbers(ClientConfig::default(), [8; 32], Timestamp::ZERO);
+    client.start = Instant::now();
+    client.turn_until("the session", |client| client.shim.assistance().reports > 0);
+    client.socket.send(b"again").unwrap();
+    let (_, upstream) = receive(&server);
+    let data = payload(1, 12_000);
+    send(&server, upstream, &[GsoBatch::plain(&data, 1200, Ecn::CAPABLE_0)], &Offload::default());
+    client.turn_until("the datagrams", |client| client.passed.len() == 10);
+    assert_eq!(client.numbered, 0);
+}
+
+#[test]
+fn what_the_link_refuses_with_a_number_goes_plain() {
+    for disabled in [false, true] {
+        let offload = Offload::default();
+        if disabled {
+            offload.disable();
+        }
+        let (sender, receiver) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+        // The loopback carries 65,507 bytes.
+        let datas = [payload(1, 65_499), payload(2, 65_500), payload(3, 65_507), payload(4, 0)];
+        let numbers = [[7; NUMBER_LENGTH]; 4];
+        let batches: Vec<_> = datas
+            .iter()
+            .zip(&numbers)
+            .map(|(data, number)| GsoBatch {
+                numbers: std::slice::from_ref(number),
+                ..GsoBatch::single(data, Ecn::CAPABLE_0)
+            })
+            .collect();
+        let report = send(&sender, receiver.local_addr().unwrap(), &batches, &offload);
+        assert_eq!((report.datagrams, report.dropped, report.too_large), (4, 0, 0), "{report:?}");
+        assert_eq!(report.number_refused, Some(65_500));
+        assert_eq!(report.bytes, (65_499 + 8 + 65_500 + 65_507 + 8) as u64);
+        let numbered = |data: &[u8]| [&numbers[0][..], data].concat();
+        assert!(receive(&receiver).0 == numbered(&datas[0]));
+        assert!(receive(&receiver).0 == datas[1]);
+        assert!(receive(&receiver).0 == datas[2]);
+        assert!(receive(&receiver).0 == numbered(&datas[3]));
+    }
+}

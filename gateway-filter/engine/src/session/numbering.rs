@@ -1,0 +1,285 @@
+//! Numbers in front of the datagrams towards the client (docs/PROTOCOL.md, section 11, "Numbers").
+//!
+//! ```text
+//!   history   0  1  2  3  4  5  6  7      4 and 5 are too long: they go plain and take no place
+//!   place     0  1  2  3  -  -  4  5
+//! ```
+//!
+//! A number makes a datagram eight bytes longer. A path that does not carry those shows it: what
+//! was numbered is missing, and its repair, which goes plain, arrives.
+//!
+//! ```text
+//!                    one of them arrives
+//!   unproven: 32 ---------------------------> proven: all of this length
+//!      |       ^  \
+//!      |       |   +-- 8 arrive after a plain repair: none of this length, until the client moves
+//!      v       |
+//!   plain, but for one of 64
+//! ```
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use packrat_eack::Identifier;
+use packrat_wire::handshake::{GatewayParams, Numbered};
+use packrat_wire::number::{NUMBER_LENGTH, NumberHeader, NumberKey};
+
+/// Longest packet of the networks that nearly all paths have a part of.
+const ETHERNET: usize = 1500;
+/// Headers of IP and UDP.
+const IPV4_HEADERS: usize = 20 + 8;
+const IPV6_HEADERS: usize = 40 + 8;
+/// Changes between numbered and plain that are remembered: what is older is repaired plain.
+const MAXIMUM_RUNS: usize = 256;
+/// Datagrams longer than any that has arrived with a number, which get one nevertheless; and one of
+/// so many later ones.
+const UNPROVEN: u32 = 32;
+const ONE_OF: u32 = 64;
+/// Datagrams that were missing with a number and arrived without it, until such lengths go plain.
+const VANISHED: u32 = 8;
+
+/// The numbers that this gateway grants to a client at this address.
+pub(crate) fn granted(wish: Option<Numbered>, client: IpAddr) -> Option<Numbered> {
+    let headers = if client.to_canonical().is_ipv4() { IPV4_HEADERS } else { IPV6_HEADERS };
+    let largest = (ETHERNET - headers - NUMBER_LENGTH) as u16;
+    wish?.within(Numbered { to_client: true, to_server: false, largest })
+}
+
+/// Consecutive datagrams that are all numbered, or all plain.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// Sequence number of the first one.
+    first: u64,
+    /// Its place; `None`: these are plain.
+    place: Option<u64>,
+}
+
+/// Places of datagrams, and the lengths that get a number.
+#[derive(Debug)]
+pub(crate) struct Numbering {
+    key: NumberKey,
+    /// The longest base datagram that gets a number: as agreed, and now.
+    agreed: usize,
+    largest: usize,
+    /// The longest numbered datagram that has arrived by this path.
+    proven: usize,
+    /// Longer ones since then.
+    unproven: u32,
+    /// Longer ones that only arrived plain, and the shortest of them.
+    vanished: u32,
+    shortest_vanished: usize,
+    /// The next place.
+    next: u64,
+    /// In order.
+    runs: VecDeque<Run>,
+}
+
+impl Numbering {
+    /// `None`: nothing towards the client is numbered.
+    pub(crate) fn new(params: &GatewayParams) -> Option<Box<Self>> {
+        let numbered = params.numbered.filter(|numbered| numbered.to_client)?;
+        let agreed = usize::from(numbered.largest);
+        Some(Box::new(Self {
+            key: params.number_key(),
+            agreed,
+            largest: agreed,
+            proven: 0,
+            unproven: 0,
+            vanished: 0,
+            shortest_vanished: usize::MAX,
+            next: 0,
+            runs: VecDeque::new(),
+        }))
+    }
+
+    /// A datagram is forwarded for the first time: what goes in front of it.
+    #[inline]
+    pub(crate) fn number(
+        &mut self,
+        sequence: u64,
+        identifier: Identifier,
+        length: usize,
+    ) -> Option<NumberHeader> {
+        let numbered =
+            length <= self.proven.min(self.largest) || length <= self.largest && self.may_try();
+        let goes_on = self.runs.back().is_some_and(|run| run.place.is_some() == numbered);
+        if !goes_on {
+            self.begin_run(sequence, numbered);
+        }
+        if !numbered {
+            return None;
+        }
+        let place = self.next;
+        self.next += 1;
+        Some(self.key.header(place, identifier))
+    }
+
+    /// A datagram is longer than any that has arrived with a number: true if it gets one.
+    fn may_try(&mut self) -> bool {
+        self.unproven = self.unproven.saturating_add(1);
+        self.unproven <= UNPROVEN || self.unproven.is_multiple_of(ONE_OF)
+    }
+
+    #[cold]
+    fn begin_run(&mut self, first: u64, numbered: bool) {
+        self.runs.push_back(Run { first, place: numbered.then_some(self.next) });
+        if self.runs.len() > MAXIMUM_RUNS {
+            self.runs.pop_front();
+        }
+    }
+
+    /// A datagram is sent again: what goes in front of it. Nothing, if it went plain before, or if
+    /// it is not known yet whether the path carries so much.
+    pub(crate) fn again(
+        &self,
+        sequence: u64,
+        identifier: Identifier,
+        length: usize,
+    ) -> Option<NumberHeader> {
+        if length > self.proven.min(self.largest) {
+            return None;
+        }
+        self.place(sequence).map(|place| self.key.header(place, identifier))
+    }
+
+    fn place(&self, sequence: u64) -> Option<u64> {
+        let after = self.runs.partition_point(|run| run.first <= sequence);
+        let run = self.runs.get(after.checked_sub(1)?)?;
+        run.place.map(|place| place + (sequence - run.first))
+    }
+
+    /// A datagram that was sent once has arrived.
+    pub(crate) fn on_arrived(&mut self, sequence: u64, length: usize) {
+        if length > self.proven && self.place(sequence).is_some() {
+            self.proven = length;
+            self.unproven = 0;
+            if length >= self.shortest_vanished {
+                self.vanished = 0;
+                self.shortest_vanished = usize::MAX;
+            }
+        }
+    }
+
+    /// A datagram that was missing has arrived after its repair.
+    pub(crate) fn on_repaired(&mut self, sequence: u64, length: usize) {
+        if length <= self.proven || length > self.largest || self.place(sequence).is_none() {
+            return;
+        }
+        self.vanished += 1;
+        self.shortest_vanished = self.shortest_vanished.min(length);
+        if self.vanished >= VANISHED {
+            self.refuse(self.shortest_vanished);
+        }
+    }
+
+    /// The link does not carry a datagram of this length with a number.
+    pub(crate) fn refuse(&mut self, length: usize) {
+        self.largest = self.largest.min(length.saturating_sub(1));
+        self.unproven = 0;
+        self.vanished = 0;
+        self.shortest_vanished = usize::MAX;
+    }
+
+    /// The client has moved: another path may carry more, or less.
+    pub(crate) fn move_to_new_path(&mut self) {
+        self.largest = self.agreed;
+        self.proven = 0;
+        self.unproven = 0;
+        self.vanished = 0;
+        self.shortest_vanished = usize::MAX;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packrat_eack::SketchLimits;
+    use packrat_wire::SessionId;
+    use packrat_wire::identifier::IdentifierScheme;
+    use packrat_wire::number::split;
+
+    use super::*;
+
+    fn identifier(number: u64) -> Identifier {
+        Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn numbering(largest: u16) -> Box<Numbering> {
+        let params = GatewayParams {
+            session: SessionId::new(1),
+            scheme: IdentifierScheme::Trailer,
+            limits: SketchLimits::LARGEST,
+            cache_bytes: 0,
+            secret: [7; 32].into(),
+            stream: None,
+            numbered: Some(Numbered { to_client: true, to_server: false, largest }),
+        };
+        Numbering::new(&params).unwrap()
+    }
+
+    fn place_of(numbering: &Numbering, header: NumberHeader, sequence: u64) -> u64 {
+        let (number, _) = split(&header).unwrap();
+        numbering.key.place(number, identifier(sequence), sequence)
+    }
+
+    #[test]
+    fn plain_datagrams_take_no_place_and_repairs_have_the_number_of_their_original() {
+        let mut numbering = numbering(1000);
+        numbering.proven = 1000;
+        let mut headers = Vec::new();
+        // The session has recorded ten before it was proven.
+        for sequence in 10..40 {
+            let length = if sequence % 7 < 2 { 1001 } else { 1000 };
+            headers.push((sequence, numbering.number(sequence, identifier(sequence), length)));
+        }
+        let mut expected = 0;
+        for (sequence, header) in headers {
+            assert_eq!(header.is_none(), sequence % 7 < 2, "{sequence}");
+            assert_eq!(numbering.again(sequence, identifier(sequence), 1000), header, "{sequence}");
+            if let Some(header) = header {
+                assert_eq!(place_of(&numbering, header, sequence), expected);
+                expected += 1;
+            }
+        }
+        assert_eq!(numbering.again(9, identifier(9), 1000), None, "before the first number");
+    }
+
+    #[test]
+    fn a_path_that_does_not_carry_numbers_gets_none_of_that_length() {
+        let mut numbering = numbering(1464);
+        let mut numbered = Vec::new();
+        for sequence in 0..100 {
+            if numbering.number(sequence, identifier(sequence), 1400).is_some() {
+                numbered.push(sequence);
+            }
+            assert_eq!(numbering.again(sequence, identifier(sequence), 1400), None, "unproven");
+        }
+        assert!(numbered.iter().copied().eq((0..32).chain([63])), "{numbered:?}");
+        for sequence in 0..u64::from(VANISHED) {
+            numbering.on_repaired(sequence, 1400);
+        }
+        assert_eq!(numbering.number(200, identifier(200), 1400), None);
+        assert!(numbering.number(201, identifier(201), 1399).is_some());
+        // The next path may carry them.
+        numbering.move_to_new_path();
+        assert!(numbering.number(202, identifier(202), 1400).is_some());
+        numbering.on_arrived(202, 1400);
+        assert!(numbering.again(202, identifier(202), 1400).is_some());
+        for sequence in 203..250 {
+            assert!(numbering.number(sequence, identifier(sequence), 1400).is_some());
+            numbering.on_repaired(sequence, 1400);
+        }
+        assert!(numbering.number(250, identifier(250), 1400).is_some(), "these are only lost");
+        numbering.refuse(1400);
+        assert_eq!(numbering.number(251, identifier(251), 1400), None, "the link says so");
+    }
+
+    #[test]
+    fn what_is_granted_fits_the_paths_that_most_clients_have() {
+        let wish = Some(Numbered { to_client: true, to_server: true, largest: u16::MAX });
+        let grant = |address: &str| granted(wish, address.parse().unwrap()).unwrap();
+        assert_eq!((grant("192.0.2.1").largest, grant("2001:db8::1").largest), (1464, 1444));
+        assert_eq!(grant("::ffff:192.0.2.1").largest, 1464);
+        assert!(!grant("192.0.2.1").to_server, "not yet");
+        assert_eq!(granted(None, [192, 0, 2, 1].into()), None);
+    }
+}

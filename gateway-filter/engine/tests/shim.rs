@@ -1,0 +1,396 @@
+//! The client's datagram shim and the gateway, with the real numbers between them, in virtual time.
+#![allow(clippy::unwrap_used)]
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packrat_client::{AssistState, ClientConfig, Released, Shim, Timestamp, Verdict};
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
+use packrat_wire::number;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+const CLIENT: &str = "192.0.2.1:5000";
+const MAXIMUM_HOLD: Duration = Duration::from_secs(1);
+
+/// A path, a server and an attacker.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    delay: Duration,
+    /// Of the last mile, in both directions, per 1000.
+    loss: u32,
+    /// Before the gateway, per 1000.
+    far_loss: u32,
+    datagrams: u64,
+    length: usize,
+    /// Longest UDP payload that the last mile carries.
+    mtu: usize,
+    /// Forged datagrams per datagram of the server's, with and without a number.
+    forged: [u32; 2],
+    /// The gateway's memory of its sessions is gone when this datagram passes.
+    restart_at: Option<u64>,
+    /// The client sends nothing any more from this datagram on.
+    up_dies_at: Option<u64>,
+}
+
+const CALM: Setting = Setting {
+    delay: Duration::from_millis(5),
+    loss: 0,
+    far_loss: 0,
+    datagrams: 4000,
+    length: 1000,
+    mtu: 1500,
+    forged: [0, 0],
+    restart_at: None,
+    up_dies_at: None,
+};
+
+#[derive(Debug)]
+enum Event {
+    Server(u64),
+    ToClient(Vec<u8>),
+    ToGateway(Vec<u8>),
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    /// The server's datagrams in the order in which the transport got them, with the wait in the
+    /// shim.
+    delivered: Vec<(u64, Duration)>,
+    /// Forged ones among what the transport got.
+    forged: u64,
+    lost: u64,
+    plain: u64,
+    counters: FlowCounters,
+    kept: u64,
+    numbered: u64,
+}
+
+impl Outcome {
+    fn out_of_order(&self) -> usize {
+        self.delivered.windows(2).filter(|pair| pair[1].0 < pair[0].0).count()
+    }
+
+    fn longest_wait(&self) -> Duration {
+        self.delivered.iter().map(|(_, wait)| *wait).max().unwrap()
+    }
+
+    fn is_complete(&self, setting: &Setting) -> bool {
+        let mut numbers: Vec<u64> = self.delivered.iter().map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.len() as u64 == setting.datagrams
+    }
+}
+
+fn datagram(number: u64, length: usize) -> Vec<u8> {
+    let mut random = ChaCha8Rng::seed_from_u64(number);
+    let mut bytes = vec![0x40; length];
+    random.fill_bytes(&mut bytes[1..]);
+    bytes[1..9].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+struct World {
+    setting: Setting,
+    now: Timestamp,
+    random: ChaCha8Rng,
+    gateway: Arc<Gateway>,
+    flow: Flow,
+    shim: Shim<Timestamp>,
+    events: BinaryHeap<Reverse<(Timestamp, u64, usize)>>,
+    stored: BTreeMap<usize, Event>,
+    order: u64,
+    passed: u64,
+    outcome: Outcome,
+}
+
+impl World {
+    fn new(setting: Setting, seed: u64) -> Self {
+        let now = Timestamp::from_millis(1000);
+        let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
+        Self {
+            setting,
+            now,
+            random: ChaCha8Rng::seed_from_u64(seed),
+            flow: Flow::new(Arc::clone(&gateway)),
+            gateway,
+            shim: Shim::new(ClientConfig::default(), [9; 32], now),
+            events: BinaryHeap::new(),
+            stored: BTreeMap::new(),
+            order: 0,
+            passed: 0,
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn plan(&mut self, after: Duration, event: Event) {
+        self.order += 1;
+        let key = self.order as usize;
+        self.stored.insert(key, event);
+        self.events.push(Reverse((self.now + after, self.order, key)));
+    }
+
+    fn happens(&mut self, per_mille: u32) -> bool {
+        self.random.next_u32() % 1000 < per_mille
+    }
+
+    fn down(&mut self, bytes: Vec<u8>) {
+        let lost = self.happens(self.setting.loss);
+        self.outcome.lost += u64::from(lost);
+        if !lost && bytes.len() <= self.setting.mtu {
+            self.plan(self.setting.delay, Event::ToClient(bytes));
+        }
+    }
+
+    /// The gateway says what is in the outbox.
+    fn flush(&mut self, out: &mut Outbox) {
+        self.outcome.counters.add(&self.flow.take_counters());
+        for bytes in out.datagrams().map(<[u8]>::to_vec).collect::<Vec<_>>() {
+            self.down(bytes);
+        }
+        out.clear();
+    }
+
+    fn serve(&mut self, number: u64) {
+        let setting = self.setting;
+        if setting.restart_at == Some(number) {
+            self.gateway = Gateway::new(GatewayConfig::default(), [3; 32], [5; 32]);
+            self.flow = Flow::new(Arc::clone(&self.gateway));
+        }
+        self.passed = number;
+        if !self.happens(setting.far_loss) {
+            let mut bytes = datagram(number, setting.length);
+            match self.flow.forward(&bytes, self.now) {
+                Some(header) => drop(bytes.splice(..0, header)),
+                None => self.outcome.plain += 1,
+            }
+            self.down(bytes);
+        }
+        for (kind, count) in setting.forged.into_iter().enumerate() {
+            for _ in 0..count {
+                let mut forged = vec![0; setting.length];
+                self.random.fill_bytes(&mut forged);
+                forged[0] = 0x41;
+                if kind == 0 {
+                    forged[..5].copy_from_slice(b"\x0bPkr\x29");
+                }
+                self.plan(setting.delay, Event::ToClient(forged));
+            }
+        }
+        if number + 1 < setting.datagrams {
+            self.plan(Duration::from_micros(800), Event::Server(number + 1));
+        }
+    }
+
+    fn pass(&mut self, bytes: &[u8], arrived: Timestamp) {
+        let wait = self.now.saturating_since(arrived);
+        let number = bytes.get(1..9).map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
+        match number.filter(|number| *bytes == datagram(*number, self.setting.length)) {
+            Some(number) => self.outcome.delivered.push((number, wait)),
+            None => self.outcome.forged += 1,
+        }
+    }
+
+    fn arrive(&mut self, bytes: &[u8]) {
+        if let Verdict::Now { skip, metadata } = self.shim.on_datagram(bytes, self.now, self.now) {
+            self.pass(&bytes[skip..], metadata);
+        }
+        self.release();
+    }
+
+    fn release(&mut self) {
+        while let Some(Released { datagram, metadata }) = self.shim.poll_deliver() {
+            self.pass(&datagram, metadata);
+        }
+        while let Some(said) = self.shim.poll_transmit(self.now) {
+            let dead = self.setting.up_dies_at.is_some_and(|at| self.passed >= at);
+            if !dead && !self.happens(self.setting.loss) {
+                self.plan(self.setting.delay, Event::ToGateway(said));
+            }
+        }
+    }
+
+    fn hear(&mut self, said: &[u8]) {
+        let (address, mut out): (SocketAddr, _) = (CLIENT.parse().unwrap(), Outbox::new());
+        match self.gateway.receive(said, address, self.now, &mut out) {
+            Received::Done(_) => {}
+            Received::Begin(begin) => {
+                self.flow.begin(begin, [5; 32], self.now, &mut out);
+            }
+            Received::ForFlow => self.flow.control(said, self.now, &mut out),
+        }
+        self.flush(&mut out);
+    }
+
+    fn run(mut self) -> Outcome {
+        self.release();
+        // The session first.
+        self.plan(Duration::from_millis(100), Event::Server(0));
+        let end = self.now + Duration::from_millis(100) + Duration::from_secs(1) * 8;
+        while self.now < end {
+            let event = self.events.peek().map(|Reverse((at, ..))| *at);
+            let gateway = self.flow.next_timeout();
+            let shim = self.shim.next_timeout();
+            let Some(at) = [event, gateway, shim].into_iter().flatten().min() else { break };
+            self.now = self.now.max(at);
+            if gateway == Some(at) {
+                let mut out = Outbox::new();
+                self.flow.handle_timeout(self.now, &mut out);
+                self.flush(&mut out);
+            } else if shim == Some(at) {
+                self.shim.handle_timeout(self.now);
+                self.release();
+            } else if let Some(Reverse((_, _, key))) = self.events.pop() {
+                match self.stored.remove(&key).unwrap() {
+                    Event::Server(number) => self.serve(number),
+                    Event::ToClient(bytes) => self.arrive(&bytes),
+                    Event::ToGateway(said) => self.hear(&said),
+                }
+            }
+        }
+        self.shim.close(self.now);
+        self.release();
+        self.outcome.kept = self.shim.stats().kept;
+        self.outcome.numbered = self.shim.stats().numbered;
+        self.outcome
+    }
+}
+
+fn run(setting: Setting, seed: u64) -> Outcome {
+    World::new(setting, seed).run()
+}
+
+#[test]
+fn without_loss_nothing_waits_and_every_datagram_has_a_number() {
+    let outcome = run(CALM, 1);
+    assert!(outcome.is_complete(&CALM));
+    assert_eq!((outcome.kept, outcome.plain, outcome.out_of_order()), (0, 0, 0));
+    assert_eq!(outcome.numbered, CALM.datagrams);
+}
+
+#[test]
+fn what_the_last_mile_loses_comes_in_its_place() {
+    for seed in 1..6 {
+        let setting = Setting { loss: 40, ..CALM };
+        let outcome = run(setting, seed);
+        assert!(outcome.lost > 100 && outcome.is_complete(&setting), "seed {seed}: {outcome:?}");
+        assert!(outcome.kept > 500, "seed {seed}: {}", outcome.kept);
+        // A duplicate, of a probe or of a repair that was not needed, is behind what it repeats.
+        assert!(outcome.out_of_order() <= 5, "seed {seed}: {}", outcome.out_of_order());
+        assert!(outcome.longest_wait() < Duration::from_millis(60), "{:?}", outcome.longest_wait());
+    }
+}
+
+#[test]
+fn what_the_far_segment_loses_is_waited_for_by_no_one() {
+    let setting = Setting { far_loss: 50, ..CALM };
+    let outcome = run(setting, 1);
+    assert!(outcome.delivered.len() < 3950);
+    assert_eq!((outcome.kept, outcome.out_of_order()), (0, 0));
+}
+
+#[test]
+fn forged_datagrams_make_others_wait_for_the_patience_at_most() {
+    // Twenty times as many as genuine ones, 50,000 a second.
+    for forged in [[20, 0], [0, 20], [10, 10]] {
+        let setting = Setting { loss: 20, forged, ..CALM };
+        let outcome = run(setting, 7);
+        let arrived = outcome.delivered.len() as u64;
+        assert!(arrived + 40 >= setting.datagrams, "{forged:?}: {arrived}");
+        assert_eq!(outcome.forged, 20 * setting.datagrams, "{forged:?}: all pass");
+        assert!(outcome.longest_wait() <= MAXIMUM_HOLD, "{:?}", outcome.longest_wait());
+        let waited = outcome.delivered.iter().map(|(_, wait)| wait.as_secs_f64()).sum::<f64>();
+        assert!(waited / (arrived as f64) < 0.03, "{forged:?}: {waited} s");
+    }
+}
+
+#[test]
+fn a_path_that_carries_no_numbers_carries_the_datagrams() {
+    // What is 1000 bytes long passes; with a number it does not.
+    let setting = Setting { mtu: 1004, datagrams: 2000, loss: 10, ..CALM };
+    let outcome = run(setting, 1);
+    assert!(outcome.is_complete(&setting), "{}", outcome.delivered.len());
+    assert!(outcome.plain > 1700, "{} went plain", outcome.plain);
+}
+
+#[test]
+fn datagrams_that_are_too_long_for_a_number_pass_and_are_repaired() {
+    let setting = Setting { length: 1470, loss: 30, datagrams: 2000, ..CALM };
+    let outcome = run(setting, 1);
+    assert!(outcome.is_complete(&setting));
+    assert_eq!((outcome.kept, outcome.numbered, outcome.plain), (0, 0, 2000));
+    assert!(outcome.counters.repairs > 40);
+}
+
+#[test]
+fn the_numbers_of_a_new_session_begin_anew_and_the_order_goes_on() {
+    let setting = Setting { restart_at: Some(2000), loss: 10, ..CALM };
+    let outcome = run(setting, 3);
+    assert!(outcome.counters.repairs > 20, "{:?}", outcome.counters);
+    let after = outcome.delivered.iter().filter(|(number, _)| *number > 3000).count();
+    assert_eq!(after, 999, "repaired by the next session");
+    assert!(outcome.longest_wait() <= MAXIMUM_HOLD);
+}
+
+#[test]
+fn a_client_that_gives_the_gateway_up_still_takes_its_numbers_off() {
+    let setting = Setting { up_dies_at: Some(100), datagrams: 8000, ..CALM };
+    let mut world = World::new(setting, 3);
+    world.release();
+    let outcome = world.run();
+    assert!(outcome.is_complete(&setting), "{}", outcome.delivered.len());
+    assert_eq!(outcome.forged, 0, "a number reached the transport");
+    assert!(outcome.plain < 10);
+}
+
+#[test]
+fn batches_pass_in_order_with_what_belongs_to_them() {
+    let mut world = World::new(CALM, 1);
+    world.release();
+    while world.shim.assistance().state != AssistState::Established
+        || world.shim.assistance().reports == 0
+    {
+        let Some(Reverse((at, _, key))) = world.events.pop() else {
+            world.now = world.shim.next_timeout().unwrap();
+            world.shim.handle_timeout(world.now);
+            world.release();
+            continue;
+        };
+        world.now = at;
+        match world.stored.remove(&key).unwrap() {
+            Event::ToClient(bytes) => world.arrive(&bytes),
+            Event::ToGateway(said) => world.hear(&said),
+            Event::Server(_) => {}
+        }
+    }
+    let numbered: Vec<Vec<u8>> = (0..20)
+        .map(|number| {
+            let base = datagram(number, 500);
+            let header = world.flow.forward(&base, world.now).unwrap();
+            [&header[..], &base].concat()
+        })
+        .collect();
+    assert!(numbered.iter().all(|datagram| number::split(datagram).is_some()));
+    // The fifth comes last.
+    let order = (0..20).filter(|number| *number != 5).chain([5]);
+    let batch = order.map(|at| (&numbered[at][..], at));
+    let mut shim: Shim<usize> = Shim::new(ClientConfig::default(), [9; 32], world.now);
+    let mut passed = Vec::new();
+    shim.on_batch(batch.clone(), world.now, |bytes, at| {
+        assert_eq!(bytes, numbered[at], "without an agreement these are the transport's own");
+        passed.push(at);
+    });
+    assert!(passed.iter().copied().eq(batch.clone().map(|(_, at)| at)), "no session: as they come");
+
+    let (now, mut seen) = (world.now, Vec::new());
+    let batch = batch.map(|(datagram, at)| (datagram, Timestamp::from_millis(at as u64)));
+    world.shim.on_batch(batch, now, |base, at| {
+        assert_eq!(base, datagram(at.as_micros() / 1000, 500));
+        seen.push(at.as_micros() / 1000);
+    });
+    assert_eq!(seen, (0..20).collect::<Vec<_>>());
+}
