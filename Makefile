@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri clean
+.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri models clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -156,6 +156,11 @@ fuzz: ## Run each fuzz target for 60 seconds (needs a nightly toolchain)
 
 miri: ## Unit tests of the protocol's crates under Miri, which finds undefined behaviour (needs a nightly toolchain)
 	@tools/miri
+
+models: ## Models of the handshake and of moves with a hostile client: all their states, and each rule left out once
+	cargo fmt --check --manifest-path models/Cargo.toml
+	@cargo run --locked --quiet --release --manifest-path models/Cargo.toml -- handshake
+	@cargo run --locked --quiet --release --manifest-path models/Cargo.toml -- paths
 
 clean: ## Remove everything that was built or installed inside this folder
 	cargo clean
