@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+mod batching;
 mod certificate;
 mod clock;
 pub mod command;
@@ -24,7 +25,9 @@ pub mod field;
 pub mod figures;
 mod flow;
 mod gateway_node;
+mod harm;
 mod host;
+mod intervals;
 pub mod live;
 mod observer;
 mod quinn_observer;
@@ -39,10 +42,12 @@ mod split;
 mod table;
 mod tls;
 mod trace;
+mod traffic;
 mod trial;
 mod world;
 
 pub use observer::{DatagramKind, TraceEvent};
 pub use sender::Sender;
 pub use table::median;
+pub use traffic::{Completions, FlowKind, FlowResult, VideoResult};
 pub use trial::{Arm, Fairness, LinkFigures, Trial, TrialError, TrialResult};
