@@ -93,10 +93,10 @@ impl Air {
 mod tests {
     use packrat_wire::estimate::Timestamp;
 
+    use super::super::AnyLinkConfig;
     use super::super::link::{LinkConfig, Verdict};
     use super::super::queue::QueueDiscipline;
     use super::super::queued_link::QueuedLink;
-    use super::super::AnyLinkConfig;
     use super::*;
 
     /// Both directions at 12 Mbit/s without delay: a datagram of 1500 bytes takes a millisecond.
