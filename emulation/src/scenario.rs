@@ -3,6 +3,7 @@
 mod built_in;
 mod links;
 mod settings;
+mod traffic;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,11 @@ use settings::milliseconds;
 
 pub use links::Links;
 pub use settings::{
-    DelayStep, DirectionSettings, JitterSettings, OutageSettings, QueueSettings, QueueSettingsKind,
+    AirtimeSettings, BatchSettings, BatchingSettings, DelayStep, DirectionSettings, JitterSettings,
+    OutageSettings, QueueSettings, QueueSettingsKind,
+};
+pub use traffic::{
+    FlowDirection, FlowSettings, ObjectSettings, PageModel, PageSettings, Traffic, VideoSettings,
 };
 
 /// Failure to read a scenario.
@@ -142,6 +147,8 @@ pub struct Segment {
     pub delay_recording: Option<String>,
     /// Delay on top.
     pub jitter: Option<JitterSettings>,
+    /// The same air for both directions, which take turns.
+    pub airtime: Option<AirtimeSettings>,
     /// True if datagrams overtake others where the delay falls; otherwise they wait.
     #[serde(default)]
     pub reorders: bool,
@@ -158,18 +165,6 @@ fn one() -> f64 {
 
 fn yes() -> bool {
     true
-}
-
-/// Downloads beside the measured one: they are not assisted, and go through the same links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Competition {
-    /// Number of downloads.
-    pub flows: u64,
-    /// All downloads last this long, seconds, whatever the scenario's size says.
-    pub seconds: u64,
-    /// The first seconds do not count: slow start is no sign of fairness.
-    pub settle_seconds: u64,
 }
 
 /// The values that a command varies by default: trials are run for each combination.
@@ -203,8 +198,11 @@ pub struct Scenario {
     pub far: Segment,
     /// Between gateway and client.
     pub last_mile: Segment,
-    /// Other downloads at the same time.
-    pub competition: Option<Competition>,
+    /// Several flows instead of one download.
+    pub traffic: Option<Traffic>,
+    /// Hosts that read in batches.
+    #[serde(default)]
+    pub batching: BatchingSettings,
     /// Variants of this scenario.
     #[serde(default)]
     pub vary: Vary,
@@ -308,20 +306,9 @@ impl Scenario {
                 }
             }
         }
-        if let Some(competition) = scenario.competition
-            && !(1..=16).contains(&competition.flows)
-        {
-            return Err(malformed(format!(
-                "competition.flows is {}, not in 1 to 16",
-                competition.flows
-            )));
-        }
-        if let Some(competition) = scenario.competition
-            && competition.seconds <= competition.settle_seconds
-        {
-            return Err(malformed(
-                "competition.settle_seconds leaves nothing of competition.seconds".into(),
-            ));
+        let mistake = scenario.traffic.as_ref().and_then(Traffic::mistake);
+        if let Some(mistake) = mistake.or_else(|| scenario.batching.mistake()) {
+            return Err(malformed(mistake));
         }
         Ok(Self { name: name.to_owned(), ..scenario })
     }
@@ -346,6 +333,13 @@ impl Scenario {
     #[must_use]
     pub fn with_burst(mut self, burst: f64) -> Self {
         self.last_mile.burst = burst;
+        self
+    }
+
+    /// The same network with other traffic.
+    #[must_use]
+    pub fn with_traffic(mut self, traffic: Traffic) -> Self {
+        self.traffic = Some(traffic);
         self
     }
 
@@ -414,6 +408,15 @@ impl Segment {
         if self.burst_ms.is_some() && (self.outages.is_some() || self.loss_recording.is_some()) {
             return Some("burst_ms goes neither with outages nor with loss_recording".to_owned());
         }
+        let recorded = [&self.down, &self.up].iter().any(|way| way.rate_recording.is_some());
+        if self.airtime.is_some() && recorded {
+            return Some(
+                "airtime goes with constant rates only, not with rate_recording".to_owned(),
+            );
+        }
+        if let Some(mistake) = self.airtime.and_then(AirtimeSettings::mistake) {
+            return Some(mistake);
+        }
         let steps = &self.delay_steps;
         if !steps.is_sorted_by(|one, other| one.at_ms < other.at_ms)
             || steps.iter().any(|step| !(0.0..=10_000.0).contains(&step.delay_ms))
@@ -470,9 +473,15 @@ mod tests {
                 .contains("last_mile.good_loss is 0.9")
         );
         let competing = include_str!("../scenarios/competing.toml");
-        assert!(
-            said(competing.replace("flows = 1", "flows = 0")).contains("competition.flows is 0")
-        );
         assert!(said(competing.replace("seconds = 60", "seconds = 5")).contains("settle_seconds"));
+        let half_duplex = include_str!("../scenarios/half_duplex.toml");
+        assert!(
+            said(half_duplex.replace("aggregate = 16", "aggregate = 0"))
+                .contains("last_mile.airtime.aggregate is 0")
+        );
+        assert!(
+            said(half_duplex.replace("datagrams = 32", "datagrams = 0"))
+                .contains("batching.gateway.datagrams is 0")
+        );
     }
 }

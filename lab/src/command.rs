@@ -5,9 +5,10 @@ use crate::figures::{self, FigureError, Recipe, Settings};
 use crate::observer::TraceEvent;
 use crate::sender::Sender;
 use crate::table;
+use crate::traffic::plan::Plan;
 use crate::trial::{Arm, Trial};
 use clap::{Args, Subcommand};
-use packrat_emulation::scenario::{QueueKind, Scenario, ScenarioError};
+use packrat_emulation::scenario::{QueueKind, Scenario, ScenarioError, Traffic};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,6 +36,9 @@ enum Action {
     Field(crate::field::Field),
     /// Attackers who use all that they know, against gateway and clients, by random inputs
     Attack(crate::attack::Attack),
+    /// Measure what assistance takes from others, and what it costs its own user: shares, objects,
+    /// pages, video, uploads
+    Harm(crate::harm::Harm),
     /// Live streams: media (one receiver), multicast (many)
     Live(crate::live::command::Options),
 }
@@ -87,6 +91,10 @@ struct Run {
     /// The folder of the recordings that a profile names; without it constant values stand for them
     #[arg(long)]
     traces: Option<PathBuf>,
+    /// neighbour, bbr_beside_cubic, joining, dumbbell, objects, objects_beside, page, video, upload,
+    /// household, or a TOML file: the traffic instead of the scenario's, or of one download
+    #[arg(long)]
+    traffic: Option<String>,
     /// Loss of the last mile instead of the scenario's, 0 to 1; may be repeated
     #[arg(long, value_parser = share)]
     loss: Vec<f64>,
@@ -211,6 +219,13 @@ pub fn run(options: &Options) -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
         Action::Attack(attack) => Ok(crate::attack::run(attack)),
+        Action::Harm(harm) => {
+            if let Err(error) = harm.run() {
+                eprintln!("error: {error}");
+                return ExitCode::FAILURE;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Action::Live(live) => Ok(crate::live::command::run(live)),
         Action::Figures(making) => making.make(&figures::RECIPES.iter().collect::<Vec<_>>()),
     };
@@ -296,16 +311,21 @@ impl Run {
         if let Some(traces) = &self.traces {
             scenario = scenario.with_traces(traces)?;
         }
+        if let Some(traffic) = &self.traffic {
+            scenario = scenario.with_traffic(Traffic::load(traffic)?);
+        }
         scenario.size = self.size.unwrap_or(scenario.size);
         let losses = choose(&self.loss, &[], scenario.last_mile.loss);
         let bursts = choose(&self.burst, &scenario.vary.burst, scenario.last_mile.burst);
         let queues = choose(&self.queue, &scenario.vary.queue, scenario.queue);
         let senders = choose(&self.sender, &[], Sender::S2nCubic);
-        let arms = choose(
-            &self.arm,
-            if scenario.competition.is_some() { &Arm::ALL[..4] } else { &Arm::ALL },
-            Arm::Packrat,
-        );
+        // A mistake in the traffic is a mistake of its file.
+        for &sender in &senders {
+            Plan::new(&scenario, Arm::Packrat, sender)?;
+        }
+        let competes = Plan::new(&scenario, Arm::Packrat, senders[0])?.competes();
+        let arms =
+            choose(&self.arm, if competes { &Arm::ALL[..4] } else { &Arm::ALL }, Arm::Packrat);
         let mut trials = Vec::new();
         for queue in queues {
             for &burst in &bursts {
@@ -334,7 +354,7 @@ impl Run {
             let scenario = trial.scenario.clone();
             scenario.require_constant_links().map_err(|error| error.to_string())?;
         }
-        if trials.iter().any(|trial| trial.scenario.competition.is_some()) {
+        if trials.iter().any(|trial| trial.scenario.traffic.is_some()) {
             return Err(
                 "in real time there is one download at a time; choose another scenario".to_owned()
             );

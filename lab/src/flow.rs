@@ -1,4 +1,4 @@
-//! One download: its server, its client, and who joins them.
+//! One connection: its server, its client, and the gateway that may join them.
 
 use crate::certificate::Certificate;
 use crate::clock::VirtualClock;
@@ -7,12 +7,18 @@ use crate::randomness::{self, Stream};
 use crate::receiver::{Download, Order, Receiver};
 use crate::sender::{self, Sender};
 use crate::split;
+use crate::traffic::arrivals::Arrivals;
+use crate::traffic::work::Work;
 use crate::world::{Place, World};
 use packrat_client::ClientConfig;
+use packrat_emulation::scenario::FlowDirection;
+use packrat_wire::estimate::Timestamp;
 use s2n_quic::provider::io::testing::{Handle, primary, spawn};
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// The parts of a simulation that starting a flow needs.
 pub(crate) struct Simulation<'a> {
@@ -25,6 +31,16 @@ pub(crate) struct Simulation<'a> {
 /// The kind of a flow.
 pub(crate) struct FlowSetup {
     pub(crate) sender: Sender,
+    /// The time at which the client begins.
+    pub(crate) start: Timestamp,
+    /// The flow that must have ended before.
+    pub(crate) after: Option<Flow>,
+    /// The far segment and the last mile, by their number in the world.
+    pub(crate) segments: [usize; 2],
+    /// The work, and the end of everything.
+    pub(crate) work: Work,
+    pub(crate) end: Duration,
+    pub(crate) settled_at: Timestamp,
     pub(crate) seed: u64,
     /// Two connections, joined at the gateway, and the sender there.
     pub(crate) split: Option<Sender>,
@@ -39,6 +55,7 @@ pub(crate) struct Flow {
     sender: Observer,
     receiving: Observer,
     finished: Arc<Mutex<Option<(Download, SocketAddr)>>>,
+    done: Arc<Notify>,
 }
 
 /// A flow afterwards.
@@ -57,6 +74,7 @@ impl Flow {
             sender: Observer::new(tracing),
             receiving: Observer::new(tracing),
             finished: Arc::default(),
+            done: Arc::default(),
         }
     }
 
@@ -65,33 +83,53 @@ impl Flow {
         &self,
         simulation: &Simulation<'_>,
         setup: FlowSetup,
-        order: Order,
     ) -> Result<SocketAddr, Box<dyn Error>> {
         let Simulation { handle, clock, world, certificate } = simulation;
-        let FlowSetup { sender, seed, split, config } = setup;
+        let FlowSetup { sender, seed, split, config, start, after, segments, .. } = setup;
+        let [far, last_mile] = segments;
+        let (clock, arrivals) = (*clock, Arc::new(Arrivals::new(setup.settled_at)));
         // The server behind a split connection is not the one that is watched.
         let behind = if split.is_some() { Observer::default() } else { self.sender.clone() };
         let random = randomness::generator(seed, Stream::Server);
-        let server = sender::start(handle, sender, *clock, certificate, random, behind)?;
+        let server = sender::start(handle, sender, clock, certificate, random, behind)?;
         let mut remote = server.address()?;
-        world.place(remote, Place::Server);
-        spawn(sender::serve(server));
+        world.place(remote, Place::Server, far);
+        // The side that receives counts.
+        let uploaded = match &setup.work {
+            Work::Transfer { direction: FlowDirection::Up, .. }
+            | Work::Objects { direction: FlowDirection::Up, .. } => Arc::clone(&arrivals),
+            _ => Arc::new(Arrivals::new(setup.settled_at)),
+        };
+        spawn(sender::serve(server, uploaded, clock));
         if let Some(sender) = split {
             let watched = self.sender.clone();
             let (front, back) =
-                split::start(handle, sender, *clock, certificate, remote, seed, watched)?;
-            world.place(front, Place::Gateway);
-            world.place(back, Place::Gateway);
+                split::start(handle, sender, clock, certificate, remote, seed, watched)?;
+            world.place(front, Place::Gateway, 0);
+            world.place(back, Place::Gateway, 0);
             remote = front;
         }
-        let receiver =
-            Receiver::start(handle, *clock, certificate, config, seed, self.receiving.clone())?;
+        let observer = self.receiving.clone();
+        let receiver = Receiver::start(handle, clock, certificate, config, seed, observer, sender)?;
         let address = receiver.address()?;
-        world.place(address, Place::Client);
-        let finished = Arc::clone(&self.finished);
+        world.place(address, Place::Client, last_mile);
+        let (finished, done) = (Arc::clone(&self.finished), Arc::clone(&self.done));
         primary::spawn(async move {
-            let download = receiver.download(remote, order).await;
+            if let Some(before) = after {
+                before.done.notified().await;
+            }
+            if start > clock.now() {
+                clock.sleep_until(start).await;
+            }
+            let limit = setup.end.saturating_sub(clock.now().saturating_since(Timestamp::ZERO));
+            let order = Order { work: setup.work, limit, arrivals };
+            let download = if limit.is_zero() {
+                Download::never_begun()
+            } else {
+                receiver.download(remote, order).await
+            };
             *finished.lock().unwrap_or_else(PoisonError::into_inner) = Some((download, address));
+            done.notify_one();
         });
         Ok(address)
     }

@@ -18,6 +18,7 @@
 
 mod attack;
 pub mod batch;
+mod batching;
 mod certificate;
 mod clock;
 pub mod command;
@@ -25,7 +26,9 @@ pub mod field;
 pub mod figures;
 mod flow;
 mod gateway_node;
+mod harm;
 mod host;
+mod intervals;
 pub mod live;
 mod observer;
 mod quinn_observer;
@@ -40,10 +43,12 @@ mod split;
 mod table;
 mod tls;
 mod trace;
+mod traffic;
 mod trial;
 mod world;
 
 pub use observer::{DatagramKind, TraceEvent};
 pub use sender::Sender;
 pub use table::median;
+pub use traffic::{Completions, FlowKind, FlowResult, VideoResult};
 pub use trial::{Arm, Fairness, LinkFigures, Trial, TrialError, TrialResult};

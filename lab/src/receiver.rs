@@ -6,36 +6,41 @@ use crate::host::VirtualHost;
 use crate::observer::Observer;
 use crate::randomness::{self, ConnectionIds, Seeded, Stream};
 use crate::s2n_server::limits;
-use crate::sender::request;
+use crate::sender::Sender;
 use crate::tls;
+use crate::traffic::arrivals::Arrivals;
+use crate::traffic::exchange::{ClientConnection, Failure};
+use crate::traffic::work::{Work, WorkOutcome, Working};
 use packrat_client::ClientConfig;
 use packrat_s2n_quic::{Assistance, AssistanceStats, Attachment};
-use packrat_wire::estimate::Timestamp;
 use s2n_quic::Client;
 use s2n_quic::client::Connect;
+use s2n_quic::provider::congestion_controller::Bbr;
 use s2n_quic::provider::io::testing::{Handle, spawn};
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The size of a download, and its time limits.
-#[derive(Debug, Clone, Copy)]
+/// The work of a client, and its time limit.
+#[derive(Debug, Clone)]
 pub(crate) struct Order {
-    /// Bytes asked for.
-    pub(crate) size: u64,
+    /// The transfers asked for.
+    pub(crate) work: Work,
     /// From the request on.
     pub(crate) limit: Duration,
-    /// Bytes that arrive earlier than this, from the beginning of virtual time on, do not count.
-    pub(crate) settled_at: Timestamp,
+    /// The bytes that arrive, at the client or, of uploads, at the server.
+    pub(crate) arrivals: Arc<Arrivals>,
 }
 
-/// The outcome of a download.
+/// The outcome of a connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Download {
     /// From the request to the last byte.
     pub(crate) seconds: f64,
     pub(crate) received: u64,
+    /// The objects, pages and videos among it.
+    pub(crate) work: WorkOutcome,
     /// Of these, since everything has settled; and the length of that time.
     pub(crate) counted: u64,
     pub(crate) counted_seconds: f64,
@@ -47,6 +52,29 @@ pub(crate) struct Download {
 }
 
 impl Download {
+    /// The outcome of work that ends now.
+    pub(crate) fn of(working: Working, result: Result<(), Failure>) -> Self {
+        let (now, begun) = (working.clock.now(), working.begun());
+        let arrivals = Arc::clone(&working.arrivals);
+        Self {
+            seconds: now.saturating_since(begun).as_secs_f64(),
+            received: arrivals.all(),
+            counted: arrivals.counted(),
+            counted_seconds: now.saturating_since(begun.max(arrivals.settled_at())).as_secs_f64(),
+            failure: result.err().map(|error| error.to_string()),
+            work: working.outcome(),
+            ..Self::default()
+        }
+    }
+
+    /// The outcome of a connection whose turn came after the end of the trial.
+    pub(crate) fn never_begun() -> Self {
+        Self {
+            failure: Some("the trial ended before it could begin".to_owned()),
+            ..Self::default()
+        }
+    }
+
     /// Mbit/s of the bytes that count.
     pub(crate) fn goodput_mbps(&self) -> f64 {
         if self.counted_seconds > 0.0 {
@@ -73,7 +101,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts a client; `config`: `None` without assistance.
+    /// Starts a client; `config`: `None` without assistance. `uploader`: the sender whose congestion
+    /// control the client has, s2n-quic's CUBIC or BBR.
     pub(crate) fn start(
         handle: &Handle,
         clock: VirtualClock,
@@ -81,6 +110,7 @@ impl Receiver {
         config: Option<ClientConfig>,
         seed: u64,
         observer: Observer,
+        uploader: Sender,
     ) -> Result<Self, Box<dyn Error>> {
         let host = Arc::new(VirtualHost { clock, socket: OnceLock::new() });
         let observer = if config.is_some() { observer } else { observer.recording() };
@@ -90,15 +120,18 @@ impl Receiver {
             let _ = of_socket.socket.set(socket);
         });
         let random = randomness::generator(seed, Stream::Client);
-        let client = Client::builder()
+        let builder = Client::builder()
             .with_tls(attachment.tls(tls::client(certificate)?))?
             .with_io(attachment.io(io.build()?))?
             .with_event((observer, attachment.subscriber()))?
             .with_limits(limits()?)?
             .with_connection_id(ConnectionIds::new(random.clone())?)?
             .with_random(Seeded(random))?
-            .with_packet_interceptor(attachment.interceptor())?
-            .start()?;
+            .with_packet_interceptor(attachment.interceptor())?;
+        let client = match uploader {
+            Sender::S2nBbr => builder.with_congestion_controller(Bbr::default())?.start()?,
+            _ => builder.start()?,
+        };
         Ok(Self { client, host, attachment, config, seed })
     }
 
@@ -116,14 +149,10 @@ impl Receiver {
             return Download::default();
         };
         spawn(driver);
-        let clock = self.host.clock;
-        let mut download = Download::default();
-        let mut begun = clock.now();
-        let result = self.transfer(server, order, &assistance, &mut begun, &mut download).await;
-        download.failure = result.err().map(|error| error.to_string());
-        download.seconds = clock.now().saturating_since(begun).as_secs_f64();
-        download.counted_seconds =
-            clock.now().saturating_since(begun.max(order.settled_at)).as_secs_f64();
+        let Order { work, limit, arrivals } = order;
+        let mut working = Working::new(self.host.clock, arrivals, limit);
+        let result = self.transfer(server, &work, &assistance, &mut working).await;
+        let mut download = Download::of(working, result);
         download.assistance = assistance.stats();
         download.packet_numbers = assistance.received_packet_numbers();
         assistance.close();
@@ -133,29 +162,14 @@ impl Receiver {
     async fn transfer(
         &self,
         server: SocketAddr,
-        order: Order,
+        work: &Work,
         assistance: &Assistance,
-        begun: &mut Timestamp,
-        download: &mut Download,
-    ) -> Result<(), Box<dyn Error>> {
+        working: &mut Working,
+    ) -> Result<(), Failure> {
         let connect = Connect::new(server).with_server_name(SERVER_NAME);
-        let mut connection = self.client.connect(connect).await?;
+        let connection = self.client.connect(connect).await?;
         assistance.connected(&connection);
-        let mut stream = connection.open_bidirectional_stream().await?;
-        let clock = self.host.clock;
-        *begun = clock.now();
-        stream.send(request(order.size)).await?;
-        while download.received < order.size && clock.now().saturating_since(*begun) < order.limit {
-            match stream.receive().await? {
-                Some(data) => {
-                    download.received += data.len() as u64;
-                    if clock.now() >= order.settled_at {
-                        download.counted += data.len() as u64;
-                    }
-                }
-                None => break,
-            }
-        }
-        Ok(())
+        // The connection stays open until its work is done.
+        working.perform(work, ClientConnection::S2n(connection.handle())).await
     }
 }

@@ -1,18 +1,17 @@
-//! The sender: an unmodified QUIC server that sends as many bytes as it is asked for.
+//! The sender: an unmodified QUIC server that sends as many bytes as it is asked for, and takes
+//! uploads.
 
 use crate::certificate::Certificate;
 use crate::clock::VirtualClock;
 use crate::observer::Observer;
-use crate::server::{Server, ServerStream};
+use crate::server::Server;
+use crate::traffic::arrivals::Arrivals;
+use crate::traffic::exchange;
 use crate::{quinn_server, s2n_server};
-use bytes::Bytes;
 use rand_chacha::ChaCha8Rng;
 use s2n_quic::provider::io::testing::{Handle, spawn};
 use std::error::Error;
-
-/// Bytes given to the stream at a time.
-const CHUNK: usize = 64 * 1024;
-static ZEROES: [u8; CHUNK] = [0; CHUNK];
+use std::sync::Arc;
 
 /// A QUIC stack and its congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,31 +57,14 @@ pub(crate) fn start(
     }
 }
 
-/// Answers every stream: a request is a number of bytes (big-endian, eight bytes), the answer is
-/// that many zeroes.
-pub(crate) async fn serve(mut server: Server) {
+/// Answers every stream; `arrivals` counts the bytes of uploads.
+pub(crate) async fn serve(mut server: Server, arrivals: Arc<Arrivals>, clock: VirtualClock) {
     while let Some(mut connection) = server.accept().await {
+        let arrivals = Arc::clone(&arrivals);
         spawn(async move {
             while let Some(stream) = connection.accept_stream().await {
-                spawn(answer(stream));
+                spawn(exchange::answer(stream, Arc::clone(&arrivals), clock));
             }
         });
     }
-}
-
-async fn answer(mut stream: ServerStream) {
-    let Some(mut left) = stream.requested().await else { return };
-    while left > 0 {
-        let length = left.min(CHUNK as u64);
-        if !stream.send(Bytes::from_static(&ZEROES).slice(..length as usize)).await {
-            return;
-        }
-        left -= length;
-    }
-    stream.finish();
-}
-
-/// The request for `size` bytes.
-pub(crate) fn request(size: u64) -> Bytes {
-    Bytes::copy_from_slice(&size.to_be_bytes())
 }

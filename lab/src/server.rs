@@ -1,5 +1,6 @@
 //! Servers of several QUIC stacks, as one.
 
+use crate::traffic::exchange::Request;
 use bytes::Bytes;
 use s2n_quic::stream::BidirectionalStream;
 use std::io;
@@ -61,13 +62,25 @@ impl ServerConnection {
 }
 
 impl ServerStream {
-    /// Reads a request; `None` when it is none.
-    pub(crate) async fn requested(&mut self) -> Option<u64> {
+    /// Reads a request, and the bytes of an upload that came with it; `None` when it is none.
+    pub(crate) async fn requested(&mut self) -> Option<(Request, u64)> {
         let request = match self {
             Self::S2n(stream) => stream.receive().await.ok()??,
-            Self::Quinn { receive, .. } => receive.read_chunk(8, true).await.ok()??.bytes,
+            Self::Quinn { receive, .. } => {
+                receive.read_chunk(Request::LENGTH, true).await.ok()??.bytes
+            }
         };
-        Some(u64::from_be_bytes(request.get(..8)?.try_into().ok()?))
+        Request::read(&request)
+    }
+
+    /// The next bytes of an upload; `None` at its end, or when the client has gone.
+    pub(crate) async fn receive(&mut self) -> Option<Bytes> {
+        match self {
+            Self::S2n(stream) => stream.receive().await.ok()?,
+            Self::Quinn { receive, .. } => {
+                receive.read_chunk(usize::MAX, true).await.ok()?.map(|chunk| chunk.bytes)
+            }
+        }
     }
 
     /// Sends as soon as there is room; false when the client has gone.

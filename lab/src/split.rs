@@ -6,9 +6,10 @@ use crate::clock::VirtualClock;
 use crate::observer::Observer;
 use crate::randomness::{self, ConnectionIds, Seeded, Stream};
 use crate::s2n_server::limits;
-use crate::sender::{self, Sender, request};
+use crate::sender::{self, Sender};
 use crate::server::{Server, ServerStream};
 use crate::tls;
+use bytes::Bytes;
 use s2n_quic::Client;
 use s2n_quic::client::Connect;
 use s2n_quic::provider::io::testing::{Handle, spawn};
@@ -57,9 +58,23 @@ async fn accept(mut front: Server, back: Client, server: SocketAddr) {
 }
 
 async fn relay(mut upstream: BidirectionalStream, mut downstream: ServerStream) {
-    let Some(size) = downstream.requested().await else { return };
-    if upstream.send(request(size)).await.is_err() {
+    let Some((request, begun)) = downstream.requested().await else { return };
+    if upstream.send(request.bytes()).await.is_err() {
         return;
+    }
+    if request.upload {
+        let mut left = request.size - begun.min(request.size);
+        let early = Bytes::from(vec![0; begun as usize]);
+        if !early.is_empty() && upstream.send(early).await.is_err() {
+            return;
+        }
+        while left > 0 {
+            let Some(data) = downstream.receive().await else { return };
+            left = left.saturating_sub(data.len() as u64);
+            if upstream.send(data).await.is_err() {
+                return;
+            }
+        }
     }
     while let Ok(Some(data)) = upstream.receive().await {
         if !downstream.send(data).await {

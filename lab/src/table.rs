@@ -12,12 +12,16 @@ fn groups(results: &[TrialResult]) -> impl Iterator<Item = &[TrialResult]> {
     results.chunk_by(|one, other| kind(one) == kind(other))
 }
 
-/// A table of all results; those of flows that compete have one of another form.
+/// A table of all results; those of two flows that compete have one of another form, and those of
+/// other traffic a third one.
 pub(crate) fn markdown(results: &[TrialResult]) -> String {
-    if results.iter().any(|result| result.competition.is_some()) {
+    let pair = |result: &TrialResult| result.competition.is_some() && result.flows.len() == 2;
+    if results.iter().all(|result| result.flows.is_empty()) {
+        downloads(results)
+    } else if results.iter().all(pair) {
         sharing(results)
     } else {
-        downloads(results)
+        crate::traffic::table::markdown(groups(results))
     }
 }
 
@@ -98,7 +102,8 @@ fn sharing(results: &[TrialResult]) -> String {
     text
 }
 
-fn loss(result: &TrialResult) -> String {
+/// The loss of a result, for people.
+pub(crate) fn loss(result: &TrialResult) -> String {
     let percent = result.loss * 100.0;
     if result.burst > 1.0 && result.loss > 0.0 {
         format!("{percent:.0} %, bursts of {}", result.burst)

@@ -3,18 +3,19 @@
 use crate::certificate;
 use crate::clock::VirtualClock;
 use crate::flow::{Flow, FlowOutcome, FlowSetup, Simulation};
-use crate::gateway_node::{GatewayFigures, GatewayNode};
+use crate::gateway_node::GatewayNode;
 use crate::observer::TraceEvent;
-use crate::receiver::{Download, Order};
 use crate::sender::Sender;
 use crate::tls;
 use crate::trace;
+use crate::traffic::FlowResult;
+use crate::traffic::plan::{Plan, PlannedFlow};
+use crate::traffic::results::share_out;
 use crate::world::{PathCounters, World};
 use packrat_client::ClientConfig;
 use packrat_emulation::path::LinkCounters;
 use packrat_emulation::scenario::{QueueKind, Scenario};
 use packrat_engine::GatewayConfig;
-use packrat_wire::estimate::Timestamp;
 use s2n_quic::provider::io::testing::{spawn, test_seed};
 use serde::Serialize;
 use std::time::Duration;
@@ -45,7 +46,7 @@ packrat_emulation::choices!(Arm, "arm", [
     Ideal "ideal",
 ]);
 
-/// A trial: one download.
+/// A trial: one download, or the traffic of its scenario.
 #[derive(Debug, Clone)]
 pub struct Trial {
     /// The network, and how much is downloaded.
@@ -77,7 +78,8 @@ pub struct TrialError {
     reason: String,
 }
 
-/// A trial's result; one JSON line.
+/// A trial's result; one JSON line. Where there are several flows, all fields but `competition`,
+/// `flows` and `links` are those of the first connection of the first flow.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrialResult {
     /// The scenario's name.
@@ -160,6 +162,8 @@ pub struct TrialResult {
     pub links: LinkFigures,
     /// The sharing of the bottleneck, where there are other downloads.
     pub competition: Option<Fairness>,
+    /// All flows, where the scenario has traffic.
+    pub flows: Vec<FlowResult>,
 }
 
 /// Datagrams and bytes of UDP payload that were sent into each link, dropped and lost ones too.
@@ -191,7 +195,7 @@ impl LinkFigures {
 /// everything had settled.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fairness {
-    /// Mbit/s of each of the others, which are not assisted.
+    /// Mbit/s of each of the others that take as much as they can in the same direction.
     pub others_mbps: Vec<f64>,
     /// Goodput of the measured download, over the mean of all: 1 is fair.
     pub share: f64,
@@ -200,13 +204,15 @@ pub struct Fairness {
 }
 
 impl Fairness {
-    fn new(measured: &Download, others: &[FlowOutcome]) -> Self {
-        let others_mbps: Vec<f64> =
-            others.iter().map(|other| other.download.goodput_mbps()).collect();
-        let all: Vec<f64> = [measured.goodput_mbps()].iter().chain(&others_mbps).copied().collect();
-        let (count, sum) = (all.len() as f64, all.iter().sum::<f64>());
-        let squares: f64 = all.iter().map(|goodput| goodput * goodput).sum();
-        Self { others_mbps, share: all[0] * count / sum, jain: sum * sum / (count * squares) }
+    /// The shares of the first flow and those that compete with it.
+    fn new(flows: &[FlowResult], jain: f64) -> Self {
+        let others = flows[1..].iter().filter(|flow| flow.share.is_some());
+        let others = others.filter(|flow| flow.direction == flows[0].direction);
+        Self {
+            others_mbps: others.map(|other| other.goodput_mbps).collect(),
+            share: flows[0].share.unwrap_or(1.0),
+            jain,
+        }
     }
 }
 
@@ -252,86 +258,122 @@ impl Trial {
             Arm::Ideal => self.scenario.clone().without_loss(),
             _ => self.scenario.clone(),
         };
-        let assisted = matches!(self.arm, Arm::Packrat | Arm::RepairOnly);
+        let plan =
+            Plan::new(&scenario, self.arm, self.sender).map_err(|error| error.to_string())?;
+        let assisted = plan.flows.iter().any(PlannedFlow::is_assisted);
         let gateway = assisted.then(|| GatewayNode::new(self.gateway.clone(), self.seed));
         let world = World::new(&scenario, self.seed, gateway, tracing);
-        let measured = Flow::new(tracing);
-        let others = scenario.competition.map_or(0, |competition| competition.flows);
-        let others: Vec<Flow> = (0..others).map(|_| Flow::new(false)).collect();
-        let (of_world, of_measured, of_others) = (world.clone(), measured.clone(), others.clone());
-        let order = self.order();
+        let flows: Vec<Vec<Flow>> = plan
+            .flows
+            .iter()
+            .enumerate()
+            .map(|(number, flow)| {
+                let flow =
+                    (0..flow.connections.len()).map(|n| Flow::new(tracing && number + n == 0));
+                flow.collect()
+            })
+            .collect();
+        let (of_world, of_flows, of_plan) = (world.clone(), flows.clone(), plan.clone());
+        let of_scenario = scenario.clone();
         test_seed(world.clone(), self.seed, move |handle| {
             let clock = VirtualClock::new();
             spawn(of_world.start(clock));
             tls::begin_trial(self.seed);
             let simulation =
                 Simulation { handle, clock, world: &of_world, certificate: certificate::fixed()? };
-            let config = assisted.then(|| self.client.clone());
-            let setup = FlowSetup {
-                sender: self.sender,
-                seed: self.seed,
-                split: (self.arm == Arm::Split).then_some(self.split_sender),
-                config,
-            };
-            let client = of_measured.start(&simulation, setup, order)?;
-            of_world.follow(client);
-            for (flow, which) in of_others.iter().zip(1..) {
-                // The others are not assisted, and draw from randomness of their own.
-                let seed = self.seed ^ (which << 48);
-                let setup = FlowSetup { sender: self.sender, seed, split: None, config: None };
-                flow.start(&simulation, setup, order)?;
+            let mut number = 0_u64;
+            for (flow, connections) in of_plan.flows.iter().zip(&of_flows) {
+                let own =
+                    |own: bool| if own { of_world.add_links(&of_scenario, self.seed) } else { 0 };
+                let segments = [own(flow.own_far), own(flow.own_last_mile)];
+                for (place, connection) in connections.iter().enumerate() {
+                    let setup = FlowSetup {
+                        sender: flow.sender,
+                        start: flow.start,
+                        after: (flow.in_turn && place > 0).then(|| connections[place - 1].clone()),
+                        segments,
+                        work: flow.connections[place].clone(),
+                        end: of_plan.limit,
+                        settled_at: of_plan.settled_at,
+                        // Each connection draws from randomness of its own.
+                        seed: self.seed ^ (number << 48),
+                        split: (flow.arm == Arm::Split).then(|| self.split_sender(flow)),
+                        config: flow.is_assisted().then(|| self.client_of(flow.arm)),
+                    };
+                    let client = connection.start(&simulation, setup)?;
+                    if number == 0 {
+                        of_world.follow(client);
+                    }
+                    number += 1;
+                }
             }
             Ok(())
         })
         .map_err(|error| error.to_string())?;
-        let outcome = measured.outcome().ok_or("the simulation ended before the download")?;
-        let others: Option<Vec<_>> = others.iter().map(Flow::outcome).collect();
-        let others = others.ok_or("the simulation ended before another download")?;
-        let path = world.counters(outcome.client);
-        let gateway = world.gateway_figures(outcome.client);
-        let result = self.result(&scenario, &outcome, &others, &gateway, &path);
-        let trace = if tracing { trace::complete(outcome, &world) } else { Vec::new() };
+        let mut outcomes = Vec::new();
+        for flow in &flows {
+            let flow: Option<Vec<_>> = flow.iter().map(Flow::outcome).collect();
+            outcomes.push(flow.ok_or("the simulation ended before a download")?);
+        }
+        let mut result = self.result(&scenario, &plan, &outcomes[0][0], &world);
+        if self.scenario.traffic.is_some() {
+            let flows = plan.flows.iter().zip(&outcomes);
+            result.flows =
+                flows.map(|(flow, outcomes)| FlowResult::new(flow, outcomes, &world)).collect();
+            let jain = share_out(&plan.flows, &mut result.flows);
+            result.competition = jain.map(|jain| Fairness::new(&result.flows, jain));
+        }
+        let trace = match outcomes.swap_remove(0).into_iter().next() {
+            Some(measured) if tracing => trace::complete(measured, &world),
+            _ => Vec::new(),
+        };
         Ok((result, trace))
     }
 
-    /// Each client's download.
-    fn order(&self) -> Order {
-        match self.scenario.competition {
-            Some(competition) => Order {
-                size: u64::MAX,
-                limit: Duration::from_secs(competition.seconds),
-                settled_at: Timestamp::from_micros(competition.settle_seconds * 1_000_000),
-            },
-            None => Order { size: self.scenario.size, limit: LIMIT, settled_at: Timestamp::ZERO },
+    /// The sender at the gateway of a flow whose connection is split.
+    fn split_sender(&self, flow: &PlannedFlow) -> Sender {
+        if flow.sender == self.sender { self.split_sender } else { flow.sender }
+    }
+
+    /// The client's configuration of a flow of this arm.
+    fn client_of(&self, arm: Arm) -> ClientConfig {
+        let mut client = self.client.clone();
+        if arm == Arm::RepairOnly {
+            client.access.maximum_hold = Duration::ZERO;
+        } else if self.arm == Arm::RepairOnly {
+            client.access.maximum_hold = ClientConfig::default().access.maximum_hold;
         }
+        client
     }
 
     fn result(
         &self,
         scenario: &Scenario,
+        plan: &Plan,
         outcome: &FlowOutcome,
-        others: &[FlowOutcome],
-        gateway: &GatewayFigures,
-        path: &PathCounters,
+        world: &World,
     ) -> TrialResult {
-        let FlowOutcome { download, sender, receiving, .. } = outcome;
+        let FlowOutcome { download, sender, receiving, client } = outcome;
+        let path = world.counters(*client);
+        let gateway = world.gateway_figures(*client);
+        let flow = &plan.flows[0];
         let assist = &download.assistance.assist;
         let counters = &gateway.counters;
         let arrived = |number: &&u64| download.has_received(**number);
         let ended = assist.filled_in_time + assist.expired;
         TrialResult {
             scenario: self.scenario.name.clone(),
-            arm: self.arm,
-            sender: self.sender,
+            arm: flow.arm,
+            sender: flow.sender,
             loss: scenario.last_mile.loss,
             burst: scenario.last_mile.burst,
             queue: scenario.queue,
             seed: self.seed,
             goodput_mbps: download.goodput_mbps(),
             seconds: download.seconds,
-            complete: scenario.competition.is_some() || download.received == self.scenario.size,
+            complete: flow.is_open_ended() || download.work.complete,
             failure: download.failure.clone(),
-            lost_last_mile: path.client.lost,
+            lost_last_mile: path.client.down.lost,
             repaired: counters.repairs,
             repaired_late: assist.filled_late,
             spurious: sender.declared_lost.iter().filter(arrived).count() as u64,
@@ -347,8 +389,8 @@ impl Trial {
             declared_lost: sender.declared_lost.len() as u64,
             congestion_events: sender.congestion_events,
             skipped: sender.skipped,
-            queue_dropped: match scenario.competition {
-                Some(_) => path.client.queue_dropped,
+            queue_dropped: match scenario.traffic {
+                Some(_) => path.client.down.queue_dropped,
                 None => path.far_down.queue_dropped + path.last_mile_down.queue_dropped,
             },
             far_dropped: path.far_down.queue_dropped,
@@ -362,8 +404,9 @@ impl Trial {
                 f64::from(sender.window_most),
             ],
             slow_start_ended: sender.slow_start_ended,
-            links: LinkFigures::new(path),
-            competition: scenario.competition.map(|_| Fairness::new(download, others)),
+            links: LinkFigures::new(&path),
+            competition: None,
+            flows: Vec::new(),
         }
     }
 }

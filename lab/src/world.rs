@@ -9,6 +9,7 @@
 //! by time and then by the order in which they were sent, so that the same seed gives the same
 //! world in every process.
 
+use crate::batching::{Batch, Batching};
 use crate::clock::VirtualClock;
 use crate::gateway_node::{GatewayFigures, GatewayNode, Originated};
 use crate::observer::{DatagramKind, TraceEvent};
@@ -37,7 +38,11 @@ pub(crate) enum Place {
     Client,
 }
 
-/// The name of one of the four links, in the order in which they are served at the same time.
+/// One of the four links of a number, in the order in which they are served at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LinkId(usize, LinkName);
+
+/// The name of one of the four links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LinkName {
     FarDown,
@@ -85,7 +90,16 @@ pub(crate) struct PathCounters {
 pub(crate) struct ClientCounters {
     /// Offered to the last mile, bytes.
     pub(crate) last_mile_bytes: u64,
-    /// Lost by the last mile's medium.
+    /// Those on the way to the client...
+    pub(crate) down: WayCounters,
+    /// ...and from it.
+    pub(crate) up: WayCounters,
+}
+
+/// The fates of datagrams in one direction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct WayCounters {
+    /// Lost by a medium.
     pub(crate) lost: u64,
     /// Dropped by a queue.
     pub(crate) queue_dropped: u64,
@@ -98,8 +112,10 @@ pub(crate) struct World(Arc<Mutex<State>>);
 struct State {
     clock: Option<VirtualClock>,
     buffers: Option<Buffers>,
-    places: BTreeMap<SocketAddr, Place>,
-    links: Links<AnyLink<Crossing>>,
+    places: BTreeMap<SocketAddr, (Place, usize)>,
+    /// Those that are shared first, then those of flows that have their own.
+    links: Vec<Links<AnyLink<Crossing>>>,
+    batching: Batching,
     /// True if links carry the ECN field.
     ecn: bool,
     /// Of the far segment and of the last mile, towards the client.
@@ -130,13 +146,15 @@ struct Crossing {
     offered: Timestamp,
 }
 
-/// A datagram on a link. Ordered by time of arrival, then by the order of sending.
+/// A datagram on a link, or in a host. Ordered by time of arrival, then by the order of sending.
 #[derive(Debug)]
 struct UnderWay {
     at: Timestamp,
     order: u64,
     to: Place,
     packet: Packet,
+    /// True if the host at `to` has read it.
+    read: bool,
 }
 
 impl PartialEq for UnderWay {
@@ -168,7 +186,8 @@ impl World {
             clock: None,
             buffers: None,
             places: BTreeMap::new(),
-            links: scenario.links(seed).map(AnyLink::new),
+            links: vec![scenario.links(seed).map(AnyLink::new)],
+            batching: Batching::new(scenario.batching),
             ecn: scenario.ecn,
             cross_traffic: scenario.cross_traffic(seed),
             clients: BTreeMap::new(),
@@ -193,9 +212,17 @@ impl World {
         Courier { world: self.clone(), clock, timer: None }
     }
 
-    /// A host has this address.
-    pub(crate) fn place(&self, address: SocketAddr, place: Place) {
-        self.lock().places.insert(address, place);
+    /// A host has this address, at the far segment or the last mile of this number.
+    pub(crate) fn place(&self, address: SocketAddr, place: Place, links: usize) {
+        self.lock().places.insert(address, (place, links));
+    }
+
+    /// Adds links like the shared ones, with losses of their own; their number.
+    pub(crate) fn add_links(&self, scenario: &Scenario, seed: u64) -> usize {
+        let links = &mut self.lock().links;
+        let number = links.len();
+        links.push(scenario.links(seed ^ ((number as u64) << 40)).map(AnyLink::new));
+        number
     }
 
     /// The client at this address is the one that is followed when tracing.
@@ -210,11 +237,12 @@ impl World {
     /// The links' counters so far, and those of this client's datagrams.
     pub(crate) fn counters(&self, client: SocketAddr) -> PathCounters {
         let state = self.lock();
+        let shared = &state.links[0];
         PathCounters {
-            far_down: state.links.far_down.counters(),
-            far_up: state.links.far_up.counters(),
-            last_mile_down: state.links.last_mile_down.counters(),
-            last_mile_up: state.links.last_mile_up.counters(),
+            far_down: shared.far_down.counters(),
+            far_up: shared.far_up.counters(),
+            last_mile_down: shared.last_mile_down.counters(),
+            last_mile_up: shared.last_mile_up.counters(),
             client: state.clients.get(&client).copied().unwrap_or_default(),
         }
     }
@@ -267,7 +295,7 @@ impl Network for World {
 impl State {
     /// A host sends a packet.
     fn depart(&mut self, packet: Packet, now: Timestamp) {
-        let place = |address: SocketAddr| self.places.get(&address).copied();
+        let place = |address: SocketAddr| self.places.get(&address).map(|(place, _)| *place);
         let from = place(SocketAddr::from(*packet.path.local_address));
         let to = place(SocketAddr::from(*packet.path.remote_address));
         let (Some(from), Some(to)) = (from, to) else { return };
@@ -291,7 +319,7 @@ impl State {
     ) {
         // Datagrams of cross traffic that came before go first.
         self.offer_cross_traffic(now);
-        let (link, next) = match (from, to) {
+        let (name, next) = match (from, to) {
             (Place::Server, Place::Gateway | Place::Client) => (LinkName::FarDown, Place::Gateway),
             (Place::Gateway, Place::Client) => (LinkName::LastMileDown, Place::Client),
             (Place::Client, Place::Gateway | Place::Server) => {
@@ -307,18 +335,35 @@ impl State {
             // The emulated path between real sockets does not carry ECN either.
             packet.ecn = NotEct;
         }
+        let link = LinkId(self.links_of(&packet, name), name);
         let (length, flow) = (packet.payload.len(), flow(&packet));
         let ecn_capable = packet.ecn != NotEct;
         let crossing = Crossing { packet: Some(packet), from, to, next, originated, offered: now };
-        link.of(&mut self.links).offer(now, length, flow, ecn_capable, crossing);
+        self.link(link).offer(now, length, flow, ecn_capable, crossing);
         self.settle(link);
     }
 
+    /// The number of the links that a packet takes: the server knows that of its far segment, the
+    /// client that of its last mile.
+    fn links_of(&self, packet: &Packet, name: LinkName) -> usize {
+        let end = match name {
+            LinkName::FarDown | LinkName::FarUp => Place::Server,
+            LinkName::LastMileDown | LinkName::LastMileUp => Place::Client,
+        };
+        [*packet.path.local_address, *packet.path.remote_address]
+            .into_iter()
+            .filter_map(|address| self.places.get(&SocketAddr::from(address)))
+            .find(|(place, _)| *place == end)
+            .map_or(0, |(_, links)| *links)
+    }
+
+    fn link(&mut self, LinkId(number, name): LinkId) -> &mut AnyLink<Crossing> {
+        name.of(&mut self.links[number])
+    }
+
     /// Datagrams of a link whose fate is known.
-    fn settle(&mut self, link: LinkName) {
-        while let Some(Fate { datagram: crossing, verdict, marked }) =
-            link.of(&mut self.links).poll_fate()
-        {
+    fn settle(&mut self, link: LinkId) {
+        while let Some(Fate { datagram: crossing, verdict, marked }) = self.link(link).poll_fate() {
             self.end_crossing(crossing, verdict, marked);
         }
     }
@@ -333,13 +378,12 @@ impl State {
             Place::Client => SocketAddr::from(*packet.path.remote_address),
             _ => SocketAddr::from(*packet.path.local_address),
         };
-        if to == Place::Client {
-            let counters = self.clients.entry(client).or_default();
-            counters.lost += u64::from(verdict == Verdict::Lost);
-            counters.queue_dropped += u64::from(verdict == Verdict::QueueDropped);
-            if next == Place::Client {
-                counters.last_mile_bytes += packet.payload.len() as u64;
-            }
+        let counters = self.clients.entry(client).or_default();
+        let way = if to == Place::Client { &mut counters.down } else { &mut counters.up };
+        way.lost += u64::from(verdict == Verdict::Lost);
+        way.queue_dropped += u64::from(verdict == Verdict::QueueDropped);
+        if next == Place::Client {
+            counters.last_mile_bytes += packet.payload.len() as u64;
         }
         if let Some(trace) = &mut self.trace
             && self.traced == Some(client)
@@ -367,8 +411,22 @@ impl State {
             });
         }
         if let Verdict::Deliver { at } = verdict {
-            self.order += 1;
-            self.under_way.push(Reverse(UnderWay { at, order: self.order, to: next, packet }));
+            self.expect(packet, next, at, false);
+        }
+    }
+
+    /// A datagram comes at `at`.
+    fn expect(&mut self, packet: Packet, to: Place, at: Timestamp, read: bool) {
+        self.order += 1;
+        self.under_way.push(Reverse(UnderWay { at, order: self.order, to, packet, read }));
+    }
+
+    /// A host reads these datagrams, as fast as it can.
+    fn read(&mut self, batch: Batch<Packet>) {
+        let Batch { host, place, datagrams, now } = batch;
+        for packet in datagrams {
+            let at = self.batching.work(place, host, now);
+            self.expect(packet, place, at, true);
         }
     }
 
@@ -385,18 +443,28 @@ impl State {
                 && [arrival, timeout].into_iter().flatten().all(|other| at <= other)
             {
                 self.offer_cross_traffic(at);
-                link.of(&mut self.links).handle_timeout(at);
+                self.link(link).handle_timeout(at);
                 self.settle(link);
+            } else if let Some(batch) = self.batching.due(now, arrival.or(timeout)) {
+                self.read(batch);
             } else if timeout.is_some_and(|timeout| arrival.is_none_or(|arrival| timeout < arrival))
             {
                 if let Some(gateway) = &mut self.gateway {
                     gateway.handle_timeout(now, &mut originated);
                 }
             } else if arrival.is_some() {
-                let Some(Reverse(UnderWay { to, packet, .. })) = self.under_way.pop() else {
+                let Some(Reverse(UnderWay { at, to, packet, read, .. })) = self.under_way.pop()
+                else {
                     return;
                 };
-                self.arrive(packet, to, now, &mut originated);
+                if !read && self.batching.has(to) {
+                    let host = SocketAddr::from(*packet.path.remote_address);
+                    if let Some(batch) = self.batching.add(to, host, at, packet) {
+                        self.read(batch);
+                    }
+                } else {
+                    self.arrive(packet, to, now, &mut originated);
+                }
             } else {
                 return;
             }
@@ -420,7 +488,7 @@ impl State {
     ) {
         let sender = SocketAddr::from(*packet.path.local_address);
         let receiver = SocketAddr::from(*packet.path.remote_address);
-        let Some(destination) = self.places.get(&receiver).copied() else { return };
+        let Some((destination, _)) = self.places.get(&receiver).copied() else { return };
         if destination == at {
             packet.switch();
             if let Some(buffers) = &self.buffers {
@@ -458,25 +526,29 @@ impl State {
                     originated: false,
                     offered: at,
                 };
-                link.of(&mut self.links).offer(at, length, CROSS_TRAFFIC, false, crossing);
+                let link = LinkId(0, link);
+                self.link(link).offer(at, length, CROSS_TRAFFIC, false, crossing);
                 self.settle(link);
             }
         }
     }
 
     /// The time at which a link's transmitter takes its next datagram, and that link.
-    fn next_service(&mut self) -> Option<(Timestamp, LinkName)> {
-        LinkName::ALL
-            .into_iter()
-            .filter_map(|name| name.of(&mut self.links).next_timeout().map(|at| (at, name)))
-            .min()
+    fn next_service(&mut self) -> Option<(Timestamp, LinkId)> {
+        let service = |(number, links): (usize, &mut Links<AnyLink<Crossing>>)| {
+            LinkName::ALL
+                .into_iter()
+                .filter_map(|name| Some((name.of(links).next_timeout()?, LinkId(number, name))))
+                .min()
+        };
+        self.links.iter_mut().enumerate().filter_map(service).min()
     }
 
     fn next_due(&mut self) -> Option<Timestamp> {
         let arrival = self.under_way.peek().map(|Reverse(next)| next.at);
         let timeout = self.gateway.as_ref().and_then(GatewayNode::next_timeout);
         let service = self.next_service().map(|(at, _)| at);
-        [arrival, timeout, service].into_iter().flatten().min()
+        [arrival, timeout, service, self.batching.next_timeout()].into_iter().flatten().min()
     }
 
     fn wake_courier(&mut self) {

@@ -164,8 +164,8 @@ fn loss_is_hidden_from_another_stack_as_well() {
 fn two_unassisted_downloads_share_a_congested_last_mile() {
     for queue in QueueKind::ALL {
         let mut scenario = Scenario::load("competing").unwrap().with_queue(queue);
-        if let Some(competition) = &mut scenario.competition {
-            competition.seconds = 30;
+        if let Some(traffic) = &mut scenario.traffic {
+            traffic.seconds = Some(30);
         }
         let trials: Vec<Trial> = (1..=3)
             .map(|seed| Trial::new(scenario.clone(), Arm::EndToEnd, Sender::S2nCubic, seed))
@@ -189,8 +189,8 @@ fn an_assisted_download_leaves_an_unassisted_one_its_share() {
         let mut shares: Vec<f64> = Vec::new();
         for queue in QueueKind::ALL {
             let mut scenario = Scenario::load("competing").unwrap().with_queue(queue);
-            if let Some(competition) = &mut scenario.competition {
-                competition.seconds = 40;
+            if let Some(traffic) = &mut scenario.traffic {
+                traffic.seconds = Some(40);
             }
             let trials: Vec<Trial> = (1..=2)
                 .map(|seed| Trial::new(scenario.clone(), arm, Sender::S2nCubic, seed))

@@ -2,8 +2,10 @@
 
 use packrat_wire::estimate::Timestamp;
 
+use super::delay::DelayModel;
+use super::discipline::QueueManagement;
 use super::link::{Link, LinkConfig, LinkCounters};
-use super::queued_link::{Fate, QueuedLink, QueuedLinkConfig};
+use super::queued_link::{Fate, QueuedLink, QueuedLinkConfig, Rate};
 
 /// Configuration of an [`AnyLink`].
 #[derive(Debug, Clone, PartialEq)]
@@ -12,6 +14,25 @@ pub enum AnyLinkConfig {
     Constant(LinkConfig),
     /// Everything else; the link holds the datagrams.
     Queued(Box<QueuedLinkConfig>),
+}
+
+impl AnyLinkConfig {
+    /// The same link as one that holds the datagrams.
+    pub fn queued(self) -> QueuedLinkConfig {
+        match self {
+            Self::Queued(config) => *config,
+            Self::Constant(LinkConfig { delay, rate, queue, loss, seed }) => QueuedLinkConfig {
+                delay: DelayModel { base: delay, ..DelayModel::default() },
+                rate: if rate == 0 { Rate::Unlimited } else { Rate::Constant(rate) },
+                queue: QueueManagement::Arrival(queue),
+                loss,
+                outages: None,
+                seed,
+                outage_seed: seed,
+                air: None,
+            },
+        }
+    }
 }
 
 /// A [`Link`] or a [`QueuedLink`].

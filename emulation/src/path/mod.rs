@@ -5,6 +5,7 @@
 //! delay and outages change with time, or where the queue decides when a datagram leaves it. Everything
 //! random in them follows from a seed.
 
+mod airtime;
 mod any_link;
 mod cross_traffic;
 mod delay;
@@ -22,6 +23,7 @@ mod udp;
 
 use std::time::Duration;
 
+pub use airtime::{Air, AirtimeConfig, Station};
 pub use any_link::{AnyLink, AnyLinkConfig};
 pub use cross_traffic::{CrossTraffic, CrossTrafficConfig};
 pub use delay::{DelayModel, Jitter, JitterModel};

@@ -6,9 +6,11 @@
 //! So it holds the datagrams, and its caller asks for their fates.
 
 use std::collections::VecDeque;
+use std::iter;
 
 use packrat_wire::estimate::Timestamp;
 
+use super::airtime::{Air, Station};
 use super::delay::{DelayModel, DelayProcess};
 use super::discipline::{QueueManagement, Queued, Waiting};
 use super::link::{LinkCounters, Verdict};
@@ -58,6 +60,8 @@ pub struct QueuedLinkConfig {
     pub seed: u64,
     /// Decides random outages: the two directions of a segment may have the same.
     pub outage_seed: u64,
+    /// The air that the link shares with that of the other direction, only with a constant rate.
+    pub air: Option<(Air, Station)>,
 }
 
 /// A datagram's end on a link.
@@ -90,6 +94,9 @@ pub struct QueuedLink<D> {
     in_transmission: Option<InTransmission<D>>,
     /// With a constant rate: the time at which the transmitter is done, nanoseconds.
     transmitter_free: u64,
+    /// With shared air: the bytes of the last turn.
+    turn_bytes: usize,
+    air: Option<(Air, Station)>,
     /// With a recorded rate: the next opportunity.
     opportunity: u64,
     loss: LossProcess,
@@ -103,7 +110,7 @@ pub struct QueuedLink<D> {
 impl<D> QueuedLink<D> {
     /// An idle link.
     pub fn new(config: QueuedLinkConfig) -> Self {
-        let QueuedLinkConfig { delay, rate, queue, loss, outages, seed, outage_seed } = config;
+        let QueuedLinkConfig { delay, rate, queue, loss, outages, seed, outage_seed, air } = config;
         Self {
             // Streams of randomness of their own, as in `Link`.
             waiting: Waiting::new(queue, rate.mean(), seed ^ 0x7175_6575_6500_0000),
@@ -113,6 +120,8 @@ impl<D> QueuedLink<D> {
             rate,
             in_transmission: None,
             transmitter_free: 0,
+            turn_bytes: 0,
+            air,
             opportunity: 0,
             fates: VecDeque::new(),
             counters: LinkCounters::default(),
@@ -150,6 +159,7 @@ impl<D> QueuedLink<D> {
         }
         self.waiting.enqueue(queued, now, self.untransmitted(now));
         self.drop_from_queue();
+        self.tell_air(now);
         let backlog = (self.waiting.bytes() + self.untransmitted(now)) as u64;
         self.counters.queue_high_water_bytes = self.counters.queue_high_water_bytes.max(backlog);
         self.serve(now);
@@ -189,7 +199,10 @@ impl<D> QueuedLink<D> {
     fn next_service(&self) -> Option<u64> {
         match &self.rate {
             Rate::Unlimited => None,
-            Rate::Constant(_) => (!self.waiting.is_empty()).then_some(self.transmitter_free),
+            Rate::Constant(_) => match &self.air {
+                Some((air, station)) => air.turn(*station),
+                None => (!self.waiting.is_empty()).then_some(self.transmitter_free),
+            },
             Rate::Recorded(recording) => (!self.waiting.is_empty()
                 || self.in_transmission.is_some())
             .then(|| recording.time(self.opportunity)),
@@ -202,7 +215,9 @@ impl<D> QueuedLink<D> {
                 Rate::Unlimited => return,
                 Rate::Constant(rate) => {
                     let rate = *rate;
-                    if let Some(queued) = self.waiting.dequeue(at) {
+                    if let Some((air, station)) = self.air.clone() {
+                        self.take_turn(&air, station, at, rate);
+                    } else if let Some(queued) = self.waiting.dequeue(at) {
                         let took = queued.length as u64 * 8_000_000_000 / rate.max(1);
                         self.transmitter_free = at + took;
                         self.transmitted(queued, at, at + took);
@@ -211,6 +226,29 @@ impl<D> QueuedLink<D> {
                 Rate::Recorded(_) => self.use_opportunity(at),
             }
             self.drop_from_queue();
+        }
+    }
+
+    /// An aggregate leaves, and arrives as a whole.
+    fn take_turn(&mut self, air: &Air, station: Station, at: u64, rate: u64) {
+        let room = air.aggregate();
+        let aggregate: Vec<_> = iter::from_fn(|| self.waiting.dequeue(at)).take(room).collect();
+        // A queue may have dropped everything that it had.
+        if !aggregate.is_empty() {
+            self.turn_bytes = aggregate.iter().map(|queued| queued.length).sum();
+            let end = air.take(station, at, self.turn_bytes as u64 * 8_000_000_000 / rate.max(1));
+            self.transmitter_free = end;
+            for queued in aggregate {
+                self.transmitted(queued, at, end);
+            }
+        }
+        self.tell_air(at);
+    }
+
+    /// Tells the shared air whether this direction has something to send.
+    fn tell_air(&self, now: u64) {
+        if let Some((air, station)) = &self.air {
+            air.set_waiting(*station, !self.waiting.is_empty(), now);
         }
     }
 
@@ -272,7 +310,9 @@ impl<D> QueuedLink<D> {
             Rate::Unlimited => 0,
             Rate::Constant(rate) => {
                 let busy = self.transmitter_free.saturating_sub(now);
-                (u128::from(busy) * u128::from(*rate) / 8_000_000_000) as usize
+                let bytes = (u128::from(busy) * u128::from(*rate) / 8_000_000_000) as usize;
+                // The time of a turn that access takes is no room in the queue.
+                if self.air.is_some() { bytes.min(self.turn_bytes) } else { bytes }
             }
             Rate::Recorded(_) => self.in_transmission.as_ref().map_or(0, |datagram| datagram.left),
         }
@@ -309,6 +349,7 @@ mod tests {
             outages: None,
             seed: 1,
             outage_seed: 1,
+            air: None,
         }
     }
 

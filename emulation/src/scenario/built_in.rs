@@ -3,7 +3,7 @@
 type BuiltIn = (&'static str, &'static str);
 
 /// Networks of Packrat26, and variants of them.
-pub(super) const SCENARIOS: [BuiltIn; 8] = [
+pub(super) const SCENARIOS: [BuiltIn; 9] = [
     ("wifi", include_str!("../../scenarios/wifi.toml")),
     ("cellular", include_str!("../../scenarios/cellular.toml")),
     ("satellite", include_str!("../../scenarios/satellite.toml")),
@@ -12,6 +12,7 @@ pub(super) const SCENARIOS: [BuiltIn; 8] = [
     ("wifi_outages", include_str!("../../scenarios/wifi_outages.toml")),
     ("competing", include_str!("../../scenarios/competing.toml")),
     ("policed", include_str!("../../scenarios/policed.toml")),
+    ("half_duplex", include_str!("../../scenarios/half_duplex.toml")),
 ];
 
 /// The paths of the field matrix: on all of them the last mile is the bottleneck.
@@ -47,4 +48,18 @@ pub(super) const PROFILES: [BuiltIn; 17] = [
     ("fibre", include_str!("../../scenarios/profiles/fibre.toml")),
     ("train_wifi", include_str!("../../scenarios/profiles/train_wifi.toml")),
     ("umts", include_str!("../../scenarios/profiles/umts.toml")),
+];
+
+/// Traffic for any of them.
+pub(super) const TRAFFIC: [BuiltIn; 10] = [
+    ("neighbour", include_str!("../../scenarios/traffic/neighbour.toml")),
+    ("bbr_beside_cubic", include_str!("../../scenarios/traffic/bbr_beside_cubic.toml")),
+    ("joining", include_str!("../../scenarios/traffic/joining.toml")),
+    ("dumbbell", include_str!("../../scenarios/traffic/dumbbell.toml")),
+    ("objects", include_str!("../../scenarios/traffic/objects.toml")),
+    ("objects_beside", include_str!("../../scenarios/traffic/objects_beside.toml")),
+    ("page", include_str!("../../scenarios/traffic/page.toml")),
+    ("video", include_str!("../../scenarios/traffic/video.toml")),
+    ("upload", include_str!("../../scenarios/traffic/upload.toml")),
+    ("household", include_str!("../../scenarios/traffic/household.toml")),
 ];

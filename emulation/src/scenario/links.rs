@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use super::settings::milliseconds;
 use super::{
-    DirectionSettings, JitterSettings, OutageSettings, QueueKind, Scenario, ScenarioError, Segment,
+    BatchingSettings, DirectionSettings, JitterSettings, OutageSettings, QueueKind, Scenario,
+    ScenarioError, Segment,
 };
 use crate::path::{
-    AnyLinkConfig, DelayModel, LinkConfig, LossModel, OutageModel, ProbeRecording, QueueDiscipline,
-    QueueManagement, QueuedLinkConfig, Rate, RateRecording, Replay, StateLoss,
-    bandwidth_delay_product, recording,
+    Air, AnyLinkConfig, DelayModel, LinkConfig, LossModel, OutageModel, ProbeRecording,
+    QueueDiscipline, QueueManagement, QueuedLinkConfig, Rate, RateRecording, Replay, StateLoss,
+    Station, bandwidth_delay_product, recording,
 };
 
 /// The four links of a path.
@@ -92,7 +93,10 @@ impl Scenario {
     /// # Errors
     /// [`ScenarioError::NotConstant`].
     pub fn require_constant_links(self) -> Result<Self, ScenarioError> {
-        if self.ways(0).iter().all(|way| matches!(self.link(way), AnyLinkConfig::Constant(_))) {
+        let constant =
+            self.ways(0).iter().all(|way| matches!(self.link(way), AnyLinkConfig::Constant(_)));
+        let shared = [&self.far, &self.last_mile].iter().any(|segment| segment.airtime.is_some());
+        if constant && !shared && self.batching == BatchingSettings::default() {
             Ok(self)
         } else {
             Err(ScenarioError::NotConstant { name: self.name })
@@ -101,8 +105,10 @@ impl Scenario {
 
     /// The links, whose randomness follows from `seed`.
     pub fn links(&self, seed: u64) -> Links<AnyLinkConfig> {
-        let [far_down, far_up, last_mile_down, last_mile_up] =
+        let [mut far_down, mut far_up, mut last_mile_down, mut last_mile_up] =
             self.ways(seed).map(|way| self.link(&way));
+        self.far.share_air(&mut far_down, &mut far_up);
+        self.last_mile.share_air(&mut last_mile_down, &mut last_mile_up);
         Links { far_down, far_up, last_mile_down, last_mile_up }
     }
 
@@ -209,12 +215,24 @@ impl Scenario {
                 outages,
                 seed,
                 outage_seed,
+                air: None,
             })),
         }
     }
 }
 
 impl Segment {
+    /// Gives two links the same air, if the segment has that.
+    fn share_air(&self, down: &mut AnyLinkConfig, up: &mut AnyLinkConfig) {
+        let Some(airtime) = self.airtime else { return };
+        let air = Air::new(airtime.config());
+        for (link, station) in [(down, Station::Down), (up, Station::Up)] {
+            let mut queued = link.clone().queued();
+            queued.air = Some((air.clone(), station));
+            *link = AnyLinkConfig::Queued(Box::new(queued));
+        }
+    }
+
     /// Losses, and instead of them outages when bursts are measured in time.
     fn bursts_in_time(&self, loss: LossModel, rate: u64) -> (LossModel, Option<OutageModel>) {
         let Some(burst) = self.burst_ms.filter(|_| loss.rate() > 0.0) else { return (loss, None) };
@@ -232,7 +250,10 @@ impl Segment {
 
 #[cfg(test)]
 mod tests {
+    use packrat_wire::estimate::Timestamp;
+
     use super::*;
+    use crate::path::{AnyLink, Verdict};
 
     const TEXT: &str = "description = \"\"\nsize = 1\n[far]\ndelay_ms = 1\nrate_mbps = 1000\n\
                         [last_mile]\ndelay_ms = 20\nrate_mbps = 40\nloss = 0.01\n";
@@ -331,6 +352,29 @@ mod tests {
         }
         let lossless = Scenario::parse("mine", &format!("{TEXT}burst_ms = 2.4\n")).unwrap();
         assert!(lossless.without_loss().require_constant_links().is_ok());
+    }
+
+    #[test]
+    fn both_directions_of_a_segment_share_its_air() {
+        let text = "airtime = { access_us = 120, aggregate = 8 }\n";
+        let [down, up] = last_mile(text);
+        let mut links = [down, up].map(AnyLink::new);
+        // With this seed the first datagrams are not lost.
+        let arrivals = links.each_mut().map(|link| {
+            link.offer(Timestamp::ZERO, 1200, 0, false, ());
+            if let Some(at) = link.next_timeout() {
+                link.handle_timeout(at);
+            }
+            link.poll_fate().map(|fate| fate.verdict)
+        });
+        // Access and 240 microseconds of transmission, one after the other.
+        let at = |micros| Some(Verdict::Deliver { at: Timestamp::from_micros(micros) });
+        assert_eq!(arrivals, [at(20_360), at(20_720)]);
+        let scenario = Scenario::parse("mine", &format!("{TEXT}{text}")).unwrap();
+        assert!(
+            scenario.links(1).far_down == Scenario::parse("mine", TEXT).unwrap().links(1).far_down
+        );
+        assert!(scenario.require_constant_links().is_err());
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::path::{
-    CoDelConfig, FqCoDelConfig, Jitter, JitterModel, OutageModel, QueueDiscipline, QueueManagement,
-    RedConfig, bandwidth_delay_product,
+    AirtimeConfig, CoDelConfig, FqCoDelConfig, Jitter, JitterModel, OutageModel, QueueDiscipline,
+    QueueManagement, RedConfig, bandwidth_delay_product,
 };
 
 /// One direction of a segment, where it differs from the segment.
@@ -249,6 +249,80 @@ impl OutageSettings {
             return Some("outages: a time is below 0 or above 1e9 ms".to_owned());
         }
         (long <= short).then(|| names.to_owned())
+    }
+}
+
+/// A half-duplex segment: both directions take turns on the same air.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AirtimeSettings {
+    /// Time that a turn costs besides its bytes, microseconds.
+    #[serde(default)]
+    pub access_us: f64,
+    /// Datagrams of one turn, at most.
+    #[serde(default = "single")]
+    pub aggregate: usize,
+}
+
+fn single() -> usize {
+    1
+}
+
+impl AirtimeSettings {
+    pub(super) fn config(self) -> AirtimeConfig {
+        AirtimeConfig { access: milliseconds(self.access_us * 1e-3), aggregate: self.aggregate }
+    }
+
+    pub(super) fn mistake(self) -> Option<String> {
+        if !(0.0..=100_000.0).contains(&self.access_us) {
+            return Some(format!("airtime.access_us is {}, not in 0 to 100000", self.access_us));
+        }
+        (!(1..=1024).contains(&self.aggregate))
+            .then(|| format!("airtime.aggregate is {}, not in 1 to 1024", self.aggregate))
+    }
+}
+
+/// Hosts that read in batches.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BatchingSettings {
+    /// The gateway.
+    pub gateway: Option<BatchSettings>,
+    /// Each client.
+    pub client: Option<BatchSettings>,
+    /// Each server.
+    pub server: Option<BatchSettings>,
+}
+
+/// Datagrams that arrive shortly after one another are read together: a network interface that
+/// delays its interrupts, generic receive offload, a process that wakes up late.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchSettings {
+    /// The longest time that the first datagram of a batch waits, microseconds.
+    pub wait_us: f64,
+    /// A batch of this many datagrams waits no longer.
+    pub datagrams: usize,
+    /// Time that the host works on a datagram, one after another, microseconds.
+    #[serde(default)]
+    pub each_us: f64,
+}
+
+impl BatchingSettings {
+    pub(super) fn mistake(self) -> Option<String> {
+        let hosts = [("gateway", self.gateway), ("client", self.client), ("server", self.server)];
+        for (host, batch) in hosts {
+            let Some(BatchSettings { wait_us, datagrams, each_us }) = batch else { continue };
+            for (field, us) in [("wait_us", wait_us), ("each_us", each_us)] {
+                if !(0.0..=100_000.0).contains(&us) {
+                    return Some(format!("batching.{host}.{field} is {us}, not in 0 to 100000"));
+                }
+            }
+            if !(1..=1024).contains(&datagrams) {
+                return Some(format!("batching.{host}.datagrams is {datagrams}, not in 1 to 1024"));
+            }
+        }
+        None
     }
 }
 

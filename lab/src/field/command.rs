@@ -3,15 +3,17 @@
 use super::cells::{self, LOSSES, Task};
 use super::measure::Amount;
 use super::report::{self, Folder, Settings};
+use super::sharing::{self, SharingRow};
 use super::summary::{Summary, compare};
 use super::table::{FIRST_SEED, sample_table};
 use crate::batch;
 use crate::command::share;
 use crate::figures::FigureError;
+use crate::harm::Extent;
 use crate::sender::Sender;
 use crate::trial::TrialError;
 use clap::Args;
-use packrat_emulation::scenario::ScenarioError;
+use packrat_emulation::scenario::{Scenario, ScenarioError};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -60,6 +62,10 @@ pub(crate) struct Field {
     /// Go on where an earlier run with the same options ended; its rows must be of the same program
     #[arg(long)]
     resume: bool,
+    /// Measure shares as well: a download beside an unassisted one of the same sender, and BBR beside
+    /// CUBIC, with losses of 0, 1 and 4 %; field-sharing.csv
+    #[arg(long)]
+    sharing: bool,
     /// Print the table of the small sample that the tests compare, and nothing else
     #[arg(long)]
     sample: bool,
@@ -150,9 +156,28 @@ impl Field {
         rows.sort_by_cached_key(|row| order.iter().position(|task| row.is_of(task)));
         let cells = compare(&rows);
         let summary = Summary::new(&cells);
-        folder.write(&rows, &cells, &summary)?;
+        let sharing = self.shares()?;
+        folder.write(&rows, &cells, &summary, &sharing)?;
         let _ = writeln!(io::stdout().lock(), "{summary}");
         Ok(())
+    }
+
+    fn shares(&self) -> Result<Vec<SharingRow>, FieldError> {
+        if !self.sharing {
+            return Ok(Vec::new());
+        }
+        let all = || Scenario::field_paths().map(str::to_owned).collect();
+        let extent = Extent {
+            paths: if self.only.is_empty() { all() } else { self.only.clone() },
+            losses: self.loss.clone(),
+            seeds: self.seeds_asked(),
+        };
+        sharing::measure(&extent, self.jobs)
+    }
+
+    fn seeds_asked(&self) -> std::ops::Range<u64> {
+        let seeds = self.seeds.unwrap_or(if self.quick { 1 } else { 3 });
+        self.first_seed..self.first_seed + seeds
     }
 
     fn amount(&self) -> Amount {
@@ -171,8 +196,7 @@ impl Field {
         if self.quick {
             cells = cells::sample(cells, QUICK.0, QUICK.1);
         }
-        let seeds = self.seeds.unwrap_or(if self.quick { 1 } else { 3 });
-        Ok(cells::tasks(&cells, self.first_seed..self.first_seed + seeds, self.amount()))
+        Ok(cells::tasks(&cells, self.seeds_asked(), self.amount()))
     }
 }
 

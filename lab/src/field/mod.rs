@@ -8,6 +8,7 @@ mod cells;
 mod command;
 mod measure;
 mod report;
+mod sharing;
 mod summary;
 mod table;
 

@@ -3,6 +3,7 @@
 use super::FieldError;
 use super::cells::Task;
 use super::measure::{Amount, Row};
+use super::sharing::{self, SharingRow};
 use super::summary::{Comparison, Summary};
 use super::table;
 use crate::figures::{self, Figure, HeatMap, Panel};
@@ -76,8 +77,17 @@ impl Folder {
         rows: &[Row],
         cells: &[Comparison],
         summary: &Summary,
+        sharing: &[SharingRow],
     ) -> Result<(), FieldError> {
-        let all = serde_json::json!({ "summary": summary, "cells": cells, "rows": rows });
+        let all = serde_json::json!({
+            "summary": summary,
+            "cells": cells,
+            "rows": rows,
+            "sharing": sharing,
+        });
+        if !sharing.is_empty() {
+            self.file("field-sharing.csv", &sharing::csv(sharing))?;
+        }
         self.file("field.csv", &table::csv(rows))?;
         self.file("field.json", &format!("{}\n", json(&all)?))?;
         type Ratio = fn(&Comparison) -> f64;

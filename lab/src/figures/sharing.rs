@@ -53,7 +53,7 @@ pub(super) fn competing(settings: Settings) -> Result<Plan, FigureError> {
                 result.competition.as_ref().map_or(0.0, |fairness| fairness.jain)
             });
         }
-        let seconds = scenario.competition.map_or(0, |competition| competition.seconds);
+        let seconds = scenario.traffic.as_ref().and_then(|traffic| traffic.seconds).unwrap_or(0);
         Ok(Figure {
             name: "competing".to_owned(),
             title: "A CUBIC download beside an unassisted one on a congested last mile".to_owned(),

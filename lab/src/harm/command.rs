@@ -1,0 +1,118 @@
+//! `packrat lab harm`.
+
+use super::section::{Extent, Section};
+use super::tables;
+use crate::batch;
+use crate::command::share;
+use crate::trial::{TrialError, TrialResult};
+use clap::Args;
+use packrat_emulation::scenario::ScenarioError;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Options of `packrat lab harm`.
+#[derive(Debug, Args)]
+pub(crate) struct Harm {
+    /// sharing, objects, pages, video, uploads [default: all of them]
+    section: Vec<Section>,
+    /// These paths instead of each section's own (names or TOML files, with commas between them)
+    #[arg(long, value_delimiter = ',')]
+    path: Vec<String>,
+    /// These losses instead of 0, 0.01, 0.04; may be repeated
+    #[arg(long, value_parser = share)]
+    loss: Vec<f64>,
+    /// Trials of each kind
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// The first seed; those from 1001 on were never used to choose anything
+    #[arg(long, default_value_t = 1001)]
+    first_seed: u64,
+    /// Trials at the same time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// A file for the trials as well, one JSON object a line, as `run --json` prints them
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// Failure to measure harm.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HarmError {
+    /// A trial has no result.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    /// A path is not there.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The file could not be written.
+    #[error("cannot write {}: {source}; name a file that you may write with --out", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+}
+
+impl Harm {
+    /// Measures, and prints a table for each section.
+    pub(crate) fn run(&self) -> Result<(), HarmError> {
+        let sections = if self.section.is_empty() { &Section::ALL[..] } else { &self.section };
+        let extent = Extent {
+            paths: self.path.clone(),
+            losses: self.loss.clone(),
+            seeds: self.first_seed..self.first_seed + self.seeds,
+        };
+        let unwritable =
+            |source| HarmError::Write { path: self.out.clone().unwrap_or_default(), source };
+        let mut out =
+            self.out.as_ref().map(std::fs::File::create).transpose().map_err(unwritable)?;
+        for &section in sections {
+            let trials = section.trials(&extent)?;
+            let mut results: Vec<TrialResult> = Vec::with_capacity(trials.len());
+            batch::run(&trials, self.jobs, |result| {
+                let result = result?;
+                if let Some(out) = &mut out {
+                    let line = serde_json::to_string(&result).map_err(io::Error::from);
+                    line.and_then(|line| writeln!(out, "{line}")).map_err(unwritable)?;
+                }
+                results.push(result);
+                Ok::<(), HarmError>(())
+            })?;
+            let table = tables::markdown(section, &results, self.seeds as usize);
+            // A reader that has gone away wants no more.
+            let _ = writeln!(io::stdout().lock(), "{}:\n\n{table}", section.name());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        harm: Harm,
+    }
+
+    #[test]
+    fn a_file_has_all_trials() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("harm.jsonl");
+        let options = ["harm", "pages", "--path", "dsl", "--loss", "0", "--seeds", "1", "--out"];
+        let arguments = options.into_iter().map(Into::into).chain([out.clone().into_os_string()]);
+        Command::try_parse_from(arguments).unwrap().harm.run().unwrap();
+        let text = std::fs::read_to_string(out).unwrap();
+        let trials: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        // Two senders, two arms.
+        assert_eq!(trials.len(), 4);
+        for trial in &trials {
+            let pages = &trial["flows"][0]["completions"][0];
+            assert_eq!(pages["seconds"].as_array().unwrap().len(), 10, "{trial}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Spread and uncertainty of measurements.
+
+use crate::table::{quantile, sorted};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use serde::Serialize;
+
+/// Draws of a bootstrap, and the share of them that its interval covers.
+const DRAWS: usize = 2000;
+const COVERED: f64 = 0.95;
+
+/// A value in an interval that covers 95 % of the bootstrap's draws.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Interval {
+    pub(crate) low: f64,
+    pub(crate) value: f64,
+    pub(crate) high: f64,
+}
+
+/// The ratio of a statistic with assistance to the same without, by a paired bootstrap: seeds are
+/// drawn, each with all that was measured with it in both arms, as values of one trial depend on
+/// each other. `None` when there is nothing to compare.
+pub(crate) fn paired_ratio(
+    seeds: &[(Vec<f64>, Vec<f64>)],
+    statistic: impl Fn(&[f64]) -> f64,
+) -> Option<Interval> {
+    let ratio = |chosen: &[usize]| {
+        let pool = |side: fn(&(Vec<f64>, Vec<f64>)) -> &Vec<f64>| {
+            statistic(&sorted(chosen.iter().flat_map(|&n| side(&seeds[n]).iter().copied())))
+        };
+        pool(|(of, _)| of) / pool(|(_, to)| to)
+    };
+    let value = ratio(&(0..seeds.len()).collect::<Vec<_>>());
+    if !value.is_finite() {
+        return None;
+    }
+    // Always the same draws: an interval is as reproducible as the trials.
+    let mut random = ChaCha8Rng::seed_from_u64(seeds.len() as u64);
+    let draws = sorted((0..DRAWS).map(|_| {
+        let chosen: Vec<usize> =
+            seeds.iter().map(|_| (random.next_u64() % seeds.len() as u64) as usize).collect();
+        ratio(&chosen)
+    }));
+    let [low, high] =
+        [(1.0 - COVERED) / 2.0, (1.0 + COVERED) / 2.0].map(|share| quantile(&draws, share));
+    Some(Interval { low, value, high })
+}
+
+/// The 10th percentile, the median and the 90th percentile.
+pub(crate) fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let values = sorted(values);
+    [0.1, 0.5, 0.9].map(|share| quantile(&values, share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn median(sorted: &[f64]) -> f64 {
+        quantile(sorted, 0.5)
+    }
+
+    #[test]
+    fn pairs_with_the_same_ratio_leave_no_doubt() {
+        let seeds: Vec<_> =
+            (1..=5).map(|seed| (vec![f64::from(seed)], vec![f64::from(seed) * 2.0])).collect();
+        let interval = paired_ratio(&seeds, median).unwrap();
+        assert_eq!(interval.value, 0.5);
+        assert!((interval.low - 0.5).abs() < 1e-9 && (interval.high - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_interval_is_as_wide_as_the_seeds_differ_and_always_the_same() {
+        let seeds = |wobble: f64| -> Vec<(Vec<f64>, Vec<f64>)> {
+            (0..9).map(|n| (vec![1.0 + wobble * f64::from(n % 3)], vec![1.0])).collect()
+        };
+        let width = |wobble| {
+            let interval = paired_ratio(&seeds(wobble), median).unwrap();
+            assert!(interval.low <= interval.value && interval.value <= interval.high);
+            interval.high - interval.low
+        };
+        assert!(width(0.2) > 2.0 * width(0.05), "{} {}", width(0.2), width(0.05));
+        assert_eq!(paired_ratio(&seeds(0.3), median), paired_ratio(&seeds(0.3), median));
+    }
+
+    #[test]
+    fn nothing_to_compare_is_no_interval() {
+        assert_eq!(paired_ratio(&[(vec![1.0], vec![])], median), None);
+    }
+
+    #[test]
+    fn a_spread_pools_all_values() {
+        let values = (0..=100).map(f64::from);
+        assert_eq!(spread(values), [10.0, 50.0, 90.0]);
+    }
+}

@@ -1,0 +1,189 @@
+//! The outcome of each flow of a trial, and their shares.
+
+use super::plan::{FlowKind, PlannedFlow};
+use super::video::VideoResult;
+use crate::flow::FlowOutcome;
+use crate::sender::Sender;
+use crate::table::{quantile, sorted};
+use crate::trial::Arm;
+use crate::world::World;
+use packrat_emulation::scenario::FlowDirection;
+use serde::Serialize;
+
+/// The outcome of one flow.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FlowResult {
+    /// Its name in the scenario.
+    pub name: String,
+    /// Its kind.
+    pub kind: FlowKind,
+    /// The sender's name.
+    pub sender: Sender,
+    /// The arm's name.
+    pub arm: Arm,
+    /// `down` or `up`.
+    pub direction: &'static str,
+    /// The beginning, virtual seconds.
+    pub start: f64,
+    /// Mbit/s that the receiving application had, since everything has settled.
+    pub goodput_mbps: f64,
+    /// Goodput over the mean of all flows in this direction that take as much as they can: 1 is
+    /// fair. `None` of others.
+    pub share: Option<f64>,
+    /// Bytes that have arrived.
+    pub bytes: u64,
+    /// True if everything has arrived, or there was no end to it.
+    pub complete: bool,
+    /// The reasons why connections ended early.
+    pub failures: Vec<String>,
+    /// Times of objects or pages, for each size.
+    pub completions: Vec<Completions>,
+    /// The video session.
+    pub video: Option<VideoResult>,
+    /// Datagrams in the flow's direction that the last mile lost, and that queues dropped.
+    pub lost_last_mile: u64,
+    /// See `lost_last_mile`.
+    pub queue_dropped: u64,
+    /// Datagrams that the gateway sent again, and their bytes.
+    pub repaired: u64,
+    /// See `repaired`.
+    pub repair_bytes: u64,
+    /// Packets that the sender declared lost, and those of them that had arrived.
+    pub declared_lost: u64,
+    /// See `declared_lost`.
+    pub spurious: u64,
+}
+
+/// Times of objects of one size, or of a page.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Completions {
+    /// Bytes of an object; 0: a page.
+    pub size: u64,
+    /// Seconds: of objects from the request to the last byte, of pages from the first datagram on.
+    pub seconds: Vec<f64>,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+}
+
+impl Completions {
+    /// All times of these objects by size, ascending.
+    pub(crate) fn of(objects: impl Iterator<Item = (u64, f64)>) -> Vec<Self> {
+        let mut all: Vec<(u64, f64)> = objects.collect();
+        all.sort_by_key(|(size, _)| *size);
+        all.chunk_by(|one, other| one.0 == other.0)
+            .map(|same| {
+                let seconds = sorted(same.iter().map(|(_, seconds)| *seconds));
+                let [p50, p99] = [0.5, 0.99].map(|share| quantile(&seconds, share));
+                Self { size: same[0].0, seconds, p50, p99 }
+            })
+            .collect()
+    }
+}
+
+impl FlowResult {
+    /// The outcome of a flow's connections.
+    pub(crate) fn new(flow: &PlannedFlow, outcomes: &[FlowOutcome], world: &World) -> Self {
+        let downwards = flow.direction == FlowDirection::Down;
+        let mut result = Self {
+            name: flow.name.clone(),
+            kind: flow.kind,
+            sender: flow.sender,
+            arm: flow.arm,
+            direction: if downwards { "down" } else { "up" },
+            start: flow.start.as_secs_f64(),
+            goodput_mbps: 0.0,
+            share: None,
+            bytes: 0,
+            complete: true,
+            failures: Vec::new(),
+            completions: Completions::of(
+                outcomes.iter().flat_map(|outcome| outcome.download.work.completions.clone()),
+            ),
+            video: outcomes.iter().find_map(|outcome| outcome.download.work.video.clone()),
+            lost_last_mile: 0,
+            queue_dropped: 0,
+            repaired: 0,
+            repair_bytes: 0,
+            declared_lost: 0,
+            spurious: 0,
+        };
+        let (mut counted, mut seconds) = (0, 0.0_f64);
+        for outcome in outcomes {
+            let download = &outcome.download;
+            result.bytes += download.received;
+            counted += download.counted;
+            // Connections in turn share the time, those at once have the same.
+            let own = download.counted_seconds;
+            seconds = if flow.in_turn { seconds + own } else { seconds.max(own) };
+            result.complete &= flow.is_open_ended() || download.work.complete;
+            result.failures.extend(download.failure.clone());
+            let client = world.counters(outcome.client).client;
+            let way = if downwards { client.down } else { client.up };
+            result.lost_last_mile += way.lost;
+            result.queue_dropped += way.queue_dropped;
+            let gateway = world.gateway_figures(outcome.client).counters;
+            result.repaired += gateway.repairs;
+            result.repair_bytes += gateway.repair_bytes;
+            let sender = if downwards { &outcome.sender } else { &outcome.receiving };
+            result.declared_lost += sender.declared_lost.len() as u64;
+            if downwards {
+                let arrived = sender.declared_lost.iter().filter(|n| download.has_received(**n));
+                result.spurious += arrived.count() as u64;
+            }
+        }
+        result.goodput_mbps = if seconds > 0.0 { counted as f64 * 8e-6 / seconds } else { 0.0 };
+        result
+    }
+}
+
+/// Jain's index: 1 is fair, one over their number is that one has everything.
+pub(crate) fn jain(goodputs: &[f64]) -> f64 {
+    let sum: f64 = goodputs.iter().sum();
+    let squares: f64 = goodputs.iter().map(|goodput| goodput * goodput).sum();
+    sum * sum / (goodputs.len() as f64 * squares)
+}
+
+/// Sets the shares of flows that take as much as they can, in each direction; Jain's index of those
+/// in the direction of the first flow.
+pub(crate) fn share_out(plan: &[PlannedFlow], results: &mut [FlowResult]) -> Option<f64> {
+    let mut index = None;
+    for direction in ["down", "up"] {
+        let peers: Vec<usize> = (0..results.len())
+            .filter(|&n| plan[n].is_open_ended() && results[n].direction == direction)
+            .collect();
+        if peers.len() < 2 {
+            continue;
+        }
+        let goodputs: Vec<f64> = peers.iter().map(|&n| results[n].goodput_mbps).collect();
+        let sum: f64 = goodputs.iter().sum();
+        for &n in &peers {
+            results[n].share = Some(results[n].goodput_mbps * peers.len() as f64 / sum);
+        }
+        if results[0].direction == direction {
+            index = Some(jain(&goodputs));
+        }
+    }
+    index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jains_index_is_one_of_equal_flows_and_their_share_of_one_that_has_all() {
+        assert_eq!(jain(&[3.0, 3.0, 3.0]), 1.0);
+        assert_eq!(jain(&[6.0, 0.0]), 0.5);
+        assert!((jain(&[2.0, 1.0]) - 0.9).abs() < 1e-12);
+    }
+
+    #[test]
+    fn completions_are_pooled_by_size() {
+        let all = Completions::of([(20, 4.0), (10, 1.0), (20, 2.0), (20, 3.0)].into_iter());
+        let of: Vec<_> = all.iter().map(|one| (one.size, one.seconds.len(), one.p50)).collect();
+        assert_eq!(of, [(10, 1, 1.0), (20, 3, 3.0)]);
+        assert!((all[1].p99 - 3.98).abs() < 1e-9);
+    }
+}
