@@ -81,6 +81,8 @@
 
 pub mod configuration;
 mod context;
+#[cfg(any(test, fuzzing))]
+mod fuzz_corpus;
 mod listener;
 pub mod log;
 pub mod metrics;
@@ -93,6 +95,8 @@ mod stream;
 mod tokens;
 
 pub use configuration::{ConfigurationError, read_static_key, route_from_json};
+#[cfg(fuzzing)]
+pub use fuzz_corpus::session_table;
 pub use listener::{Attachment, ClientDatagrams, Ingress};
 pub use packrat_api::route::{RouteConfig, StreamRoute};
 pub use process::{Dataplane, DataplaneError, ObservationError, Options};

@@ -5,4 +5,7 @@ mod io_thread;
 mod listener_reader;
 mod unassured;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use unassured::{Room, Unassured};
+
 pub use dataplane::{Dataplane, DataplaneError, ObservationError, Options};
