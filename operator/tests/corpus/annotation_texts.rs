@@ -130,7 +130,13 @@ fn check_setting(setting: &str, value: &str, alone: &Annotations) {
     let expected = documented(knob.values, value);
     assert_eq!(values(&alone.overrides).get(setting), expected.as_ref(), "{setting}: {value:?}");
     assert_eq!(reason.is_some(), expected.is_none(), "{setting}: {value:?}");
-    if let Some(expected) = expected {
+    if let Some(mut expected) = expected {
+        // Sizes have 15 digits at most, so that this one was written with a unit.
+        if expected.len() > 15 {
+            let bytes: u64 = expected.parse().expect("bytes");
+            let (unit, shift) = if bytes % (1 << 30) == 0 { ("Gi", 30) } else { ("Ki", 10) };
+            expected = format!("{}{unit}", bytes >> shift);
+        }
         let again = read(Carrier::Service, &[(format!("{CONFIG_PREFIX}{setting}"), expected)]);
         assert_eq!(again.overrides, alone.overrides, "{setting} is not what it says");
     }
