@@ -151,7 +151,7 @@ demo-parts:
 	@tools/check-toolchain cargo cc python
 	@tools/install-demo-parts
 
-fuzz: ## Run each fuzz target for 60 seconds (needs a nightly toolchain)
+fuzz: ## Each fuzz target for 60 seconds, and what it covers (nightly toolchain; tools/fuzz --hours H: longer)
 	@tools/fuzz 60
 
 miri: ## Unit tests of the protocol's crates under Miri, which finds undefined behaviour (needs a nightly toolchain)

@@ -2,16 +2,18 @@
 
 use super::connect::{Connected, IDLE_TIMEOUT, connect};
 use super::error::GetError;
+use super::head::Head;
 use super::report::{Progress, Report};
-use super::request::{Request, Resume};
+use super::request::Request;
+use super::resume::Resume;
+use super::sink::Sink;
 use bytes::Buf;
 use h3::client::{RequestStream, SendRequest};
 use h3_util::s2n::s2n_quic_h3;
-use http::header::{self, HeaderMap};
+use http::header;
 use packrat_wire::hexadecimal;
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
-use std::io;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -24,39 +26,6 @@ const NEVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 type Opener = s2n_quic_h3::OpenStreams;
 type Stream = RequestStream<s2n_quic_h3::BidiStream<bytes::Bytes>, bytes::Bytes>;
-
-/// Where the body goes. Every [`io::Write`] is a sink.
-pub(crate) trait Sink {
-    /// The body begins, at byte `offset` of it: what lies behind is thrown away. `version`: the
-    /// ETag or Last-Modified date of a body that begins at byte 0, when the server tells one.
-    ///
-    /// # Errors
-    /// When the sink cannot be written.
-    fn begin(&mut self, offset: u64, version: Option<&str>) -> io::Result<()>;
-
-    /// Takes the next bytes.
-    ///
-    /// # Errors
-    /// When they cannot be written.
-    fn put(&mut self, data: &[u8]) -> io::Result<()>;
-
-    /// Name of the sink, for messages.
-    fn name(&self) -> String;
-}
-
-impl<W: io::Write> Sink for W {
-    fn begin(&mut self, _offset: u64, _version: Option<&str>) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn put(&mut self, data: &[u8]) -> io::Result<()> {
-        self.write_all(data)
-    }
-
-    fn name(&self) -> String {
-        "the output".to_owned()
-    }
-}
 
 /// Downloads `request` into `sink`, telling `progress` what happens. Dropping the future ends the
 /// download.
@@ -182,16 +151,6 @@ fn connection_end(error: s2n_quic::connection::Error) -> String {
     }
 }
 
-/// Header of the response.
-struct Head {
-    status: u16,
-    offset: u64,
-    expected_bytes: Option<u64>,
-    validator: Option<String>,
-    /// Everything was there already: what follows is a message for humans, not the body.
-    complete: bool,
-}
-
 struct Body {
     head: Head,
     transfer_time: Duration,
@@ -227,7 +186,8 @@ async fn exchange(
         result = response => result.map_err(|error| broken(format!("no response: {error}")))?,
         () = &mut stop => return Err(broken("no response before the time limit".to_owned())),
     };
-    let head = head(request, response.status().as_u16(), response.headers())?;
+    let status = response.status().as_u16();
+    let head = Head::read(&request.url, request.resume.as_ref(), status, response.headers())?;
     let mut digest = match &request.resume {
         Some(resume) if head.offset > 0 => resume.digest.clone(),
         _ => Sha256::new(),
@@ -274,11 +234,8 @@ async fn exchange(
         }
     }
     let transfer_time = started.elapsed();
-    if let Some(expected) = head.expected_bytes
-        && !stopped
-        && head.offset + *bytes != expected
-    {
-        return Err(GetError::Truncated { bytes: head.offset + *bytes, expected });
+    if !stopped {
+        head.check_length(*bytes)?;
     }
     Ok(Body { head, transfer_time, sha256: hexadecimal::encode(&digest.finalize()), stopped })
 }
@@ -308,90 +265,9 @@ fn http_request(request: &Request) -> Result<http::Request<()>, http::Error> {
     message.body(())
 }
 
-fn head(request: &Request, status: u16, headers: &HeaderMap) -> Result<Head, GetError> {
-    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let url = || request.url.to_string();
-    let length: Option<u64> = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
-    // Weak validators do not vouch for single bytes (RFC 9110, section 13.1.5).
-    let validator = text(header::ETAG)
-        .filter(|tag| !tag.starts_with("W/"))
-        .or_else(|| text(header::LAST_MODIFIED))
-        .map(str::to_owned);
-    let asked = request.resume.as_ref().map_or(0, |resume| resume.offset);
-    let cannot_resume = |reason: String| GetError::Range { offset: asked, reason };
-    if asked > 0
-        && matches!(status, 206 | 416)
-        && let Some(known) = request.resume.as_ref().and_then(|resume| resume.validator.as_deref())
-        && let Some(current) = validator.as_deref()
-        // An ETag says nothing about a date. Servers that heed If-Range never get here with another version.
-        && known.starts_with('"') == current.starts_with('"')
-        && known != current
-    {
-        return Err(cannot_resume("the server has another version of the file now".to_owned()));
-    }
-    match status {
-        206 if asked > 0 => {
-            let range = text(header::CONTENT_RANGE).unwrap_or_default();
-            let (first, complete) = parse_content_range(range)
-                .ok_or_else(|| cannot_resume(format!("the server's Content-Range is {range:?}")))?;
-            if first != asked {
-                return Err(cannot_resume(format!("the server continues at byte {first}")));
-            }
-            Ok(Head {
-                status,
-                offset: asked,
-                expected_bytes: complete.or(length.map(|length| length + asked)),
-                validator,
-                complete: false,
-            })
-        }
-        416 if asked > 0 => match text(header::CONTENT_RANGE).and_then(parse_unsatisfied_range) {
-            // An earlier run was stopped after the last byte, before the file got its name.
-            Some(length) if length == asked => Ok(Head {
-                status,
-                offset: asked,
-                expected_bytes: Some(length),
-                validator,
-                complete: true,
-            }),
-            _ => Err(cannot_resume("the server has no such byte (HTTP status 416)".to_owned())),
-        },
-        301 | 302 | 303 | 307 | 308 => Err(GetError::Redirect {
-            url: url(),
-            status,
-            location: text(header::LOCATION).unwrap_or("nowhere").to_owned(),
-        }),
-        200..=299 => {
-            Ok(Head { status, offset: 0, expected_bytes: length, validator, complete: false })
-        }
-        _ => Err(GetError::Status { url: url(), status }),
-    }
-}
-
-/// First byte and complete length out of `bytes 100-199/200` (RFC 9110, section 14.4).
-fn parse_content_range(value: &str) -> Option<(u64, Option<u64>)> {
-    let (range, complete) = value.strip_prefix("bytes ")?.split_once('/')?;
-    let (first, _) = range.split_once('-')?;
-    Some((first.parse().ok()?, complete.parse().ok()))
-}
-
-/// Complete length out of `bytes */200`, which answers a request for bytes that are not there (RFC
-/// 9110, section 14.4).
-fn parse_unsatisfied_range(value: &str) -> Option<u64> {
-    value.strip_prefix("bytes */")?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn content_range() {
-        assert_eq!(parse_content_range("bytes 100-199/200"), Some((100, Some(200))));
-        assert_eq!(parse_content_range("bytes 0-0/*"), Some((0, None)));
-        assert_eq!(parse_content_range("bytes */200"), None);
-        assert_eq!(parse_content_range("items 1-2/3"), None);
-    }
 
     #[test]
     fn credentials_and_fragments_are_not_sent() {
@@ -410,57 +286,5 @@ mod tests {
         let message = http_request(&request).unwrap();
         assert_eq!(message.headers()[header::RANGE], "bytes=10-");
         assert_eq!(message.headers()[header::IF_RANGE], "\"a\"");
-
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_RANGE, "bytes 10-19/20".parse().unwrap());
-        let answer = head(&request, 206, &headers).unwrap();
-        assert_eq!((answer.offset, answer.expected_bytes), (10, Some(20)));
-        // The body has changed: the server sends all of it.
-        assert_eq!(head(&request, 200, &HeaderMap::new()).unwrap().offset, 0);
-        headers.insert(header::CONTENT_RANGE, "bytes 5-19/20".parse().unwrap());
-        assert!(matches!(head(&request, 206, &headers), Err(GetError::Range { offset: 10, .. })));
-        // A server that does not understand If-Range must not get two versions mixed.
-        headers.insert(header::CONTENT_RANGE, "bytes 10-19/20".parse().unwrap());
-        headers.insert(header::ETAG, "\"b\"".parse().unwrap());
-        assert!(matches!(head(&request, 206, &headers), Err(GetError::Range { offset: 10, .. })));
-    }
-
-    #[test]
-    fn nothing_is_missing_when_the_body_ends_where_the_part_does() {
-        let mut request = Request::new("https://host/path").unwrap();
-        request.resume =
-            Some(Resume { offset: 10, validator: Some("\"a\"".to_owned()), digest: Sha256::new() });
-        let answer = |range: Option<&str>, tag: Option<&str>| {
-            let mut headers = HeaderMap::new();
-            for (name, value) in [(header::CONTENT_RANGE, range), (header::ETAG, tag)] {
-                value.and_then(|value| headers.insert(name, value.parse().unwrap()));
-            }
-            head(&request, 416, &headers)
-        };
-        for tag in [None, Some("\"a\"")] {
-            let head = answer(Some("bytes */10"), tag).unwrap();
-            assert_eq!((head.complete, head.offset, head.expected_bytes), (true, 10, Some(10)));
-        }
-        for (range, tag) in [
-            (Some("bytes */9"), None),
-            (Some("bytes */*"), None),
-            (None, None),
-            (Some("bytes */10"), Some("\"b\"")),
-        ] {
-            assert!(
-                matches!(answer(range, tag), Err(GetError::Range { offset: 10, .. })),
-                "{range:?} {tag:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn statuses_become_errors() {
-        let request = Request::new("https://host/path").unwrap();
-        let mut headers = HeaderMap::new();
-        headers.insert(header::LOCATION, "https://elsewhere/".parse().unwrap());
-        let redirect = head(&request, 302, &headers).err().unwrap();
-        assert!(redirect.to_string().contains("https://elsewhere/"), "{redirect}");
-        assert_eq!(head(&request, 503, &headers).err().unwrap().exit_code(), 22);
     }
 }

@@ -3,12 +3,13 @@
 //! The body goes into a temporary file next to the target, is forced to disk when it is complete,
 //! and takes the target's name in one step. Until then the target is what it was before.
 
-use super::download::Sink;
-use super::request::Resume;
+use super::resume::Resume;
+use super::sink::Sink;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -51,7 +52,7 @@ impl PartialFile {
             });
         }
         let temporary = Builder::new()
-            .prefix(&format!(".{}.part-", file_name(&target)?))
+            .prefix(&hidden(&target, ".part-")?)
             .permissions(permissions_of_new_files())
             .tempfile_in(folder(&target))
             .map(NamedTempFile::into_parts)?;
@@ -66,9 +67,8 @@ impl PartialFile {
     /// The part that an earlier run left behind, and where to go on; a new part when there is none.
     pub(crate) fn resume(target: &Path) -> io::Result<(Self, Option<Resume>)> {
         refuse_folder(target)?;
-        let name = file_name(target)?;
-        let part = folder(target).join(format!(".{name}.part"));
-        let validator = folder(target).join(format!(".{name}.part.validator"));
+        let part = folder(target).join(hidden(target, ".part")?);
+        let validator = folder(target).join(hidden(target, ".part.validator")?);
         let mut file = open_own(
             &part,
             OpenOptions::new().read(true).write(true).create(true).truncate(false),
@@ -200,11 +200,16 @@ fn refuse_folder(target: &Path) -> io::Result<()> {
     if target.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(()) }
 }
 
-fn file_name(target: &Path) -> io::Result<String> {
-    target
+/// A hidden file's name beside the target: another one for each target, also where names are not
+/// UTF-8.
+fn hidden(target: &Path, suffix: &str) -> io::Result<OsString> {
+    let name = target
         .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "this is not a file name"))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "this is not a file name"))?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(suffix);
+    Ok(hidden)
 }
 
 fn folder(target: &Path) -> &Path {

@@ -1,7 +1,7 @@
 //! `packrat get`: an HTTP/3 downloader.
 //!
 //! [`download`] is the downloader as a function: it connects, sends one GET request and hands the
-//! body to a [`download::Sink`]. [`command`] is the command around it: options, progress bar,
+//! body to a [`sink::Sink`]. [`command`] is the command around it: options, progress bar,
 //! files, exit codes.
 
 pub(crate) mod command;
@@ -9,9 +9,14 @@ mod connect;
 mod download;
 mod error;
 mod file;
+#[cfg(test)]
+mod fuzz_corpus;
+mod head;
 mod qlog;
 mod report;
 mod request;
+mod resume;
+mod sink;
 mod summary;
 mod token;
 mod trust;

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use url::{Host, Url};
 
 use super::error::GetError;
+use super::resume::Resume;
 
 /// Which certificate authorities are trusted.
 #[derive(Debug, Clone)]
@@ -22,18 +23,6 @@ impl Default for Trust {
     fn default() -> Self {
         Self { system_roots: true, additional: Vec::new() }
     }
-}
-
-/// Where to resume a download that stopped.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Resume {
-    /// Bytes that are there already.
-    pub(crate) offset: u64,
-    /// The ETag or Last-Modified date of what they are a part of: the server sends everything when
-    /// it has changed.
-    pub(crate) validator: Option<String>,
-    /// SHA-256 fed with these bytes, so that the report's digest covers the whole body.
-    pub(crate) digest: sha2::Sha256,
 }
 
 /// One download over HTTP/3.

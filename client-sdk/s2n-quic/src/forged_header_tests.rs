@@ -4,11 +4,10 @@
 
 use super::*;
 use crate::header_protection::SharedKey;
-use crate::header_protection::tests::{Plain, long_header, short_header};
 use crate::host::Host;
 use crate::packet_protection::ProvingKey;
-use crate::packet_protection::tests::Numbered;
 use crate::test_gateway::{SERVER, TestGateway, TestHost};
+use crate::test_keys::{Numbered, Plain, long_header, short_header};
 use crate::tls::ConnectionKeys;
 use s2n_quic_core::inet::ExplicitCongestionNotification::NotEct;
 use s2n_quic_core::path::{RemoteAddress, Tuple};

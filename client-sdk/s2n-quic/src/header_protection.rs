@@ -253,38 +253,9 @@ fn expand(truncated: u64, bytes: usize, reference: Option<u64>) -> u64 {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// A mask that is the first bytes of the sample.
-    pub(crate) struct Plain;
-
-    impl HeaderKey for Plain {
-        fn opening_header_protection_mask(&self, sample: &[u8]) -> HeaderProtectionMask {
-            [sample[0], sample[1], sample[2], sample[3], sample[4]]
-        }
-        fn opening_sample_len(&self) -> usize {
-            16
-        }
-        fn sealing_header_protection_mask(&self, sample: &[u8]) -> HeaderProtectionMask {
-            self.opening_header_protection_mask(sample)
-        }
-        fn sealing_sample_len(&self) -> usize {
-            16
-        }
-    }
-
-    const IDENTIFIER: [u8; 8] = [9; 8];
-
-    pub(crate) fn long_header() -> Vec<u8> {
-        [&[0xc3, 0, 0, 0, 1, 8][..], &IDENTIFIER, &[0; 40]].concat()
-    }
-
-    /// A datagram with the lowest two bytes of `number`, protected by a mask of `mask` alone.
-    pub(crate) fn short_header(identifier: &[u8], number: u64, mask: u8) -> Vec<u8> {
-        let number = (number as u16).to_be_bytes().map(|byte| byte ^ mask);
-        [&[0x41 ^ (mask & 0x1f)][..], identifier, &number, &[7, 7], &[mask; 16], &[1; 30]].concat()
-    }
+    use crate::test_keys::{IDENTIFIER, Numbered, Plain, long_header, short_header};
 
     /// The transport has decrypted a packet of the handshake.
     fn shake_hands(numbers: &mut PacketNumbers) {
@@ -373,7 +344,7 @@ pub(crate) mod tests {
 
     #[test]
     fn only_what_the_packet_protection_key_opens_is_proven() {
-        use crate::packet_protection::{ProvingKey, tests::Numbered};
+        use crate::packet_protection::ProvingKey;
         let mut numbers = PacketNumbers::default();
         let proofs = ProvingKey::new(Numbered(1)).proofs();
         numbers.set_keys(SharedKey::new(Plain).opener(), proofs);

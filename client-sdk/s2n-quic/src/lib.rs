@@ -51,14 +51,18 @@ mod release;
 mod socket;
 mod tls;
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod fuzz_corpus;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod test_gateway;
+#[cfg(any(test, fuzzing))]
+mod test_keys;
 
 pub use attachment::Attachment;
 pub use connection::{Assistance, AssistanceStats, Connection};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, EndpointError};
+#[cfg(fuzzing)]
+pub use fuzz_corpus::client_shell;
 pub use host::{Host, Sleep};
 pub use packrat_client::{
     Access, AssistState, AssistStats, ClientConfig, ClientEvent, Epoch, HoldEndedReason,

@@ -133,39 +133,9 @@ impl<K> fmt::Debug for ProvingKey<K> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// A key whose tag is its own number in the last byte.
-    pub(crate) struct Numbered(pub(crate) u8);
-
-    impl Key for Numbered {
-        fn decrypt(&self, _: u64, _: &[u8], payload: &mut [u8]) -> Result<(), Error> {
-            let tag = std::mem::take(&mut payload[payload.len() - 1]);
-            if tag == self.0 { Ok(()) } else { Err(Error::DECRYPT_ERROR) }
-        }
-        fn encrypt(&mut self, _: u64, _: &[u8], _: &mut scatter::Buffer<'_>) -> Result<(), Error> {
-            Ok(())
-        }
-        fn tag_len(&self) -> usize {
-            1
-        }
-        fn aead_confidentiality_limit(&self) -> u64 {
-            u64::MAX
-        }
-        fn aead_integrity_limit(&self) -> u64 {
-            u64::MAX
-        }
-        fn cipher_suite(&self) -> CipherSuite {
-            CipherSuite::Unknown
-        }
-    }
-
-    impl OneRttKey for Numbered {
-        fn derive_next_key(&self) -> Self {
-            Self(self.0 + 1)
-        }
-    }
+    use crate::test_keys::Numbered;
 
     #[test]
     fn packets_of_the_keys_in_use_are_proven_and_no_others() {

@@ -46,8 +46,7 @@ impl<P: io::Provider> io::Provider for ReleasingProvider<P> {
         endpoint: E,
     ) -> Result<SocketAddress, Self::Error> {
         let Self { provider, paths, keys } = self;
-        let withheld = Withheld { paths, keys, by_remote: HashMap::new() };
-        provider.start(ReleasingEndpoint { endpoint, withheld })
+        provider.start(ReleasingEndpoint { endpoint, withheld: Withheld::new(paths, keys) })
     }
 }
 
@@ -97,15 +96,19 @@ impl<H> Queue<H> {
 }
 
 /// All that is kept back.
-struct Withheld<H> {
+pub(crate) struct Withheld<H> {
     paths: Arc<Paths>,
     keys: NewKeys,
     by_remote: HashMap<SocketAddr, Queue<H>>,
 }
 
 impl<H: Handle> Withheld<H> {
+    pub(crate) fn new(paths: Arc<Paths>, keys: NewKeys) -> Self {
+        Self { paths, keys, by_remote: HashMap::new() }
+    }
+
     /// A datagram has arrived: passes on what s2n-quic may see now.
-    fn arrive(
+    pub(crate) fn arrive(
         &mut self,
         header: Header<H>,
         payload: &mut [u8],
@@ -155,7 +158,7 @@ impl<H: Handle> Withheld<H> {
     }
 
     /// Passes on everything that may pass now.
-    fn release_all(&mut self, pass: &mut impl FnMut(Header<H>, &mut [u8])) {
+    pub(crate) fn release_all(&mut self, pass: &mut impl FnMut(Header<H>, &mut [u8])) {
         let mut remotes: Vec<SocketAddr> = self.by_remote.keys().copied().collect();
         // In an order that does not change from process to process.
         remotes.sort_unstable();
@@ -166,7 +169,7 @@ impl<H: Handle> Withheld<H> {
     }
 
     /// True if a datagram that was kept back may pass now.
-    fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.by_remote.iter().any(|(remote, queue)| {
             let deliverable = self.paths.get(*remote).map_or(u64::MAX, |path| path.deliverable());
             queue.first().is_some_and(|first| first <= deliverable)
@@ -276,10 +279,9 @@ mod forged_headers;
 mod tests {
     use super::*;
     use crate::header_protection::SharedKey;
-    use crate::header_protection::tests::{Plain, long_header, short_header};
     use crate::packet_protection::ProvingKey;
-    use crate::packet_protection::tests::Numbered;
     use crate::test_gateway::{SERVER, TestGateway, TestHost};
+    use crate::test_keys::{Numbered, Plain, long_header, short_header};
     use crate::tls::ConnectionKeys;
     use s2n_quic_core::inet::ExplicitCongestionNotification;
     use s2n_quic_core::path::{RemoteAddress, Tuple};
@@ -300,8 +302,7 @@ mod tests {
             let paths = Arc::new(Paths::default());
             let (path, host) = crate::test_gateway::path(true, paths.waker.clone());
             assert!(paths.insert(&path));
-            let keys = NewKeys::default();
-            Self { host, path, withheld: Withheld { paths, keys, by_remote: HashMap::new() } }
+            Self { host, path, withheld: Withheld::new(paths, NewKeys::default()) }
         }
 
         /// With a session, the keys of the connection and its identifier.

@@ -1,7 +1,11 @@
 //! The committed corpora, for the stable test suites: every input goes through the entry function
-//! of its fuzz target.
+//! of its fuzz target. So do the fuzzer's own, where [`FOUND`] says in which folder they are.
 
 use std::path::Path;
+
+/// The environment variable with an absolute path to more inputs, in a folder for each target: such
+/// as `.packrat/fuzz/fuzz`, or `fuzz/artifacts`.
+const FOUND: &str = "PACKRAT_FUZZ_INPUTS";
 
 /// Runs every input of a target. `expected`: names that must be among them, so that an empty
 /// directory does not pass.
@@ -12,6 +16,13 @@ pub fn run(target: &str, expected: &[&str], run: impl Fn(&[u8])) {
         let file = file.expect("readable");
         run(&std::fs::read(file.path()).expect("readable"));
         names.push(file.file_name().into_string().expect("plain names"));
+    }
+    if let Some(found) = std::env::var_os(FOUND) {
+        for file in std::fs::read_dir(Path::new(&found).join(target)).into_iter().flatten() {
+            let path = file.expect("readable").path();
+            eprintln!("{}", path.display());
+            run(&std::fs::read(&path).expect("readable"));
+        }
     }
     for expected in expected {
         assert!(

@@ -23,6 +23,8 @@ mod live_packets;
 mod meeting;
 #[cfg(feature = "messages")]
 mod messages;
+#[cfg(feature = "media")]
+mod rtp_assist;
 #[cfg(feature = "sketches")]
 mod sketches;
 #[cfg(feature = "engine")]
@@ -45,6 +47,8 @@ pub use live_packets::live_packets;
 pub use meeting::meeting;
 #[cfg(feature = "messages")]
 pub use messages::{handshake, wire};
+#[cfg(feature = "media")]
+pub use rtp_assist::rtp_assist;
 #[cfg(feature = "sketches")]
 pub use sketches::{coded_symbols, power_sums};
 #[cfg(feature = "engine")]

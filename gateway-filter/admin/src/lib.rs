@@ -18,6 +18,8 @@
 
 mod answer;
 mod connection;
+#[cfg(any(test, fuzzing))]
+mod fuzz_corpus;
 mod history;
 mod page;
 mod request;
@@ -25,5 +27,7 @@ mod server;
 mod status;
 
 pub use answer::{Answer, PATHS, answer};
+#[cfg(fuzzing)]
+pub use fuzz_corpus::admin_requests;
 pub use history::History;
 pub use server::Server;

@@ -161,7 +161,9 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         };
         let serve = move || {
             // A scraper that has disconnected asks again.
-            let _ = connection::serve(stream, |request| respond(request, &place.0));
+            let _ = connection::serve(stream, |request| {
+                respond(request, place.0.source.get(), &place.0.history)
+            });
         };
         let thread = std::thread::Builder::new().name("packrat-page".to_owned());
         if thread.spawn(serve).is_err() {
@@ -178,8 +180,12 @@ fn refuse(mut stream: TcpStream) {
     }
 }
 
-fn respond(request: &Request<'_>, shared: &Shared) -> Answer {
-    let (dataplane, history) = (shared.source.get(), &*shared.history);
+/// The answer to a request over plain HTTP, which a browser may have made.
+pub(crate) fn respond(
+    request: &Request<'_>,
+    dataplane: Option<&Dataplane>,
+    history: &History,
+) -> Answer {
     if request.method == "POST"
         && let Some(objection) = request.objection()
     {

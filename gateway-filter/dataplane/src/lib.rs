@@ -82,6 +82,8 @@
 mod clock;
 pub mod configuration;
 mod context;
+#[cfg(any(test, fuzzing))]
+mod fuzz_corpus;
 mod listener;
 pub mod log;
 pub mod metrics;
@@ -94,6 +96,8 @@ mod stream;
 mod tokens;
 
 pub use configuration::{ConfigurationError, read_static_key, route_from_json};
+#[cfg(fuzzing)]
+pub use fuzz_corpus::session_table;
 pub use listener::{Attachment, ClientDatagrams, Ingress};
 pub use packrat_api::route::{RouteConfig, StreamRoute};
 #[cfg(feature = "virtual-time")]

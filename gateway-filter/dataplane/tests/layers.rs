@@ -16,6 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("routes", &["route"]),
     ("listeners", &["listener"]),
     ("process", &["process"]),
+    ("fuzzing", &["fuzz_corpus"]),
 ];
 
 /// The import that may close a circle: the keys' file reports mistakes as the configuration's error

@@ -100,7 +100,8 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
     for container in containers.iter_mut() {
         let container_name = container["name"].as_str().unwrap_or_default().to_owned();
         let first = forwards.len();
-        for port in container["ports"].as_array_mut().into_iter().flatten() {
+        let ports = container.get_mut("ports").and_then(Value::as_array_mut);
+        for port in ports.into_iter().flatten() {
             let (Some(target), Some(host)) =
                 (number(port, "containerPort"), number(port, "hostPort"))
             else {
@@ -130,7 +131,7 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
         // restartable init container. All containers of a Pod have one network, so that it
         // does not matter which of them names the port.
         let published = forwards[first..].iter().map(Forward::published);
-        if let Some(ports) = container["ports"].as_array_mut() {
+        if let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) {
             ports.extend(published);
         }
     }
@@ -154,7 +155,11 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
         other => *other = json!([volume]),
     }
     // Scrapers of metrics find the Pods by it.
-    pod["metadata"]["labels"][SIDECAR_LABEL] = "injected".into();
+    let labels = &mut pod["metadata"]["labels"];
+    if !labels.is_object() {
+        *labels = json!({});
+    }
+    labels[SIDECAR_LABEL] = "injected".into();
     Ok(Outcome::Injected(forwards.iter().map(|forward| forward.host).collect()))
 }
 

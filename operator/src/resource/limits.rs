@@ -1,9 +1,12 @@
 //! Limits of an `EdgeGateway` for its Services: ports, endpoints, and settings by annotation.
 
+use packrat_api::token::TokenPolicy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{NamespacesFrom, RouteNamespaces};
+use super::{EdgeGatewaySpec, NamespacesFrom, RouteNamespaces, parse_size};
+use crate::annotations::CONFIG_PREFIX;
+use crate::overrides::Overrides;
 
 /// The most that Services may ask for by annotation. A limit that is not set is the EdgeGateway's
 /// own setting: without any, Services can only lower what the EdgeGateway has.
@@ -127,5 +130,112 @@ impl RouteNamespaces {
                     && (grant.namespaces.is_empty()
                         || grant.namespaces.iter().any(|name| name == namespace))
             })
+    }
+}
+
+impl Overrides {
+    /// These, as far as an EdgeGateway lets its Services have them, and a sentence about each that
+    /// was lowered. `gateway`: its name, for the sentences.
+    pub fn within(mut self, spec: &EdgeGatewaySpec, gateway: &str) -> (Self, Vec<String>) {
+        let limits = &spec.limits;
+        let mut lowered = Vec::new();
+        let mut lower = |name: &str, value: String, instead: String| {
+            lowered.push(format!(
+                "{CONFIG_PREFIX}{name}: {value} is not what EdgeGateway {gateway} allows; {instead} is used"
+            ));
+        };
+        for (name, value, own, limit) in [
+            (
+                "cache-bytes-per-session",
+                &mut self.cache_bytes_per_session,
+                &spec.cache.bytes_per_session,
+                &limits.cache_bytes_per_session,
+            ),
+            (
+                "cache-bytes-total",
+                &mut self.cache_bytes_total,
+                &spec.cache.bytes_total,
+                &limits.cache_bytes_total,
+            ),
+        ] {
+            // The schema lets nothing else in; the default of a route applies then.
+            let most = parse_size(limit.as_ref().unwrap_or(own));
+            let (Some(asked), Ok(most)) = (*value, most) else { continue };
+            if asked > most {
+                lower(name, asked.to_string(), most.to_string());
+                *value = Some(most);
+            }
+        }
+        for (name, value, own, limit) in [
+            (
+                "repair-budget-percent",
+                &mut self.repair_budget_percent,
+                spec.repair.budget_percent,
+                limits.repair_budget_percent,
+            ),
+            (
+                "sessions-per-source",
+                &mut self.sessions_per_source,
+                spec.sessions.per_source,
+                limits.sessions_per_source,
+            ),
+            (
+                "handshakes-per-second-per-source",
+                &mut self.handshakes_per_second_per_source,
+                spec.sessions.handshakes_per_second_per_source,
+                limits.handshakes_per_second_per_source,
+            ),
+        ] {
+            let most = u32::try_from(limit.unwrap_or(own)).unwrap_or_default();
+            if let Some(asked) = value.filter(|asked| *asked > most) {
+                lower(name, asked.to_string(), most.to_string());
+                *value = Some(most);
+            }
+        }
+        for (name, value, own, limit) in [
+            (
+                "idle-timeout-seconds",
+                &mut self.idle_timeout_seconds,
+                spec.sessions.idle_timeout_seconds,
+                limits.idle_timeout_seconds,
+            ),
+            (
+                "maximum-sessions",
+                &mut self.maximum_sessions,
+                spec.sessions.maximum,
+                limits.maximum_sessions,
+            ),
+        ] {
+            let most = u64::try_from(limit.unwrap_or(own)).unwrap_or_default();
+            if let Some(asked) = value.filter(|asked| *asked > most) {
+                lower(name, asked.to_string(), most.to_string());
+                *value = Some(most);
+            }
+        }
+        let least =
+            limits.residual_loss_per_million.unwrap_or(spec.last_mile.residual_loss_per_million);
+        let least = u32::try_from(least).unwrap_or_default();
+        if let Some(asked) = self.residual_loss_per_million.filter(|asked| *asked < least) {
+            lower("residual-loss-per-million", asked.to_string(), least.to_string());
+            self.residual_loss_per_million = Some(least);
+        }
+        let own = spec.tokens.policy;
+        if let Some(asked) = self.tokens
+            && strictness(asked) < strictness(own)
+            && !limits.weaker_tokens
+        {
+            lower("tokens", asked.to_string(), own.to_string());
+            self.tokens = Some(own);
+        }
+        (self, lowered)
+    }
+}
+
+/// The order of policies by their demands on clients.
+const fn strictness(policy: TokenPolicy) -> u8 {
+    match policy {
+        TokenPolicy::Off => 0,
+        TokenPolicy::Optional => 1,
+        TokenPolicy::Required => 2,
     }
 }

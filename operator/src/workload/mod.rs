@@ -3,7 +3,9 @@
 //! A field that is not set here belongs to the field manager that sets it. Pods do not depend on
 //! routes: those travel by [`crate::xds`], so that a route comes and goes without a restart.
 
+mod administration;
 mod bootstrap;
+mod image;
 mod objects;
 mod pod;
 
@@ -15,10 +17,12 @@ use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
 use crate::index::GatewayModel;
 
-pub use bootstrap::{
+pub use administration::{
     ADMIN_SOCKET, METRICS_PATHS, METRICS_PORT, RUN_DIRECTORY, admin_address, administration,
-    bootstrap, certificate_file, node_page, run_volume,
+    run_volume,
 };
+pub use bootstrap::{bootstrap, certificate_file, node_page};
+pub use image::{DRAIN, ENVOY, MODULE_DIRECTORY, TOKEN_FILTER};
 pub use objects::{Kind, Object, objects, obsolete};
 pub use pod::named_secrets;
 
@@ -28,14 +32,6 @@ pub const GATEWAY_LABEL: &str = "packrat.dev/edge-gateway";
 pub const GATEWAY_APP: &str = "packrat-gateway";
 /// Label of Secrets that EdgeGateways may name; its value is `true`.
 pub const SECRET_LABEL: &str = "packrat.dev/for-gateways";
-/// Path in the image of the filter that gives tokens out.
-pub const TOKEN_FILTER: &str = "/usr/lib/packrat/packrat-token.wasm";
-/// Directory in the image of the module for Envoy.
-pub const MODULE_DIRECTORY: &str = "/usr/lib/packrat";
-/// Path in the image of Envoy.
-pub const ENVOY: &str = "/usr/local/bin/envoy";
-/// Path in the image of the program that drains a gateway before it ends.
-pub const DRAIN: &str = "/usr/local/bin/packrat-drain";
 /// Directory at which the bootstrap configuration is mounted.
 pub const BOOTSTRAP_DIRECTORY: &str = "/etc/packrat/bootstrap";
 /// Directory at which the gateway's certificate is mounted.

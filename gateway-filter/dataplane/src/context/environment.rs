@@ -52,7 +52,7 @@ impl Environment {
     }
 
     /// An environment without a log, for at most `sessions` sessions.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn silent(sessions: u64) -> Arc<Self> {
         let logger = Logger::new(Box::new(crate::log::Silent));
         Arc::new(Self::new(logger, Capacity::limited(sessions, "in a test".to_owned())))

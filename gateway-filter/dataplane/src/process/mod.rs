@@ -7,4 +7,7 @@ mod unassured;
 #[cfg(feature = "virtual-time")]
 pub mod virtual_time;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use unassured::{Room, Unassured};
+
 pub use dataplane::{Dataplane, DataplaneError, ObservationError, Options};

@@ -8,9 +8,9 @@ use crate::session::FlowId;
 
 /// Places for sessions, of the process or of a route.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Room {
-    pub(super) taken: u64,
-    pub(super) limit: u64,
+pub(crate) struct Room {
+    pub(crate) taken: u64,
+    pub(crate) limit: u64,
 }
 
 impl Room {
@@ -25,21 +25,21 @@ impl Room {
 
 /// The sessions that are not assured, by route and age.
 #[derive(Debug, Default)]
-pub(super) struct Unassured {
+pub(crate) struct Unassured {
     /// Of each route, a number that the caller chooses: the oldest first, as [`FlowId`]s only grow.
     routes: HashMap<usize, BTreeSet<FlowId>>,
     count: u64,
 }
 
 impl Unassured {
-    pub(super) fn insert(&mut self, route: usize, session: FlowId) {
+    pub(crate) fn insert(&mut self, route: usize, session: FlowId) {
         if self.routes.entry(route).or_default().insert(session) {
             self.count += 1;
         }
     }
 
     /// The session is assured, or has ended.
-    pub(super) fn remove(&mut self, route: usize, session: FlowId) {
+    pub(crate) fn remove(&mut self, route: usize, session: FlowId) {
         let Some(sessions) = self.routes.get_mut(&route) else { return };
         if sessions.remove(&session) {
             self.count -= 1;
@@ -51,7 +51,7 @@ impl Unassured {
 
     /// The session that has to leave, and its route: the oldest of the route, or of all routes, where
     /// there are too many. `threads`: I/O threads, of which each has its part of the sessions.
-    pub(super) fn surplus(
+    pub(crate) fn surplus(
         &self,
         route: usize,
         in_route: Room,

@@ -11,4 +11,6 @@ pub use state::Route;
 
 pub(crate) use pending::{Disposition, Expired, PendingDatagram, may_have_moved};
 pub(crate) use stream::{RouteStream, StreamChange, StreamUpstream};
+#[cfg(any(test, fuzzing))]
+pub(crate) use table::SessionTable;
 pub(crate) use table::{Moved, Opened};

@@ -107,6 +107,11 @@ impl Assistance {
         route.metrics.replace_levels(&mut self.reported, &FlowGauges::default());
     }
 
+    /// True if the engine assists the flow: not before its client has proved its address.
+    pub(crate) fn is_assisted(&self) -> bool {
+        !self.ended && self.flow.is_assisted()
+    }
+
     /// The flow's sessions before and now, if they are others than at the last call.
     pub(crate) fn replaced_sessions(&mut self) -> Option<(SessionIds, SessionIds)> {
         let mut now = SessionIds::default();

@@ -10,7 +10,7 @@ use packrat_wire::estimate::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Map, Value};
 
-use super::assistance::{Assistance, SessionIds};
+use super::assistance::Assistance;
 use super::assisted::AssistedSessions;
 use super::client_path::ClientPath;
 use super::deadlines::Armed;
@@ -77,7 +77,8 @@ pub(crate) struct Session {
     assistance: Mutex<Assistance>,
     /// The sessions of the route that the engine assists.
     index: Arc<AssistedSessions<Self>>,
-    /// True if the engine assists this session; known without the lock of `assistance`.
+    /// True if the engine assists this session, whose client has therefore proved its address; known
+    /// without the lock of `assistance`.
     assisted: AtomicBool,
     last_activity: AtomicU64,
     /// The time at which the I/O thread will look at this session next; others ask for an earlier
@@ -235,8 +236,9 @@ impl Session {
     fn index(self: &Arc<Self>, assistance: &mut Assistance) {
         if let Some((before, now)) = assistance.replaced_sessions() {
             self.index.replace(self, before, now);
-            self.assisted.store(now != SessionIds::default(), Ordering::Relaxed);
         }
+        // A session that a client without a cookie has asked for has ids, too.
+        self.assisted.store(assistance.is_assisted(), Ordering::Relaxed);
     }
 
     /// True if the engine wants to be called before the I/O thread looks at this session anyway:

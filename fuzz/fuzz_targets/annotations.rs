@@ -1,0 +1,19 @@
+//! Arbitrary annotations; see the entry function.
+#![no_main]
+
+#[path = "../../operator/src/annotations.rs"]
+#[allow(dead_code)]
+mod annotations;
+#[path = "../../operator/tests/corpus/annotation_texts.rs"]
+mod entry;
+#[path = "../../operator/src/inject/names.rs"]
+#[allow(dead_code)]
+mod inject;
+#[path = "../../operator/src/overrides.rs"]
+#[allow(dead_code)]
+mod overrides;
+#[path = "../../operator/src/resource/size.rs"]
+#[allow(dead_code)]
+mod resource;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::annotations(data));

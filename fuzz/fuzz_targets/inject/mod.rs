@@ -1,0 +1,15 @@
+//! The operator's sidecar, without what the Pods of a cluster are read with: the operator itself
+//! needs all of Kubernetes.
+
+#[path = "../../../operator/src/inject/admission.rs"]
+mod admission;
+#[path = "../../../operator/src/inject/envoy.rs"]
+mod envoy;
+#[path = "../../../operator/src/inject/names.rs"]
+mod names;
+#[path = "../../../operator/src/inject/pod.rs"]
+mod pod;
+
+pub use admission::review;
+pub use names::{COLLECTOR, CONTAINER, INJECT, SIDECAR_LABEL};
+pub use pod::{Sidecar, inject_pod};
