@@ -267,8 +267,9 @@ impl World {
                 scheme: client_params.scheme,
                 limits: client_params.limits,
                 cache_bytes: 1 << 20,
-                secret: [6; 32],
+                secret: [6; 32].into(),
                 stream: None,
+                numbered: None,
             })
             .expect("a first message");
         let mut datagram = Vec::new();
