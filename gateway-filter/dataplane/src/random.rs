@@ -8,7 +8,7 @@ pub(crate) enum Random {
     System,
     /// The caller, so that a run can be repeated.
     #[cfg(feature = "virtual-time")]
-    Seeded(parking_lot::Mutex<rand_chacha::ChaCha8Rng>),
+    Seeded(Box<parking_lot::Mutex<rand_chacha::ChaCha8Rng>>),
 }
 
 impl Random {

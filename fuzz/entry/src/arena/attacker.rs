@@ -27,6 +27,10 @@ use crate::claims::Claims;
 const WAITS: [u64; 16] = [1, 1, 2, 3, 5, 8, 13, 20, 21, 35, 50, 80, 130, 250, 500, 1000];
 /// Sessions of attackers.
 const MOST_SESSIONS: usize = 12;
+/// Answers to challenges in one move.
+const MOST_ANSWERS: usize = 4;
+/// Time until forged sources may crowd in.
+const CROWDS_AFTER: Duration = Duration::from_millis(100);
 /// What the protocol's documents, of this version and the one before, derive from a session's
 /// secret.
 const LABELS: [&str; 6] = [
@@ -451,7 +455,13 @@ impl Attacker {
     }
 
     /// Datagrams that begin connections, from addresses that no one has.
+    ///
+    /// Not before the first clients are assured: a connection that begins while there is no room has
+    /// to exchange two datagrams before as many others come as there are places.
     fn crowd_in(&mut self, world: &mut World, kind: usize) -> Result<(), Violation> {
+        if world.elapsed() < CROWDS_AFTER {
+            return Ok(());
+        }
         for _ in 0..=kind & 15 {
             let from = nowhere(self.random());
             world.margins.attacks += 1;
@@ -520,7 +530,9 @@ impl Attacker {
         self.challenges.clear();
         self.say_message(world, session, to, &Message::PathResponse { data: 0 })?;
         self.listen(world);
-        while let Some((at, data)) = self.challenges.pop_front() {
+        // Two sessions at one address are each asked when the other one answers.
+        for _ in 0..MOST_ANSWERS {
+            let Some((at, data)) = self.challenges.pop_front() else { break };
             if at == place(to) {
                 self.say_message(world, session, to, &Message::PathResponse { data })?;
                 if let Some(held) = self.session(session) {

@@ -105,7 +105,7 @@ pub(super) struct Server {
 
 /// Time of a connection's datagram after the one at `at`: two of three clients receive in bursts.
 fn after(connection: u16, at: Timestamp) -> Timestamp {
-    let next = match owner_of(connection) {
+    match owner_of(connection) {
         Party::Honest(number) => {
             let next = at + Duration::from_millis(1 + number as u64);
             let period = 500_000;
@@ -113,8 +113,7 @@ fn after(connection: u16, at: Timestamp) -> Timestamp {
             if phase > 150_000 { next + Duration::from_micros(period - phase) } else { next }
         }
         _ => at + Duration::from_millis(10),
-    };
-    next
+    }
 }
 
 impl Server {

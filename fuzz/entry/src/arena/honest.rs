@@ -15,6 +15,8 @@ const MAXIMUM_HOLD: Duration = Margins::LONGEST_HOLD;
 const GRACE: Duration = Duration::from_millis(2);
 /// The transport drops what is more than so many numbers behind the newest.
 const WINDOW: u64 = 24;
+/// Time after which it asks again, as long as it has no answer.
+const REPEAT: Duration = Duration::from_millis(200);
 /// Datagrams that it answers with one of its own.
 const ANSWERED: usize = 8;
 
@@ -26,6 +28,8 @@ pub(super) struct Honest {
     pub(super) place: usize,
     assist: Option<Assist>,
     next_up: u64,
+    /// When it speaks again if it has no answer by then.
+    repeats: Timestamp,
     unanswered: usize,
     /// Authentic datagrams that the transport has not been given yet: number, arrival.
     kept: BTreeMap<u64, Timestamp>,
@@ -49,6 +53,7 @@ impl Honest {
             place,
             assist,
             next_up: 0,
+            repeats: now + REPEAT,
             unanswered: 0,
             kept: BTreeMap::new(),
             missing: BTreeMap::new(),
@@ -78,7 +83,9 @@ impl Honest {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
-        self.assist.as_ref()?.next_timeout()
+        let repeats = self.delivered.is_empty().then_some(self.repeats);
+        let assist = self.assist.as_ref().and_then(Assist::next_timeout);
+        repeats.into_iter().chain(assist).min()
     }
 
     /// A datagram has arrived, from the gateway or in its name.
@@ -190,6 +197,10 @@ impl Honest {
         now: Timestamp,
         margins: &mut Margins,
     ) -> Result<(), Violation> {
+        if self.delivered.is_empty() && self.repeats <= now {
+            self.repeats = now + REPEAT;
+            self.speak(0xc1);
+        }
         let Some(assist) = &mut self.assist else { return Ok(()) };
         if assist.next_timeout().is_some_and(|at| at <= now) {
             assist.handle_timeout(now);

@@ -96,7 +96,7 @@ impl VirtualGateway {
     ) -> Result<Self, VirtualGatewayError> {
         let now = Arc::new(AtomicU64::new(0));
         let capacity = Capacity::limited(sessions, "in virtual time".to_owned());
-        let random = Random::Seeded(Mutex::new(ChaCha8Rng::seed_from_u64(seed)));
+        let random = Random::Seeded(Box::new(Mutex::new(ChaCha8Rng::seed_from_u64(seed))));
         let environment = Arc::new(
             Environment::new(Logger::new(Box::new(Silent)), capacity)
                 .with(Clock::Virtual(Arc::clone(&now)), random),
