@@ -31,7 +31,7 @@ const MOST_SESSIONS: usize = 12;
 const MOST_ANSWERS: usize = 4;
 /// Time until forged sources may crowd in.
 const CROWDS_AFTER: Duration = Duration::from_millis(100);
-/// What the protocol's documents, of this version and the one before, derive from a session's
+/// Labels of all that the protocol's documents, of this version and the one before, derive from a session's
 /// secret.
 const LABELS: [&str; 6] = [
     "packrat/1 path",
@@ -73,7 +73,7 @@ struct Held {
     connection: u16,
     /// Numbers of its base connection, either way.
     next_up: u64,
-    /// What it has sealed.
+    /// Datagrams that it has sealed.
     sealed: Vec<Vec<u8>>,
 }
 
@@ -373,7 +373,7 @@ impl Attacker {
         self.say_message(world, session, from, &Message::Eack(eack))
     }
 
-    /// What a client might think that the answer to a challenge is, without having seen it.
+    /// A guess of the answer to a challenge that was not seen.
     fn guess(&self, params: &GatewayParams, guess: usize) -> u64 {
         let derived = |label: &[u8]| {
             let digest = Sha256::new_with_prefix(*params.secret).chain_update(label).finalize();

@@ -32,7 +32,7 @@ impl Violation {
     }
 }
 
-/// How near runs came to breaking a promise.
+/// Measures of how near runs came to breaking a promise.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Margins {
     /// Bytes sent to an address that had proved nothing, for each byte that came from there.

@@ -169,7 +169,7 @@ impl VirtualGateway {
         }
     }
 
-    /// What was sent since the last call, in order.
+    /// Takes what was sent since the last call, in order.
     pub fn take_sent(&mut self) -> Vec<Sent> {
         let taken = self.outlet.drain();
         taken.into_iter().filter_map(|taken| self.addressed(taken)).collect()

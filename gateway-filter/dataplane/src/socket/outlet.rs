@@ -36,7 +36,7 @@ impl Outlet {
         }));
     }
 
-    /// What was sent since the last call.
+    /// Takes what was sent since the last call.
     pub(crate) fn drain(&self) -> Vec<Taken> {
         std::mem::take(&mut *self.0.lock())
     }
