@@ -70,7 +70,7 @@ pub(super) struct Ledger(HashMap<SocketAddr, Account>);
 #[derive(Debug, Default)]
 struct Account {
     received: u64,
-    /// Has what the gateway itself has to say: handshakes, messages, repairs.
+    /// Bytes of the gateway's own: handshakes, messages, repairs.
     sent: u64,
     /// Its owner has sent something from there after something had been sent to it.
     is_validated: bool,

@@ -66,7 +66,7 @@ pub(super) struct World {
     up: VecDeque<(Timestamp, usize, Vec<u8>)>,
     /// Datagrams of the server that have passed.
     forwarded: HashSet<(u16, u64)>,
-    /// Datagrams: what has arrived at attackers' addresses.
+    /// Datagrams that have arrived at attackers' addresses.
     pub(super) overheard: VecDeque<(SocketAddr, Vec<u8>)>,
     pub(super) margins: Margins,
 }
