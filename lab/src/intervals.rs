@@ -25,10 +25,10 @@ pub(crate) fn paired_ratio(
     statistic: impl Fn(&[f64]) -> f64,
 ) -> Option<Interval> {
     let ratio = |chosen: &[usize]| {
-        let pool = |side: fn(&(Vec<f64>, Vec<f64>)) -> &Vec<f64>| {
-            statistic(&sorted(chosen.iter().flat_map(|&n| side(&seeds[n]).iter().copied())))
-        };
-        pool(|(of, _)| of) / pool(|(_, to)| to)
+        let (of, to): (Vec<_>, Vec<_>) =
+            chosen.iter().map(|&n| (seeds[n].0.as_slice(), seeds[n].1.as_slice())).unzip();
+        let pool = |side: Vec<&[f64]>| statistic(&sorted(side.into_iter().flatten().copied()));
+        pool(of) / pool(to)
     };
     let value = ratio(&(0..seeds.len()).collect::<Vec<_>>());
     if !value.is_finite() {

@@ -261,7 +261,7 @@ impl Trial {
         let plan =
             Plan::new(&scenario, self.arm, self.sender).map_err(|error| error.to_string())?;
         let assisted = plan.flows.iter().any(PlannedFlow::is_assisted);
-        let gateway = assisted.then(|| GatewayNode::new(self.gateway.clone(), self.seed));
+        let gateway = assisted.then(|| GatewayNode::new(self.gateway, self.seed));
         let world = World::new(&scenario, self.seed, gateway, tracing);
         let flows: Vec<Vec<Flow>> = plan
             .flows

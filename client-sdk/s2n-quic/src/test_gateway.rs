@@ -1,5 +1,6 @@
 //! A real gateway at the other end of a path, on a host whose clock stands still until a test moves
 //! it.
+#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
 use crate::guard::Guarded;
 use crate::host::{Host, Sleep};

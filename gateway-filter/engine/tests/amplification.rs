@@ -34,7 +34,7 @@ fn name(datagram: &[u8]) -> &'static str {
 
 /// Every datagram of a real handshake and of the session after it, both ways.
 fn captured(config: &GatewayConfig, live: Option<Live>) -> Vec<Vec<u8>> {
-    let gateway = Gateway::new(config.clone(), [9; 32], [8; 32]);
+    let gateway = Gateway::new(*config, [9; 32], [8; 32]);
     let mut flow = Flow::new(Arc::clone(&gateway));
     let mut client = Assist::new(ClientConfig::default().with_live(live), [1; 32], START);
     let (mut captured, mut out) = (Vec::new(), Outbox::new());
@@ -142,7 +142,7 @@ fn nothing_that_comes_from_an_unproven_address_is_answered_with_more() {
         GatewayConfig { assist: false, ..GatewayConfig::default() },
         GatewayConfig { maximum_sessions: 0, ..GatewayConfig::default() },
     ] {
-        let gateway = Gateway::new(config.clone(), [9; 32], [8; 32]);
+        let gateway = Gateway::new(config, [9; 32], [8; 32]);
         let (mut most, mut now) = (Most::default(), START);
         for question in &questions {
             now = now + std::time::Duration::from_millis(1);

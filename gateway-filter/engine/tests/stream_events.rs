@@ -1,5 +1,5 @@
 //! What an observed subscriber of a stream tells: the same events as a session's.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

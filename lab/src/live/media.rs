@@ -270,8 +270,7 @@ impl MediaTrial {
         let seed = bytes(&mut random);
         let mut receiver =
             MediaReceiver::new(SOURCE, config, key, assistance.as_ref(), seed, Timestamp::ZERO);
-        let mut gateway =
-            assistance.is_some().then(|| OneFlow::new(self.gateway.clone(), self.seed));
+        let mut gateway = assistance.is_some().then(|| OneFlow::new(self.gateway, self.seed));
         let client: SocketAddr = ([192, 0, 2, 1], 5004).into();
         let (sizes, rhythm) = self.stream.burst();
         let bursts = self.duration.as_micros() / rhythm.as_micros();

@@ -134,7 +134,7 @@ fn check_setting(setting: &str, value: &str, alone: &Annotations) {
         // Sizes have 15 digits at most, so that this one was written with a unit.
         if expected.len() > 15 {
             let bytes: u64 = expected.parse().expect("bytes");
-            let (unit, shift) = if bytes % (1 << 30) == 0 { ("Gi", 30) } else { ("Ki", 10) };
+            let (unit, shift) = if bytes.is_multiple_of(1 << 30) { ("Gi", 30) } else { ("Ki", 10) };
             expected = format!("{}{unit}", bytes >> shift);
         }
         let again = read(Carrier::Service, &[(format!("{CONFIG_PREFIX}{setting}"), expected)]);

@@ -220,7 +220,7 @@ impl World {
             answers.extend(gateway.hear(&said, &self.host));
         }
         for (at, answer) in answers.into_iter().enumerate() {
-            if number == 0 || at as u64 % (number + 1) != 0 {
+            if number == 0 || !(at as u64).is_multiple_of(number + 1) {
                 self.lost.retain(|lost| *lost != answer);
                 self.arrive(answer, SERVER.parse().unwrap());
             }

@@ -312,9 +312,10 @@ impl World {
             maximum_hold: Duration::from_millis(300),
             token: Vec::new(),
             live: None,
+            numbered: None,
         };
         let noise = Initiator::new([1; 32], nonce, client_params, None).message().unwrap();
-        let engine = Arc::clone(&self.route.settings().engine);
+        let engine = Arc::clone(&self.route.engine);
         let (mut question, mut out) = (Vec::new(), Outbox::new());
         let first: &[u8] = if echoes_cookie { &[] } else { &noise };
         Control::Discover { nonce, versions: &[VERSION], noise: first }.encode(&mut question);

@@ -83,7 +83,7 @@ mod tests {
             let datagrams: Vec<_> =
                 batches.iter().flat_map(|batch| batch.datagrams().map(|datagram| (datagram, batch.ecn))).collect();
             let number = |index: usize| {
-                chosen[index % chosen.len()].then(|| [11, 1, 2, 3, 4, 5, (index >> 8) as u8, index as u8])
+                chosen[index % chosen.len()].then_some([11, 1, 2, 3, 4, 5, (index >> 8) as u8, index as u8])
             };
             let mut numbers = Numbers::default();
             (0..datagrams.len()).for_each(|index| numbers.push(number(index)));

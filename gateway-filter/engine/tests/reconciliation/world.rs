@@ -209,7 +209,7 @@ fn garbage(random: &mut ChaCha8Rng) -> Vec<u8> {
 pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     let config =
         GatewayConfig { cache_bytes_per_flow: scenario.cache_bytes, ..GatewayConfig::default() };
-    let mut gateway = Gateway::new(config.clone(), [9; 32], [8; 32]);
+    let mut gateway = Gateway::new(config, [9; 32], [8; 32]);
     let mut flow = Flow::new(gateway.clone());
     let mut client_seed = [7; 32];
     client_seed[..8].copy_from_slice(&seed.to_be_bytes());
@@ -281,7 +281,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
                         client.reset(now);
                     }
                     if scenario.restart_at == Some(number) {
-                        gateway = Gateway::new(config.clone(), [9; 32], [6; 32]);
+                        gateway = Gateway::new(config, [9; 32], [6; 32]);
                         flow = Flow::new(gateway.clone());
                     }
                     if !world.chance(scenario.far_loss) {
