@@ -55,7 +55,7 @@ impl World {
         let stream = StreamConfig { cache_bytes: 1 << 20, ..StreamConfig::default() };
         let member = |number: u8| {
             let live = Live {
-                selective: true,
+                selective: false,
                 subscribe: true,
                 window: Duration::from_millis(200),
                 tolerance: Duration::ZERO,
