@@ -30,7 +30,7 @@ pub(crate) struct Attack {
     all: bool,
 }
 
-/// What one job has found.
+/// Findings of one job.
 #[derive(Debug, Default)]
 struct Found {
     runs: u64,

@@ -1,4 +1,4 @@
-//! What an observed subscriber of a stream tells: the same events as a session's.
+//! Events of an observed subscriber of a stream: the same as those of a session.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
 use std::collections::VecDeque;
