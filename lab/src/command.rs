@@ -98,7 +98,7 @@ struct Run {
     /// s2n-cubic]
     #[arg(long)]
     sender: Vec<Sender>,
-    /// end-to-end, packrat, repair-only, split, ideal; may be repeated [default: all, without
+    /// end-to-end, packrat, repair-only, shim, split, ideal; may be repeated [default: all, without
     /// ideal where flows compete]
     #[arg(long)]
     arm: Vec<Arm>,
@@ -300,7 +300,7 @@ impl Run {
         let senders = choose(&self.sender, &[], Sender::S2nCubic);
         let arms = choose(
             &self.arm,
-            if scenario.competition.is_some() { &Arm::ALL[..4] } else { &Arm::ALL },
+            if scenario.competition.is_some() { &Arm::ALL[..5] } else { &Arm::ALL },
             Arm::Packrat,
         );
         let mut trials = Vec::new();

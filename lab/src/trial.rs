@@ -7,6 +7,7 @@ use crate::gateway_node::{GatewayFigures, GatewayNode};
 use crate::observer::TraceEvent;
 use crate::receiver::{Download, Order};
 use crate::sender::Sender;
+use crate::shim_node::ShimNode;
 use crate::tls;
 use crate::trace;
 use crate::world::{PathCounters, World};
@@ -15,6 +16,7 @@ use packrat_emulation::path::LinkCounters;
 use packrat_emulation::scenario::{QueueKind, Scenario};
 use packrat_engine::GatewayConfig;
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::number::NUMBER_LENGTH;
 use s2n_quic::provider::io::testing::{spawn, test_seed};
 use serde::Serialize;
 use std::time::Duration;
@@ -31,6 +33,8 @@ pub enum Arm {
     Packrat,
     /// Repair without hold.
     RepairOnly,
+    /// Repair, and datagrams in order below an unmodified client.
+    Shim,
     /// Two QUIC connections joined at the gateway.
     Split,
     /// No loss, and no assistance.
@@ -41,6 +45,7 @@ packrat_emulation::choices!(Arm, "arm", [
     EndToEnd "end-to-end",
     Packrat "packrat",
     RepairOnly "repair-only",
+    Shim "shim",
     Split "split",
     Ideal "ideal",
 ]);
@@ -217,7 +222,11 @@ impl Trial {
         if arm == Arm::RepairOnly {
             client.access.maximum_hold = Duration::ZERO;
         }
-        let gateway = GatewayConfig::default();
+        let mut gateway = GatewayConfig::default();
+        // These links have no limit. Servers that probe up to 1500 bytes have room for a number.
+        if arm == Arm::Shim {
+            gateway.longest_packet += NUMBER_LENGTH as u16;
+        }
         Self { scenario, arm, sender, split_sender: sender, seed, client, gateway }
     }
 
@@ -252,7 +261,7 @@ impl Trial {
             Arm::Ideal => self.scenario.clone().without_loss(),
             _ => self.scenario.clone(),
         };
-        let assisted = matches!(self.arm, Arm::Packrat | Arm::RepairOnly);
+        let assisted = matches!(self.arm, Arm::Packrat | Arm::RepairOnly | Arm::Shim);
         let gateway = assisted.then(|| GatewayNode::new(self.gateway.clone(), self.seed));
         let world = World::new(&scenario, self.seed, gateway, tracing);
         let measured = Flow::new(tracing);
@@ -266,7 +275,10 @@ impl Trial {
             tls::begin_trial(self.seed);
             let simulation =
                 Simulation { handle, clock, world: &of_world, certificate: certificate::fixed()? };
+            // Below the client, or within it.
             let config = assisted.then(|| self.client.clone());
+            let (below, config) =
+                if self.arm == Arm::Shim { (config, None) } else { (None, config) };
             let setup = FlowSetup {
                 sender: self.sender,
                 seed: self.seed,
@@ -275,6 +287,9 @@ impl Trial {
             };
             let client = of_measured.start(&simulation, setup, order)?;
             of_world.follow(client);
+            if let Some(config) = below {
+                of_world.put_shim(client, ShimNode::new(config, self.seed, clock.now()));
+            }
             for (flow, which) in of_others.iter().zip(1..) {
                 // The others are not assisted, and draw from randomness of their own.
                 let seed = self.seed ^ (which << 48);
@@ -284,11 +299,14 @@ impl Trial {
             Ok(())
         })
         .map_err(|error| error.to_string())?;
-        let outcome = measured.outcome().ok_or("the simulation ended before the download")?;
+        let mut outcome = measured.outcome().ok_or("the simulation ended before the download")?;
         let others: Option<Vec<_>> = others.iter().map(Flow::outcome).collect();
         let others = others.ok_or("the simulation ended before another download")?;
         let path = world.counters(outcome.client);
         let gateway = world.gateway_figures(outcome.client);
+        if let Some(assistance) = world.shim_figures(outcome.client) {
+            outcome.download.assistance.assist = assistance;
+        }
         let result = self.result(&scenario, &outcome, &others, &gateway, &path);
         let trace = if tracing { trace::complete(outcome, &world) } else { Vec::new() };
         Ok((result, trace))

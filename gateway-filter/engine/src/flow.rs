@@ -90,7 +90,11 @@ impl Flow {
             cache_bytes: u32::try_from(gateway.config.cache_bytes_per_flow).unwrap_or(u32::MAX),
             secret,
             stream: None,
-            numbered: granted_numbers(client_params.numbered, source),
+            numbered: granted_numbers(
+                client_params.numbered,
+                source,
+                gateway.config.longest_packet,
+            ),
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {

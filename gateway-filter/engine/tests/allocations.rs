@@ -55,7 +55,9 @@ fn nothing_is_allocated_per_datagram_or_eack() {
             random.fill_bytes(&mut datagram[1184..]);
         }
         let region = Region::new(ALLOCATOR);
-        datagrams.iter().for_each(|datagram| flow.forward(datagram, now));
+        for datagram in &datagrams {
+            flow.forward(datagram, now);
+        }
         for_datagrams += if steady { region.change().allocations } else { 0 };
         for datagram in &datagrams {
             now = now + SPACING;

@@ -83,7 +83,9 @@ fn a_gateway_that_is_not_busy_saves_the_client_a_round_trip() {
     assert!(!flow.is_assisted(), "nobody has proven anything");
     // The first flight passes meanwhile; of it the second datagram will be lost.
     let flight: Vec<_> = (0..3).map(server_datagram).collect();
-    flight.iter().for_each(|datagram| flow.forward(datagram, START));
+    for datagram in &flight {
+        flow.forward(datagram, START);
+    }
     client.on_datagram(&answers[0], START);
     assert_eq!(client.stats().state, AssistState::Established);
     for number in [0, 2] {
