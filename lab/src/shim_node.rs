@@ -63,7 +63,7 @@ impl ShimNode {
         self.path.and(self.shim.next_timeout())
     }
 
-    /// What is to be delivered and sent now.
+    /// Takes the packets that are to be delivered and sent now.
     pub(crate) fn serve(&mut self, now: Timestamp, deliveries: &mut Vec<Delivery>) {
         let Some(path) = self.path else { return };
         if self.shim.next_timeout().is_some_and(|at| at <= now) {
