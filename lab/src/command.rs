@@ -108,8 +108,8 @@ struct Run {
     /// s2n-cubic]
     #[arg(long)]
     sender: Vec<Sender>,
-    /// end-to-end, packrat, repair-only, split, ideal; may be repeated [default: all, without
-    /// ideal where flows compete]
+    /// end-to-end, packrat, repair-only, shim, split, ideal; may be repeated [default: all, without
+    /// shim and ideal where flows compete]
     #[arg(long)]
     arm: Vec<Arm>,
     /// Trials of each kind, with the seeds 1, 2, 3 …
@@ -179,6 +179,8 @@ pub struct Real {
     pub json: bool,
 }
 
+/// The arms of flows that compete, unless others are named.
+const COMPETING_ARMS: [Arm; 4] = [Arm::EndToEnd, Arm::Packrat, Arm::RepairOnly, Arm::Split];
 /// The arms that real servers can have.
 const REAL_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Ideal];
 
@@ -325,7 +327,7 @@ impl Run {
         }
         let competes = Plan::new(&scenario, Arm::Packrat, senders[0])?.competes();
         let arms =
-            choose(&self.arm, if competes { &Arm::ALL[..4] } else { &Arm::ALL }, Arm::Packrat);
+            choose(&self.arm, if competes { &COMPETING_ARMS[..] } else { &Arm::ALL }, Arm::Packrat);
         let mut trials = Vec::new();
         for queue in queues {
             for &burst in &bursts {

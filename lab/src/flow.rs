@@ -11,7 +11,6 @@ use crate::traffic::arrivals::Arrivals;
 use crate::traffic::work::Work;
 use crate::world::{Place, World};
 use packrat_client::ClientConfig;
-use packrat_emulation::scenario::FlowDirection;
 use packrat_wire::estimate::Timestamp;
 use s2n_quic::provider::io::testing::{Handle, primary, spawn};
 use std::error::Error;
@@ -94,11 +93,11 @@ impl Flow {
         let server = sender::start(handle, sender, clock, certificate, random, behind)?;
         let mut remote = server.address()?;
         world.place(remote, Place::Server, far);
+        let is_upload = setup.work.is_upload();
         // The side that receives counts.
-        let uploaded = match &setup.work {
-            Work::Transfer { direction: FlowDirection::Up, .. }
-            | Work::Objects { direction: FlowDirection::Up, .. } => Arc::clone(&arrivals),
-            _ => Arc::new(Arrivals::new(setup.settled_at)),
+        let uploaded = match is_upload {
+            true => Arc::clone(&arrivals),
+            false => Arc::new(Arrivals::new(setup.settled_at)),
         };
         spawn(sender::serve(server, uploaded, clock));
         if let Some(sender) = split {
@@ -110,7 +109,9 @@ impl Flow {
             remote = front;
         }
         let observer = self.receiving.clone();
-        let receiver = Receiver::start(handle, clock, certificate, config, seed, observer, sender)?;
+        let uploader = is_upload.then_some(sender);
+        let receiver =
+            Receiver::start(handle, clock, certificate, config, seed, observer, uploader)?;
         let address = receiver.address()?;
         world.place(address, Place::Client, last_mile);
         let (finished, done) = (Arc::clone(&self.finished), Arc::clone(&self.done));

@@ -3,7 +3,7 @@
 use crate::observer::TraceEvent;
 use crate::randomness::{self, Stream};
 use packrat_engine::{
-    Event, Flow, FlowCounters, FlowGauges, Gateway, GatewayConfig, Outbox, Received,
+    Event, Flow, FlowCounters, FlowGauges, Gateway, GatewayConfig, NumberHeader, Outbox, Received,
 };
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
@@ -77,13 +77,19 @@ impl GatewayNode {
     }
 
     /// A datagram of the base connection passes towards the client.
-    pub(crate) fn forward(&mut self, client: SocketAddr, datagram: &[u8], now: Timestamp) {
-        if let Some(client) = self.clients.get_mut(&client) {
-            client.flow.forward(datagram, now);
-            client.gauges = client.flow.gauges();
-            client.cache_sum += client.gauges.cache_bytes;
-            client.cache_samples += 1;
-        }
+    /// Returns the number to put in front of it.
+    pub(crate) fn forward(
+        &mut self,
+        client: SocketAddr,
+        datagram: &[u8],
+        now: Timestamp,
+    ) -> Option<NumberHeader> {
+        let client = self.clients.get_mut(&client)?;
+        let number = client.flow.forward(datagram, now);
+        client.gauges = client.flow.gauges();
+        client.cache_sum += client.gauges.cache_bytes;
+        client.cache_samples += 1;
+        number
     }
 
     /// Bytes cached for a client.

@@ -39,6 +39,7 @@ mod receiver;
 mod s2n_server;
 mod sender;
 mod server;
+mod shim_node;
 mod split;
 mod table;
 mod tls;

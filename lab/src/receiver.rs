@@ -101,8 +101,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts a client; `config`: `None` without assistance. `uploader`: the sender whose congestion
-    /// control the client has, s2n-quic's CUBIC or BBR.
+    /// Starts a client; `config`: `None` without assistance. `uploader`: of uploads, the sender
+    /// whose congestion control the client has, s2n-quic's CUBIC or BBR.
     pub(crate) fn start(
         handle: &Handle,
         clock: VirtualClock,
@@ -110,7 +110,7 @@ impl Receiver {
         config: Option<ClientConfig>,
         seed: u64,
         observer: Observer,
-        uploader: Sender,
+        uploader: Option<Sender>,
     ) -> Result<Self, Box<dyn Error>> {
         let host = Arc::new(VirtualHost { clock, socket: OnceLock::new() });
         let observer = if config.is_some() { observer } else { observer.recording() };
@@ -129,7 +129,7 @@ impl Receiver {
             .with_random(Seeded(random))?
             .with_packet_interceptor(attachment.interceptor())?;
         let client = match uploader {
-            Sender::S2nBbr => builder.with_congestion_controller(Bbr::default())?.start()?,
+            Some(Sender::S2nBbr) => builder.with_congestion_controller(Bbr::default())?.start()?,
             _ => builder.start()?,
         };
         Ok(Self { client, host, attachment, config, seed })

@@ -6,6 +6,7 @@ use crate::flow::{Flow, FlowOutcome, FlowSetup, Simulation};
 use crate::gateway_node::GatewayNode;
 use crate::observer::TraceEvent;
 use crate::sender::Sender;
+use crate::shim_node::ShimNode;
 use crate::tls;
 use crate::trace;
 use crate::traffic::FlowResult;
@@ -16,6 +17,7 @@ use packrat_client::ClientConfig;
 use packrat_emulation::path::LinkCounters;
 use packrat_emulation::scenario::{QueueKind, Scenario};
 use packrat_engine::GatewayConfig;
+use packrat_wire::number::NUMBER_LENGTH;
 use s2n_quic::provider::io::testing::{spawn, test_seed};
 use serde::Serialize;
 use std::time::Duration;
@@ -32,6 +34,8 @@ pub enum Arm {
     Packrat,
     /// Repair without hold.
     RepairOnly,
+    /// Repair, and datagrams in order below an unmodified client.
+    Shim,
     /// Two QUIC connections joined at the gateway.
     Split,
     /// No loss, and no assistance.
@@ -42,6 +46,7 @@ packrat_emulation::choices!(Arm, "arm", [
     EndToEnd "end-to-end",
     Packrat "packrat",
     RepairOnly "repair-only",
+    Shim "shim",
     Split "split",
     Ideal "ideal",
 ]);
@@ -223,7 +228,9 @@ impl Trial {
         if arm == Arm::RepairOnly {
             client.access.maximum_hold = Duration::ZERO;
         }
-        let gateway = GatewayConfig::default();
+        let mut gateway = GatewayConfig::default();
+        // These links have no limit. Servers that probe up to 1500 bytes have room for a number.
+        gateway.longest_packet += NUMBER_LENGTH as u16;
         Self { scenario, arm, sender, split_sender: sender, seed, client, gateway }
     }
 
@@ -287,6 +294,11 @@ impl Trial {
                     |own: bool| if own { of_world.add_links(&of_scenario, self.seed) } else { 0 };
                 let segments = [own(flow.own_far), own(flow.own_last_mile)];
                 for (place, connection) in connections.iter().enumerate() {
+                    // Below the client, or within it.
+                    let config = flow.is_assisted().then(|| self.client_of(flow.arm));
+                    let (below, config) =
+                        if flow.arm == Arm::Shim { (config, None) } else { (None, config) };
+                    let seed = self.seed ^ (number << 48);
                     let setup = FlowSetup {
                         sender: flow.sender,
                         start: flow.start,
@@ -296,13 +308,16 @@ impl Trial {
                         end: of_plan.limit,
                         settled_at: of_plan.settled_at,
                         // Each connection draws from randomness of its own.
-                        seed: self.seed ^ (number << 48),
+                        seed,
                         split: (flow.arm == Arm::Split).then(|| self.split_sender(flow)),
-                        config: flow.is_assisted().then(|| self.client_of(flow.arm)),
+                        config,
                     };
                     let client = connection.start(&simulation, setup)?;
                     if number == 0 {
                         of_world.follow(client);
+                    }
+                    if let Some(config) = below {
+                        of_world.put_shim(client, ShimNode::new(config, seed, clock.now()));
                     }
                     number += 1;
                 }
@@ -313,7 +328,13 @@ impl Trial {
         let mut outcomes = Vec::new();
         for flow in &flows {
             let flow: Option<Vec<_>> = flow.iter().map(Flow::outcome).collect();
-            outcomes.push(flow.ok_or("the simulation ended before a download")?);
+            let mut flow = flow.ok_or("the simulation ended before a download")?;
+            for FlowOutcome { download, client, .. } in &mut flow {
+                if let Some(assistance) = world.shim_figures(*client) {
+                    download.assistance.assist = assistance;
+                }
+            }
+            outcomes.push(flow);
         }
         let mut result = self.result(&scenario, &plan, &outcomes[0][0], &world);
         if self.scenario.traffic.is_some() {

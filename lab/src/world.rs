@@ -13,11 +13,13 @@ use crate::batching::{Batch, Batching};
 use crate::clock::VirtualClock;
 use crate::gateway_node::{GatewayFigures, GatewayNode, Originated};
 use crate::observer::{DatagramKind, TraceEvent};
+use crate::shim_node::{Delivery, ShimNode};
 use crate::trace::{self, Departure};
+use packrat_client::AssistStats;
 use packrat_emulation::path::{AnyLink, CrossTraffic, Fate, LinkCounters, Verdict};
 use packrat_emulation::scenario::{Links, Scenario};
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::is_control;
+use packrat_wire::{is_control, number};
 use s2n_quic::provider::io::testing::network::{Buffers, Network, Packet};
 use s2n_quic_core::inet::ExplicitCongestionNotification::{Ce, NotEct};
 use s2n_quic_core::path::Tuple;
@@ -122,6 +124,7 @@ struct State {
     cross_traffic: [Option<CrossTraffic>; 2],
     clients: BTreeMap<SocketAddr, ClientCounters>,
     gateway: Option<GatewayNode>,
+    shims: BTreeMap<SocketAddr, ShimNode>,
     under_way: BinaryHeap<Reverse<UnderWay>>,
     order: u64,
     /// Wakes the task; when it will wake by itself.
@@ -192,6 +195,7 @@ impl World {
             cross_traffic: scenario.cross_traffic(seed),
             clients: BTreeMap::new(),
             gateway,
+            shims: BTreeMap::new(),
             under_way: BinaryHeap::new(),
             order: 0,
             waker: None,
@@ -223,6 +227,16 @@ impl World {
         let number = links.len();
         links.push(scenario.links(seed ^ ((number as u64) << 40)).map(AnyLink::new));
         number
+    }
+
+    /// The client at this address gets its datagrams through a shim.
+    pub(crate) fn put_shim(&self, client: SocketAddr, shim: ShimNode) {
+        self.lock().shims.insert(client, shim);
+    }
+
+    /// The figures of a client's shim.
+    pub(crate) fn shim_figures(&self, client: SocketAddr) -> Option<AssistStats> {
+        self.lock().shims.get(&client).map(ShimNode::figures)
     }
 
     /// The client at this address is the one that is followed when tracing.
@@ -299,6 +313,9 @@ impl State {
         let from = place(SocketAddr::from(*packet.path.local_address));
         let to = place(SocketAddr::from(*packet.path.remote_address));
         let (Some(from), Some(to)) = (from, to) else { return };
+        if let Some(shim) = self.shims.get_mut(&SocketAddr::from(*packet.path.local_address)) {
+            shim.follow(&packet);
+        }
         if self.trace.is_some()
             && to == Place::Client
             && self.traced == Some(SocketAddr::from(*packet.path.remote_address))
@@ -389,7 +406,9 @@ impl State {
             && self.traced == Some(client)
             && (from == Place::Client || next == Place::Client)
         {
-            let kind = match (is_control(&packet.payload), originated) {
+            let is_numbered = number::split(&packet.payload).is_some();
+            let is_control = is_control(&packet.payload) && !is_numbered;
+            let kind = match (is_control, originated) {
                 (true, _) => DatagramKind::Control,
                 (false, true) => DatagramKind::Repair,
                 (false, false) => DatagramKind::Base,
@@ -434,6 +453,7 @@ impl State {
     fn advance(&mut self, now: Timestamp) {
         let mut originated = Vec::new();
         loop {
+            self.serve_shims(now);
             let arrival =
                 self.under_way.peek().map(|Reverse(next)| next.at).filter(|at| *at <= now);
             let timeout =
@@ -491,14 +511,19 @@ impl State {
         let Some((destination, _)) = self.places.get(&receiver).copied() else { return };
         if destination == at {
             packet.switch();
-            if let Some(buffers) = &self.buffers {
-                buffers.rx(receiver.into(), |queue| queue.enqueue(packet));
+            match self.shims.get_mut(&receiver) {
+                Some(shim) => shim.receive(packet, now),
+                None => self.deliver(packet),
             }
             return;
         }
         if let Some(gateway) = &mut self.gateway {
             match destination {
-                Place::Client => gateway.forward(receiver, &packet.payload, now),
+                Place::Client => {
+                    if let Some(number) = gateway.forward(receiver, &packet.payload, now) {
+                        drop(packet.payload.splice(..0, number));
+                    }
+                }
                 _ if is_control(&packet.payload) => {
                     gateway.control(sender, receiver, &packet.payload, now, originated);
                     return;
@@ -507,6 +532,28 @@ impl State {
             }
         }
         self.travel(packet, at, destination, false, now);
+    }
+
+    /// A packet reaches its host; its path is the host's.
+    fn deliver(&self, packet: Packet) {
+        let host = *packet.path.local_address;
+        if let Some(buffers) = &self.buffers {
+            buffers.rx(host, |queue| queue.enqueue(packet));
+        }
+    }
+
+    /// Takes from the shims their datagrams for the clients and for the gateway.
+    fn serve_shims(&mut self, now: Timestamp) {
+        let mut deliveries = Vec::new();
+        for shim in self.shims.values_mut() {
+            shim.serve(now, &mut deliveries);
+        }
+        for delivery in deliveries {
+            match delivery {
+                Delivery::ToClient(packet) => self.deliver(packet),
+                Delivery::ToGateway(packet) => self.depart(packet, now),
+            }
+        }
     }
 
     /// The traffic of others until `now` goes into the links' queues; where it goes then does not
@@ -548,7 +595,9 @@ impl State {
         let arrival = self.under_way.peek().map(|Reverse(next)| next.at);
         let timeout = self.gateway.as_ref().and_then(GatewayNode::next_timeout);
         let service = self.next_service().map(|(at, _)| at);
-        [arrival, timeout, service, self.batching.next_timeout()].into_iter().flatten().min()
+        let shim = self.shims.values().filter_map(ShimNode::next_timeout).min();
+        let batch = self.batching.next_timeout();
+        [arrival, timeout, service, batch, shim].into_iter().flatten().min()
     }
 
     fn wake_courier(&mut self) {

@@ -32,6 +32,9 @@ pub struct GatewayConfig {
     /// prepared; 0: it always must. What is prepared so gets one datagram, not longer than the
     /// client's, until the client has sealed something.
     pub handshakes_per_second_without_cookie: u32,
+    /// Longest packet, headers of IP and UDP included, that the paths to clients carry: datagrams
+    /// that would be longer with a number in front have none.
+    pub longest_packet: u16,
 }
 
 impl Default for GatewayConfig {
@@ -47,6 +50,7 @@ impl Default for GatewayConfig {
             sessions_per_source: 4096,
             handshakes_per_second_per_source: 100,
             handshakes_per_second_without_cookie: 100,
+            longest_packet: 1500,
         }
     }
 }

@@ -87,15 +87,15 @@ impl Flow {
             }
         };
         let gateway = &self.gateway;
-        let cache_bytes = gateway.config().cache_bytes_per_flow;
+        let config = gateway.config();
         let grant = |client_params: &ClientParams, session, secret| GatewayParams {
             session,
             scheme: client_params.scheme,
             limits: client_params.limits.within(LIMITS),
-            cache_bytes: u32::try_from(cache_bytes).unwrap_or(u32::MAX),
+            cache_bytes: u32::try_from(config.cache_bytes_per_flow).unwrap_or(u32::MAX),
             secret: Zeroizing::new(secret),
             stream: None,
-            numbered: granted_numbers(client_params.numbered, source),
+            numbered: granted_numbers(client_params.numbered, source, config.longest_packet),
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {

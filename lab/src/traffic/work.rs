@@ -52,6 +52,15 @@ impl Work {
         matches!(self, Self::Page(_) | Self::Video(_))
     }
 
+    /// True if the client sends the bulk.
+    pub(crate) fn is_upload(&self) -> bool {
+        matches!(
+            self,
+            Self::Transfer { direction: FlowDirection::Up, .. }
+                | Self::Objects { direction: FlowDirection::Up, .. }
+        )
+    }
+
     /// True if it ends only with the trial.
     pub(crate) fn is_open_ended(&self) -> bool {
         matches!(self, Self::Transfer { size: u64::MAX, .. })

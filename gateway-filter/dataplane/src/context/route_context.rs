@@ -78,6 +78,7 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
         sessions_per_source: config.sessions_per_source,
         handshakes_per_second_per_source: config.handshakes_per_second_per_source,
         handshakes_per_second_without_cookie: config.handshakes_per_second_without_cookie,
+        ..GatewayConfig::default()
     }
 }
 

@@ -24,11 +24,9 @@ use packrat_eack::Identifier;
 use packrat_wire::handshake::{GatewayParams, Numbered};
 use packrat_wire::number::{NUMBER_LENGTH, NumberHeader, NumberKey};
 
-/// Longest packet of the networks that nearly all paths have a part of.
-const ETHERNET: usize = 1500;
 /// Headers of IP and UDP.
-const IPV4_HEADERS: usize = 20 + 8;
-const IPV6_HEADERS: usize = 40 + 8;
+const IPV4_HEADERS: u16 = 20 + 8;
+const IPV6_HEADERS: u16 = 40 + 8;
 /// Changes between numbered and plain that are remembered: what is older is repaired plain.
 const MAXIMUM_RUNS: usize = 256;
 /// Datagrams longer than any that has arrived with a number, which get one nevertheless; and one of
@@ -38,10 +36,15 @@ const ONE_OF: u32 = 64;
 /// Datagrams that were missing with a number and arrived without it, until such lengths go plain.
 const VANISHED: u32 = 8;
 
-/// The numbers that this gateway grants to a client at this address.
-pub(crate) fn granted(wish: Option<Numbered>, client: IpAddr) -> Option<Numbered> {
+/// The numbers that this gateway grants to a client at this address, to which the path carries
+/// packets of this length.
+pub(crate) fn granted(
+    wish: Option<Numbered>,
+    client: IpAddr,
+    longest_packet: u16,
+) -> Option<Numbered> {
     let headers = if client.to_canonical().is_ipv4() { IPV4_HEADERS } else { IPV6_HEADERS };
-    let largest = (ETHERNET - headers - NUMBER_LENGTH) as u16;
+    let largest = longest_packet.saturating_sub(headers + NUMBER_LENGTH as u16);
     wish?.within(Numbered { to_client: true, to_server: false, largest })
 }
 
@@ -276,10 +279,10 @@ mod tests {
     #[test]
     fn what_is_granted_fits_the_paths_that_most_clients_have() {
         let wish = Some(Numbered { to_client: true, to_server: true, largest: u16::MAX });
-        let grant = |address: &str| granted(wish, address.parse().unwrap()).unwrap();
+        let grant = |address: &str| granted(wish, address.parse().unwrap(), 1500).unwrap();
         assert_eq!((grant("192.0.2.1").largest, grant("2001:db8::1").largest), (1464, 1444));
         assert_eq!(grant("::ffff:192.0.2.1").largest, 1464);
         assert!(!grant("192.0.2.1").to_server, "not yet");
-        assert_eq!(granted(None, [192, 0, 2, 1].into()), None);
+        assert_eq!(granted(None, [192, 0, 2, 1].into(), 1500), None);
     }
 }

@@ -1,0 +1,83 @@
+//! A shim on a client's host, below its QUIC stack: the real one, in virtual time.
+
+use crate::randomness::{self, Stream};
+use packrat_client::{AssistStats, ClientConfig, Released, Shim, Verdict};
+use packrat_wire::estimate::Timestamp;
+use s2n_quic::provider::io::testing::network::Packet;
+use s2n_quic_core::inet::ExplicitCongestionNotification::{self, NotEct};
+use s2n_quic_core::path::Tuple;
+use std::collections::VecDeque;
+
+/// A packet that leaves a shim; its path is that of its receiver, or of its sender.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    ToClient(Packet),
+    ToGateway(Packet),
+}
+
+/// The shim of one client, which is not assisted itself.
+#[derive(Debug)]
+pub(crate) struct ShimNode {
+    shim: Shim<(Tuple, ExplicitCongestionNotification)>,
+    /// The client's way to its server, once the client has sent something.
+    path: Option<Tuple>,
+    ready: VecDeque<Packet>,
+}
+
+impl ShimNode {
+    pub(crate) fn new(config: ClientConfig, seed: u64, now: Timestamp) -> Self {
+        let secret = randomness::bytes(&mut randomness::generator(seed, Stream::Assist));
+        Self { shim: Shim::new(config, secret, now), path: None, ready: VecDeque::new() }
+    }
+
+    /// The client sends a packet.
+    pub(crate) fn follow(&mut self, packet: &Packet) {
+        self.path = Some(packet.path);
+    }
+
+    /// A packet arrives at the client's host.
+    pub(crate) fn receive(&mut self, packet: Packet, now: Timestamp) {
+        let Packet { path, ecn, mut payload } = packet;
+        match self.shim.on_datagram(&payload, (path, ecn), now) {
+            Verdict::Now { skip, metadata: (path, ecn) } => {
+                payload.drain(..skip);
+                self.ready.push_back(Packet { path, ecn, payload });
+            }
+            Verdict::Later | Verdict::Never => {}
+        }
+        self.take_released();
+    }
+
+    fn take_released(&mut self) {
+        let released = std::iter::from_fn(|| self.shim.poll_deliver());
+        self.ready.extend(released.map(|Released { datagram, metadata: (path, ecn) }| Packet {
+            path,
+            ecn,
+            payload: datagram,
+        }));
+    }
+
+    /// The time at which [`Self::serve`] must be called.
+    pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
+        // Nothing is sent before the client knows its server.
+        self.path.and(self.shim.next_timeout())
+    }
+
+    /// Takes the packets that are to be delivered and sent now.
+    pub(crate) fn serve(&mut self, now: Timestamp, deliveries: &mut Vec<Delivery>) {
+        let Some(path) = self.path else { return };
+        if self.shim.next_timeout().is_some_and(|at| at <= now) {
+            self.shim.handle_timeout(now);
+            self.take_released();
+        }
+        deliveries.extend(self.ready.drain(..).map(Delivery::ToClient));
+        while let Some(payload) = self.shim.poll_transmit(now) {
+            deliveries.push(Delivery::ToGateway(Packet { path, ecn: NotEct, payload }));
+        }
+    }
+
+    /// The counters of the assistance.
+    pub(crate) fn figures(&self) -> AssistStats {
+        self.shim.assistance()
+    }
+}
