@@ -10,7 +10,7 @@ use packrat_client::RefusalReason;
 
 /// Datagrams of one transfer; the last mile loses one of twenty.
 const DATAGRAMS: usize = 200;
-const CACHE_BYTES: u64 = 32 * 1024;
+const CACHE_BYTES: u64 = 12 * 1024;
 
 #[test]
 fn budget_cache_and_key_change_under_a_session_that_runs() {
