@@ -2,11 +2,12 @@
 //! is sent is for the sender to see, and repairs of it make it worse.
 //!
 //! A queue that stands shows by its delay ([`super::last_mile`]). A policer and a shallow buffer
-//! have none: there, what arrives stays the same however much more is sent. On a medium that loses,
-//! more arrives when more is sent.
+//! have none: there, what arrives stays the same however much more is forwarded. On a medium that
+//! loses, more arrives when more is forwarded. Repairs are no part of what is compared: their number
+//! follows the loss, so that sending varies with each burst while all of it arrives in the end.
 //!
 //! ```text
-//!              what arrives does not follow what is sent, or most repairs get lost, for a while
+//!     what arrives does not follow what is forwarded, or most datagrams are repaired in vain
 //!   closed ------------------------------------------------------------------------------------> open
 //!     ^ repairs are sent                                       losses are given up at once, and  |
 //!     |                                                        the client waits for none         |
@@ -21,23 +22,25 @@ use packrat_wire::estimate::Timestamp;
 const MINIMUM_WINDOW: Duration = Duration::from_millis(200);
 const WINDOW_ROUND_TRIPS: u32 = 4;
 /// Datagrams in a window, below which it says nothing.
-const MINIMUM_SENT: u64 = 32;
+const MINIMUM_FORWARDED: u64 = 32;
 /// Loss in a window, below which it says nothing.
 const MINIMUM_LOSS: f64 = 0.02;
 /// Windows with loss that are compared.
 const WINDOWS: usize = 8;
 /// After so many windows without loss in a row, those before are forgotten.
 const QUIET_WINDOWS: u8 = 8;
-/// Deviation of what is sent, as a share of its mean, below which the windows say nothing.
+/// Deviation of what is forwarded, as a share of its mean, below which the windows say nothing.
 const MINIMUM_DEVIATION: f64 = 0.1;
-/// Variance of what arrives, as a share of the variance of what is sent, below which what arrives
-/// does not follow. On a medium that loses a share of *p* it is (1 - *p*)².
+/// Squared coefficient of variation of what arrives, as a share of that of what is forwarded, below
+/// which what arrives does not follow. On a medium that loses a constant share it is 1, whatever the
+/// share; a loss that varies adds to it.
 const SATURATED: f64 = 0.25;
 
-/// Rounds of repairs that are looked at together, and the share of them that has to be lost.
-const ROUNDS: u32 = 32;
+/// Repaired datagrams that are looked at together, and the share of them that never arrives. A
+/// repair that is lost says nothing: on a medium that loses in bursts, most are sent into the burst.
+const REPAIRED: u32 = 32;
 const MOST_LOST: f64 = 0.5;
-/// They have to be spread over this time at least: a burst of loss is over sooner.
+/// Their fates have to be spread over this time at least: a burst of loss is over sooner.
 const MINIMUM_SPREAD: Duration = Duration::from_secs(2);
 
 /// The first pause of repairs, and the longest.
@@ -49,9 +52,9 @@ const FORGET: Duration = Duration::from_secs(60);
 /// Totals of a session, as an eACK shows them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
-    /// Datagrams forwarded, and repairs sent.
-    pub(crate) sent: u64,
-    /// Those known to have arrived.
+    /// Datagrams forwarded.
+    pub(crate) forwarded: u64,
+    /// Those known to have arrived, at first or as repairs.
     pub(crate) arrived: u64,
     /// Datagrams known to be lost, each counted once.
     pub(crate) lost: u64,
@@ -60,7 +63,7 @@ pub(crate) struct Totals {
 /// One window's rates, datagrams per second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
-    sent: f64,
+    forwarded: f64,
     arrived: f64,
 }
 
@@ -75,10 +78,10 @@ pub(crate) struct Breaker {
     next: u8,
     filled: bool,
     quiet: u8,
-    /// Rounds of repairs since `rounds_since`.
-    rounds: u32,
-    rounds_lost: u32,
-    rounds_since: Timestamp,
+    /// Repaired datagrams whose fates became known since `repaired_since`.
+    repaired: u32,
+    repaired_in_vain: u32,
+    repaired_since: Timestamp,
     /// Repairs pause until then.
     open_until: Option<Timestamp>,
     /// Pauses in a row, and the end of the last one.
@@ -104,15 +107,15 @@ impl Default for Breaker {
 impl Breaker {
     pub(crate) const fn new() -> Self {
         Self {
-            before: Totals { sent: 0, arrived: 0, lost: 0 },
+            before: Totals { forwarded: 0, arrived: 0, lost: 0 },
             since: Timestamp::ZERO,
-            windows: [Window { sent: 0.0, arrived: 0.0 }; WINDOWS],
+            windows: [Window { forwarded: 0.0, arrived: 0.0 }; WINDOWS],
             next: 0,
             filled: false,
             quiet: 0,
-            rounds: 0,
-            rounds_lost: 0,
-            rounds_since: Timestamp::ZERO,
+            repaired: 0,
+            repaired_in_vain: 0,
+            repaired_since: Timestamp::ZERO,
             open_until: None,
             pauses: 0,
             closed_at: Timestamp::ZERO,
@@ -124,13 +127,13 @@ impl Breaker {
         self.open_until.is_some_and(|until| now < until)
     }
 
-    /// A round of repairs, one transmission with its copies, has arrived or got lost.
-    pub(crate) fn on_round(&mut self, lost: bool, now: Timestamp) {
-        if self.rounds == 0 {
-            self.rounds_since = now;
+    /// A datagram that was repaired has arrived, or is given up.
+    pub(crate) fn on_repaired(&mut self, arrived: bool, now: Timestamp) {
+        if self.repaired == 0 {
+            self.repaired_since = now;
         }
-        self.rounds += 1;
-        self.rounds_lost += u32::from(lost);
+        self.repaired += 1;
+        self.repaired_in_vain += u32::from(!arrived);
     }
 
     /// An eACK was decoded. `queue_stands`: what is lost is given up anyway.
@@ -177,21 +180,21 @@ impl Breaker {
     fn begin_anew(&mut self, totals: Totals, now: Timestamp) {
         self.begin_window(totals, now);
         (self.next, self.filled, self.quiet) = (0, false, 0);
-        (self.rounds, self.rounds_lost) = (0, 0);
+        (self.repaired, self.repaired_in_vain) = (0, 0);
     }
 
     /// Time has passed: ends the window when it is over. True if the windows show that what arrives
-    /// does not follow what is sent.
+    /// does not follow what is forwarded.
     fn on_time(&mut self, totals: Totals, round_trip: Duration, now: Timestamp) -> bool {
         let elapsed = now.saturating_since(self.since);
         if elapsed < MINIMUM_WINDOW.max(round_trip * WINDOW_ROUND_TRIPS) {
             return false;
         }
-        let sent = totals.sent.saturating_sub(self.before.sent);
+        let forwarded = totals.forwarded.saturating_sub(self.before.forwarded);
         let arrived = totals.arrived.saturating_sub(self.before.arrived);
         let lost = totals.lost.saturating_sub(self.before.lost);
         self.begin_window(totals, now);
-        if sent < MINIMUM_SENT || (lost as f64) < MINIMUM_LOSS * sent as f64 {
+        if forwarded < MINIMUM_FORWARDED || (lost as f64) < MINIMUM_LOSS * forwarded as f64 {
             self.quiet += 1;
             if self.quiet >= QUIET_WINDOWS {
                 (self.next, self.filled, self.quiet) = (0, false, 0);
@@ -201,7 +204,8 @@ impl Breaker {
         self.quiet = 0;
         let seconds = elapsed.as_secs_f64();
         if let Some(window) = self.windows.get_mut(usize::from(self.next)) {
-            *window = Window { sent: sent as f64 / seconds, arrived: arrived as f64 / seconds };
+            let [forwarded, arrived] = [forwarded, arrived].map(|count| count as f64 / seconds);
+            *window = Window { forwarded, arrived };
         }
         self.next = (self.next + 1) % WINDOWS as u8;
         self.filled |= self.next == 0;
@@ -209,23 +213,24 @@ impl Breaker {
     }
 
     fn is_saturated(&self) -> bool {
-        let moments = |of: fn(&Window) -> f64| {
+        let variation = |of: fn(&Window) -> f64| {
             let mean = self.windows.iter().map(of).sum::<f64>() / WINDOWS as f64;
             let square = |window: &Window| (of(window) - mean) * (of(window) - mean);
-            (mean, self.windows.iter().map(square).sum::<f64>() / WINDOWS as f64)
+            let variance = self.windows.iter().map(square).sum::<f64>() / WINDOWS as f64;
+            variance / (mean * mean).max(f64::MIN_POSITIVE)
         };
-        let (mean, sent) = moments(|window| window.sent);
-        let (_, arrived) = moments(|window| window.arrived);
-        sent.sqrt() >= MINIMUM_DEVIATION * mean && arrived <= SATURATED * sent
+        let forwarded = variation(|window| window.forwarded);
+        let arrived = variation(|window| window.arrived);
+        forwarded >= MINIMUM_DEVIATION * MINIMUM_DEVIATION && arrived <= SATURATED * forwarded
     }
 
-    /// True if most repairs of the last while got lost.
+    /// True if most datagrams that were repaired in the last while never arrived.
     fn are_repairs_in_vain(&mut self, now: Timestamp) -> bool {
-        if self.rounds < ROUNDS || now.saturating_since(self.rounds_since) < MINIMUM_SPREAD {
+        if self.repaired < REPAIRED || now.saturating_since(self.repaired_since) < MINIMUM_SPREAD {
             return false;
         }
-        let in_vain = f64::from(self.rounds_lost) > MOST_LOST * f64::from(self.rounds);
-        (self.rounds, self.rounds_lost) = (0, 0);
+        let in_vain = f64::from(self.repaired_in_vain) > MOST_LOST * f64::from(self.repaired);
+        (self.repaired, self.repaired_in_vain) = (0, 0);
         in_vain
     }
 }
@@ -248,7 +253,7 @@ mod tests {
         for millis in (0..10_000).step_by(10) {
             let count = sent(millis);
             let arrived = arrived(millis, count);
-            totals.sent += count;
+            totals.forwarded += count;
             totals.arrived += arrived;
             totals.lost += count - arrived;
             let now = Timestamp::from_millis(1000 + millis);
@@ -285,7 +290,7 @@ mod tests {
 
     #[test]
     fn it_stays_closed_where_a_share_of_what_is_sent_arrives() {
-        for per_mille in [20, 100, 240, 400] {
+        for per_mille in [20, 100, 240, 400, 600] {
             let lost = |millis, count| lose(millis, count, per_mille);
             assert_eq!(changes(growing, lost), [], "{per_mille}");
             assert_eq!(changes(|_| 40, lost), [], "{per_mille}, at a constant rate");
@@ -298,12 +303,12 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_where_most_repairs_get_lost_for_seconds() {
+    fn it_opens_where_most_repaired_datagrams_never_arrive_for_seconds() {
         let opened = |lost_of_ten: u64, spread: u64| {
             let mut breaker = Breaker::new();
             let open = |step: u64| {
                 let now = Timestamp::from_millis(1000 + step * spread);
-                breaker.on_round(step % 10 < lost_of_ten, now);
+                breaker.on_repaired(step % 10 >= lost_of_ten, now);
                 breaker.on_eack(Totals::default(), ROUND_TRIP, false, now)
             };
             (0..200).filter_map(open).next()
@@ -319,7 +324,7 @@ mod tests {
         let in_vain = |breaker: &mut Breaker, from: u64| {
             (0..).find_map(|step| {
                 let now = Timestamp::from_millis(from + step * 100);
-                breaker.on_round(true, now);
+                breaker.on_repaired(false, now);
                 match breaker.on_eack(Totals::default(), ROUND_TRIP, false, now) {
                     Some(Change::Paused(pause)) => Some(pause.as_secs()),
                     _ => None,
@@ -340,7 +345,7 @@ mod tests {
 
         let (mut breaker, mut totals) = (Breaker::new(), Totals::default());
         for millis in (0..10_000).step_by(10) {
-            totals.sent += growing(millis);
+            totals.forwarded += growing(millis);
             totals.arrived += 38;
             totals.lost += growing(millis) - 38;
             let now = Timestamp::from_millis(1000 + millis);

@@ -228,7 +228,7 @@ impl Session {
             }
         }
         let arrived = repairs.settle(&still_missing, history, turn);
-        (0..arrived).for_each(|_| breaker.on_round(false, turn.now));
+        (0..arrived).for_each(|_| breaker.on_repaired(true, turn.now));
         turn.scratch().still_missing = still_missing;
 
         let covered = epoch.consider(history);
@@ -258,7 +258,7 @@ impl Session {
         sequences.extend(self.repairs.sequences());
         for &sequence in &sequences {
             let verdict = self.judge(sequence, newest, congested, patience, turn.now);
-            self.note_round(sequence, &verdict, turn.now);
+            self.note_in_vain(sequence, &verdict, turn.now);
             match verdict {
                 Verdict::Wait => {}
                 Verdict::GiveUp(reason) => {
@@ -281,16 +281,13 @@ impl Session {
         self.repairs.sort_copies();
     }
 
-    /// A repair that is sent again, or that comes too late, was lost.
-    fn note_round(&mut self, sequence: u64, verdict: &Verdict, now: Timestamp) {
+    /// Tells the breaker of a datagram that was repaired and is given up.
+    fn note_in_vain(&mut self, sequence: u64, verdict: &Verdict, now: Timestamp) {
         let was_sent = self.repairs.get(sequence).is_some_and(|repair| repair.transmissions() > 0);
-        let was_lost = matches!(
-            verdict,
-            Verdict::Send(..)
-                | Verdict::GiveUp(GiveUpReason::TooOld | GiveUpReason::TooManyRepairs)
-        );
-        if was_sent && was_lost {
-            self.breaker.on_round(true, now);
+        let is_over =
+            matches!(verdict, Verdict::GiveUp(GiveUpReason::TooOld | GiveUpReason::TooManyRepairs));
+        if was_sent && is_over {
+            self.breaker.on_repaired(false, now);
         }
     }
 

@@ -157,11 +157,7 @@ impl Repairs {
 
     /// Totals, when so many datagrams were forwarded.
     pub(crate) fn delivery(&self, forwarded: u64) -> Totals {
-        Totals {
-            sent: forwarded + self.transmissions,
-            arrived: self.arrived_datagrams,
-            lost: self.lost_datagrams,
-        }
+        Totals { forwarded, arrived: self.arrived_datagrams, lost: self.lost_datagrams }
     }
 
     /// Datagrams that were sent again and are not among `still_missing` (ascending).
