@@ -211,6 +211,16 @@ pub struct Scenario {
     recordings: BTreeMap<String, Recording>,
 }
 
+/// The text of a file. A name without an extension is no file: it should be one of those `known`.
+fn read(path: &Path, known: impl Iterator<Item = &'static str>) -> Result<String, ScenarioError> {
+    if path.extension().is_none() {
+        let (name, known) = (path.display().to_string(), known.collect::<Vec<_>>().join(", "));
+        return Err(ScenarioError::Unknown { name, known });
+    }
+    std::fs::read_to_string(path)
+        .map_err(|source| ScenarioError::Read { path: path.to_owned(), source })
+}
+
 impl Scenario {
     /// The names of the scenarios that come with the laboratory.
     pub fn names() -> impl Iterator<Item = &'static str> {
@@ -243,12 +253,7 @@ impl Scenario {
             return Self::parse(name, text);
         }
         let path = Path::new(name);
-        if path.extension().is_none() {
-            let known = Self::names().collect::<Vec<_>>().join(", ");
-            return Err(ScenarioError::Unknown { name: name.to_owned(), known });
-        }
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
+        let text = read(path, Self::names())?;
         let name = path.file_stem().map_or(name.into(), |stem| stem.to_string_lossy());
         Self::parse(&name, &text)
     }

@@ -3,8 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_eack::Identifier;
-use packrat_eack::{MAX_EXPECTED_DIFFERENCE, SketchLimits};
+use packrat_eack::{Identifier, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_wire::Epoch;
 use packrat_wire::codec::DecodeError;
 use packrat_wire::control::{Control, RefusalReason};

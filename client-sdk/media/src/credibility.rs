@@ -15,6 +15,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use packrat_assist_token::token_bucket::{Rate, TokenBucket};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::{IdentifierScheme, Material};
 
@@ -25,6 +26,7 @@ use crate::rtp::{Extender, RtpHeader};
 const BURST: f64 = 24.0;
 /// ...and so many in a second.
 const UNPROVEN_RATE: u32 = 100;
+const UNPROVEN: Rate = Rate { per_second: UNPROVEN_RATE as f64, burst: BURST };
 /// A source that sends so many packets in sequence is one (RFC 3550, appendix A.1).
 const IN_SEQUENCE: u32 = 2;
 /// Packets in sequence may be so far apart.
@@ -101,7 +103,8 @@ pub(crate) struct Credibility {
     seen: BTreeMap<u64, (Material, u32)>,
     conflicts: (Timestamp, u32),
     doubted_until: Option<Timestamp>,
-    tokens: (f64, Timestamp),
+    tokens: TokenBucket,
+    earned_at: Timestamp,
 }
 
 impl Credibility {
@@ -121,7 +124,8 @@ impl Credibility {
             seen: BTreeMap::new(),
             conflicts: (now, 0),
             doubted_until: None,
-            tokens: (BURST, now),
+            tokens: TokenBucket::new(UNPROVEN.burst),
+            earned_at: now,
         }
     }
 
@@ -162,12 +166,10 @@ impl Credibility {
     }
 
     fn take_token(&mut self, now: Timestamp) -> bool {
-        let (tokens, at) = self.tokens;
-        let earned = now.saturating_since(at).as_secs_f64() * f64::from(UNPROVEN_RATE);
-        let tokens = (tokens + earned).min(BURST);
-        let takes = tokens >= 1.0;
-        self.tokens = (if takes { tokens - 1.0 } else { tokens }, now);
-        takes
+        let elapsed = now.saturating_since(self.earned_at);
+        self.earned_at = now;
+        self.tokens.earn(UNPROVEN.earned(elapsed), UNPROVEN.burst);
+        self.tokens.try_take(1.0)
     }
 
     fn is_followed(&mut self, header: &RtpHeader, now: Timestamp) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::settings::milliseconds;
-use super::{ScenarioError, built_in};
+use super::{ScenarioError, built_in, read};
 
 /// The most flows, and the most objects or visits of one of them.
 const MOST: u64 = 1000;
@@ -183,14 +183,7 @@ impl Traffic {
         if let Some((_, text)) = built_in::TRAFFIC.iter().find(|(known, _)| *known == name) {
             return parse(text);
         }
-        let path = Path::new(name);
-        if path.extension().is_none() {
-            let known = Self::names().collect::<Vec<_>>().join(", ");
-            return Err(ScenarioError::Unknown { name: name.to_owned(), known });
-        }
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ScenarioError::Read { path: path.to_owned(), source })?;
-        parse(&text)
+        parse(&read(Path::new(name), Self::names())?)
     }
 
     /// The first mistake.

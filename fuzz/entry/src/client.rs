@@ -11,13 +11,13 @@ use packrat_client::{Assist, AssistState, ClientConfig, Datagram, PacketNumber};
 use packrat_eack::{Encoding, Identifier};
 use packrat_wire::control::{Control, RefusalReason, session_nonce};
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::handshake::{Established, GatewayParams, respond};
 use packrat_wire::message::{GoodbyeReason, Message, Report, ResetReason, Totals};
 use packrat_wire::seal::MAXIMUM_PLAINTEXT;
-use packrat_wire::{Epoch, MessageCounter, SessionId};
+use packrat_wire::{Epoch, MessageCounter};
 use s2n_codec::DecoderBufferMut;
 use s2n_quic_core::frame::FrameMut;
 
+use super::gateway_half::{GatewayHalf, encode};
 use super::take::take;
 
 const MAXIMUM_HOLD: Duration = Duration::from_millis(300);
@@ -29,7 +29,7 @@ const ROOM: usize = 1200;
 struct World {
     client: Assist,
     /// The gateway's half of the session, while it lasts.
-    gateway: Option<Established>,
+    gateway: Option<GatewayHalf>,
     now: Timestamp,
     next: u64,
     /// Packet numbers known to be missing, and the time since when.
@@ -104,21 +104,13 @@ pub fn client_sessions(data: &[u8]) -> u32 {
     world.sessions
 }
 
-fn encode(message: &Message<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    message.encode(&mut bytes);
-    bytes
-}
-
 impl World {
     fn packet(&mut self, number: u64) {
         let mut datagram = vec![0x40; 60];
         datagram[44..52].copy_from_slice(&number.to_be_bytes());
         datagram[52..].copy_from_slice(&(number + 1).to_be_bytes());
         if let Some(gateway) = &self.gateway {
-            let gateway_params = &gateway.gateway_params;
-            self.identifiers
-                .push(gateway_params.identifier_key().identify(gateway_params.scheme, &datagram));
+            self.identifiers.push(gateway.identify(&datagram));
         }
         assert_eq!(self.client.on_datagram(&datagram, self.now), Datagram::Base);
         self.client.on_packet_number(PacketNumber::new(number), self.now);
@@ -180,8 +172,7 @@ impl World {
 
     fn say(&mut self, plaintext: &[u8]) {
         let Some(gateway) = &mut self.gateway else { return };
-        let mut datagram = Vec::new();
-        gateway.sealer.seal(plaintext, &mut datagram).expect("short enough");
+        let datagram = gateway.seal(plaintext);
         self.client.on_datagram(&datagram, self.now);
     }
 
@@ -209,11 +200,7 @@ impl World {
                 Control::Sealed { session, counter, .. } => {
                     self.refusable = Some(session_nonce(session, counter));
                     let Some(gateway) = &mut self.gateway else { continue };
-                    let mut plaintext = Vec::new();
-                    if let Ok(counter) = gateway.opener.open(&datagram, &mut plaintext) {
-                        self.newest = counter;
-                        assert!(Message::decode(&plaintext).is_ok(), "the client said nonsense");
-                    }
+                    self.newest = gateway.open(&datagram).unwrap_or(self.newest);
                 }
                 other => panic!("the client said {other:?}"),
             }
@@ -222,21 +209,9 @@ impl World {
     }
 
     fn answer(&mut self, nonce: u64, noise: &[u8]) {
-        let (established, _, answer) =
-            respond([2; 32], &[3; 32], nonce, noise, |client_params, _| GatewayParams {
-                session: SessionId::new(5),
-                scheme: client_params.scheme,
-                limits: client_params.limits,
-                cache_bytes: 1 << 20,
-                secret: [6; 32].into(),
-                stream: None,
-                numbered: None,
-            })
-            .expect("a first message");
-        let mut datagram = Vec::new();
-        Control::InitAck { nonce, noise: &answer }.encode(&mut datagram);
-        self.client.on_datagram(&datagram, self.now);
-        self.gateway = Some(established);
+        let (gateway, answer) = GatewayHalf::answer(nonce, noise);
+        self.client.on_datagram(&answer, self.now);
+        self.gateway = Some(gateway);
         self.sessions += 1;
     }
 

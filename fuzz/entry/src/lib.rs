@@ -17,6 +17,8 @@ mod configuration;
 pub mod corpus;
 #[cfg(feature = "engine")]
 mod gateway;
+#[cfg(any(feature = "client", feature = "media"))]
+mod gateway_half;
 #[cfg(feature = "media")]
 mod live_packets;
 #[cfg(feature = "engine")]

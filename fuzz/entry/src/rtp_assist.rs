@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use packrat_eack::Identifier;
 use packrat_media::{PacketNumbers, RtpAssist, RtpAssistConfig, Timestamp};
 use packrat_wire::control::Control;
-use packrat_wire::handshake::{Established, GatewayParams, respond};
 use packrat_wire::message::{GoodbyeReason, Message, Report, Totals};
 use packrat_wire::seal::MAXIMUM_PLAINTEXT;
-use packrat_wire::{Epoch, MessageCounter, SessionId};
+use packrat_wire::{Epoch, MessageCounter};
 
+use super::gateway_half::{GatewayHalf, encode};
 use super::take::take;
 
 const SOURCE: u32 = 7;
@@ -42,7 +42,7 @@ struct World {
     numbers: PacketNumbers,
     hold: Duration,
     /// The gateway's half of the session, while it lasts.
-    gateway: Option<Established>,
+    gateway: Option<GatewayHalf>,
     has_gateway: bool,
     now: Timestamp,
     next: u64,
@@ -155,9 +155,7 @@ impl World {
         let packet = self.packet(number, SOURCE, number as u32);
         self.packets.insert(packet.clone(), number);
         if let Some(gateway) = &self.gateway {
-            let gateway_params = &gateway.gateway_params;
-            let key = gateway_params.identifier_key();
-            self.identifiers.push(key.identify(gateway_params.scheme, &packet));
+            self.identifiers.push(gateway.identify(&packet));
         }
         (number, packet)
     }
@@ -230,11 +228,7 @@ impl World {
                 Control::Discover { .. } | Control::Init { .. } => {}
                 Control::Sealed { .. } => {
                     let Some(gateway) = &mut self.gateway else { continue };
-                    let mut plaintext = Vec::new();
-                    if let Ok(counter) = gateway.opener.open(&datagram, &mut plaintext) {
-                        self.heard = counter;
-                        assert!(Message::decode(&plaintext).is_ok(), "the helper said nonsense");
-                    }
+                    self.heard = gateway.open(&datagram).unwrap_or(self.heard);
                 }
                 other => panic!("the helper said {other:?}"),
             }
@@ -261,21 +255,9 @@ impl World {
     }
 
     fn answer(&mut self, nonce: u64, noise: &[u8]) {
-        let (established, _, answer) =
-            respond([2; 32], &[3; 32], nonce, noise, |client_params, _| GatewayParams {
-                session: SessionId::new(5),
-                scheme: client_params.scheme,
-                limits: client_params.limits,
-                cache_bytes: 1 << 20,
-                secret: [6; 32].into(),
-                stream: None,
-                numbered: None,
-            })
-            .expect("a first message");
-        let mut datagram = Vec::new();
-        Control::InitAck { nonce, noise: &answer }.encode(&mut datagram);
-        self.gateway = Some(established);
-        self.helper.on_datagram(&datagram, self.now);
+        let (gateway, answer) = GatewayHalf::answer(nonce, noise);
+        self.gateway = Some(gateway);
+        self.helper.on_datagram(&answer, self.now);
     }
 
     fn report(&mut self, number: u64, details: &[u8]) {
@@ -293,19 +275,12 @@ impl World {
             queueing: Duration::from_millis(u64::from(detail(7))),
             totals: Totals::default(),
         };
-        self.say_message(&Message::Report(report));
-    }
-
-    fn say_message(&mut self, message: &Message<'_>) {
-        let mut plaintext = Vec::new();
-        message.encode(&mut plaintext);
-        self.say(&plaintext);
+        self.say(&encode(&Message::Report(report)));
     }
 
     fn say(&mut self, plaintext: &[u8]) {
         let Some(gateway) = &mut self.gateway else { return };
-        let mut datagram = Vec::new();
-        gateway.sealer.seal(plaintext, &mut datagram).expect("short enough");
+        let datagram = gateway.seal(plaintext);
         self.helper.on_datagram(&datagram, self.now);
         self.poll();
     }
@@ -331,7 +306,7 @@ impl World {
 
     fn change(&mut self, number: u64) {
         match number {
-            0 => self.say_message(&Message::Goodbye { reason: GoodbyeReason::Draining }),
+            0 => self.say(&encode(&Message::Goodbye { reason: GoodbyeReason::Draining })),
             1 => self.gateway = None,
             2 if !self.last.is_empty() => {
                 let again = self.last.clone();

@@ -12,23 +12,35 @@
 
 use core::time::Duration;
 
+use packrat_assist_token::token_bucket::{Rate, TokenBucket};
 use packrat_wire::estimate::Timestamp;
 
 /// Datagrams that are recorded per second while there is doubt, and at once.
-const DOUBTED_RATE: f64 = 100.0;
-const BURST: f64 = 24.0;
+const DOUBTED: Rate = Rate { per_second: 100.0, burst: 24.0 };
 /// The doubt lasts for so long after a Reset, and begins with the second one in such a time.
 const DOUBT: Duration = Duration::from_secs(10);
 
 /// The judge of plain datagrams.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Plain {
     /// Resets of the gateway that have been seen, and when the last one was.
     resets: u64,
     last_reset: Option<Timestamp>,
     doubted_until: Option<Timestamp>,
-    tokens: f64,
+    tokens: TokenBucket,
     earned_at: Timestamp,
+}
+
+impl Default for Plain {
+    fn default() -> Self {
+        Self {
+            resets: 0,
+            last_reset: None,
+            doubted_until: None,
+            tokens: TokenBucket::new(0.0),
+            earned_at: Timestamp::ZERO,
+        }
+    }
 }
 
 impl Plain {
@@ -49,12 +61,10 @@ impl Plain {
         if self.doubted_until.is_none_or(|until| now >= until) {
             return true;
         }
-        let earned = now.saturating_since(self.earned_at).as_secs_f64() * DOUBTED_RATE;
+        let elapsed = now.saturating_since(self.earned_at);
         self.earned_at = now;
-        self.tokens = (self.tokens + earned).min(BURST);
-        let admits = self.tokens >= 1.0;
-        self.tokens -= f64::from(u8::from(admits));
-        admits
+        self.tokens.earn(DOUBTED.earned(elapsed), DOUBTED.burst);
+        self.tokens.try_take(1.0)
     }
 }
 

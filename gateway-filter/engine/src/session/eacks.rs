@@ -219,16 +219,13 @@ impl Session {
         }
         turn.scratch().only_here = only_here;
         still_missing.sort_unstable();
-        if let Some(numbering) = numbering {
-            let arrived = repairs.repaired_but(&still_missing);
-            for (sequence, length) in
-                arrived.filter_map(|at| Some((at, history.cached_length(at)?)))
-            {
+        let now = turn.now;
+        repairs.settle(&still_missing, history, turn, |sequence, length| {
+            breaker.on_repaired(true, now);
+            if let (Some(numbering), Some(length)) = (numbering.as_mut(), length) {
                 numbering.on_repaired(sequence, length);
             }
-        }
-        let arrived = repairs.settle(&still_missing, history, turn);
-        (0..arrived).for_each(|_| breaker.on_repaired(true, turn.now));
+        });
         turn.scratch().still_missing = still_missing;
 
         let covered = epoch.consider(history);

@@ -57,6 +57,17 @@ struct Run {
     place: Option<u64>,
 }
 
+/// Datagrams longer than any that has arrived with a number, which only arrived plain.
+#[derive(Debug, Clone, Copy)]
+struct Vanished {
+    count: u32,
+    shortest: usize,
+}
+
+impl Vanished {
+    const NONE: Self = Self { count: 0, shortest: usize::MAX };
+}
+
 /// Places of datagrams, and the lengths that get a number.
 #[derive(Debug)]
 pub(crate) struct Numbering {
@@ -68,9 +79,7 @@ pub(crate) struct Numbering {
     proven: usize,
     /// Longer ones since then.
     unproven: u32,
-    /// Longer ones that only arrived plain, and the shortest of them.
-    vanished: u32,
-    shortest_vanished: usize,
+    vanished: Vanished,
     /// The next place.
     next: u64,
     /// In order.
@@ -88,8 +97,7 @@ impl Numbering {
             largest: agreed,
             proven: 0,
             unproven: 0,
-            vanished: 0,
-            shortest_vanished: usize::MAX,
+            vanished: Vanished::NONE,
             next: 0,
             runs: VecDeque::new(),
         }))
@@ -156,9 +164,8 @@ impl Numbering {
         if length > self.proven && self.place(sequence).is_some() {
             self.proven = length;
             self.unproven = 0;
-            if length >= self.shortest_vanished {
-                self.vanished = 0;
-                self.shortest_vanished = usize::MAX;
+            if length >= self.vanished.shortest {
+                self.vanished = Vanished::NONE;
             }
         }
     }
@@ -168,10 +175,10 @@ impl Numbering {
         if length <= self.proven || length > self.largest || self.place(sequence).is_none() {
             return;
         }
-        self.vanished += 1;
-        self.shortest_vanished = self.shortest_vanished.min(length);
-        if self.vanished >= VANISHED {
-            self.refuse(self.shortest_vanished);
+        self.vanished.count += 1;
+        self.vanished.shortest = self.vanished.shortest.min(length);
+        if self.vanished.count >= VANISHED {
+            self.refuse(self.vanished.shortest);
         }
     }
 
@@ -179,8 +186,7 @@ impl Numbering {
     pub(crate) fn refuse(&mut self, length: usize) {
         self.largest = self.largest.min(length.saturating_sub(1));
         self.unproven = 0;
-        self.vanished = 0;
-        self.shortest_vanished = usize::MAX;
+        self.vanished = Vanished::NONE;
     }
 
     /// The client has moved: another path may carry more, or less.
@@ -188,8 +194,7 @@ impl Numbering {
         self.largest = self.agreed;
         self.proven = 0;
         self.unproven = 0;
-        self.vanished = 0;
-        self.shortest_vanished = usize::MAX;
+        self.vanished = Vanished::NONE;
     }
 }
 

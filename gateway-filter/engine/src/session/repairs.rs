@@ -160,27 +160,24 @@ impl Repairs {
         Totals { forwarded, arrived: self.arrived_datagrams, lost: self.lost_datagrams }
     }
 
-    /// Datagrams that were sent again and are not among `still_missing` (ascending).
-    pub(crate) fn repaired_but(&self, still_missing: &[u64]) -> impl Iterator<Item = u64> {
-        let sent = self.missing.iter().filter(|(_, repair)| repair.transmissions() > 0);
-        sent.map(|(sequence, _)| *sequence)
-            .filter(|sequence| still_missing.binary_search(sequence).is_err())
-    }
-
-    /// Settles all that is not among `still_missing` (ascending): it has arrived. Returns how many
-    /// repairs have.
+    /// Settles all that is not among `still_missing` (ascending): it has arrived. `on_repaired` is
+    /// called for each that was sent again, with its length if its bytes are still cached.
     pub(crate) fn settle(
         &mut self,
         still_missing: &[u64],
         history: &mut History,
         turn: &mut Turn<'_>,
-    ) -> u64 {
+        mut on_repaired: impl FnMut(u64, Option<usize>),
+    ) {
         let mut repaired = 0;
         let arrived = &mut self.arrived;
         self.missing.retain(|sequence, repair| {
             let keep = still_missing.binary_search(sequence).is_ok();
             if !keep {
-                repaired += u64::from(repair.transmissions() > 0);
+                if repair.transmissions() > 0 {
+                    repaired += 1;
+                    on_repaired(*sequence, history.cached_length(*sequence));
+                }
                 *arrived = (*arrived).max(repair.first_transmission());
                 if let Some(entry) = history.get_mut(*sequence) {
                     entry.fate = Fate::Received;
@@ -199,7 +196,6 @@ impl Repairs {
         });
         turn.counters.repairs_arrived += repaired;
         self.arrived_datagrams += repaired;
-        repaired
     }
 
     /// A datagram is not repaired any more. Returns how often it was.
@@ -362,7 +358,7 @@ mod tests {
 
         fn settle(&mut self, still_missing: &[u64], now: Timestamp) {
             let Self { repairs, history, counters, out, .. } = self;
-            repairs.settle(still_missing, history, &mut Turn::new(now, counters, out));
+            repairs.settle(still_missing, history, &mut Turn::new(now, counters, out), |_, _| ());
         }
     }
 

@@ -271,22 +271,16 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
     (client, gateway, first, second)
 }
 
-/// The handshake of a subscriber to a stream: what differs from [`handshake`].
-fn live() -> Value {
-    let live = Live {
-        selective: true,
-        subscribe: true,
-        window: Duration::from_millis(400),
-        tolerance: Duration::from_millis(20),
-    };
-    let initiator = Initiator::new(
-        CLIENT_SEED,
-        NONCE,
-        ClientParams { live: Some(live), ..client_params() },
-        None,
-    );
+/// A handshake with records: first message, what the gateway has read of it, second message, and
+/// what was agreed.
+fn extended(
+    asking: ClientParams,
+    stream: Option<[u8; 32]>,
+    numbered: Option<Numbered>,
+) -> (Vec<u8>, ClientParams, Vec<u8>, GatewayParams) {
+    let initiator = Initiator::new(CLIENT_SEED, NONCE, asking, None);
     let first = initiator.message().expect("the first message");
-    let (_, _, second) =
+    let (_, seen, second) =
         respond(GATEWAY_SEED, &STATIC_KEY, NONCE, &first, |client_params, random| {
             let mut secret = [0; 32];
             random(&mut secret);
@@ -296,13 +290,25 @@ fn live() -> Value {
                 limits: SketchLimits { coded_symbols: 0, power_sums: 40 },
                 cache_bytes: 65_536,
                 secret: secret.into(),
-                stream: Some([0x44; 32].into()),
-                numbered: None,
+                stream: stream.map(Into::into),
+                numbered,
             }
         })
         .expect("the second message");
-    let gateway_params =
-        initiator.finish(&second).expect("the end of the handshake").gateway_params;
+    let agreed = initiator.finish(&second).expect("the end of the handshake").gateway_params;
+    (first, seen, second, agreed)
+}
+
+/// The handshake of a subscriber to a stream: what differs from [`handshake`].
+fn live() -> Value {
+    let live = Live {
+        selective: true,
+        subscribe: true,
+        window: Duration::from_millis(400),
+        tolerance: Duration::from_millis(20),
+    };
+    let asking = ClientParams { live: Some(live), ..client_params() };
+    let (first, _, second, gateway_params) = extended(asking, Some([0x44; 32]), None);
     let datagram = bytes_from(1, 60);
     json!({
         "client_params": { "selective": true, "subscribe": true, "window_microseconds": 400_000, "tolerance_microseconds": 20_000 },
@@ -409,25 +415,8 @@ fn numbers() -> Value {
     let wish = Numbered { to_client: true, to_server: true, largest: 1464 };
     let granted = Numbered { to_client: true, to_server: false, largest: 1444 };
     let asking = ClientParams { numbered: Some(wish), ..client_params() };
-    let initiator = Initiator::new(CLIENT_SEED, NONCE, asking, None);
-    let first = initiator.message().expect("the first message");
-    let (_, seen, second) =
-        respond(GATEWAY_SEED, &STATIC_KEY, NONCE, &first, |client_params, random| {
-            let mut secret = [0; 32];
-            random(&mut secret);
-            GatewayParams {
-                session: SessionId::new(0x0506_0708),
-                scheme: client_params.scheme,
-                limits: SketchLimits { coded_symbols: 0, power_sums: 40 },
-                cache_bytes: 65_536,
-                secret: secret.into(),
-                stream: None,
-                numbered: Some(granted),
-            }
-        })
-        .expect("the second message");
+    let (first, seen, second, agreed) = extended(asking, None, Some(granted));
     assert_eq!(seen.numbered, Some(wish));
-    let agreed = initiator.finish(&second).expect("the end of the handshake").gateway_params;
     assert_eq!(agreed.numbered, Some(granted));
     let (key, identifiers) = (agreed.number_key(), agreed.identifier_key());
     let cases = [
