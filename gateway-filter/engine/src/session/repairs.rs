@@ -180,7 +180,10 @@ impl Repairs {
         self.missing.retain(|sequence, repair| {
             let keep = still_missing.binary_search(sequence).is_ok();
             if !keep {
-                repaired += u64::from(repair.transmissions() > 0);
+                if repair.transmissions() > 0 {
+                    repaired += 1;
+                    turn.scratch().fates.push((repair.last_sent_at(), None));
+                }
                 *arrived = (*arrived).max(repair.first_transmission());
                 if let Some(entry) = history.get_mut(*sequence) {
                     entry.fate = Fate::Received;
