@@ -177,6 +177,7 @@ impl Repairs {
                 if repair.transmissions() > 0 {
                     repaired += 1;
                     on_repaired(*sequence, history.cached_length(*sequence));
+                    turn.scratch().fates.push((repair.last_sent_at(), None));
                 }
                 *arrived = (*arrived).max(repair.first_transmission());
                 if let Some(entry) = history.get_mut(*sequence) {
