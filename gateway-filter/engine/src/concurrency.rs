@@ -91,8 +91,7 @@ fn the_memory_of_all_sessions_stays_within_the_total_and_is_given_back() {
             gateway(GatewayConfig { cache_bytes_total: TOTAL, ..GatewayConfig::default() });
         let shared = Arc::clone(&gateway);
         on_three_threads(move |number| {
-            let source: IpAddr = [192, 0, number, 1].into();
-            let mut permit = SessionPermit::new(&shared, source, NOW).unwrap();
+            let mut permit = SessionPermit::new(&shared, address(number), NOW).unwrap();
             let held = || shared.admission.cache_bytes.load(Ordering::Relaxed);
             for bytes in [500_000, 100_000] {
                 permit.try_take(bytes);

@@ -17,6 +17,8 @@ const CHANGES: usize = 3;
 /// A test that takes more steps waits for what never comes.
 const MOST_STEPS: usize = 50_000;
 const SEED: u64 = 1;
+/// Memory of a thread's stack; what does not fit ends the process.
+const STACK_BYTES: usize = 1 << 20;
 
 fn number(variable: &str, default: u64) -> u64 {
     let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
@@ -38,6 +40,7 @@ fn run(kind: &str, seed: u64, scheduler: impl Scheduler + 'static, test: fn()) {
     let mut config = Config::default();
     config.max_steps = MaxSteps::FailAfter(MOST_STEPS);
     config.silence_warnings = true;
+    config.stack_size = STACK_BYTES;
     let runner = Runner::new(scheduler, config);
     if let Err(failure) = catch_unwind(AssertUnwindSafe(move || runner.run(test))) {
         eprintln!("failed by the {kind}: PACKRAT_SCHEDULE_SEED={seed} repeats it");
