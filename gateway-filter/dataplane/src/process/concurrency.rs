@@ -150,21 +150,25 @@ fn sessions_that_open_move_and_close_at_once_leave_right_counts() {
         let world = World::new(config(9));
         let io_thread = world.io_thread();
         let moving = world.session(1).unwrap();
-        let sessions = |world: &World| world.route.metrics().get(Metric::Sessions);
+        // The moving one, and perhaps another.
+        let check = |world: &World| {
+            let sessions = world.route.metrics().get(Metric::Sessions);
+            assert!((1..=2).contains(&sessions), "{sessions} sessions of one or two");
+        };
         let opener = world.spawn(move |world| {
             world.session(2);
-            assert!(sessions(world) <= 2, "{} sessions of two", sessions(world));
+            check(world);
         });
         let mover = {
             let moving = Arc::clone(&moving);
             world.spawn(move |world| {
                 world.move_to(&moving, 2);
-                assert!(sessions(world) <= 2, "{} sessions of two", sessions(world));
+                check(world);
             })
         };
         let reader = world.spawn(move |world| {
             for _ in 0..8 {
-                assert!(sessions(world) <= 2, "{} sessions of two", sessions(world));
+                check(world);
                 thread::yield_now();
             }
         });
@@ -239,6 +243,26 @@ fn a_session_ends_at_the_endpoint_of_the_last_of_several_changes() {
         let session = world.session(1).unwrap();
         let configured = world.route.context.settings().config.endpoints.clone();
         assert_eq!([session.upstream().endpoint().get()], configured[..]);
+    });
+}
+
+#[test]
+fn a_thread_that_follows_an_earlier_configuration_does_not_have_the_last_word() {
+    explore(|| {
+        let world = World::new(config(9));
+        // A server that has answered keeps its client for as long as it can be reached.
+        let session = world.session(1).unwrap();
+        session.note_question();
+        session.note_answer(Timestamp::from_millis(5));
+        world.route.context.reconfigure(RouteConfig { maximum_sessions: 5, ..config(9) }).unwrap();
+        let earlier = world.spawn(|world| {
+            world.session(1);
+        });
+        world.route.context.reconfigure(config(10)).unwrap();
+        world.session(1);
+        join([earlier]);
+        let _ = session.note_unreachable();
+        assert_eq!(session.upstream().endpoint().get(), endpoint(10));
     });
 }
 
@@ -345,7 +369,10 @@ fn permits_for_descriptors_stay_within_all_limits_and_are_given_back() {
         let permits = Arc::new(Mutex::new(Vec::new()));
         let threads = [0, 1, 2].map(|_| {
             let (capacity, permits) = (Arc::clone(&capacity), Arc::clone(&permits));
-            thread::spawn(move || permits.lock().extend(acquire(&capacity, SOURCE)))
+            thread::spawn(move || {
+                let permit = acquire(&capacity, SOURCE);
+                permits.lock().extend(permit);
+            })
         });
         join(threads);
         assert_eq!(permits.lock().len(), 1, "above the share of the source");
