@@ -15,10 +15,10 @@ use packrat_emulation::flood::Flood;
 use program::{PATIENCE, Program, get};
 use serde_json::Value;
 
-const CLIENTS: usize = 8;
+const CLIENTS: usize = 6;
 const WORKERS: &str = "4";
 /// Datagrams of one transfer.
-const DATAGRAMS: usize = 300;
+const DATAGRAMS: usize = 200;
 
 fn metric(metrics: &Value, name: &str) -> u64 {
     let text = get(metrics, "/metrics");
@@ -44,7 +44,7 @@ fn use_assistance(
     gateway: SocketAddr,
 ) {
     for round in 0..3 {
-        let first = (number * 10 + round) * DATAGRAMS;
+        let first = round * DATAGRAMS;
         if round > 0 && number.is_multiple_of(2) {
             change_port(client, gateway);
             let reports = client.assist.stats().reports;
