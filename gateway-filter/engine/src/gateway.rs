@@ -476,4 +476,11 @@ mod tests {
         }
         assert!(out.is_empty());
     }
+
+    #[test]
+    fn the_static_key_is_overwritten_when_it_is_dropped_or_replaced() {
+        fn is_wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
+        let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
+        is_wiped(&*gateway.static_key());
+    }
 }

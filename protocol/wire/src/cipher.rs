@@ -212,4 +212,10 @@ mod tests {
         let far = (0..100).filter(|&number| wire(number + 1).wrapping_sub(wire(number)) > 1 << 16);
         assert!(far.count() > 90);
     }
+
+    #[test]
+    fn a_key_is_overwritten_when_it_is_dropped() {
+        fn is_wiped<T: ZeroizeOnDrop>() {}
+        is_wiped::<Key>();
+    }
 }
