@@ -3,6 +3,7 @@
 use crate::batch;
 use crate::figures::{self, FigureError, Recipe, Settings};
 use crate::observer::TraceEvent;
+use crate::receiver::ReceiverStack;
 use crate::sender::Sender;
 use crate::table;
 use crate::traffic::plan::Plan;
@@ -104,10 +105,14 @@ struct Run {
     /// drop-tail, red: the queues instead of the scenario's; may be repeated
     #[arg(long)]
     queue: Vec<QueueKind>,
-    /// s2n-cubic, s2n-bbr, quinn-cubic, quinn-newreno, quinn-bbr; may be repeated [default:
-    /// s2n-cubic]
+    /// s2n-cubic, s2n-bbr, quinn-cubic, quinn-newreno, quinn-bbr, noq-cubic, noq-bbr3; may be
+    /// repeated [default: s2n-cubic]
     #[arg(long)]
     sender: Vec<Sender>,
+    /// s2n-quic or quinn: the client's stack. Only a shim assists quinn, so its arms are end-to-end, shim,
+    /// split and ideal
+    #[arg(long, default_value = "s2n-quic")]
+    receiver: ReceiverStack,
     /// end-to-end, packrat, repair-only, shim, split, ideal; may be repeated [default: all, without
     /// shim and ideal where flows compete]
     #[arg(long)]
@@ -181,6 +186,8 @@ pub struct Real {
 
 /// The arms of flows that compete, unless others are named.
 const COMPETING_ARMS: [Arm; 4] = [Arm::EndToEnd, Arm::Packrat, Arm::RepairOnly, Arm::Split];
+/// The arms of a quinn client, which only a shim assists.
+const QUINN_ARMS: [Arm; 4] = [Arm::EndToEnd, Arm::Shim, Arm::Split, Arm::Ideal];
 /// The arms that real servers can have.
 const REAL_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Ideal];
 
@@ -326,8 +333,12 @@ impl Run {
             Plan::new(&scenario, Arm::Packrat, sender)?;
         }
         let competes = Plan::new(&scenario, Arm::Packrat, senders[0])?.competes();
-        let arms =
-            choose(&self.arm, if competes { &COMPETING_ARMS[..] } else { &Arm::ALL }, Arm::Packrat);
+        let arms = match self.receiver {
+            ReceiverStack::S2n if competes => &COMPETING_ARMS[..],
+            ReceiverStack::S2n => &Arm::ALL[..],
+            ReceiverStack::Quinn => &QUINN_ARMS[..],
+        };
+        let arms = choose(&self.arm, arms, Arm::Packrat);
         let mut trials = Vec::new();
         for queue in queues {
             for &burst in &bursts {
@@ -378,6 +389,7 @@ impl Run {
 
     fn trial(&self, scenario: &Scenario, arm: Arm, sender: Sender, seed: u64) -> Trial {
         let mut trial = Trial::new(scenario.clone(), arm, sender, seed);
+        trial.receiver = self.receiver;
         if let Some(hold) = self.maximum_hold
             && arm != Arm::RepairOnly
         {

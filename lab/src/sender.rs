@@ -7,7 +7,7 @@ use crate::observer::Observer;
 use crate::server::Server;
 use crate::traffic::arrivals::Arrivals;
 use crate::traffic::exchange;
-use crate::{quinn_server, s2n_server};
+use crate::{noq_server, quinn_server, s2n_server};
 use rand_chacha::ChaCha8Rng;
 use s2n_quic::provider::io::testing::{Handle, spawn};
 use std::error::Error;
@@ -26,6 +26,16 @@ pub enum Sender {
     QuinnNewReno,
     /// quinn with BBR, version 1.
     QuinnBbr,
+    /// noq with CUBIC and HyStart++, a tolerance of reordering, and undo of spurious losses.
+    NoqCubic,
+    /// noq with BBR, version 3.
+    NoqBbr,
+}
+
+impl Sender {
+    /// The senders of the committed tables: those of one more would not be the same rows.
+    pub const OF_TABLES: [Self; 5] =
+        [Self::S2nCubic, Self::S2nBbr, Self::QuinnCubic, Self::QuinnNewReno, Self::QuinnBbr];
 }
 
 packrat_emulation::choices!(Sender, "sender", [
@@ -34,6 +44,8 @@ packrat_emulation::choices!(Sender, "sender", [
     QuinnCubic "quinn-cubic",
     QuinnNewReno "quinn-newreno",
     QuinnBbr "quinn-bbr",
+    NoqCubic "noq-cubic",
+    NoqBbr "noq-bbr3",
 ]);
 
 /// Starts a server.
@@ -53,6 +65,9 @@ pub(crate) fn start(
             let endpoint =
                 quinn_server::start(handle, sender, clock, certificate, random, observer)?;
             Ok(Server::Quinn(endpoint))
+        }
+        Sender::NoqCubic | Sender::NoqBbr => {
+            noq_server::start(handle, sender, clock, certificate, random, observer).map(Server::Noq)
         }
     }
 }

@@ -189,7 +189,7 @@ impl Field {
     }
 
     fn tasks(&self) -> Result<Vec<Task>, FieldError> {
-        let senders = if self.sender.is_empty() { &Sender::ALL[..] } else { &self.sender };
+        let senders = if self.sender.is_empty() { &Sender::OF_TABLES[..] } else { &self.sender };
         let losses = if self.loss.is_empty() { &LOSSES[..] } else { &self.loss };
         let paths = cells::paths(&self.only, self.traces.as_deref())?;
         let mut cells = cells::all(&paths, senders, losses);
