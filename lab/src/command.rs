@@ -35,6 +35,8 @@ enum Action {
     /// Measure the field matrix: where assistance helps and where it harms on the last miles that
     /// people have
     Field(crate::field::Field),
+    /// Measure segments of paths, sender by sender, and predict what splitting two of them gains
+    Sweep(crate::sweep::Sweep),
     /// Attackers who use all that they know, against gateway and clients, by random inputs
     Attack(crate::attack::Attack),
     /// Measure what assistance takes from others, and what it costs its own user: shares, objects,
@@ -222,6 +224,13 @@ pub fn run(options: &Options) -> ExitCode {
         }
         Action::Field(field) => {
             if let Err(error) = field.run() {
+                eprintln!("error: {error}");
+                return ExitCode::FAILURE;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::Sweep(sweep) => {
+            if let Err(error) = sweep.run() {
                 eprintln!("error: {error}");
                 return ExitCode::FAILURE;
             }

@@ -3,8 +3,8 @@
 use crate::certificate::Certificate;
 use crate::clock::VirtualClock;
 use crate::observer::{Observer, SenderFigures};
-use crate::randomness::{self, Stream};
 use crate::quinn_client::QuinnReceiver;
+use crate::randomness::{self, Stream};
 use crate::receiver::{Download, Order, Receiver, ReceiverStack, S2nReceiver};
 use crate::sender::{self, Sender};
 use crate::split;
@@ -125,13 +125,9 @@ impl Flow {
             ReceiverStack::Quinn if is_upload || config.is_some() => {
                 return Err("a quinn client only downloads, and only a shim assists it".into());
             }
-            ReceiverStack::Quinn => Receiver::Quinn(QuinnReceiver::start(
-                handle,
-                clock,
-                certificate,
-                seed,
-                observer,
-            )?),
+            ReceiverStack::Quinn => {
+                Receiver::Quinn(QuinnReceiver::start(handle, clock, certificate, seed, observer)?)
+            }
         };
         let address = receiver.address()?;
         world.place(address, Place::Client, last_mile);

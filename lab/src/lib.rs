@@ -46,6 +46,7 @@ mod sender;
 mod server;
 mod shim_node;
 mod split;
+mod sweep;
 mod table;
 mod tls;
 mod trace;

@@ -36,6 +36,16 @@ impl Sender {
     /// The senders of the committed tables: those of one more would not be the same rows.
     pub const OF_TABLES: [Self; 5] =
         [Self::S2nCubic, Self::S2nBbr, Self::QuinnCubic, Self::QuinnNewReno, Self::QuinnBbr];
+
+    /// The stack and the laboratory with their versions: measurements of others are not the same.
+    pub(crate) fn versions(self) -> String {
+        let stack = match self {
+            Self::S2nCubic | Self::S2nBbr => "s2n-quic 1.91.0",
+            Self::QuinnCubic | Self::QuinnNewReno | Self::QuinnBbr => "quinn-proto 0.11.19",
+            Self::NoqCubic | Self::NoqBbr => "noq-proto 1.4.0",
+        };
+        format!("{stack}, packrat-lab {}", env!("CARGO_PKG_VERSION"))
+    }
 }
 
 packrat_emulation::choices!(Sender, "sender", [
@@ -81,5 +91,22 @@ pub(crate) async fn serve(mut server: Server, arrivals: Arc<Arrivals>, clock: Vi
                 spawn(exchange::answer(stream, Arc::clone(&arrivals), clock));
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_are_those_of_the_lock_file() {
+        let lock = include_str!("../../Cargo.lock");
+        for sender in Sender::ALL {
+            let versions = sender.versions();
+            let stack = versions.split(',').next().and_then(|stack| stack.split_once(' '));
+            let (name, version) = stack.unwrap();
+            let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+            assert!(lock.contains(&entry), "{} is another version now", name);
+        }
     }
 }
