@@ -125,6 +125,9 @@ struct Run {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     first_seed: u64,
+    /// The seeds 1001, 1002 …, on which no constant was chosen
+    #[arg(long, conflicts_with = "first_seed")]
+    held_out: bool,
     /// Trials at the same time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -190,6 +193,8 @@ pub struct Real {
 const COMPETING_ARMS: [Arm; 4] = [Arm::EndToEnd, Arm::Packrat, Arm::RepairOnly, Arm::Split];
 /// The arms of a quinn client, which only a shim assists.
 const QUINN_ARMS: [Arm; 4] = [Arm::EndToEnd, Arm::Shim, Arm::Split, Arm::Ideal];
+/// The first seed of those on which no constant was chosen.
+pub(crate) const HELD_OUT: u64 = 1001;
 /// The arms that real servers can have.
 const REAL_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Ideal];
 
@@ -393,7 +398,8 @@ impl Run {
     }
 
     fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
-        (self.first_seed..).take(self.seeds as usize)
+        let first = if self.held_out { HELD_OUT } else { self.first_seed };
+        (first..).take(self.seeds as usize)
     }
 
     fn trial(&self, scenario: &Scenario, arm: Arm, sender: Sender, seed: u64) -> Trial {

@@ -1,4 +1,4 @@
-//! Predictions held against connections that are really split (Yuan25, section 6).
+//! Predictions held against connections that are really split (Splitting25, section 6).
 
 use super::cache::Cache;
 use super::grid::{self, Cell, GridError};

@@ -1,4 +1,4 @@
-//! The segments of Yuan25, table 1, and how two of them make a path.
+//! The segments of Splitting25, table 1, and how two of them make a path.
 
 use crate::trial::TrialError;
 use packrat_emulation::scenario::{Scenario, ScenarioError, Segment};

@@ -8,7 +8,7 @@ use serde::Serialize;
 const FASTER: f64 = 3.0;
 const USED: f64 = 0.5;
 
-/// The classes of paths that splitting helps (Yuan25, section 5.2).
+/// The classes of paths that splitting helps (Splitting25, section 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum Class {
     /// A short, lossy segment and a long one without loss.
@@ -56,7 +56,7 @@ impl Path {
     }
 }
 
-/// Yuan25, table 3, of one sender.
+/// Splitting25, table 3, of one sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(super) struct Filter {
     pub(super) paths: usize,
