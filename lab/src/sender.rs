@@ -106,7 +106,7 @@ mod tests {
             let stack = versions.split(',').next().and_then(|stack| stack.split_once(' '));
             let (name, version) = stack.unwrap();
             let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
-            assert!(lock.contains(&entry), "{} is another version now", name);
+            assert!(lock.contains(&entry), "{name} is another version now");
         }
     }
 }
