@@ -1,7 +1,9 @@
 //! The segments of Splitting25, table 1, and how two of them make a path.
 
 use crate::trial::TrialError;
-use packrat_emulation::scenario::{Scenario, ScenarioError, Segment};
+use packrat_emulation::scenario::{
+    QueueSettings, QueueSettingsKind, Scenario, ScenarioError, Segment,
+};
 use serde::{Deserialize, Serialize};
 
 /// Mbit/s of UDP payload.
@@ -10,6 +12,9 @@ pub(super) const RATES: [u64; 5] = [10, 20, 30, 40, 50];
 pub(super) const DELAYS: [u64; 6] = [1, 20, 40, 60, 80, 100];
 /// Percent, in both directions.
 pub(super) const LOSSES: [u64; 5] = [0, 1, 2, 3, 4];
+/// Bytes of the queue of a short segment, 32 datagrams: one bandwidth-delay product would be two, less
+/// than what a receiver acknowledges at once. Longer segments have one product of their own.
+const SMALLEST_QUEUE: usize = 32 * 1472;
 /// The delay that adds nothing to that of another segment.
 const SHORT: u64 = DELAYS[0];
 
@@ -66,6 +71,18 @@ impl Cell {
         segment.delay_ms = self.delay_ms;
         segment.rate_mbps = self.rate_mbps as f64;
         segment.loss = self.loss_percent as f64 / 100.0;
+        let product = self.rate_mbps * 1000 / 8 * 2 * self.delay_ms;
+        let queue = QueueSettings {
+            kind: QueueSettingsKind::DropTail,
+            rate_mbps: None,
+            bytes: Some((product as usize).max(SMALLEST_QUEUE)),
+            ms: None,
+            datagrams: None,
+            target_ms: None,
+            interval_ms: None,
+            ecn: false,
+        };
+        (segment.down.queue, segment.up.queue) = (Some(queue), Some(queue));
     }
 }
 
