@@ -3,6 +3,7 @@
 use crate::batch;
 use crate::figures::{self, FigureError, Recipe, Settings};
 use crate::observer::TraceEvent;
+use crate::receiver::ReceiverStack;
 use crate::sender::Sender;
 use crate::table;
 use crate::traffic::plan::Plan;
@@ -34,6 +35,8 @@ enum Action {
     /// Measure the field matrix: where assistance helps and where it harms on the last miles that
     /// people have
     Field(crate::field::Field),
+    /// Measure segments of paths, sender by sender, and predict what splitting two of them gains
+    Sweep(crate::sweep::Sweep),
     /// Attackers who use all that they know, against gateway and clients, by random inputs
     Attack(crate::attack::Attack),
     /// Measure what assistance takes from others, and what it costs its own user: shares, objects,
@@ -104,10 +107,14 @@ struct Run {
     /// drop-tail, red: the queues instead of the scenario's; may be repeated
     #[arg(long)]
     queue: Vec<QueueKind>,
-    /// s2n-cubic, s2n-bbr, quinn-cubic, quinn-newreno, quinn-bbr; may be repeated [default:
-    /// s2n-cubic]
+    /// s2n-cubic, s2n-bbr, quinn-cubic, quinn-newreno, quinn-bbr, noq-cubic, noq-bbr3; may be
+    /// repeated [default: s2n-cubic]
     #[arg(long)]
     sender: Vec<Sender>,
+    /// s2n-quic or quinn: the client's stack. Only a shim assists quinn, so its arms are end-to-end, shim,
+    /// split and ideal
+    #[arg(long, default_value = "s2n-quic")]
+    receiver: ReceiverStack,
     /// end-to-end, packrat, repair-only, shim, split, ideal; may be repeated [default: all, without
     /// shim and ideal where flows compete]
     #[arg(long)]
@@ -118,6 +125,9 @@ struct Run {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     first_seed: u64,
+    /// The seeds 1001, 1002 …, on which no constant was chosen
+    #[arg(long, conflicts_with = "first_seed")]
+    held_out: bool,
     /// Trials at the same time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -181,6 +191,10 @@ pub struct Real {
 
 /// The arms of flows that compete, unless others are named.
 const COMPETING_ARMS: [Arm; 4] = [Arm::EndToEnd, Arm::Packrat, Arm::RepairOnly, Arm::Split];
+/// The arms of a quinn client, which only a shim assists.
+const QUINN_ARMS: [Arm; 4] = [Arm::EndToEnd, Arm::Shim, Arm::Split, Arm::Ideal];
+/// The first seed of those on which no constant was chosen.
+pub(crate) const HELD_OUT: u64 = 1001;
 /// The arms that real servers can have.
 const REAL_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Ideal];
 
@@ -215,6 +229,13 @@ pub fn run(options: &Options) -> ExitCode {
         }
         Action::Field(field) => {
             if let Err(error) = field.run() {
+                eprintln!("error: {error}");
+                return ExitCode::FAILURE;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::Sweep(sweep) => {
+            if let Err(error) = sweep.run() {
                 eprintln!("error: {error}");
                 return ExitCode::FAILURE;
             }
@@ -326,8 +347,12 @@ impl Run {
             Plan::new(&scenario, Arm::Packrat, sender)?;
         }
         let competes = Plan::new(&scenario, Arm::Packrat, senders[0])?.competes();
-        let arms =
-            choose(&self.arm, if competes { &COMPETING_ARMS[..] } else { &Arm::ALL }, Arm::Packrat);
+        let arms = match self.receiver {
+            ReceiverStack::S2n if competes => &COMPETING_ARMS[..],
+            ReceiverStack::S2n => &Arm::ALL[..],
+            ReceiverStack::Quinn => &QUINN_ARMS[..],
+        };
+        let arms = choose(&self.arm, arms, Arm::Packrat);
         let mut trials = Vec::new();
         for queue in queues {
             for &burst in &bursts {
@@ -373,11 +398,13 @@ impl Run {
     }
 
     fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
-        (self.first_seed..).take(self.seeds as usize)
+        let first = if self.held_out { HELD_OUT } else { self.first_seed };
+        (first..).take(self.seeds as usize)
     }
 
     fn trial(&self, scenario: &Scenario, arm: Arm, sender: Sender, seed: u64) -> Trial {
         let mut trial = Trial::new(scenario.clone(), arm, sender, seed);
+        trial.receiver = self.receiver;
         if let Some(hold) = self.maximum_hold
             && arm != Arm::RepairOnly
         {

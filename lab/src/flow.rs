@@ -3,8 +3,9 @@
 use crate::certificate::Certificate;
 use crate::clock::VirtualClock;
 use crate::observer::{Observer, SenderFigures};
+use crate::quinn_client::QuinnReceiver;
 use crate::randomness::{self, Stream};
-use crate::receiver::{Download, Order, Receiver};
+use crate::receiver::{Download, Order, Receiver, ReceiverStack, S2nReceiver};
 use crate::sender::{self, Sender};
 use crate::split;
 use crate::traffic::arrivals::Arrivals;
@@ -43,6 +44,7 @@ pub(crate) struct FlowSetup {
     pub(crate) seed: u64,
     /// Two connections, joined at the gateway, and the sender there.
     pub(crate) split: Option<Sender>,
+    pub(crate) receiver: ReceiverStack,
     /// The client's assistance, if it has any.
     pub(crate) config: Option<ClientConfig>,
 }
@@ -110,8 +112,23 @@ impl Flow {
         }
         let observer = self.receiving.clone();
         let uploader = is_upload.then_some(sender);
-        let receiver =
-            Receiver::start(handle, clock, certificate, config, seed, observer, uploader)?;
+        let receiver = match setup.receiver {
+            ReceiverStack::S2n => Receiver::S2n(Box::new(S2nReceiver::start(
+                handle,
+                clock,
+                certificate,
+                config,
+                seed,
+                observer,
+                uploader,
+            )?)),
+            ReceiverStack::Quinn if is_upload || config.is_some() => {
+                return Err("a quinn client only downloads, and only a shim assists it".into());
+            }
+            ReceiverStack::Quinn => {
+                Receiver::Quinn(QuinnReceiver::start(handle, clock, certificate, seed, observer)?)
+            }
+        };
         let address = receiver.address()?;
         world.place(address, Place::Client, last_mile);
         let (finished, done) = (Arc::clone(&self.finished), Arc::clone(&self.done));

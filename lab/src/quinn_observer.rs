@@ -7,8 +7,9 @@ use quinn::congestion::{Controller, ControllerFactory};
 use quinn_proto::RttEstimator;
 use serde::Deserialize;
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A congestion control of quinn's that is listened to.
@@ -130,9 +131,30 @@ impl Controller for Observed {
 pub(crate) struct QlogReader {
     clock: VirtualClock,
     observer: Observer,
+    /// Of a receiver, whose own packets do not matter.
+    received: Option<ReceivedNumbers>,
     /// The beginning of a record that is not complete.
     rest: Vec<u8>,
     next_number: u64,
+}
+
+/// The 1-RTT packet numbers that have arrived.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReceivedNumbers(Arc<Mutex<BTreeSet<u64>>>);
+
+impl ReceivedNumbers {
+    /// As ascending inclusive ranges.
+    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+        let numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for &number in numbers.iter() {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == number => *last = number,
+                _ => ranges.push((number, number)),
+            }
+        }
+        ranges
+    }
 }
 
 #[derive(Deserialize)]
@@ -156,7 +178,12 @@ struct Header {
 impl QlogReader {
     /// A reader that passes what it reads to the observer; virtual time is taken from the clock.
     pub(crate) fn new(clock: VirtualClock, observer: Observer) -> Self {
-        Self { clock, observer, rest: Vec::new(), next_number: 0 }
+        Self { clock, observer, received: None, rest: Vec::new(), next_number: 0 }
+    }
+
+    /// Notes the packets that arrive, instead of those that are sent.
+    pub(crate) fn of_receiver(self, received: ReceivedNumbers) -> Self {
+        Self { received: Some(received), ..self }
     }
 
     fn record(&mut self, line: &[u8]) {
@@ -168,6 +195,12 @@ impl QlogReader {
         let Some(number) = header.packet_number.filter(|_| header.packet_type == "1RTT") else {
             return;
         };
+        if let Some(received) = &self.received {
+            if name.ends_with(":packet_received") {
+                received.0.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
+            }
+            return;
+        }
         let at = self.clock.now().as_secs_f64();
         if name.ends_with(":packet_lost") {
             self.observer.declared_lost(at, number);

@@ -39,6 +39,11 @@ impl VirtualRuntime {
         self.base
     }
 
+    /// Virtual time as an instant.
+    pub(crate) fn instant(&self) -> Instant {
+        self.base + Duration::from_micros(self.clock.now().as_micros())
+    }
+
     fn timer(&self, at: Instant) -> time::Timer {
         // Rounded up: a timer that fires nanoseconds early is set again for ever at the same
         // virtual time.
@@ -50,7 +55,7 @@ impl VirtualRuntime {
 
 impl Runtime for VirtualRuntime {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
-        Box::pin(VirtualTimer { runtime: *self, timer: Box::pin(self.timer(at)) })
+        Box::pin(VirtualTimer::new(*self, at))
     }
 
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
@@ -62,13 +67,28 @@ impl Runtime for VirtualRuntime {
     }
 
     fn now(&self) -> Instant {
-        self.base + Duration::from_micros(self.clock.now().as_micros())
+        self.instant()
     }
 }
 
-struct VirtualTimer {
+pub(crate) struct VirtualTimer {
     runtime: VirtualRuntime,
     timer: Pin<Box<time::Timer>>,
+}
+
+impl VirtualTimer {
+    pub(crate) fn new(runtime: VirtualRuntime, at: Instant) -> Self {
+        Self { runtime, timer: Box::pin(runtime.timer(at)) }
+    }
+
+    /// Another time.
+    pub(crate) fn set_end(&mut self, at: Instant) {
+        self.timer = Box::pin(self.runtime.timer(at));
+    }
+
+    pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.timer.as_mut().poll(context)
+    }
 }
 
 impl fmt::Debug for VirtualTimer {
@@ -79,11 +99,11 @@ impl fmt::Debug for VirtualTimer {
 
 impl AsyncTimer for VirtualTimer {
     fn reset(mut self: Pin<&mut Self>, at: Instant) {
-        self.timer = Box::pin(self.runtime.timer(at));
+        self.set_end(at);
     }
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.timer.as_mut().poll(context)
+        self.poll_end(context)
     }
 }
 

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Length of the connection identifiers, bytes: quinn's own choice.
-const CONNECTION_ID: usize = 8;
+pub(crate) const CONNECTION_ID: usize = 8;
 
 /// Starts a server with the sender's congestion control.
 pub(crate) fn start(
@@ -85,13 +85,20 @@ pub(crate) fn start(
 
 /// Connection identifiers from the seed: they are part of what packets authenticate, and with it of
 /// Packrat's identifiers.
-struct ConnectionIds(Arc<Mutex<ChaCha8Rng>>);
+pub(crate) struct ConnectionIds(pub(crate) Arc<Mutex<ChaCha8Rng>>);
+
+impl ConnectionIds {
+    /// The bytes of the next one.
+    pub(crate) fn draw(&self) -> [u8; CONNECTION_ID] {
+        let mut id = [0; CONNECTION_ID];
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut id);
+        id
+    }
+}
 
 impl ConnectionIdGenerator for ConnectionIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        let mut id = [0; CONNECTION_ID];
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut id);
-        ConnectionId::new(&id)
+        ConnectionId::new(&self.draw())
     }
 
     fn cid_len(&self) -> usize {
@@ -104,10 +111,10 @@ impl ConnectionIdGenerator for ConnectionIds {
 }
 
 /// The key of stateless reset tokens, for the same reason.
-struct ResetKey([u8; 32]);
+pub(crate) struct ResetKey(pub(crate) [u8; 32]);
 
 impl ResetKey {
-    fn mac(&self, data: &[u8]) -> Option<Hmac<Sha256>> {
+    pub(crate) fn mac(&self, data: &[u8]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
         mac.update(data);
         Some(mac)

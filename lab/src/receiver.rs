@@ -4,6 +4,7 @@ use crate::certificate::{Certificate, SERVER_NAME};
 use crate::clock::VirtualClock;
 use crate::host::VirtualHost;
 use crate::observer::Observer;
+use crate::quinn_client::QuinnReceiver;
 use crate::randomness::{self, ConnectionIds, Seeded, Stream};
 use crate::s2n_server::limits;
 use crate::sender::Sender;
@@ -91,8 +92,43 @@ impl Download {
     }
 }
 
-/// A client on its simulated host.
-pub(crate) struct Receiver {
+/// The QUIC stack of a receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReceiverStack {
+    /// s2n-quic, which Packrat's client can join.
+    S2n,
+    /// quinn, which it cannot: only a shim assists it.
+    Quinn,
+}
+
+packrat_emulation::choices!(ReceiverStack, "receiver", [S2n "s2n-quic", Quinn "quinn"]);
+
+/// A client.
+pub(crate) enum Receiver {
+    S2n(Box<S2nReceiver>),
+    Quinn(QuinnReceiver),
+}
+
+impl Receiver {
+    /// Its address.
+    pub(crate) fn address(&self) -> Result<SocketAddr, Box<dyn Error>> {
+        match self {
+            Self::S2n(receiver) => receiver.address(),
+            Self::Quinn(receiver) => receiver.address(),
+        }
+    }
+
+    /// Downloads from `server`.
+    pub(crate) async fn download(self, server: SocketAddr, order: Order) -> Download {
+        match self {
+            Self::S2n(receiver) => receiver.download(server, order).await,
+            Self::Quinn(receiver) => receiver.download(server, order).await,
+        }
+    }
+}
+
+/// An s2n-quic client on its simulated host.
+pub(crate) struct S2nReceiver {
     client: Client,
     host: Arc<VirtualHost>,
     attachment: Attachment,
@@ -100,7 +136,7 @@ pub(crate) struct Receiver {
     seed: u64,
 }
 
-impl Receiver {
+impl S2nReceiver {
     /// Starts a client; `config`: `None` without assistance. `uploader`: of uploads, the sender
     /// whose congestion control the client has, s2n-quic's CUBIC or BBR.
     pub(crate) fn start(

@@ -7,7 +7,7 @@ use crate::observer::Observer;
 use crate::server::Server;
 use crate::traffic::arrivals::Arrivals;
 use crate::traffic::exchange;
-use crate::{quinn_server, s2n_server};
+use crate::{noq_server, quinn_server, s2n_server};
 use rand_chacha::ChaCha8Rng;
 use s2n_quic::provider::io::testing::{Handle, spawn};
 use std::error::Error;
@@ -26,6 +26,26 @@ pub enum Sender {
     QuinnNewReno,
     /// quinn with BBR, version 1.
     QuinnBbr,
+    /// noq with CUBIC and HyStart++, a tolerance of reordering, and undo of spurious losses.
+    NoqCubic,
+    /// noq with BBR, version 3.
+    NoqBbr,
+}
+
+impl Sender {
+    /// The senders of the committed tables: those of one more would not be the same rows.
+    pub const OF_TABLES: [Self; 5] =
+        [Self::S2nCubic, Self::S2nBbr, Self::QuinnCubic, Self::QuinnNewReno, Self::QuinnBbr];
+
+    /// The stack and the laboratory with their versions: measurements of others are not the same.
+    pub(crate) fn versions(self) -> String {
+        let stack = match self {
+            Self::S2nCubic | Self::S2nBbr => "s2n-quic 1.91.0",
+            Self::QuinnCubic | Self::QuinnNewReno | Self::QuinnBbr => "quinn-proto 0.11.19",
+            Self::NoqCubic | Self::NoqBbr => "noq-proto 1.4.0",
+        };
+        format!("{stack}, packrat-lab {}", env!("CARGO_PKG_VERSION"))
+    }
 }
 
 packrat_emulation::choices!(Sender, "sender", [
@@ -34,6 +54,8 @@ packrat_emulation::choices!(Sender, "sender", [
     QuinnCubic "quinn-cubic",
     QuinnNewReno "quinn-newreno",
     QuinnBbr "quinn-bbr",
+    NoqCubic "noq-cubic",
+    NoqBbr "noq-bbr3",
 ]);
 
 /// Starts a server.
@@ -54,6 +76,9 @@ pub(crate) fn start(
                 quinn_server::start(handle, sender, clock, certificate, random, observer)?;
             Ok(Server::Quinn(endpoint))
         }
+        Sender::NoqCubic | Sender::NoqBbr => {
+            noq_server::start(handle, sender, clock, certificate, random, observer).map(Server::Noq)
+        }
     }
 }
 
@@ -66,5 +91,22 @@ pub(crate) async fn serve(mut server: Server, arrivals: Arc<Arrivals>, clock: Vi
                 spawn(exchange::answer(stream, Arc::clone(&arrivals), clock));
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_are_those_of_the_lock_file() {
+        let lock = include_str!("../../Cargo.lock");
+        for sender in Sender::ALL {
+            let versions = sender.versions();
+            let stack = versions.split(',').next().and_then(|stack| stack.split_once(' '));
+            let (name, version) = stack.unwrap();
+            let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+            assert!(lock.contains(&entry), "{name} is another version now");
+        }
     }
 }

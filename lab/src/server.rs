@@ -10,18 +10,21 @@ use std::net::SocketAddr;
 pub(crate) enum Server {
     S2n(s2n_quic::Server),
     Quinn(quinn::Endpoint),
+    Noq(noq::Endpoint),
 }
 
 /// A connection that a server has accepted.
 pub(crate) enum ServerConnection {
     S2n(s2n_quic::Connection),
     Quinn(quinn::Connection),
+    Noq(noq::Connection),
 }
 
 /// A stream that a client has opened.
 pub(crate) enum ServerStream {
     S2n(BidirectionalStream),
     Quinn { send: quinn::SendStream, receive: quinn::RecvStream },
+    Noq { send: noq::SendStream, receive: noq::RecvStream },
 }
 
 impl Server {
@@ -30,6 +33,7 @@ impl Server {
         match self {
             Self::S2n(server) => server.local_addr().map_err(io::Error::other),
             Self::Quinn(endpoint) => endpoint.local_addr(),
+            Self::Noq(endpoint) => endpoint.local_addr(),
         }
     }
 
@@ -40,6 +44,11 @@ impl Server {
             Self::Quinn(endpoint) => loop {
                 if let Ok(connection) = endpoint.accept().await?.await {
                     return Some(ServerConnection::Quinn(connection));
+                }
+            },
+            Self::Noq(endpoint) => loop {
+                if let Ok(connection) = endpoint.accept().await?.await {
+                    return Some(ServerConnection::Noq(connection));
                 }
             },
         }
@@ -57,6 +66,10 @@ impl ServerConnection {
                 let (send, receive) = connection.accept_bi().await.ok()?;
                 Some(ServerStream::Quinn { send, receive })
             }
+            Self::Noq(connection) => {
+                let (send, receive) = connection.accept_bi().await.ok()?;
+                Some(ServerStream::Noq { send, receive })
+            }
         }
     }
 }
@@ -69,6 +82,7 @@ impl ServerStream {
             Self::Quinn { receive, .. } => {
                 receive.read_chunk(Request::LENGTH, true).await.ok()??.bytes
             }
+            Self::Noq { receive, .. } => receive.read_chunk(Request::LENGTH).await.ok()??,
         };
         Request::read(&request)
     }
@@ -80,6 +94,7 @@ impl ServerStream {
             Self::Quinn { receive, .. } => {
                 receive.read_chunk(usize::MAX, true).await.ok()?.map(|chunk| chunk.bytes)
             }
+            Self::Noq { receive, .. } => receive.read_chunk(usize::MAX).await.ok()?,
         }
     }
 
@@ -88,6 +103,7 @@ impl ServerStream {
         match self {
             Self::S2n(stream) => stream.send(data).await.is_ok(),
             Self::Quinn { send, .. } => send.write_chunk(data).await.is_ok(),
+            Self::Noq { send, .. } => send.write_chunk(data).await.is_ok(),
         }
     }
 
@@ -98,6 +114,9 @@ impl ServerStream {
                 let _ = stream.finish();
             }
             Self::Quinn { send, .. } => {
+                let _ = send.finish();
+            }
+            Self::Noq { send, .. } => {
                 let _ = send.finish();
             }
         }

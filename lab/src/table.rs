@@ -1,5 +1,6 @@
-//! Results as tables in Markdown: medians per kind of trial.
+//! Results as tables in Markdown: medians per kind of trial, their spread, and how sure a ratio is.
 
+use crate::intervals::{paired_ratio, spread};
 use crate::trial::{Arm, TrialResult};
 
 /// The parameters of a trial apart from its seed.
@@ -27,18 +28,33 @@ pub(crate) fn markdown(results: &[TrialResult]) -> String {
 
 fn downloads(results: &[TrialResult]) -> String {
     let mut text = String::from(
-        "| scenario | loss | sender | arm | Mbit/s | ratio | lost | declared lost | spurious | window reductions | repair bytes / lost bytes |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| scenario | loss | sender | arm | Mbit/s | 10th–90th percentile | worst | complete | ratio | its 95 % interval | lost | far drops | declared lost | spurious | window reductions | repair bytes / lost bytes |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for group in groups(results) {
         let first = &group[0];
         // The ratio is that to the ideal arm of the same sender and queue.
-        let ideal: Vec<f64> = results
+        let ideals: Vec<&TrialResult> = results
             .iter()
             .filter(|result| result.arm == Arm::Ideal)
             .filter(|result| result.sender == first.sender && result.queue == first.queue)
-            .map(|result| result.goodput_mbps)
             .collect();
+        let ideal: Vec<f64> = ideals.iter().map(|result| result.goodput_mbps).collect();
+        // The same seeds make a pair.
+        let pairs: Vec<(Vec<f64>, Vec<f64>)> = group
+            .iter()
+            .filter_map(|result| {
+                let ideal = ideals.iter().find(|ideal| ideal.seed == result.seed)?;
+                Some((vec![result.goodput_mbps], vec![ideal.goodput_mbps]))
+            })
+            .collect();
+        let interval = paired_ratio(&pairs, |sorted| quantile(sorted, 0.5)).map_or_else(
+            || "–".to_owned(),
+            |interval| format!("{:.3}–{:.3}", interval.low, interval.high),
+        );
+        let [low, _, high] = spread(group.iter().map(|result| result.goodput_mbps));
+        let worst = group.iter().map(|result| result.goodput_mbps).fold(f64::INFINITY, f64::min);
+        let complete = group.iter().filter(|result| result.complete).count();
         let goodput = median(group.iter().map(|result| result.goodput_mbps));
         let ratio = if ideal.is_empty() {
             "–".to_owned()
@@ -53,12 +69,14 @@ fn downloads(results: &[TrialResult]) -> String {
             result.repair_bytes as f64 / mean
         }));
         text.push_str(&format!(
-            "| {} | {} | {} | {} | {goodput:.2} | {ratio} | {} | {} | {} | {} | {} |\n",
+            "| {} | {} | {} | {} | {goodput:.2} | {low:.2}–{high:.2} | {worst:.2} | {complete} of {} | {ratio} | {interval} | {} | {} | {} | {} | {} | {} |\n",
             first.scenario,
             loss(first),
             first.sender.name(),
             first.arm.name(),
+            group.len(),
             counted(|result| result.lost_last_mile),
+            counted(|result| result.far_dropped),
             counted(|result| result.declared_lost),
             counted(|result| result.spurious),
             counted(|result| result.congestion_events),

@@ -8,7 +8,7 @@
 use crate::certificate::Certificate;
 use crate::randomness::{self, Stream};
 use curve25519_dalek::montgomery::MontgomeryPoint;
-use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicServerConfig};
+use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
 use rustls::crypto::{
@@ -112,6 +112,15 @@ pub(crate) fn quinn_server(certificate: &Certificate) -> Result<QuicServerConfig
     QuicServerConfig::try_from(server(certificate)?).map_err(suite)
 }
 
+/// The TLS of a noq server.
+pub(crate) fn noq_server(
+    certificate: &Certificate,
+) -> Result<noq::crypto::rustls::QuicServerConfig, Error> {
+    let suite =
+        |error: noq::crypto::rustls::NoInitialCipherSuite| Error::General(error.to_string());
+    noq::crypto::rustls::QuicServerConfig::try_from(server(certificate)?).map_err(suite)
+}
+
 fn server(certificate: &Certificate) -> Result<ServerConfig, Error> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
@@ -124,8 +133,18 @@ fn server(certificate: &Certificate) -> Result<ServerConfig, Error> {
     Ok(config)
 }
 
-/// A client's TLS, which trusts that server.
+/// The TLS of an s2n-quic client, which trusts that server.
 pub(crate) fn client(certificate: &Certificate) -> Result<Client, Error> {
+    client_config(certificate).map(Client::from)
+}
+
+/// The same of a quinn client.
+pub(crate) fn quinn_client(certificate: &Certificate) -> Result<QuicClientConfig, Error> {
+    let suite = |error: NoInitialCipherSuite| Error::General(error.to_string());
+    QuicClientConfig::try_from(client_config(certificate)?).map_err(suite)
+}
+
+fn client_config(certificate: &Certificate) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(certificate.certificate.clone()))?;
     let mut config = ClientConfig::builder_with_provider(provider())
@@ -133,5 +152,5 @@ pub(crate) fn client(certificate: &Certificate) -> Result<Client, Error> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    Ok(Client::from(config))
+    Ok(config)
 }

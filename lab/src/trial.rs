@@ -5,6 +5,7 @@ use crate::clock::VirtualClock;
 use crate::flow::{Flow, FlowOutcome, FlowSetup, Simulation};
 use crate::gateway_node::GatewayNode;
 use crate::observer::TraceEvent;
+use crate::receiver::ReceiverStack;
 use crate::sender::Sender;
 use crate::shim_node::ShimNode;
 use crate::tls;
@@ -62,6 +63,8 @@ pub struct Trial {
     pub sender: Sender,
     /// The sender of a split connection's half on the last mile.
     pub split_sender: Sender,
+    /// The client's QUIC stack.
+    pub receiver: ReceiverStack,
     /// Decides everything random.
     pub seed: u64,
     /// The client of the arms that have one.
@@ -93,6 +96,8 @@ pub struct TrialResult {
     pub arm: Arm,
     /// The sender's name.
     pub sender: Sender,
+    /// The receiver's name.
+    pub receiver: ReceiverStack,
     /// Mean loss of the last mile, 0 to 1.
     pub loss: f64,
     /// Mean number of datagrams lost in a row.
@@ -231,7 +236,16 @@ impl Trial {
         let mut gateway = GatewayConfig::default();
         // These links have no limit. Servers that probe up to 1500 bytes have room for a number.
         gateway.longest_packet += NUMBER_LENGTH as u16;
-        Self { scenario, arm, sender, split_sender: sender, seed, client, gateway }
+        Self {
+            scenario,
+            arm,
+            sender,
+            split_sender: sender,
+            receiver: ReceiverStack::S2n,
+            seed,
+            client,
+            gateway,
+        }
     }
 
     /// Runs it in virtual time, on this thread.
@@ -307,6 +321,7 @@ impl Trial {
                         work: flow.connections[place].clone(),
                         end: of_plan.limit,
                         settled_at: of_plan.settled_at,
+                        receiver: self.receiver,
                         // Each connection draws from randomness of its own.
                         seed,
                         split: (flow.arm == Arm::Split).then(|| self.split_sender(flow)),
@@ -386,6 +401,7 @@ impl Trial {
             scenario: self.scenario.name.clone(),
             arm: flow.arm,
             sender: flow.sender,
+            receiver: self.receiver,
             loss: scenario.last_mile.loss,
             burst: scenario.last_mile.burst,
             queue: scenario.queue,

@@ -119,17 +119,17 @@ mod tests {
 
     #[test]
     fn the_matrix_has_thirteen_paths_five_losses_and_all_senders() {
-        let cells = all(&paths(&[], None).unwrap(), &Sender::ALL, &LOSSES);
-        assert_eq!(cells.len(), 13 * 5 * Sender::ALL.len());
+        let cells = all(&paths(&[], None).unwrap(), &Sender::OF_TABLES, &LOSSES);
+        assert_eq!(cells.len(), 13 * 5 * Sender::OF_TABLES.len());
         let tasks = tasks(&cells, 1001..1003, Amount::QUICK);
-        assert_eq!(tasks.len(), 2 * 13 * Sender::ALL.len() * (5 * 3 + 1));
+        assert_eq!(tasks.len(), 2 * 13 * Sender::OF_TABLES.len() * (5 * 3 + 1));
     }
 
     #[test]
     fn a_profile_has_the_loss_that_it_has() {
         let edge = paths(&["lte_edge".to_owned()], None).unwrap();
-        let cells = all(&edge, &Sender::ALL, &LOSSES);
-        assert_eq!(cells.len(), Sender::ALL.len());
+        let cells = all(&edge, &Sender::OF_TABLES, &LOSSES);
+        assert_eq!(cells.len(), Sender::OF_TABLES.len());
         assert!(cells.iter().all(|cell| cell.own_loss && cell.scenario.last_mile.loss == 0.005));
         assert!(
             paths(&["lte_egde".to_owned()], None).unwrap_err().to_string().contains("lte_edge")
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn the_seed_decides_on_the_sample() {
         let names = |seed| -> Vec<String> {
-            sample(all(&paths(&[], None).unwrap(), &Sender::ALL, &LOSSES), 20, seed)
+            sample(all(&paths(&[], None).unwrap(), &Sender::OF_TABLES, &LOSSES), 20, seed)
                 .iter()
                 .map(|cell| {
                     format!(

@@ -41,7 +41,7 @@ pub(crate) struct Field {
     /// These paths instead of all (names or TOML files, with commas between them)
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// These senders instead of all; may be repeated
+    /// These senders instead of the five of the committed tables (s2n-quic's and quinn's); may be repeated
     #[arg(long)]
     sender: Vec<Sender>,
     /// These losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated
@@ -189,7 +189,7 @@ impl Field {
     }
 
     fn tasks(&self) -> Result<Vec<Task>, FieldError> {
-        let senders = if self.sender.is_empty() { &Sender::ALL[..] } else { &self.sender };
+        let senders = if self.sender.is_empty() { &Sender::OF_TABLES[..] } else { &self.sender };
         let losses = if self.loss.is_empty() { &LOSSES[..] } else { &self.loss };
         let paths = cells::paths(&self.only, self.traces.as_deref())?;
         let mut cells = cells::all(&paths, senders, losses);

@@ -118,7 +118,7 @@ impl Task {
             return Ok((self.trial(scenario, self.seed, None).run()?, None));
         }
         let mut best: Option<(TrialResult, Sender)> = None;
-        for sender in Sender::ALL {
+        for sender in Sender::OF_TABLES {
             let result = self.trial(scenario, self.seed, Some(sender)).run()?;
             if best.as_ref().is_none_or(|(best, _)| result.goodput_mbps > best.goodput_mbps) {
                 best = Some((result, sender));

@@ -9,8 +9,8 @@ use std::fmt::Write;
 
 const HEADER: &str = "path,sender,loss,arm,seed,split_sender,goodput_mbps,complete,p50_100kB_s,p99_100kB_s,p50_1MB_s,p99_1MB_s,repair_bytes,lost,far_drops,declared_lost,spurious";
 
-/// The first held-out seed: no constant was ever chosen on it or on those after it.
-pub(super) const FIRST_SEED: u64 = 1001;
+/// The first seed of the matrix.
+pub(super) const FIRST_SEED: u64 = crate::command::HELD_OUT;
 /// The cells of the sample, and the seed that draws them.
 const SAMPLED: (usize, u64) = (12, 15);
 
@@ -43,7 +43,7 @@ pub(super) fn csv(rows: &[Row]) -> String {
 
 /// The sample's work: a few cells with short downloads.
 pub(super) fn sample() -> Result<Vec<Task>, FieldError> {
-    let cells = cells::all(&cells::paths(&[], None)?, &Sender::ALL, &cells::LOSSES);
+    let cells = cells::all(&cells::paths(&[], None)?, &Sender::OF_TABLES, &cells::LOSSES);
     let cells = cells::sample(cells, SAMPLED.0, SAMPLED.1);
     Ok(cells::tasks(&cells, FIRST_SEED..FIRST_SEED + 1, Amount::SAMPLE))
 }

@@ -27,17 +27,23 @@ pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 #[derive(Clone)]
 pub(crate) enum ClientConnection {
     S2n(s2n_quic::connection::Handle),
+    Quinn(quinn::Connection),
 }
 
 /// A stream that a client has opened.
 pub(crate) enum ClientStream {
     S2n(BidirectionalStream),
+    Quinn { send: quinn::SendStream, receive: quinn::RecvStream },
 }
 
 impl ClientConnection {
     pub(crate) async fn open(&mut self) -> Result<ClientStream, Failure> {
         match self {
             Self::S2n(handle) => Ok(ClientStream::S2n(handle.open_bidirectional_stream().await?)),
+            Self::Quinn(connection) => {
+                let (send, receive) = connection.open_bi().await?;
+                Ok(ClientStream::Quinn { send, receive })
+            }
         }
     }
 }
@@ -47,6 +53,7 @@ impl ClientStream {
     pub(crate) async fn send(&mut self, data: Bytes) -> Result<(), Failure> {
         match self {
             Self::S2n(stream) => Ok(stream.send(data).await?),
+            Self::Quinn { send, .. } => Ok(send.write_chunk(data).await?),
         }
     }
 
@@ -54,6 +61,9 @@ impl ClientStream {
     pub(crate) async fn receive(&mut self) -> Result<Option<Bytes>, Failure> {
         match self {
             Self::S2n(stream) => Ok(stream.receive().await?),
+            Self::Quinn { receive, .. } => {
+                Ok(receive.read_chunk(usize::MAX, true).await?.map(|chunk| chunk.bytes))
+            }
         }
     }
 
@@ -61,6 +71,7 @@ impl ClientStream {
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         match self {
             Self::S2n(stream) => Ok(stream.finish()?),
+            Self::Quinn { send, .. } => Ok(send.finish()?),
         }
     }
 }

@@ -1,0 +1,101 @@
+//! noq servers, all of whose randomness follows from the seed.
+//!
+//! noq is a fork of quinn: it paces at the rate that its congestion control asks for, and takes back a reduction whose losses arrive after
+//! all. Its own BBR cannot be here: it draws its waits from the operating system. So it gets the controls of [`crate::congestion`].
+
+use crate::certificate::Certificate;
+use crate::clock::VirtualClock;
+use crate::congestion::{Bbr, Cubic};
+use crate::noq_observer::{Control, Factory};
+use crate::noq_runtime::NoqSocket;
+use crate::observer::Observer;
+use crate::quinn_runtime::VirtualRuntime;
+use crate::quinn_server::{CONNECTION_ID, ConnectionIds, ResetKey};
+use crate::randomness;
+use crate::s2n_server::WINDOW;
+use crate::sender::Sender;
+use crate::tls;
+use hmac::Mac;
+use noq::crypto::{CryptoError, HmacKey};
+use noq::{
+    ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, ServerConfig, TransportConfig,
+    ValidationTokenConfig,
+};
+use rand_chacha::ChaCha8Rng;
+use s2n_quic::provider::io::testing::Handle;
+use std::error::Error;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Packets that may arrive before one that was sent earlier, of the CUBIC sender: stacks that adapt (ngtcp2, nginx, haproxy) come to
+/// about that at these rates, and leave the rest to the time threshold.
+const TOLERANCE: u32 = 128;
+
+/// Starts a server with the sender's congestion control.
+pub(crate) fn start(
+    handle: &Handle,
+    sender: Sender,
+    clock: VirtualClock,
+    certificate: &Certificate,
+    mut random: ChaCha8Rng,
+    observer: Observer,
+) -> Result<Endpoint, Box<dyn Error>> {
+    let runtime = VirtualRuntime::new(clock);
+    let mut transport = TransportConfig::default();
+    transport.send_window(WINDOW);
+    let of_control = random.clone();
+    let control: Box<dyn Fn(u16) -> Control + Send + Sync> = match sender {
+        Sender::NoqBbr => {
+            Box::new(move |datagram| Control::Bbr(Box::new(Bbr::new(datagram, of_control.clone()))))
+        }
+        _ => {
+            transport.packet_threshold(TOLERANCE);
+            Box::new(|datagram| Control::Cubic(Cubic::new(datagram)))
+        }
+    };
+    transport.congestion_controller_factory(Arc::new(Factory { control, runtime, observer }));
+    let mut tokens = ValidationTokenConfig::default();
+    // Tokens for a next connection, which there is none of, are random.
+    tokens.sent(0);
+    let mut server = ServerConfig::with_crypto(Arc::new(tls::noq_server(certificate)?));
+    server.transport_config(Arc::new(transport)).validation_token_config(tokens);
+    let mut config = EndpointConfig::new(Arc::new(ResetKey(randomness::bytes(&mut random))));
+    config.rng_seed(Some(randomness::bytes(&mut random)));
+    let identifiers = Arc::new(Mutex::new(random));
+    config.cid_generator(Arc::new(move || Box::new(ConnectionIds(Arc::clone(&identifiers)))));
+    let socket = NoqSocket(handle.builder().build()?.socket());
+    let runtime = Arc::new(runtime);
+    Ok(Endpoint::new_with_abstract_socket(config, Some(server), Box::new(socket), runtime)?)
+}
+
+impl ConnectionIdGenerator for ConnectionIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        ConnectionId::new(&self.draw())
+    }
+
+    fn cid_len(&self) -> usize {
+        CONNECTION_ID
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+impl HmacKey for ResetKey {
+    fn sign(&self, data: &[u8], signature: &mut [u8]) {
+        if let Some(mac) = self.mac(data) {
+            let code = mac.finalize().into_bytes();
+            signature.iter_mut().zip(code).for_each(|(to, from)| *to = from);
+        }
+    }
+
+    fn signature_len(&self) -> usize {
+        32
+    }
+
+    fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        let mac = self.mac(data).ok_or(CryptoError)?;
+        mac.verify_slice(signature).map_err(|_| CryptoError)
+    }
+}

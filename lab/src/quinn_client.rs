@@ -1,0 +1,91 @@
+//! The second receiver: an unmodified quinn client, all of whose randomness follows from the seed.
+//!
+//! Packrat cannot join it as it joins s2n-quic; a shim below it can.
+
+use crate::certificate::{Certificate, SERVER_NAME};
+use crate::clock::VirtualClock;
+use crate::observer::Observer;
+use crate::quinn_observer::{QlogReader, ReceivedNumbers};
+use crate::quinn_runtime::{VirtualRuntime, VirtualSocket};
+use crate::quinn_server::{ConnectionIds, ResetKey};
+use crate::randomness::{self, Stream};
+use crate::receiver::{Download, Order};
+use crate::s2n_server::WINDOW;
+use crate::tls;
+use crate::traffic::exchange::{ClientConnection, Failure};
+use crate::traffic::work::{Work, Working};
+use quinn::{
+    ClientConfig, ConnectionId, Endpoint, EndpointConfig, QlogConfig, TransportConfig, VarInt,
+};
+use s2n_quic::provider::io::testing::Handle;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+/// A client on its simulated host.
+pub(crate) struct QuinnReceiver {
+    endpoint: Endpoint,
+    clock: VirtualClock,
+    received: ReceivedNumbers,
+}
+
+impl QuinnReceiver {
+    /// Starts a client.
+    pub(crate) fn start(
+        handle: &Handle,
+        clock: VirtualClock,
+        certificate: &Certificate,
+        seed: u64,
+        observer: Observer,
+    ) -> Result<Self, Box<dyn Error>> {
+        let runtime = VirtualRuntime::new(clock);
+        let received = ReceivedNumbers::default();
+        let mut transport = TransportConfig::default();
+        let window = VarInt::try_from(WINDOW)?;
+        transport.receive_window(window).stream_receive_window(window).send_window(WINDOW);
+        let mut qlog = QlogConfig::default();
+        qlog.start_time(runtime.base());
+        qlog.writer(Box::new(QlogReader::new(clock, observer).of_receiver(received.clone())));
+        transport.qlog_stream(qlog.into_stream());
+        let mut random = randomness::generator(seed, Stream::Client);
+        let mut config = EndpointConfig::new(Arc::new(ResetKey(randomness::bytes(&mut random))));
+        config.rng_seed(Some(randomness::bytes(&mut random)));
+        let identifiers = Arc::new(Mutex::new(random));
+        let of_first = ConnectionIds(Arc::clone(&identifiers));
+        config.cid_generator(move || Box::new(ConnectionIds(Arc::clone(&identifiers))));
+        let mut client = ClientConfig::new(Arc::new(tls::quinn_client(certificate)?));
+        client.transport_config(Arc::new(transport));
+        client.initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&of_first.draw())));
+        let socket = Arc::new(VirtualSocket(handle.builder().build()?.socket()));
+        let mut endpoint =
+            Endpoint::new_with_abstract_socket(config, None, socket, Arc::new(runtime))?;
+        endpoint.set_default_client_config(client);
+        Ok(Self { endpoint, clock, received })
+    }
+
+    /// Its address.
+    pub(crate) fn address(&self) -> Result<SocketAddr, Box<dyn Error>> {
+        Ok(self.endpoint.local_addr()?)
+    }
+
+    /// Downloads from `server`.
+    pub(crate) async fn download(self, server: SocketAddr, order: Order) -> Download {
+        let Order { work, limit, arrivals } = order;
+        let mut working = Working::new(self.clock, arrivals, limit);
+        let result = self.transfer(server, &work, &mut working).await;
+        let mut download = Download::of(working, result);
+        download.packet_numbers = self.received.ranges();
+        download
+    }
+
+    async fn transfer(
+        &self,
+        server: SocketAddr,
+        work: &Work,
+        working: &mut Working,
+    ) -> Result<(), Failure> {
+        let connection = self.endpoint.connect(server, SERVER_NAME)?.await?;
+        // The connection stays open until its work is done.
+        working.perform(work, ClientConnection::Quinn(connection)).await
+    }
+}

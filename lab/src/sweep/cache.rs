@@ -1,0 +1,219 @@
+//! The measured segments of one sender: a file that grows while they are measured.
+
+use super::grid::{self, Cell, GridError};
+use crate::batch;
+use crate::sender::Sender;
+use crate::table::{quantile, sorted};
+use crate::trial::{Arm, Trial};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Share of the rate below which harder segments are not measured: they are slower still.
+const PRUNED: f64 = 0.05;
+
+/// The extent of a measurement: rows of another do not go with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Extent {
+    pub(super) sender: Sender,
+    /// The sender's stack and the laboratory, with their versions.
+    pub(super) versions: String,
+    /// A download fills its segment for so long.
+    pub(super) seconds: f64,
+    pub(super) seeds: Range<u64>,
+}
+
+/// One segment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Row {
+    cell: Cell,
+    /// Goodput of each seed, Mbit/s.
+    goodput_mbps: Vec<f64>,
+}
+
+/// Failure to read or write a cache.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CacheError {
+    /// A segment could not be measured.
+    #[error(transparent)]
+    Grid(#[from] GridError),
+    /// A file could not be read or written.
+    #[error("cannot use {}: {source}; name a folder that you may write to with --cache", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// A file has other rows.
+    #[error("{} was measured with other options, or is damaged ({reason}); remove it, or name another folder with --cache", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The reason, for people.
+        reason: String,
+    },
+}
+
+/// The segments of one sender that have been measured.
+#[derive(Debug)]
+pub(super) struct Cache {
+    pub(super) extent: Extent,
+    path: PathBuf,
+    rows: BTreeMap<Cell, Vec<f64>>,
+}
+
+impl Cache {
+    /// Opens the file of the sender in this folder, or begins it.
+    pub(super) fn open(folder: &Path, extent: Extent) -> Result<Self, CacheError> {
+        let path = folder.join(format!("{}.jsonl", extent.sender.name()));
+        let mut cache = Self { extent, path, rows: BTreeMap::new() };
+        fs::create_dir_all(folder).map_err(|source| cache.unusable(source))?;
+        let mut kept = cache.line(&cache.extent)?;
+        if cache.path.exists() {
+            let text = fs::read_to_string(&cache.path).map_err(|source| cache.unusable(source))?;
+            // A last line without an end was being written when the command ended.
+            let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            let of: Extent = cache.parse(lines.next().unwrap_or_default())?;
+            if of != cache.extent {
+                return Err(cache.foreign(format!("it says {of:?}")));
+            }
+            for line in lines {
+                let Row { cell, goodput_mbps } = cache.parse(line)?;
+                cache.rows.insert(cell, goodput_mbps);
+                kept.push_str(line);
+            }
+        }
+        fs::write(&cache.path, kept).map_err(|source| cache.unusable(source))?;
+        Ok(cache)
+    }
+
+    /// Measures what is missing, the easier segments first. `progress` hears of each.
+    pub(super) fn fill(
+        &mut self,
+        jobs: usize,
+        mut progress: impl FnMut(Cell, f64),
+    ) -> Result<(), CacheError> {
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(&self.path)
+            .map_err(|source| self.unusable(source))?;
+        let mut seen = vec![Cell::FIRST];
+        let mut wave = seen.clone();
+        while !wave.is_empty() {
+            let missing: Vec<Cell> =
+                wave.iter().copied().filter(|cell| !self.rows.contains_key(cell)).collect();
+            let extent = self.extent.clone();
+            batch::each(
+                &missing,
+                jobs,
+                |cell| measure(*cell, &extent),
+                |row| {
+                    let row = row?;
+                    let line = self.line(&row)?;
+                    file.write_all(line.as_bytes()).map_err(|source| self.unusable(source))?;
+                    self.rows.insert(row.cell, row.goodput_mbps);
+                    progress(row.cell, self.utilisation(row.cell));
+                    Ok::<(), CacheError>(())
+                },
+            )?;
+            let mut next: Vec<Cell> = wave
+                .iter()
+                .filter(|cell| self.utilisation(**cell) >= PRUNED)
+                .flat_map(|cell| cell.harder())
+                .filter(|cell| !seen.contains(cell))
+                .collect();
+            next.sort_unstable();
+            next.dedup();
+            seen.extend(&next);
+            wave = next;
+        }
+        Ok(())
+    }
+
+    /// The number of segments measured.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Goodput over the rate, 0 where a segment was not worth measuring: the median of the seeds.
+    pub(super) fn utilisation(&self, cell: Cell) -> f64 {
+        self.spread(cell).map_or(0.0, |[_, median, _]| median)
+    }
+
+    /// The same as 10th percentile, median and 90th percentile.
+    pub(super) fn spread(&self, cell: Cell) -> Option<[f64; 3]> {
+        let goodput = sorted(self.rows.get(&cell)?.iter().copied());
+        Some([0.1, 0.5, 0.9].map(|share| quantile(&goodput, share) / cell.rate_mbps as f64))
+    }
+
+    fn line(&self, value: &impl Serialize) -> Result<String, CacheError> {
+        let text = serde_json::to_string(value).map_err(|error| self.foreign(error.to_string()))?;
+        Ok(text + "\n")
+    }
+
+    fn parse<'a, T: Deserialize<'a>>(&self, line: &'a str) -> Result<T, CacheError> {
+        serde_json::from_str(line).map_err(|error| self.foreign(error.to_string()))
+    }
+
+    fn unusable(&self, source: io::Error) -> CacheError {
+        CacheError::File { path: self.path.clone(), source }
+    }
+
+    fn foreign(&self, reason: String) -> CacheError {
+        CacheError::Foreign { path: self.path.clone(), reason }
+    }
+}
+
+fn measure(cell: Cell, extent: &Extent) -> Result<Row, GridError> {
+    let scenario = grid::one_segment(cell, extent.seconds)?;
+    let goodput = |seed| {
+        let trial = Trial::new(scenario.clone(), Arm::EndToEnd, extent.sender, seed);
+        trial.run().map(|result| result.goodput_mbps)
+    };
+    let goodput_mbps = extent.seeds.clone().map(goodput).collect::<Result<_, _>>()?;
+    Ok(Row { cell, goodput_mbps })
+}
+
+#[cfg(test)]
+impl Cache {
+    /// Segments whose goodput a function says.
+    pub(super) fn made_up(sender: Sender, goodput: impl Fn(Cell) -> f64) -> Self {
+        let extent = Extent { sender, versions: String::new(), seconds: 1.0, seeds: 1..2 };
+        let rows = Cell::all().map(|cell| (cell, vec![goodput(cell)])).collect();
+        Self { extent, path: PathBuf::new(), rows }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_that_was_interrupted_goes_on_and_refuses_other_options() {
+        let folder = tempfile::tempdir().unwrap();
+        let extent = Extent {
+            sender: Sender::QuinnNewReno,
+            versions: "1".to_owned(),
+            seconds: 0.02,
+            seeds: 1..2,
+        };
+        let text = |cache: &Cache| fs::read_to_string(&cache.path).unwrap();
+        let mut cache = Cache::open(folder.path(), extent.clone()).unwrap();
+        cache.fill(2, |_, _| ()).unwrap();
+        let whole = text(&cache);
+        assert!(cache.len() > 1 && cache.len() < 150, "{}", cache.len());
+        fs::write(&cache.path, &whole[..whole.len() / 2]).unwrap();
+        let mut resumed = Cache::open(folder.path(), extent.clone()).unwrap();
+        assert!(resumed.len() < cache.len());
+        resumed.fill(2, |_, _| ()).unwrap();
+        assert_eq!(text(&resumed), whole);
+        // Nothing is measured twice.
+        resumed.fill(1, |cell, _| panic!("{cell:?}")).unwrap();
+        let other = Cache::open(folder.path(), Extent { seconds: 0.03, ..extent }).unwrap_err();
+        assert!(other.to_string().contains("other options"), "{other}");
+    }
+}

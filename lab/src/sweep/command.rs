@@ -1,0 +1,97 @@
+//! `packrat lab sweep`.
+
+use super::cache::{Cache, CacheError, Extent};
+use super::{check, report};
+use crate::figures::{self, FigureError};
+use crate::sender::Sender;
+use clap::Args;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Options of `packrat lab sweep`.
+#[derive(Debug, Args)]
+pub(crate) struct Sweep {
+    /// The folder of the measured segments, a file for each sender; what is there is not measured
+    /// again
+    #[arg(long, default_value = "target/sweep")]
+    cache: PathBuf,
+    /// These senders instead of all; may be repeated
+    #[arg(long)]
+    sender: Vec<Sender>,
+    /// Seconds for which a download fills its segment
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Seeds of each segment
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    first_seed: u64,
+    /// Trials at the same time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Hold 70 predictions for split connections against real ones
+    #[arg(long)]
+    check: bool,
+}
+
+/// Failure of a sweep.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SweepError {
+    /// A segment has not been measured.
+    #[error("{0}")]
+    Measure(String),
+    /// The map could not be drawn.
+    #[error(transparent)]
+    Draw(#[from] FigureError),
+}
+
+impl From<CacheError> for SweepError {
+    fn from(error: CacheError) -> Self {
+        Self::Measure(error.to_string())
+    }
+}
+
+impl Sweep {
+    /// Measures what is missing, writes sweep.csv and sweep.svg, prints the tables.
+    pub(crate) fn run(&self) -> Result<(), SweepError> {
+        let senders = if self.sender.is_empty() { &Sender::ALL[..] } else { &self.sender };
+        let mut caches = Vec::new();
+        let mut errors = String::new();
+        for &sender in senders {
+            let extent = Extent {
+                sender,
+                versions: sender.versions(),
+                seconds: self.seconds,
+                seeds: self.first_seed..self.first_seed + self.seeds,
+            };
+            let mut cache = Cache::open(&self.cache, extent)?;
+            eprintln!("{}: {} segments are there", sender.name(), cache.len());
+            cache.fill(self.jobs, |cell, share| {
+                let [rate, delay, loss] = [cell.rate_mbps, cell.delay_ms, cell.loss_percent];
+                eprintln!("{} {rate} Mbit/s {delay} ms {loss} %: {share:.2}", sender.name());
+            })?;
+            if self.check {
+                let checked = check::measure(&check::settings(), &cache, self.jobs)
+                    .map_err(|error| SweepError::Measure(error.to_string()))?;
+                errors.push_str(&report::errors(sender.name(), &checked));
+            }
+            caches.push(cache);
+        }
+        self.file("sweep.csv", &report::csv(&caches))?;
+        self.file("sweep.svg", &figures::svg(&report::heat_map(&caches), 2)?)?;
+        // A reader that has gone away wants no more.
+        let _ = writeln!(
+            io::stdout().lock(),
+            "{}\n{}\n{errors}",
+            report::classes(&caches),
+            report::fingerprints(&caches)
+        );
+        Ok(())
+    }
+
+    fn file(&self, name: &str, text: &str) -> Result<(), SweepError> {
+        let path = self.cache.join(name);
+        std::fs::write(&path, text).map_err(|source| FigureError::Write { path, source }.into())
+    }
+}

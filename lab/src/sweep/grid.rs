@@ -1,0 +1,140 @@
+//! The segments of Splitting25, table 1, and how two of them make a path.
+
+use crate::trial::TrialError;
+use packrat_emulation::scenario::{
+    QueueSettings, QueueSettingsKind, Scenario, ScenarioError, Segment,
+};
+use serde::{Deserialize, Serialize};
+
+/// Mbit/s of UDP payload.
+pub(super) const RATES: [u64; 5] = [10, 20, 30, 40, 50];
+/// One way, milliseconds.
+pub(super) const DELAYS: [u64; 6] = [1, 20, 40, 60, 80, 100];
+/// Percent, in both directions.
+pub(super) const LOSSES: [u64; 5] = [0, 1, 2, 3, 4];
+/// Bytes of the queue of a short segment, 32 datagrams: one bandwidth-delay product would be two, less
+/// than what a receiver acknowledges at once. Longer segments have one product of their own.
+const SMALLEST_QUEUE: usize = 32 * 1472;
+/// The delay that adds nothing to that of another segment.
+const SHORT: u64 = DELAYS[0];
+
+/// A segment of the grid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(super) struct Cell {
+    pub(super) rate_mbps: u64,
+    pub(super) delay_ms: u64,
+    pub(super) loss_percent: u64,
+}
+
+impl Cell {
+    /// All of them.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        RATES.into_iter().flat_map(|rate_mbps| {
+            DELAYS.into_iter().flat_map(move |delay_ms| {
+                LOSSES.map(|loss_percent| Self { rate_mbps, delay_ms, loss_percent })
+            })
+        })
+    }
+
+    /// The easiest of them, at which a search begins.
+    pub(super) const FIRST: Self = Self { rate_mbps: RATES[0], delay_ms: SHORT, loss_percent: 0 };
+
+    /// The segments that are harder by one step.
+    pub(super) fn harder(self) -> impl Iterator<Item = Self> {
+        let next = |values: &[u64], value: u64| {
+            let place = values.iter().position(|other| *other == value)?;
+            values.get(place + 1).copied()
+        };
+        let rate = next(&RATES, self.rate_mbps).map(|rate_mbps| Self { rate_mbps, ..self });
+        let delay = next(&DELAYS, self.delay_ms).map(|delay_ms| Self { delay_ms, ..self });
+        let loss =
+            next(&LOSSES, self.loss_percent).map(|loss_percent| Self { loss_percent, ..self });
+        [rate, delay, loss].into_iter().flatten()
+    }
+
+    /// The path of two segments; `None` when it is not in the grid. As the paper does it: the short
+    /// delay adds nothing, and losses are so small that they add up.
+    pub(super) fn compose(self, other: Self) -> Option<Self> {
+        let delay_ms = match (self.delay_ms, other.delay_ms) {
+            (SHORT, delay) | (delay, SHORT) => delay,
+            (one, two) => one + two,
+        };
+        let whole = Self {
+            rate_mbps: self.rate_mbps.min(other.rate_mbps),
+            delay_ms,
+            loss_percent: self.loss_percent + other.loss_percent,
+        };
+        (DELAYS.contains(&delay_ms) && LOSSES.contains(&whole.loss_percent)).then_some(whole)
+    }
+
+    fn write_to(self, segment: &mut Segment) {
+        segment.delay_ms = self.delay_ms;
+        segment.rate_mbps = self.rate_mbps as f64;
+        segment.loss = self.loss_percent as f64 / 100.0;
+        let product = self.rate_mbps * 1000 / 8 * 2 * self.delay_ms;
+        let queue = QueueSettings {
+            kind: QueueSettingsKind::DropTail,
+            rate_mbps: None,
+            bytes: Some((product as usize).max(SMALLEST_QUEUE)),
+            ms: None,
+            datagrams: None,
+            target_ms: None,
+            interval_ms: None,
+            ecn: false,
+        };
+        (segment.down.queue, segment.up.queue) = (Some(queue), Some(queue));
+    }
+}
+
+/// The network of one segment, from which the other is left out as far as that goes, and a download
+/// that fills it for as many seconds.
+pub(super) fn one_segment(cell: Cell, seconds: f64) -> Result<Scenario, ScenarioError> {
+    let mut scenario = two_segments(Cell { loss_percent: 0, ..cell }, cell, seconds)?;
+    scenario.far.delay_ms = 0;
+    scenario.far.rate_mbps = 10_000.0;
+    Ok(scenario)
+}
+
+/// The network of two segments.
+pub(super) fn two_segments(far: Cell, near: Cell, seconds: f64) -> Result<Scenario, ScenarioError> {
+    let mut scenario = Scenario::load("wifi")?;
+    scenario.name = "sweep".to_owned();
+    far.write_to(&mut scenario.far);
+    near.write_to(&mut scenario.last_mile);
+    let rate = far.rate_mbps.min(near.rate_mbps);
+    scenario.size = (rate as f64 * seconds * 1e6 / 8.0) as u64;
+    Ok(scenario)
+}
+
+/// Failure to measure a segment.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GridError {
+    /// A trial has no result.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    /// The network is none.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grid_has_150_segments_and_all_but_the_first_are_harder_than_others() {
+        assert_eq!(Cell::all().count(), 150);
+        let harder: std::collections::BTreeSet<Cell> = Cell::all().flat_map(Cell::harder).collect();
+        assert_eq!(harder.len(), 149);
+        assert!(!harder.contains(&Cell::FIRST));
+    }
+
+    #[test]
+    fn two_segments_make_a_path_of_the_grid() {
+        let cell = |rate_mbps, delay_ms, loss_percent| Cell { rate_mbps, delay_ms, loss_percent };
+        assert_eq!(cell(50, 1, 4).compose(cell(10, 100, 0)), Some(cell(10, 100, 4)));
+        assert_eq!(cell(50, 40, 1).compose(cell(20, 60, 2)), Some(cell(20, 100, 3)));
+        assert_eq!(cell(50, 60, 1).compose(cell(20, 60, 2)), None);
+        assert_eq!(cell(50, 1, 3).compose(cell(20, 1, 2)), None);
+    }
+}

@@ -1,0 +1,54 @@
+//! The senders and receivers beside s2n-quic's own, in virtual time.
+
+#![allow(clippy::unwrap_used)]
+
+use packrat_emulation::scenario::Scenario;
+use packrat_lab::{Arm, ReceiverStack, Sender, Trial, TrialResult};
+
+fn trial(loss: f64, arm: Arm, sender: Sender) -> Trial {
+    let mut scenario = Scenario::load("wifi").unwrap().with_loss(loss);
+    scenario.size = 2_000_000;
+    Trial::new(scenario, arm, sender, 1001)
+}
+
+fn quinn(loss: f64, arm: Arm) -> TrialResult {
+    let mut trial = trial(loss, arm, Sender::S2nCubic);
+    trial.receiver = ReceiverStack::Quinn;
+    trial.run().unwrap()
+}
+
+#[test]
+fn noq_senders_repeat_to_the_digit() {
+    for sender in [Sender::NoqCubic, Sender::NoqBbr] {
+        let trial = trial(0.02, Arm::Packrat, sender);
+        let result = trial.run().unwrap();
+        assert!(result.complete, "{result:?}");
+        assert_eq!(result, trial.run().unwrap());
+    }
+}
+
+#[test]
+fn bbr3_tolerates_a_loss_that_stops_cubic_and_cubic_does_not_with_assistance() {
+    let goodput =
+        |arm, sender| trial(0.04, arm, sender).run().map(|result| result.goodput_mbps).unwrap();
+    let cubic = goodput(Arm::EndToEnd, Sender::NoqCubic);
+    assert!(goodput(Arm::EndToEnd, Sender::NoqBbr) > 5.0 * cubic, "CUBIC: {cubic}");
+    assert!(goodput(Arm::Packrat, Sender::NoqCubic) > 5.0 * cubic, "CUBIC: {cubic}");
+}
+
+#[test]
+fn a_shim_assists_a_quinn_client() {
+    let [ideal, end_to_end, shim] =
+        [Arm::Ideal, Arm::EndToEnd, Arm::Shim].map(|arm| quinn(0.04, arm));
+    assert!(shim.complete && shim.repaired > 0, "{shim:?}");
+    assert!(shim.goodput_mbps > 3.0 * end_to_end.goodput_mbps, "{end_to_end:?}\n{shim:?}");
+    assert!(shim.goodput_mbps > 0.8 * ideal.goodput_mbps, "{ideal:?}\n{shim:?}");
+    assert_eq!(shim, quinn(0.04, Arm::Shim));
+}
+
+#[test]
+fn packrats_own_client_is_not_one_of_quinn() {
+    let mut trial = trial(0.0, Arm::Packrat, Sender::S2nCubic);
+    trial.receiver = ReceiverStack::Quinn;
+    assert!(trial.run().unwrap_err().to_string().contains("only a shim"));
+}
