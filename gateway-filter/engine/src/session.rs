@@ -27,6 +27,7 @@
 
 mod breaker;
 mod channel;
+mod coding;
 mod eacks;
 mod epoch;
 mod last_mile;
@@ -62,6 +63,7 @@ use crate::path_validation::{NetworkPath, PathUse};
 use crate::session_event::{RepairRefusedReason, SessionEvent};
 pub(crate) use breaker::Breaker;
 use channel::Channel;
+use coding::Coding;
 use epoch::EpochState;
 use last_mile::LastMile;
 use numbering::Numbering;
@@ -91,6 +93,8 @@ pub(crate) struct Session {
     history: History,
     /// `None`: datagrams go as they are.
     numbering: Option<Box<Numbering>>,
+    /// `None`: the client does not repair by code.
+    coding: Option<Box<Coding>>,
     epoch: EpochState,
     repairs: Repairs,
     last_mile: LastMile,
@@ -153,6 +157,10 @@ impl Session {
             eack_credit: EackCredit::new(now),
             history: History::new(config.cache_bytes_per_flow, entries),
             numbering: Numbering::new(&gateway_params),
+            coding: gateway_params
+                .numbered
+                .filter(|numbered| numbered.to_client && numbered.coded)
+                .map(|_| Box::new(Coding::new(now))),
             epoch: EpochState::new(&gateway_params),
             repairs: Repairs::new(config.repair_budget),
             last_mile: LastMile::new(),
@@ -259,7 +267,11 @@ impl Session {
         // A client that has not proven the session may not know it: to its transport, a number would
         // be garbage.
         let numbering = self.numbering.as_mut().filter(|_| self.channel.is_proven())?;
-        numbering.number(self.history.next() - 1, identifier, datagram.len())
+        let number = numbering.number(self.history.next() - 1, identifier, datagram.len())?;
+        if let Some(coding) = &mut self.coding {
+            coding.on_forward(now);
+        }
+        Some(number)
     }
 
     /// The number in front of a datagram that is sent once more.
@@ -335,6 +347,30 @@ impl Session {
         )
     }
 
+    /// Sends the symbols that are due, if the budgets allow.
+    fn send_symbols(&mut self, turn: &mut Turn<'_>) {
+        let Some(mut coding) = self.coding.take() else { return };
+        coding.on_timeout(turn.now);
+        let mut symbol = core::mem::take(&mut turn.scratch().symbol);
+        while !self.breaker.is_open(turn.now)
+            && let Some(numbering) = self.numbering.as_deref()
+            && let Some(made) = coding.next_symbol(&self.history, numbering, &mut symbol)
+        {
+            let length = symbol.len() + CODED_OVERHEAD + OVERHEAD;
+            if !self.repairs.afford(length, &self.permit, self.live.is_some()) {
+                turn.counters.budget_refusals += 1;
+                coding.forget_due();
+                break;
+            }
+            let message = Message::Coded(Coded::new(made.window, made.half, made.seed, &symbol));
+            self.channel.send(&message, turn);
+            turn.counters.symbols += 1;
+            turn.counters.symbol_bytes += length as u64;
+        }
+        turn.scratch().symbol = symbol;
+        self.coding = Some(coding);
+    }
+
     /// A sealed datagram from the client's address.
     pub(crate) fn control(&mut self, datagram: &[u8], turn: &mut Turn<'_>) -> Option<Ended> {
         let mut plaintext = core::mem::take(&mut turn.scratch().plaintext);
@@ -349,6 +385,7 @@ impl Session {
             match Message::decode(&plaintext) {
                 Ok(Message::Eack(eack)) => self.on_eack(counter, &eack, admitted, turn),
                 Ok(Message::Reset { epoch, reason }) => self.on_client_reset(epoch, reason, turn),
+                Ok(Message::Recovered { total }) => self.on_recovered(total, turn.now),
                 Ok(Message::Goodbye { reason }) => ended = Some(Ended(reason)),
                 // The client has come back before the address it was challenged at was accepted.
                 Ok(Message::PathResponse { .. }) => self.channel.forget_challenges(),
@@ -362,6 +399,14 @@ impl Session {
         }
         turn.scratch().plaintext = plaintext;
         ended
+    }
+
+    /// The client has recovered so many datagrams by code.
+    fn on_recovered(&mut self, total: u32, now: Timestamp) {
+        let queued = self.standing_queue(now).is_some();
+        if let Some(coding) = &mut self.coding {
+            coding.on_recovered(total, queued);
+        }
     }
 
     /// Charges the client for work that one of its messages made necessary.
@@ -392,6 +437,9 @@ impl Session {
                 self.breaker = LazyBox::new();
                 if let Some(numbering) = &mut self.numbering {
                     numbering.move_to_new_path();
+                }
+                if let Some(coding) = &mut self.coding {
+                    coding.forget_due();
                 }
                 turn.tell(|| SessionEvent::PathValidated);
                 turn.out.event(Event::ClientMoved { session: self.id() });

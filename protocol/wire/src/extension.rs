@@ -23,6 +23,7 @@ const LONGEST_GREASE: u64 = 4;
 
 const FLAG_TO_CLIENT: u8 = 1;
 const FLAG_TO_SERVER: u8 = 2;
+const FLAG_CODED: u8 = 4;
 
 const FLAG_SELECTIVE: u8 = 1;
 const FLAG_SUBSCRIBE: u8 = 2;
@@ -77,6 +78,8 @@ pub struct Numbered {
     pub to_client: bool,
     /// Datagrams towards the server.
     pub to_server: bool,
+    /// Those towards the client are also repaired by code: the gateway sends symbols over them.
+    pub coded: bool,
     /// The longest base datagram that gets a number; a longer one goes plain.
     pub largest: u16,
 }
@@ -86,7 +89,9 @@ impl Numbered {
         out.put_u8(NUMBERED);
         out.put_u8(3);
         out.put_u8(
-            u8::from(self.to_client) * FLAG_TO_CLIENT + u8::from(self.to_server) * FLAG_TO_SERVER,
+            u8::from(self.to_client) * FLAG_TO_CLIENT
+                + u8::from(self.to_server) * FLAG_TO_SERVER
+                + u8::from(self.coded) * FLAG_CODED,
         );
         out.put_u16(self.largest);
     }
@@ -98,6 +103,7 @@ impl Numbered {
         Some(Self {
             to_client: flags & FLAG_TO_CLIENT != 0,
             to_server: flags & FLAG_TO_SERVER != 0,
+            coded: flags & FLAG_CODED != 0,
             largest,
         })
     }
@@ -106,8 +112,9 @@ impl Numbered {
     pub fn within(self, able: Self) -> Option<Self> {
         let to_client = self.to_client && able.to_client;
         let to_server = self.to_server && able.to_server;
+        let coded = to_client && self.coded && able.coded;
         let largest = self.largest.min(able.largest);
-        (to_client || to_server).then_some(Self { to_client, to_server, largest })
+        (to_client || to_server).then_some(Self { to_client, to_server, coded, largest })
     }
 }
 
