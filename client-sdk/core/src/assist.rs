@@ -277,6 +277,11 @@ impl Assist {
         Some((self.stats.sessions, self.session.as_ref()?.number_key?))
     }
 
+    /// The highest number that has arrived.
+    pub(crate) fn highest_arrived(&self) -> Option<PacketNumber> {
+        self.hold.highest_arrived()
+    }
+
     /// The session in which repair by code was agreed, counted from 1.
     pub(crate) fn coded_session(&self) -> Option<u64> {
         self.session.as_ref()?.coded.as_ref().map(|_| self.stats.sessions)
@@ -288,8 +293,10 @@ impl Assist {
     }
 
     /// A datagram was recovered from symbols.
-    pub(crate) fn on_recovered(&mut self) {
-        if let Some(coded) = self.session.as_mut().and_then(|session| session.coded.as_mut()) {
+    pub(crate) fn on_recovered(&mut self, now: Timestamp) {
+        let Some(session) = &mut self.session else { return };
+        session.onset.on_recovered(session.queue_stands, now);
+        if let Some(coded) = &mut session.coded {
             coded.on_recovered();
         }
     }

@@ -16,7 +16,7 @@ use packrat_wire::estimate::Timestamp;
 /// Symbols that wait for the shim, at most.
 const MAXIMUM_WAITING: usize = 64;
 /// Without a symbol for so long, nothing is expected of the code.
-const ACTIVE_FOR: Duration = Duration::from_secs(1);
+const ACTIVE_FOR: Duration = Duration::from_millis(250);
 /// While a queue stands a hole waits for so many symbols, each of a half: what the medium has lost is
 /// recovered by then, mostly, and what the queue has lost must be seen soon.
 const SYMBOLS_WAITED_FOR: u32 = 6;

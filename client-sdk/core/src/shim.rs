@@ -169,6 +169,20 @@ impl<M: Clone> Shim<M> {
         verdict
     }
 
+    /// A datagram that has no number comes behind what has arrived before it.
+    fn pass_behind(&mut self, base: &[u8], skip: usize, metadata: M) -> Verdict<M> {
+        let newest = self.assist.highest_arrived().filter(|_| self.release.waiting() > 0);
+        match newest {
+            Some(newest) if self.release.keep(newest, base, metadata.clone()) => {
+                self.stats.kept += 1;
+                self.release();
+                Verdict::Later
+            }
+            Some(_) => Verdict::Never,
+            None => Verdict::Now { skip, metadata },
+        }
+    }
+
     /// Takes what the code has recovered, as if it had arrived.
     fn take_recovered(&mut self, now: Timestamp) {
         while let (Some(places), Some(recovery)) = (&self.places, &mut self.recovery)
@@ -176,7 +190,7 @@ impl<M: Clone> Shim<M> {
         {
             let number = places.number_of(place);
             self.stats.recovered += 1;
-            self.assist.on_recovered();
+            self.assist.on_recovered(now);
             let taken = self.take(&datagram, 0, metadata, now, |_| Order::Number(number));
             // It comes out with those that waited for it.
             if let Verdict::Now { metadata, .. } = taken {
@@ -231,9 +245,9 @@ impl<M: Clone> Shim<M> {
             Order::Number(number) => number,
             Order::Unnumbered => {
                 self.assist.on_authentic(now);
-                return Verdict::Now { skip, metadata };
+                return self.pass_behind(base, skip, metadata);
             }
-            Order::Unproven => return Verdict::Now { skip, metadata },
+            Order::Unproven => return self.pass_behind(base, skip, metadata),
         };
         // As true as it will get: the transport authenticates it, and keeps that to itself.
         self.assist.on_packet_number(number, now);

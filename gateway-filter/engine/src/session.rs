@@ -45,7 +45,8 @@ use packrat_wire::codec::DecodeError;
 use packrat_wire::estimate::{STANDING_QUEUE, Timestamp};
 use packrat_wire::handshake::{ClientParams, Established, SESSION_NAMES};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
-use packrat_wire::message::{GoodbyeReason, Message, Totals};
+use packrat_wire::message::{Coded, GoodbyeReason, Message, Totals};
+use packrat_wire::seal::OVERHEAD;
 use packrat_wire::number::NumberHeader;
 
 use crate::admission::{MESSAGE_WORK, SessionPermit};
@@ -76,6 +77,8 @@ pub(crate) use turn::Turn;
 /// The sketches that this gateway keeps at most, whatever a client asks for.
 pub(crate) const LIMITS: SketchLimits =
     SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
+/// Bytes of a message with a symbol beside the symbol.
+const SYMBOL_OVERHEAD: usize = OVERHEAD + 10;
 /// Memory use is told to the gateway in steps of this size.
 const HOLD_STEP: usize = 16 * 1024;
 
@@ -354,15 +357,15 @@ impl Session {
         let mut symbol = core::mem::take(&mut turn.scratch().symbol);
         while !self.breaker.is_open(turn.now)
             && let Some(numbering) = self.numbering.as_deref()
-            && let Some(made) = coding.next_symbol(&self.history, numbering, &mut symbol)
+            && let Some(repair) = coding.next_symbol(&self.history, numbering, &mut symbol)
         {
-            let length = symbol.len() + CODED_OVERHEAD + OVERHEAD;
+            let message = Message::Coded(Coded::new(&repair));
+            let length = repair.symbol.len() + SYMBOL_OVERHEAD;
             if !self.repairs.afford(length, &self.permit, self.live.is_some()) {
                 turn.counters.budget_refusals += 1;
                 coding.forget_due();
                 break;
             }
-            let message = Message::Coded(Coded::new(made.window, made.half, made.seed, &symbol));
             self.channel.send(&message, turn);
             turn.counters.symbols += 1;
             turn.counters.symbol_bytes += length as u64;
@@ -403,9 +406,8 @@ impl Session {
 
     /// The client has recovered so many datagrams by code.
     fn on_recovered(&mut self, total: u32, now: Timestamp) {
-        let queued = self.standing_queue(now).is_some();
         if let Some(coding) = &mut self.coding {
-            coding.on_recovered(total, queued);
+            coding.on_recovered(total, now);
         }
     }
 

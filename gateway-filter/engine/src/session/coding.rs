@@ -16,7 +16,7 @@
 use core::time::Duration;
 
 use packrat_code::rate::{self, Schedule, symbols_per_datagram};
-use packrat_code::{Encoder, Half, Window};
+use packrat_code::{Encoder, Half, Repair, Window};
 use packrat_wire::estimate::{MediumLoss, PathEstimate, Timestamp};
 
 use super::numbering::Numbering;
@@ -33,6 +33,8 @@ const PAUSE: core::ops::RangeInclusive<Duration> =
 const PACE_OVER: Duration = Duration::from_millis(20);
 /// A flow of which nothing was forwarded for so long has no pace.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(50);
+/// What was lost in a queue is found to be missing a little later than the queue is found.
+const AFTER_QUEUE: Duration = Duration::from_millis(20);
 /// A plain repair waits for the symbols of so many intervals between symbols.
 const SYMBOLS_WAITED_FOR: f64 = 3.0;
 
@@ -45,6 +47,10 @@ pub(crate) struct Coding {
     rate: f64,
     seed: u16,
     medium: MediumLoss,
+    /// The same of all losses, which the medium's are some of.
+    all: MediumLoss,
+    /// Until then, what is missing may have been lost in a queue.
+    queued_until: Option<Timestamp>,
     /// Recovered datagrams that the client has told of.
     recovered: u32,
     /// Those that eACKs have shown to be missing before: they are counted.
@@ -64,14 +70,6 @@ struct Pace {
     interval: Duration,
 }
 
-/// A symbol and the datagrams that it covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Made {
-    pub(crate) window: Window,
-    pub(crate) half: Half,
-    pub(crate) seed: u16,
-}
-
 impl Coding {
     pub(crate) fn new(now: Timestamp) -> Self {
         Self {
@@ -80,6 +78,8 @@ impl Coding {
             rate: 0.0,
             seed: 0,
             medium: MediumLoss::default(),
+            all: MediumLoss::default(),
+            queued_until: None,
             recovered: 0,
             counted: 0,
             uncovered: 0,
@@ -99,15 +99,26 @@ impl Coding {
         }
     }
 
-    /// An eACK has shown the fate of `sent` datagrams that met no queue: `lost` were missing, in
-    /// `bursts` runs of neighbours.
-    pub(crate) fn on_fate(&mut self, sent: u64, lost: u64, bursts: u64) {
-        self.medium.on_fate(sent, lost, bursts);
+    /// A queue stands: what is lost now, and in the round trip after it, may have been lost there.
+    pub(crate) fn on_queue(&mut self, round_trip: Duration, now: Timestamp) {
+        self.queued_until = Some(now + round_trip + AFTER_QUEUE);
     }
 
-    /// The client has recovered so many datagrams in this session, all in all. `queued`: a queue
-    /// stands, in which they may have been lost.
-    pub(crate) fn on_recovered(&mut self, total: u32, queued: bool) {
+    fn is_queued(&self, now: Timestamp) -> bool {
+        self.queued_until.is_some_and(|until| now < until)
+    }
+
+    /// An eACK has shown the fate of `sent` datagrams: `lost` were missing, in `bursts` runs of
+    /// neighbours.
+    pub(crate) fn on_fate(&mut self, sent: u64, lost: u64, bursts: u64, now: Timestamp) {
+        self.all.on_fate(sent, lost, bursts);
+        if !self.is_queued(now) {
+            self.medium.on_fate(sent, lost, bursts);
+        }
+    }
+
+    /// The client has recovered so many datagrams in this session, all in all.
+    pub(crate) fn on_recovered(&mut self, total: u32, now: Timestamp) {
         let more = total.wrapping_sub(self.recovered);
         // An older message that was overtaken, or nonsense.
         if more > u32::MAX / 2 {
@@ -117,7 +128,8 @@ impl Coding {
         let known = more.min(self.counted);
         self.counted -= known;
         // Among those that arrived they are counted in any case.
-        if !queued {
+        self.all.on_fate(0, u64::from(more - known), u64::from(more - known));
+        if !self.is_queued(now) {
             self.medium.on_fate(0, u64::from(more - known), u64::from(more - known));
         }
     }
@@ -127,28 +139,33 @@ impl Coding {
         self.counted = self.counted.saturating_add(datagrams);
     }
 
+    /// Loss of the medium: what was lost without a queue, and never more than what is lost now.
+    fn loss(&self) -> f64 {
+        self.medium.loss().min(self.all.loss())
+    }
+
     /// Follows what is known of the path. `maximum`: symbols per datagram, at most.
     pub(crate) fn follow(&mut self, path: &PathEstimate, maximum: f64, now: Timestamp) {
-        self.pace.follow(now);
         let Some(round_trip) = path.round_trip() else { return };
+        self.pace.follow(round_trip, now);
         self.rate = symbols_per_datagram(&rate::LastMile {
-            loss: self.medium.loss(),
-            burst: self.medium.burst(),
+            loss: self.loss(),
+            burst: self.medium.burst().min(self.all.burst()),
             round_trip,
             interval: self.pace.interval,
             live_window: None,
             window: WINDOW,
             maximum,
         });
+        // More is lost than symbols could recover: a queue overflows.
+        if self.all.loss() > 2.0 * self.rate + 0.02 {
+            self.rate = 0.0;
+        }
+        if std::env::var_os("DBG").is_some() { eprintln!("{:.3} rate {:.4} e {:.4} burst {:.2} rtt {:?} int {:?} rec {}", now.as_secs_f64(), self.rate, self.loss(), self.medium.burst(), round_trip, self.pace.interval, self.recovered); }
         if self.rate <= 0.0 {
             self.schedule.clear();
             self.uncovered = 0;
         }
-    }
-
-    /// True if symbols are being sent.
-    pub(crate) fn is_active(&self) -> bool {
-        self.rate > 0.0
     }
 
     /// Time for which a plain repair waits beyond the round trip after which it would be sent: a
@@ -182,18 +199,17 @@ impl Coding {
         }
     }
 
-    /// Makes the next symbol that is due, into `symbol`. `None`: none is due, or there is nothing to
+    /// Makes the next symbol that is due, in this memory. `None`: none is due, or there is nothing to
     /// make it of.
-    pub(crate) fn next_symbol(
+    pub(crate) fn next_symbol<'a>(
         &mut self,
         history: &History,
         numbering: &Numbering,
-        symbol: &mut Vec<u8>,
-    ) -> Option<Made> {
+        symbol: &'a mut Vec<u8>,
+    ) -> Option<Repair<'a>> {
         while let Some(half) = self.schedule.next_due() {
-            let made = self.make(half, history, numbering, symbol);
-            if made.is_some() {
-                return made;
+            if let Some(window) = self.make(half, history, numbering, symbol) {
+                return Some(Repair { window, half, seed: self.seed, symbol });
             }
         }
         None
@@ -205,7 +221,7 @@ impl Coding {
         history: &History,
         numbering: &Numbering,
         symbol: &mut Vec<u8>,
-    ) -> Option<Made> {
+    ) -> Option<Window> {
         let newest = numbering.newest()?;
         let bytes = |place| history.bytes(numbering.sequence(place)?);
         // What the client is known to have is not cached any more, and needs no symbol.
@@ -217,7 +233,7 @@ impl Coding {
         symbol.clear();
         self.encoder.encode(window, half, self.seed, bytes, symbol).ok()?;
         self.uncovered = 0;
-        Some(Made { window, half, seed: self.seed })
+        Some(window)
     }
 
     /// What is owed is not sent: there is no budget for it, or it is for datagrams that went to
@@ -229,13 +245,14 @@ impl Coding {
 }
 
 impl Pace {
-    fn follow(&mut self, now: Timestamp) {
+    fn follow(&mut self, round_trip: Duration, now: Timestamp) {
         let elapsed = now.saturating_since(self.since);
-        if elapsed < PACE_OVER || self.forwarded == 0 {
+        if elapsed < round_trip.max(PACE_OVER) || self.forwarded == 0 {
             return;
         }
         let interval = (elapsed / self.forwarded).min(LONGEST_INTERVAL);
-        self.interval = (self.interval + interval) / 2;
+        // A flow that begins, or goes on, is soon as fast as it was last.
+        self.interval = if interval < self.interval { interval } else { (self.interval * 3 + interval) / 4 };
         self.since = now;
         self.forwarded = 0;
     }

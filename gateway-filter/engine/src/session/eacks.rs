@@ -185,7 +185,7 @@ impl Session {
     /// Takes in what a decoded eACK says. Returns how many datagrams it shows to be missing for the
     /// first time.
     fn settle(&mut self, turn: &mut Turn<'_>) -> u64 {
-        let queued = self.standing_queue(turn.now).is_some();
+        let queued = self.last_mile.may_be_queued(turn.now);
         let Self { epoch, repairs, history, last_mile, permit, breaker, numbering, coding, .. } = self;
         let only_there = core::mem::take(&mut turn.scratch().only_there);
         for &identifier in &only_there {
@@ -242,11 +242,13 @@ impl Session {
         }
         if let Some(coding) = coding {
             coding.on_arrived_unrepaired(unrepaired);
-            if !queued {
-                // The mean length of all runs that are missing now stands for that of the new ones.
-                let bursts = newly_missing * runs / (all_missing.max(1));
-                coding.on_fate(covered, newly_missing, bursts);
+            if queued {
+                let round_trip = last_mile.path.round_trip().unwrap_or_default();
+                coding.on_queue(round_trip, now);
             }
+            // The mean length of all runs that are missing now stands for that of the new ones.
+            let bursts = newly_missing * runs / all_missing.max(1);
+            coding.on_fate(covered, newly_missing, bursts, now);
         }
         repairs.count_fates(covered, newly_missing);
         repairs.follow_loss(last_mile.path.loss(), permit.gateway().config().repair_budget);
@@ -267,7 +269,8 @@ impl Session {
             return;
         }
         self.charge(REPAIR_WORK * self.repairs.len() as u64, turn);
-        let congested = self.standing_queue(turn.now).is_some();
+        let congested = self.standing_queue(turn.now).is_some()
+            || self.coding.is_some() && self.last_mile.may_be_queued(turn.now);
         let patience =
             patience(&self.last_mile.path, self.live.is_some(), self.agreed.maximum_hold);
         let mut sequences = core::mem::take(&mut turn.scratch().sequences);

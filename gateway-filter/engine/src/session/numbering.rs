@@ -31,7 +31,7 @@ const IPV6_HEADERS: u16 = 40 + 8;
 const MAXIMUM_RUNS: usize = 256;
 /// Datagrams longer than any that has arrived with a number, which get one nevertheless; and one of
 /// so many later ones.
-const UNPROVEN: u32 = 32;
+const UNPROVEN: u32 = 256;
 const ONE_OF: u32 = 64;
 /// Datagrams that were missing with a number and arrived without it, until such lengths go plain.
 const VANISHED: u32 = 8;

@@ -24,6 +24,11 @@ impl Schedule {
         self.due += 2.0 * f64::from(symbols);
     }
 
+    /// True if a half is due.
+    pub fn is_due(&self) -> bool {
+        self.due >= 1.0
+    }
+
     /// Forgets what is due.
     pub fn clear(&mut self) {
         self.due = 0.0;
@@ -31,7 +36,7 @@ impl Schedule {
 
     /// The next half that is due.
     pub fn next_due(&mut self) -> Option<Half> {
-        if self.due < 1.0 {
+        if !self.is_due() {
             return None;
         }
         self.due -= 1.0;
