@@ -325,7 +325,16 @@ impl Session {
 
     /// Delay of the queue in which what is lost now was lost, most likely. Live streams do not ask.
     fn standing_queue(&self, now: Timestamp) -> Option<Duration> {
-        if self.live.is_some() { None } else { self.last_mile.standing_queue(now) }
+        if self.live.is_some() {
+            return None;
+        }
+        // Where losses are recovered without a question, none is long in doubt: a queue that begins
+        // counts.
+        let begins = || {
+            let coded = self.coding.is_some() && self.last_mile.may_be_queued(now);
+            coded.then_some(STANDING_QUEUE)
+        };
+        self.last_mile.standing_queue(now).or_else(begins)
     }
 
     /// Queueing delay that the client is told while what is lost is the sender's to see: that of

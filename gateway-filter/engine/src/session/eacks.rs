@@ -269,8 +269,7 @@ impl Session {
             return;
         }
         self.charge(REPAIR_WORK * self.repairs.len() as u64, turn);
-        let congested = self.standing_queue(turn.now).is_some()
-            || self.coding.is_some() && self.last_mile.may_be_queued(turn.now);
+        let congested = self.standing_queue(turn.now).is_some();
         let patience =
             patience(&self.last_mile.path, self.live.is_some(), self.agreed.maximum_hold);
         let mut sequences = core::mem::take(&mut turn.scratch().sequences);

@@ -57,7 +57,7 @@ impl LastMile {
             let (now, base) = (self.path.round_trip()?, self.queueing.base()?);
             Some(now.saturating_sub(base) >= STANDING_QUEUE)
         };
-        self.standing_queue(now).is_some() || grown().unwrap_or(true)
+        self.standing_queue(now).is_some() || grown().unwrap_or(false)
     }
 
     /// Another path has another round trip; what is known of the old one's loss is the best guess.
