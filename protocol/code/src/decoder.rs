@@ -39,7 +39,7 @@ impl DecoderLimits {
     }
 }
 
-/// What became of a datagram.
+/// The fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// It is known now.
@@ -55,7 +55,7 @@ pub enum Arrival {
     TooLong,
 }
 
-/// What became of a repair symbol.
+/// The fate of a repair symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// Nothing of its window is missing, or what it says is known already.
@@ -87,7 +87,7 @@ pub struct Totals {
     pub garbage: u64,
 }
 
-/// What is known of a place.
+/// Knowledge of a place.
 #[derive(Debug, Default)]
 struct Slot {
     /// Length and datagram; while only halves are known, these, at their places.

@@ -6,7 +6,7 @@ use fearless_simd::Level;
 use thiserror::Error;
 
 use crate::framing::{FIRST_HALF, Half, MAXIMUM_DATAGRAM, PREFIX};
-use crate::kernels::{Term, combine, level, multiply_add};
+use crate::kernels::{Summand, combine, level, multiply_add};
 use crate::window::Window;
 
 /// Datagrams whose columns are summed together.
@@ -88,7 +88,7 @@ impl Encoder {
             Half::First => sum.split_at_mut(PREFIX),
             Half::Second => sum.split_at_mut(0),
         };
-        let mut terms: [Term<'a>; TOGETHER] = [(0, &[]); TOGETHER];
+        let mut summands: [Summand<'a>; TOGETHER] = [(0, &[]); TOGETHER];
         let (mut waiting, mut longest) = (0, 0);
         for (place, coefficient) in window.coefficients(seed) {
             let (first, second) = datagram(place).ok_or(EncodeError::Missing(place))?;
@@ -105,15 +105,15 @@ impl Encoder {
                 multiply_add(self.level, &mut content[first.len()..], coefficient, second);
             }
             if !first.is_empty() {
-                terms[waiting] = (coefficient, first);
+                summands[waiting] = (coefficient, first);
                 waiting += 1;
             }
             if waiting == TOGETHER {
-                combine(self.level, content, &terms);
+                combine(self.level, content, &summands);
                 waiting = 0;
             }
         }
-        combine(self.level, content, &terms[..waiting]);
+        combine(self.level, content, &summands[..waiting]);
         Ok(longest + lengths.len())
     }
 }

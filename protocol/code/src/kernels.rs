@@ -15,7 +15,7 @@ use crate::field::PRODUCTS;
 const WIDE: usize = 8;
 
 /// A multiple of a byte string.
-pub(crate) type Term<'a> = (u8, &'a [u8]);
+pub(crate) type Summand<'a> = (u8, &'a [u8]);
 
 /// The vector instructions of this processor.
 pub(crate) fn level() -> Level {
@@ -38,13 +38,13 @@ pub(crate) fn multiply_add(level: Level, sum: &mut [u8], factor: u8, bytes: &[u8
     combine(level, sum, &[(factor, bytes)]);
 }
 
-/// Adds terms to `sum`, which is at least as long as the longest of them.
-pub(crate) fn combine(level: Level, sum: &mut [u8], terms: &[Term<'_>]) {
-    let Some(shared) = terms.iter().map(|(_, bytes)| bytes.len()).min() else { return };
+/// Adds summands to `sum`, which is at least as long as the longest of them.
+pub(crate) fn combine(level: Level, sum: &mut [u8], summands: &[Summand<'_>]) {
+    let Some(shared) = summands.iter().map(|(_, bytes)| bytes.len()).min() else { return };
     if looks_up_vectors(level) {
-        dispatch!(level, simd => combine_vectors(simd, sum, terms, shared));
+        dispatch!(level, simd => combine_vectors(simd, sum, summands, shared));
     } else {
-        terms.iter().for_each(|(factor, bytes)| plain(sum, *factor, bytes));
+        summands.iter().for_each(|(factor, bytes)| plain(sum, *factor, bytes));
     }
 }
 
@@ -61,27 +61,27 @@ fn plain(sum: &mut [u8], factor: u8, bytes: &[u8]) {
     }
 }
 
-/// All terms up to the length that they share, column by column; then the rest of each.
+/// All summands up to the length that they share, column by column; then the rest of each.
 #[inline(always)]
-fn combine_vectors<S: Simd>(simd: S, sum: &mut [u8], terms: &[Term<'_>], shared: usize) {
-    if terms.iter().all(|(factor, _)| *factor == 1) {
-        terms.iter().for_each(|(_, bytes)| plain(sum, 1, bytes));
+fn combine_vectors<S: Simd>(simd: S, sum: &mut [u8], summands: &[Summand<'_>], shared: usize) {
+    if summands.iter().all(|(factor, _)| *factor == 1) {
+        summands.iter().for_each(|(_, bytes)| plain(sum, 1, bytes));
         return;
     }
-    rows(simd, &mut sum[..shared], terms, 0);
-    for (factor, bytes) in terms {
+    rows(simd, &mut sum[..shared], summands, 0);
+    for (factor, bytes) in summands {
         if bytes.len() > shared {
             rows(simd, &mut sum[shared..bytes.len()], &[(*factor, *bytes)], shared);
         }
     }
 }
 
-/// Adds to `sum` what the terms hold from `skipped` on.
+/// Adds to `sum` what the summands hold from `skipped` on.
 #[inline(always)]
-fn rows<S: Simd>(simd: S, sum: &mut [u8], terms: &[Term<'_>], skipped: usize) {
+fn rows<S: Simd>(simd: S, sum: &mut [u8], summands: &[Summand<'_>], skipped: usize) {
     let width = <S::u8s as SimdBase<S>>::LEN;
     if sum.len() < width {
-        for (factor, bytes) in terms {
+        for (factor, bytes) in summands {
             plain(sum, *factor, &bytes[skipped..]);
         }
         return;
@@ -92,16 +92,16 @@ fn rows<S: Simd>(simd: S, sum: &mut [u8], terms: &[Term<'_>], skipped: usize) {
     let before = S::u8s::from_slice(simd, &sum[last..]);
     let mut at = 0;
     while sum.len() - at >= WIDE * width {
-        columns::<S, WIDE>(simd, sum, terms, skipped, at);
+        columns::<S, WIDE>(simd, sum, summands, skipped, at);
         at += WIDE * width;
     }
     while sum.len() - at >= width {
-        columns::<S, 1>(simd, sum, terms, skipped, at);
+        columns::<S, 1>(simd, sum, summands, skipped, at);
         at += width;
     }
     if at < sum.len() {
         before.store_slice(&mut sum[last..]);
-        columns::<S, 1>(simd, sum, terms, skipped, last);
+        columns::<S, 1>(simd, sum, summands, skipped, last);
     }
 }
 
@@ -110,7 +110,7 @@ fn rows<S: Simd>(simd: S, sum: &mut [u8], terms: &[Term<'_>], skipped: usize) {
 fn columns<S: Simd, const COUNT: usize>(
     simd: S,
     sum: &mut [u8],
-    terms: &[Term<'_>],
+    summands: &[Summand<'_>],
     skipped: usize,
     at: usize,
 ) {
@@ -121,7 +121,7 @@ fn columns<S: Simd, const COUNT: usize>(
     for (index, total) in totals.iter_mut().enumerate() {
         *total = S::u8s::from_slice(simd, &sum[index * width..][..width]);
     }
-    for (factor, bytes) in terms {
+    for (factor, bytes) in summands {
         let [low, high] = &PRODUCTS[usize::from(*factor)];
         let low = S::u8s::block_splat(u8x16::load_array_ref(simd, low));
         let high = S::u8s::block_splat(u8x16::load_array_ref(simd, high));
@@ -147,8 +147,8 @@ mod tests {
     use proptest::prelude::*;
 
     /// The oracle: the definition of a product, a byte at a time.
-    fn defined(sum: &mut [u8], terms: &[Term<'_>]) {
-        for (factor, bytes) in terms {
+    fn defined(sum: &mut [u8], summands: &[Summand<'_>]) {
+        for (factor, bytes) in summands {
             for (sum, byte) in sum.iter_mut().zip(*bytes) {
                 *sum ^= multiply(*factor, *byte);
             }
@@ -177,11 +177,11 @@ mod tests {
             for alignment in 0..32 {
                 for length in 0..=200 {
                     let factor = (3 * length + alignment) as u8;
-                    let term = (factor, &memory[alignment..alignment + length]);
+                    let summand = (factor, &memory[alignment..alignment + length]);
                     let (mut made, mut expected) = (sums.clone(), sums.clone());
                     let from = (alignment * 7) % 32;
-                    multiply_add(level, &mut made[from..], term.0, term.1);
-                    defined(&mut expected[from..], &[term]);
+                    multiply_add(level, &mut made[from..], summand.0, summand.1);
+                    defined(&mut expected[from..], &[summand]);
                     assert_eq!(made, expected, "{level:?}: {length} bytes at {alignment}");
                 }
             }
@@ -203,20 +203,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn terms_of_any_lengths_are_as_defined(
-            terms in prop::collection::vec((any::<u8>(), 0usize..=770, any::<u8>()), 0..12),
+        fn summands_of_any_lengths_are_as_defined(
+            summands in prop::collection::vec((any::<u8>(), 0usize..=770, any::<u8>()), 0..12),
             only_ones: bool,
         ) {
-            let terms: Vec<(u8, Vec<u8>)> = terms
+            let summands: Vec<(u8, Vec<u8>)> = summands
                 .into_iter()
                 .map(|(factor, length, seed)| (if only_ones { 1 } else { factor }, bytes(length, seed)))
                 .collect();
-            let terms: Vec<Term<'_>> = terms.iter().map(|(factor, bytes)| (*factor, &bytes[..])).collect();
+            let summands: Vec<Summand<'_>> = summands.iter().map(|(factor, bytes)| (*factor, &bytes[..])).collect();
             let mut expected = bytes(770, 200);
-            defined(&mut expected, &terms);
+            defined(&mut expected, &summands);
             for level in levels() {
                 let mut made = bytes(770, 200);
-                combine(level, &mut made, &terms);
+                combine(level, &mut made, &summands);
                 prop_assert_eq!(&made, &expected);
             }
         }

@@ -1,4 +1,4 @@
-//! Which datagrams a repair symbol covers, and with which coefficients.
+//! The datagrams that a repair symbol covers, and their coefficients.
 
 use core::num::NonZeroU8;
 
