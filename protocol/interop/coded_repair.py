@@ -27,7 +27,8 @@ def coefficient(seed, place):
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & WORD
     z = (z ^ z >> 27) * 0x94D049BB133111EB & WORD
     z ^= z >> 31
-    return z >> 8 * (place % 8) & 255 or 1
+    byte = z >> 8 * (place % 8)
+    return 1 << (byte & 7) | 1 << (byte >> 3 & 7)
 
 
 def first_place(low, expected):

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use fearless_simd::Level;
 
 use crate::framing::{FIRST_HALF, Half, MAXIMUM_DATAGRAM, MAXIMUM_SYMBOL, PREFIX, Repair};
-use crate::kernels::level;
+use crate::kernels::{Summand, TOGETHER, level};
 use crate::system::{Added, Row, System};
 
 /// Bounds of a decoder's memory.
@@ -206,15 +206,23 @@ impl Decoder {
         }
         let mut row = Row::new(self.slots.len(), symbol);
         let (mut fits, mut work) = (true, 0);
+        let mut known: [Summand<'_>; TOGETHER] = [(0, &[]); TOGETHER];
+        let mut waiting = 0;
         for (place, coefficient) in window.coefficients(seed) {
             match self.slot(place).half(half) {
-                Some(known) => {
-                    work += 1 + known.len() as u64 / 32;
-                    fits &= row.subtract(self.level, coefficient, known);
+                Some(half) => {
+                    work += 1 + half.len() as u64 / 32;
+                    known[waiting] = (coefficient, half);
+                    waiting += 1;
                 }
                 None => row.add_unknown(place, coefficient),
             }
+            if waiting == TOGETHER {
+                fits &= row.subtract(self.level, &mut known);
+                waiting = 0;
+            }
         }
+        fits &= row.subtract(self.level, &mut known[..waiting]);
         self.work += work;
         if !fits {
             self.totals.contradictions += 1;

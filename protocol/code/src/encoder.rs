@@ -5,12 +5,10 @@ use alloc::vec::Vec;
 use fearless_simd::Level;
 use thiserror::Error;
 
+use crate::field::product;
 use crate::framing::{FIRST_HALF, Half, MAXIMUM_DATAGRAM, PREFIX};
-use crate::kernels::{Summand, combine, level, multiply_add};
+use crate::kernels::{Summand, TOGETHER, combine, level, multiply_add};
 use crate::window::Window;
-
-/// Datagrams whose columns are summed together.
-const TOGETHER: usize = 32;
 
 /// The reason for which a window has no symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -96,8 +94,8 @@ impl Encoder {
             if length > MAXIMUM_DATAGRAM {
                 return Err(EncodeError::TooLong(place));
             }
-            if half == Half::First {
-                multiply_add(self.level, lengths, coefficient, &(length as u16).to_be_bytes());
+            for (sum, byte) in lengths.iter_mut().zip((length as u16).to_be_bytes()) {
+                *sum ^= product(coefficient, byte);
             }
             let (first, second) = cut(half, first, second);
             longest = longest.max(first.len() + second.len());

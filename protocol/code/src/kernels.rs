@@ -1,18 +1,27 @@
-//! Sums of multiples of byte strings, sixteen to sixty-four bytes at a time.
+//! Sums of multiples of byte strings, a vector of sixteen to sixty-four bytes at a time.
 //!
-//! A product with a fixed factor is two look-ups in tables of sixteen entries, one for each half of
-//! a byte, and processors look up a whole vector at once (`pshufb` of SSSE3, its wide forms of AVX2
-//! and AVX-512, `tbl` of NEON, `swizzle` of WebAssembly). Which of them is used is decided on the
-//! processor that runs this; processors without one use the same tables byte by byte. All give the
-//! same sums.
+//! Two ways, which give the same sums:
+//!
+//! - *By planes*, for many summands. A factor is a sum of powers of `x`, so the sum of all multiples
+//!   is `p0 + x (p1 + x (p2 + ...))`, where `p_i` is the sum of those strings whose factors contain
+//!   `x^i`. Each string is added as often as its factor has bits; the multiplications by `x` are
+//!   seven in all, however many strings there are. Coefficients have at most two bits.
+//! - *By look-ups*, for few. A product with a fixed factor is two look-ups in tables of sixteen
+//!   entries, one for each half of a byte, and processors look up a whole vector at once (`pshufb`
+//!   of SSSE3, its wide forms of AVX2 and AVX-512, `tbl` of NEON, `swizzle` of WebAssembly).
+//!   Processors without one use the same tables byte by byte.
+//!
+//! The vectors' width is decided on the processor that runs this.
 
 use fearless_simd::prelude::*;
 use fearless_simd::{Level, Simd, dispatch, u8x16};
 
-use crate::field::PRODUCTS;
+use crate::field::{MODULUS, PRODUCTS};
 
-/// Vectors of one sum that are kept in registers.
-const WIDE: usize = 8;
+/// Summands that are combined at a time.
+pub(crate) const TOGETHER: usize = 64;
+/// Summands from which planes are worth their doublings.
+const MANY: usize = 6;
 
 /// A multiple of a byte string.
 pub(crate) type Summand<'a> = (u8, &'a [u8]);
@@ -35,16 +44,29 @@ fn looks_up_vectors(level: Level) -> bool {
 
 /// Adds `factor` times `bytes` to the beginning of `sum`, which is at least as long.
 pub(crate) fn multiply_add(level: Level, sum: &mut [u8], factor: u8, bytes: &[u8]) {
-    combine(level, sum, &[(factor, bytes)]);
+    if looks_up_vectors(level) && factor != 1 {
+        dispatch!(level, simd => look_up_all(simd, &mut sum[..bytes.len()], factor, bytes));
+    } else {
+        dispatch!(level, _ => plain(sum, factor, bytes));
+    }
 }
 
-/// Adds summands to `sum`, which is at least as long as the longest of them.
+/// Adds at most [`TOGETHER`] summands to `sum`, which is at least as long as the longest of them.
 pub(crate) fn combine(level: Level, sum: &mut [u8], summands: &[Summand<'_>]) {
-    let Some(shared) = summands.iter().map(|(_, bytes)| bytes.len()).min() else { return };
-    if looks_up_vectors(level) {
-        dispatch!(level, simd => combine_vectors(simd, sum, summands, shared));
-    } else {
-        summands.iter().for_each(|(factor, bytes)| plain(sum, *factor, bytes));
+    let bits: u32 = summands.iter().map(|(factor, _)| factor.count_ones()).sum();
+    let planes = Planes::of(summands);
+    // The length that all share, column by column; then the rest of each.
+    let mut shared = summands.iter().map(|(_, bytes)| bytes.len()).min().unwrap_or(0);
+    if summands.len() < MANY || bits as usize > 3 * summands.len() {
+        shared = 0;
+    }
+    if shared > 0 {
+        dispatch!(level, simd => add_planes(simd, &mut sum[..shared], summands, &planes));
+    }
+    for (factor, bytes) in summands {
+        if bytes.len() > shared {
+            multiply_add(level, &mut sum[shared..], *factor, &bytes[shared..]);
+        }
     }
 }
 
@@ -61,28 +83,40 @@ fn plain(sum: &mut [u8], factor: u8, bytes: &[u8]) {
     }
 }
 
-/// All summands up to the length that they share, column by column; then the rest of each.
-#[inline(always)]
-fn combine_vectors<S: Simd>(simd: S, sum: &mut [u8], summands: &[Summand<'_>], shared: usize) {
-    if summands.iter().all(|(factor, _)| *factor == 1) {
-        summands.iter().for_each(|(_, bytes)| plain(sum, 1, bytes));
-        return;
-    }
-    rows(simd, &mut sum[..shared], summands, 0);
-    for (factor, bytes) in summands {
-        if bytes.len() > shared {
-            rows(simd, &mut sum[shared..bytes.len()], &[(*factor, *bytes)], shared);
+/// The summands of each plane, by index.
+struct Planes {
+    lists: [[u8; TOGETHER]; 8],
+    lengths: [usize; 8],
+}
+
+impl Planes {
+    fn of(summands: &[Summand<'_>]) -> Self {
+        let mut planes = Self { lists: [[0; TOGETHER]; 8], lengths: [0; 8] };
+        for (index, (factor, _)) in summands.iter().enumerate() {
+            let mut factor = *factor;
+            while factor != 0 {
+                let plane = factor.trailing_zeros() as usize;
+                planes.lists[plane][planes.lengths[plane]] = index as u8;
+                planes.lengths[plane] += 1;
+                factor &= factor - 1;
+            }
         }
+        planes
+    }
+
+    #[inline(always)]
+    fn list(&self, plane: usize) -> &[u8] {
+        &self.lists[plane][..self.lengths[plane]]
     }
 }
 
-/// Adds to `sum` what the summands hold from `skipped` on.
+/// Adds to `sum` what the summands hold at its length.
 #[inline(always)]
-fn rows<S: Simd>(simd: S, sum: &mut [u8], summands: &[Summand<'_>], skipped: usize) {
+fn add_planes<S: Simd>(simd: S, sum: &mut [u8], summands: &[Summand<'_>], planes: &Planes) {
     let width = <S::u8s as SimdBase<S>>::LEN;
     if sum.len() < width {
         for (factor, bytes) in summands {
-            plain(sum, *factor, &bytes[skipped..]);
+            plain(sum, *factor, bytes);
         }
         return;
     }
@@ -91,51 +125,89 @@ fn rows<S: Simd>(simd: S, sum: &mut [u8], summands: &[Summand<'_>], skipped: usi
     let last = sum.len() - width;
     let before = S::u8s::from_slice(simd, &sum[last..]);
     let mut at = 0;
-    while sum.len() - at >= WIDE * width {
-        columns::<S, WIDE>(simd, sum, summands, skipped, at);
-        at += WIDE * width;
+    while sum.len() - at >= 8 * width {
+        plane_columns::<S, 8>(simd, sum, summands, planes, at);
+        at += 8 * width;
+    }
+    if sum.len() - at >= 4 * width {
+        plane_columns::<S, 4>(simd, sum, summands, planes, at);
+        at += 4 * width;
     }
     while sum.len() - at >= width {
-        columns::<S, 1>(simd, sum, summands, skipped, at);
+        plane_columns::<S, 1>(simd, sum, summands, planes, at);
         at += width;
     }
     if at < sum.len() {
         before.store_slice(&mut sum[last..]);
-        columns::<S, 1>(simd, sum, summands, skipped, last);
+        plane_columns::<S, 1>(simd, sum, summands, planes, last);
     }
 }
 
 /// `COUNT` vectors of the sum, from `at` on.
 #[inline(always)]
-fn columns<S: Simd, const COUNT: usize>(
+fn plane_columns<S: Simd, const COUNT: usize>(
     simd: S,
     sum: &mut [u8],
     summands: &[Summand<'_>],
-    skipped: usize,
+    planes: &Planes,
     at: usize,
 ) {
     let width = <S::u8s as SimdBase<S>>::LEN;
-    let sum = &mut sum[at..at + COUNT * width];
-    let lower = S::u8s::splat(simd, 15);
-    let mut totals = [S::u8s::splat(simd, 0); COUNT];
-    for (index, total) in totals.iter_mut().enumerate() {
-        *total = S::u8s::from_slice(simd, &sum[index * width..][..width]);
-    }
-    for (factor, bytes) in summands {
-        let [low, high] = &PRODUCTS[usize::from(*factor)];
-        let low = S::u8s::block_splat(u8x16::load_array_ref(simd, low));
-        let high = S::u8s::block_splat(u8x16::load_array_ref(simd, high));
-        let bytes = &bytes[skipped + at..][..COUNT * width];
-        for (index, total) in totals.iter_mut().enumerate() {
-            let bytes = S::u8s::from_slice(simd, &bytes[index * width..][..width]);
-            *total = *total
-                ^ low.swizzle_dyn_within_blocks(bytes & lower)
-                ^ high.swizzle_dyn_within_blocks(bytes >> 4);
+    let zero = S::u8s::splat(simd, 0);
+    let modulus = S::u8s::splat(simd, MODULUS);
+    let mut totals = [zero; COUNT];
+    let mut is_zero = true;
+    for plane in (0..8).rev() {
+        if !is_zero {
+            for total in &mut totals {
+                // What is shifted out comes back as the modulus.
+                *total = (*total + *total) ^ ((zero - (*total >> 7)) & modulus);
+            }
+        }
+        for index in planes.list(plane) {
+            let bytes = &summands[usize::from(*index)].1[at..][..COUNT * width];
+            for (column, total) in totals.iter_mut().enumerate() {
+                *total = *total ^ S::u8s::from_slice(simd, &bytes[column * width..][..width]);
+            }
+            is_zero = false;
         }
     }
-    for (index, total) in totals.iter().enumerate() {
-        total.store_slice(&mut sum[index * width..][..width]);
+    let sum = &mut sum[at..at + COUNT * width];
+    for (column, total) in totals.iter().enumerate() {
+        let sum = &mut sum[column * width..][..width];
+        (S::u8s::from_slice(simd, sum) ^ *total).store_slice(sum);
     }
+}
+
+/// Adds `factor` times `bytes` to `sum`, which is as long.
+#[inline(always)]
+fn look_up_all<S: Simd>(simd: S, sum: &mut [u8], factor: u8, bytes: &[u8]) {
+    let width = <S::u8s as SimdBase<S>>::LEN;
+    if sum.len() < width {
+        plain(sum, factor, bytes);
+        return;
+    }
+    let [low, high] = &PRODUCTS[usize::from(factor)];
+    let low = S::u8s::block_splat(u8x16::load_array_ref(simd, low));
+    let high = S::u8s::block_splat(u8x16::load_array_ref(simd, high));
+    // The last columns as with planes.
+    let last = sum.len() - width;
+    let mut tail = S::u8s::from_slice(simd, &sum[last..]);
+    tail = look_up(simd, tail, low, high, &bytes[last..]);
+    for (sum, bytes) in sum.chunks_exact_mut(width).zip(bytes.chunks_exact(width)) {
+        let total = S::u8s::from_slice(simd, sum);
+        look_up(simd, total, low, high, bytes).store_slice(sum);
+    }
+    tail.store_slice(&mut sum[last..]);
+}
+
+/// `total` and a multiple of a vector's bytes.
+#[inline(always)]
+fn look_up<S: Simd>(simd: S, total: S::u8s, low: S::u8s, high: S::u8s, bytes: &[u8]) -> S::u8s {
+    let bytes = S::u8s::from_slice(simd, bytes);
+    total
+        ^ low.swizzle_dyn_within_blocks(bytes & S::u8s::splat(simd, 15))
+        ^ high.swizzle_dyn_within_blocks(bytes >> 4)
 }
 
 #[cfg(test)]
@@ -204,12 +276,12 @@ mod tests {
     proptest! {
         #[test]
         fn summands_of_any_lengths_are_as_defined(
-            summands in prop::collection::vec((any::<u8>(), 0usize..=770, any::<u8>()), 0..12),
-            only_ones: bool,
+            summands in prop::collection::vec((any::<u8>(), 0usize..=770, any::<u8>()), 0..24),
+            bits in 0u8..=255, same in prop::option::of(0usize..=770),
         ) {
             let summands: Vec<(u8, Vec<u8>)> = summands
                 .into_iter()
-                .map(|(factor, length, seed)| (if only_ones { 1 } else { factor }, bytes(length, seed)))
+                .map(|(factor, length, seed)| (factor & bits, bytes(same.unwrap_or(length), seed)))
                 .collect();
             let summands: Vec<Summand<'_>> = summands.iter().map(|(factor, bytes)| (*factor, &bytes[..])).collect();
             let mut expected = bytes(770, 200);
