@@ -117,8 +117,13 @@ impl Encoder {
 }
 
 /// The part of a datagram's pieces that lies in a half, without the length.
+#[inline]
 fn cut<'a>(half: Half, first: &'a [u8], second: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     const BORDER: usize = FIRST_HALF - PREFIX;
+    if second.is_empty() {
+        let (before, behind) = first.split_at(first.len().min(BORDER));
+        return (if half == Half::First { before } else { behind }, &[]);
+    }
     match (half, first.len() <= BORDER) {
         (Half::First, true) => (first, &second[..second.len().min(BORDER - first.len())]),
         (Half::First, false) => (&first[..BORDER], &[]),

@@ -23,6 +23,9 @@ pub(crate) const TOGETHER: usize = 64;
 /// Summands from which planes are worth their doublings.
 const MANY: usize = 6;
 
+/// Vectors of a sum that are kept in registers.
+const WIDE: usize = 12;
+
 /// A multiple of a byte string.
 pub(crate) type Summand<'a> = (u8, &'a [u8]);
 
@@ -53,21 +56,27 @@ pub(crate) fn multiply_add(level: Level, sum: &mut [u8], factor: u8, bytes: &[u8
 
 /// Adds at most [`TOGETHER`] summands to `sum`, which is at least as long as the longest of them.
 pub(crate) fn combine(level: Level, sum: &mut [u8], summands: &[Summand<'_>]) {
-    let bits: u32 = summands.iter().map(|(factor, _)| factor.count_ones()).sum();
-    let planes = Planes::of(summands);
-    // The length that all share, column by column; then the rest of each.
-    let mut shared = summands.iter().map(|(_, bytes)| bytes.len()).min().unwrap_or(0);
-    if summands.len() < MANY || bits as usize > 3 * summands.len() {
-        shared = 0;
-    }
-    if shared > 0 {
-        dispatch!(level, simd => add_planes(simd, &mut sum[..shared], summands, &planes));
-    }
+    let shared = if summands.len() < MANY {
+        0
+    } else {
+        dispatch!(level, simd => combine_shared(simd, sum, summands))
+    };
     for (factor, bytes) in summands {
         if bytes.len() > shared {
             multiply_add(level, &mut sum[shared..], *factor, &bytes[shared..]);
         }
     }
+}
+
+/// Adds the columns that all summands have, and returns how many these are.
+#[inline(always)]
+fn combine_shared<S: Simd>(simd: S, sum: &mut [u8], summands: &[Summand<'_>]) -> usize {
+    let planes = Planes::of(summands);
+    if planes.entries() > 3 * summands.len() {
+        return 0;
+    }
+    add_planes(simd, &mut sum[..planes.shared], &planes);
+    planes.shared
 }
 
 /// The same with the tables, byte by byte.
@@ -83,75 +92,99 @@ fn plain(sum: &mut [u8], factor: u8, bytes: &[u8]) {
     }
 }
 
-/// The summands of each plane, by index.
-struct Planes {
+/// The summands, and those of each plane by index.
+struct Planes<'a> {
+    strings: [&'a [u8]; TOGETHER],
     lists: [[u8; TOGETHER]; 8],
-    lengths: [usize; 8],
+    lengths: [u8; 8],
+    /// The length of the shortest.
+    shared: usize,
 }
 
-impl Planes {
-    fn of(summands: &[Summand<'_>]) -> Self {
-        let mut planes = Self { lists: [[0; TOGETHER]; 8], lengths: [0; 8] };
-        for (index, (factor, _)) in summands.iter().enumerate() {
+impl<'a> Planes<'a> {
+    #[inline(always)]
+    fn of(summands: &[Summand<'a>]) -> Self {
+        let mut planes = Self {
+            strings: [&[]; TOGETHER],
+            lists: [[0; TOGETHER]; 8],
+            lengths: [0; 8],
+            shared: usize::MAX,
+        };
+        for (index, ((factor, bytes), string)) in
+            summands.iter().zip(&mut planes.strings).enumerate()
+        {
+            *string = bytes;
+            planes.shared = planes.shared.min(bytes.len());
             let mut factor = *factor;
             while factor != 0 {
-                let plane = factor.trailing_zeros() as usize;
-                planes.lists[plane][planes.lengths[plane]] = index as u8;
-                planes.lengths[plane] += 1;
-                factor &= factor - 1;
+                let plane = (factor.trailing_zeros() & 7) as usize;
+                let length = &mut planes.lengths[plane];
+                planes.lists[plane][usize::from(*length) % TOGETHER] = index as u8;
+                *length = length.wrapping_add(1);
+                factor &= factor.wrapping_sub(1);
             }
         }
         planes
     }
 
     #[inline(always)]
+    fn entries(&self) -> usize {
+        self.lengths.iter().map(|length| usize::from(*length)).sum()
+    }
+
+    #[inline(always)]
     fn list(&self, plane: usize) -> &[u8] {
-        &self.lists[plane][..self.lengths[plane]]
+        &self.lists[plane][..usize::from(self.lengths[plane])]
     }
 }
 
-/// Adds to `sum` what the summands hold at its length.
+/// Adds to `sum` the summands, as far as it is long.
 #[inline(always)]
-fn add_planes<S: Simd>(simd: S, sum: &mut [u8], summands: &[Summand<'_>], planes: &Planes) {
+fn add_planes<S: Simd>(simd: S, sum: &mut [u8], planes: &Planes<'_>) {
     let width = <S::u8s as SimdBase<S>>::LEN;
-    if sum.len() < width {
-        for (factor, bytes) in summands {
-            plain(sum, *factor, bytes);
-        }
-        return;
-    }
-    // The last columns fill no vector. A vector that ends with them covers some columns twice: its
-    // sum is made from the bytes before, and stored last.
-    let last = sum.len() - width;
-    let before = S::u8s::from_slice(simd, &sum[last..]);
+    // The last columns seldom fill a block. A block that ends with them covers some columns twice:
+    // its sum is made first, from the bytes before, and stored last.
     let mut at = 0;
-    while sum.len() - at >= 8 * width {
-        plane_columns::<S, 8>(simd, sum, summands, planes, at);
-        at += 8 * width;
-    }
-    if sum.len() - at >= 4 * width {
-        plane_columns::<S, 4>(simd, sum, summands, planes, at);
-        at += 4 * width;
-    }
-    while sum.len() - at >= width {
-        plane_columns::<S, 1>(simd, sum, summands, planes, at);
-        at += width;
-    }
-    if at < sum.len() {
-        before.store_slice(&mut sum[last..]);
-        plane_columns::<S, 1>(simd, sum, summands, planes, last);
+    if sum.len() >= WIDE * width {
+        let last = sum.len() - WIDE * width;
+        let end = plane_columns::<S, WIDE>(simd, planes, last);
+        let end = added::<S, WIDE>(simd, end, sum, last);
+        while at < last {
+            let totals = plane_columns::<S, WIDE>(simd, planes, at);
+            store::<S, WIDE>(added::<S, WIDE>(simd, totals, sum, at), sum, at);
+            at += WIDE * width;
+        }
+        store::<S, WIDE>(end, sum, last);
+    } else if sum.len() >= width {
+        let last = sum.len() - width;
+        let end = plane_columns::<S, 1>(simd, planes, last);
+        let end = added::<S, 1>(simd, end, sum, last);
+        while at < last {
+            let totals = plane_columns::<S, 1>(simd, planes, at);
+            store::<S, 1>(added::<S, 1>(simd, totals, sum, at), sum, at);
+            at += width;
+        }
+        store::<S, 1>(end, sum, last);
+    } else {
+        for plane in 0..8 {
+            for index in planes.list(plane) {
+                plain(
+                    sum,
+                    1 << plane,
+                    &planes.strings[usize::from(*index) % TOGETHER][..sum.len()],
+                );
+            }
+        }
     }
 }
 
-/// `COUNT` vectors of the sum, from `at` on.
+/// `COUNT` vectors of the sum of all planes, from `at` on.
 #[inline(always)]
 fn plane_columns<S: Simd, const COUNT: usize>(
     simd: S,
-    sum: &mut [u8],
-    summands: &[Summand<'_>],
-    planes: &Planes,
+    planes: &Planes<'_>,
     at: usize,
-) {
+) -> [S::u8s; COUNT] {
     let width = <S::u8s as SimdBase<S>>::LEN;
     let zero = S::u8s::splat(simd, 0);
     let modulus = S::u8s::splat(simd, MODULUS);
@@ -165,17 +198,37 @@ fn plane_columns<S: Simd, const COUNT: usize>(
             }
         }
         for index in planes.list(plane) {
-            let bytes = &summands[usize::from(*index)].1[at..][..COUNT * width];
+            let bytes = planes.strings[usize::from(*index) % TOGETHER];
+            let bytes = &bytes[at..][..COUNT * width];
             for (column, total) in totals.iter_mut().enumerate() {
                 *total = *total ^ S::u8s::from_slice(simd, &bytes[column * width..][..width]);
             }
             is_zero = false;
         }
     }
-    let sum = &mut sum[at..at + COUNT * width];
+    totals
+}
+
+/// Vectors and those of `sum` from `at` on, added.
+#[inline(always)]
+fn added<S: Simd, const COUNT: usize>(
+    simd: S,
+    mut totals: [S::u8s; COUNT],
+    sum: &[u8],
+    at: usize,
+) -> [S::u8s; COUNT] {
+    let width = <S::u8s as SimdBase<S>>::LEN;
+    for (column, total) in totals.iter_mut().enumerate() {
+        *total = *total ^ S::u8s::from_slice(simd, &sum[at + column * width..][..width]);
+    }
+    totals
+}
+
+#[inline(always)]
+fn store<S: Simd, const COUNT: usize>(totals: [S::u8s; COUNT], sum: &mut [u8], at: usize) {
+    let width = <S::u8s as SimdBase<S>>::LEN;
     for (column, total) in totals.iter().enumerate() {
-        let sum = &mut sum[column * width..][..width];
-        (S::u8s::from_slice(simd, sum) ^ *total).store_slice(sum);
+        total.store_slice(&mut sum[at + column * width..][..width]);
     }
 }
 
