@@ -523,8 +523,9 @@ mod tests {
         repair(&mut decoder, 0, 8, Half::First, 1);
         repair(&mut decoder, 1, 7, Half::First, 2);
         assert_eq!(decoder.open_equations(), 2);
-        for place in 8..18 {
+        for (place, open) in (8..18).zip([2, 2, 2, 2, 2, 2, 2, 2, 1, 0]) {
             decoder.on_datagram(place, &datagram(place));
+            assert_eq!(decoder.open_equations(), open, "after {place}");
         }
         // 0 and 1 are forgotten, and with them both equations; 5 is not.
         assert_eq!((decoder.open_equations(), decoder.totals().given_up), (0, 2));
