@@ -201,7 +201,7 @@ fn plane_columns<S: Simd, const COUNT: usize>(
             let bytes = planes.strings[usize::from(*index) % TOGETHER];
             let bytes = &bytes[at..][..COUNT * width];
             for (column, total) in totals.iter_mut().enumerate() {
-                *total = *total ^ S::u8s::from_slice(simd, &bytes[column * width..][..width]);
+                *total ^= S::u8s::from_slice(simd, &bytes[column * width..][..width]);
             }
             is_zero = false;
         }
@@ -219,7 +219,7 @@ fn added<S: Simd, const COUNT: usize>(
 ) -> [S::u8s; COUNT] {
     let width = <S::u8s as SimdBase<S>>::LEN;
     for (column, total) in totals.iter_mut().enumerate() {
-        *total = *total ^ S::u8s::from_slice(simd, &sum[at + column * width..][..width]);
+        *total ^= S::u8s::from_slice(simd, &sum[at + column * width..][..width]);
     }
     totals
 }
