@@ -209,7 +209,6 @@ impl Hold {
         let not_held = not_held.or_else(suspended);
         let state = if not_held.is_none() { State::Held } else { State::Expired };
         let last = number - 1;
-        if std::env::var_os("DBG").is_some() && self.patience.maximum > Duration::ZERO { eprintln!("{:.4} hole {first}-{last} {not_held:?} limit {:?}", now.as_secs_f64(), self.patience.limit); }
         self.events.tell(now, || ClientEvent::HoleOpened {
             first: PacketNumber::new(first),
             last: PacketNumber::new(last),
@@ -236,7 +235,6 @@ impl Hold {
             held: hole.state == State::Held,
             after: now.saturating_since(hole.opened),
         });
-        if std::env::var_os("DBG").is_some() { eprintln!("{:.4} filled {number} after {:?} {:?}", now.as_secs_f64(), now.saturating_since(hole.opened), hole.state); }
         if hole.state == State::Held {
             stats.filled_in_time += 1;
             stats.hold_sum += now.saturating_since(hole.opened);
@@ -288,7 +286,6 @@ impl Hold {
             }
             self.holes.replace(start, Hole { state: State::Expired, ..hole });
             self.tell_ended(start, &hole, HoldEndedReason::Expired, now);
-            if std::env::var_os("DBG").is_some() { eprintln!("{:.4} expired {start} opened {:.4}", now.as_secs_f64(), hole.opened.as_secs_f64()); }
             expired += hole.numbers(start);
             stats.hold_sum += now.saturating_since(hole.opened);
         }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use fearless_simd::Level;
 
 use crate::framing::{FIRST_HALF, Half, MAXIMUM_DATAGRAM, MAXIMUM_SYMBOL, PREFIX, Repair};
-use crate::kernels::level;
+use crate::kernels::{Summand, TOGETHER, level};
 use crate::system::{Added, Row, System};
 
 /// Bounds of a decoder's memory.
@@ -39,7 +39,7 @@ impl DecoderLimits {
     }
 }
 
-/// What became of a datagram.
+/// The fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// It is known now.
@@ -55,7 +55,7 @@ pub enum Arrival {
     TooLong,
 }
 
-/// What became of a repair symbol.
+/// The fate of a repair symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// Nothing of its window is missing, or what it says is known already.
@@ -87,7 +87,7 @@ pub struct Totals {
     pub garbage: u64,
 }
 
-/// What is known of a place.
+/// Knowledge of a place.
 #[derive(Debug, Default)]
 struct Slot {
     /// Length and datagram; while only halves are known, these, at their places.
@@ -206,15 +206,23 @@ impl Decoder {
         }
         let mut row = Row::new(self.slots.len(), symbol);
         let (mut fits, mut work) = (true, 0);
+        let mut known: [Summand<'_>; TOGETHER] = [(0, &[]); TOGETHER];
+        let mut waiting = 0;
         for (place, coefficient) in window.coefficients(seed) {
             match self.slot(place).half(half) {
-                Some(known) => {
-                    work += 1 + known.len() as u64 / 32;
-                    fits &= row.subtract(self.level, coefficient, known);
+                Some(half) => {
+                    work += 1 + half.len() as u64 / 32;
+                    known[waiting] = (coefficient, half);
+                    waiting += 1;
                 }
                 None => row.add_unknown(place, coefficient),
             }
+            if waiting == TOGETHER {
+                fits &= row.subtract(self.level, &mut known);
+                waiting = 0;
+            }
         }
+        fits &= row.subtract(self.level, &mut known[..waiting]);
         self.work += work;
         if !fits {
             self.totals.contradictions += 1;
@@ -515,11 +523,16 @@ mod tests {
         repair(&mut decoder, 0, 8, Half::First, 1);
         repair(&mut decoder, 1, 7, Half::First, 2);
         assert_eq!(decoder.open_equations(), 2);
-        for place in 8..18 {
+        for (place, open) in (8..18).zip([2, 2, 2, 2, 2, 2, 2, 2, 1, 0]) {
             decoder.on_datagram(place, &datagram(place));
+            assert_eq!(decoder.open_equations(), open, "after {place}");
         }
-        // 0 and 1 are forgotten, and with them both equations; 5 is not.
-        assert_eq!((decoder.open_equations(), decoder.totals().given_up), (0, 2));
+        // 0 and 1 are forgotten, and with them both equations; 5 is not. Nothing is taken for them.
+        let Totals { given_up, recovered, garbage, .. } = decoder.totals();
+        assert_eq!((given_up, recovered, garbage), (2, 0, 0));
+        for place in 8..18 {
+            assert_eq!(decoder.on_datagram(place, &datagram(place)), Arrival::Duplicate);
+        }
         assert_eq!(decoder.on_datagram(1, &datagram(1)), Arrival::TooOld);
         assert_eq!(repair(&mut decoder, 1, 9, Half::First, 3), Use::OutOfReach);
         assert_eq!(repair(&mut decoder, 2, 9, Half::First, 3), Use::Innovative);

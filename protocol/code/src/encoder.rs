@@ -5,12 +5,10 @@ use alloc::vec::Vec;
 use fearless_simd::Level;
 use thiserror::Error;
 
+use crate::field::product;
 use crate::framing::{FIRST_HALF, Half, MAXIMUM_DATAGRAM, PREFIX};
-use crate::kernels::{Term, combine, level, multiply_add};
+use crate::kernels::{Summand, TOGETHER, combine, level, multiply_add};
 use crate::window::Window;
-
-/// Datagrams whose columns are summed together.
-const TOGETHER: usize = 32;
 
 /// The reason for which a window has no symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -88,7 +86,7 @@ impl Encoder {
             Half::First => sum.split_at_mut(PREFIX),
             Half::Second => sum.split_at_mut(0),
         };
-        let mut terms: [Term<'a>; TOGETHER] = [(0, &[]); TOGETHER];
+        let mut summands: [Summand<'a>; TOGETHER] = [(0, &[]); TOGETHER];
         let (mut waiting, mut longest) = (0, 0);
         for (place, coefficient) in window.coefficients(seed) {
             let (first, second) = datagram(place).ok_or(EncodeError::Missing(place))?;
@@ -96,8 +94,8 @@ impl Encoder {
             if length > MAXIMUM_DATAGRAM {
                 return Err(EncodeError::TooLong(place));
             }
-            if half == Half::First {
-                multiply_add(self.level, lengths, coefficient, &(length as u16).to_be_bytes());
+            for (sum, byte) in lengths.iter_mut().zip((length as u16).to_be_bytes()) {
+                *sum ^= product(coefficient, byte);
             }
             let (first, second) = cut(half, first, second);
             longest = longest.max(first.len() + second.len());
@@ -105,22 +103,27 @@ impl Encoder {
                 multiply_add(self.level, &mut content[first.len()..], coefficient, second);
             }
             if !first.is_empty() {
-                terms[waiting] = (coefficient, first);
+                summands[waiting] = (coefficient, first);
                 waiting += 1;
             }
             if waiting == TOGETHER {
-                combine(self.level, content, &terms);
+                combine(self.level, content, &summands);
                 waiting = 0;
             }
         }
-        combine(self.level, content, &terms[..waiting]);
+        combine(self.level, content, &summands[..waiting]);
         Ok(longest + lengths.len())
     }
 }
 
 /// The part of a datagram's pieces that lies in a half, without the length.
+#[inline]
 fn cut<'a>(half: Half, first: &'a [u8], second: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     const BORDER: usize = FIRST_HALF - PREFIX;
+    if second.is_empty() {
+        let (before, behind) = first.split_at(first.len().min(BORDER));
+        return (if half == Half::First { before } else { behind }, &[]);
+    }
     match (half, first.len() <= BORDER) {
         (Half::First, true) => (first, &second[..second.len().min(BORDER - first.len())]),
         (Half::First, false) => (&first[..BORDER], &[]),

@@ -2,7 +2,7 @@
 //! section 8.1, as in RFC 8681).
 
 /// The modulus without its highest term.
-const MODULUS: u8 = 0x1d;
+pub(crate) const MODULUS: u8 = 0x1d;
 
 /// The products of each factor with the sixteen lower and the sixteen upper half-bytes. A product
 /// with a byte is the sum of the two.
@@ -21,6 +21,12 @@ pub(crate) const fn multiply(mut left: u8, mut right: u8) -> u8 {
         right >>= 1;
     }
     product
+}
+
+/// The product, from the tables.
+pub(crate) fn product(factor: u8, byte: u8) -> u8 {
+    let [low, high] = &PRODUCTS[usize::from(factor)];
+    low[usize::from(byte & 15)] ^ high[usize::from(byte >> 4)]
 }
 
 /// The number whose product with `value` is one; zero for zero.
@@ -76,8 +82,7 @@ mod tests {
         for left in 0..=255u8 {
             assert_eq!(multiply(left, inverse(left)), u8::from(left != 0));
             for right in 0..=255u8 {
-                let [low, high] = PRODUCTS[usize::from(left)];
-                let product = low[usize::from(right & 15)] ^ high[usize::from(right >> 4)];
+                let product = product(left, right);
                 assert_eq!(product, multiply(left, right));
                 assert_eq!(product, multiply(right, left));
                 assert_eq!(

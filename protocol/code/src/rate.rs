@@ -1,4 +1,4 @@
-//! How many repair symbols to send: pure functions of what is measured, and controllers that keep
+//! The rate of repair symbols: pure functions of what is measured, and controllers that keep
 //! what such a function needs to remember.
 //!
 //! | rule | symbols |
@@ -35,7 +35,7 @@ pub const LOW_LOSS: f64 = 0.02;
 /// Growth of what symbols may take, with the loss beyond [`LOW_LOSS`].
 const BEYOND_LOW_LOSS: f64 = 4.0;
 
-/// What is known of a flow's last mile.
+/// A flow and its last mile, as measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LastMile {
     /// Share of datagrams that the medium loses, 0 to 1; losses in a queue are none of these.

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 
 use fearless_simd::Level;
 
-use crate::field::inverse;
-use crate::kernels::multiply_add;
+use crate::field::{inverse, product};
+use crate::kernels::{Summand, combine, multiply_add};
 
 /// Bytes whose multiplication and addition is one unit of work.
 const UNIT: usize = 32;
@@ -37,11 +37,17 @@ impl Row {
         self.coefficients[column] = coefficient;
     }
 
-    /// Moves a known half to the other side. False if the half is longer than the symbol allows.
-    pub(crate) fn subtract(&mut self, level: Level, coefficient: u8, half: &[u8]) -> bool {
-        let (within, beyond) = half.split_at(half.len().min(self.symbol.len()));
-        multiply_add(level, &mut self.symbol, coefficient, within);
-        beyond.iter().all(|byte| *byte == 0)
+    /// Moves known halves to the other side. False if one is longer than the symbol allows; they
+    /// are cut to its length.
+    pub(crate) fn subtract(&mut self, level: Level, known: &mut [Summand<'_>]) -> bool {
+        let mut fits = true;
+        for (_, half) in known.iter_mut() {
+            let (within, beyond) = half.split_at(half.len().min(self.symbol.len()));
+            fits &= beyond.iter().all(|byte| *byte == 0);
+            *half = within;
+        }
+        combine(level, &mut self.symbol, known);
+        fits
     }
 
     fn coefficient(&self, place: u64) -> u8 {
@@ -54,8 +60,7 @@ impl Row {
 
     /// Adds a multiple of another row, so that `place` is in this one no longer.
     fn eliminate(&mut self, level: Level, place: u64, other: &Self) {
-        let factor =
-            crate::field::multiply(self.coefficient(place), inverse(other.coefficient(place)));
+        let factor = product(self.coefficient(place), inverse(other.coefficient(place)));
         multiply_add(level, &mut self.coefficients, factor, &other.coefficients);
         if self.symbol.len() < other.symbol.len() {
             self.symbol.resize(other.symbol.len(), 0);
@@ -167,7 +172,7 @@ impl System {
                 continue;
             }
             self.work += 1 + half.len().div_ceil(UNIT) as u64;
-            let fits = row.subtract(level, coefficient, half);
+            let fits = row.subtract(level, &mut [(coefficient, half)]);
             row.clear(place);
             let is_pivot = row.pivot == place;
             if fits && !is_pivot {

@@ -1,4 +1,4 @@
-//! What the decoder recovers, from any pattern of losses, and what it never does.
+//! Recovery from any pattern of losses, beside a plain elimination; and hostile messages.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The messages inside sealed datagrams.
 //!
 //! Types are a registry: 1–31 client to gateway or both ways as said, unknown ones are ignored
-//! after authentication, so that later messages (uploads, coded repairs, loss reports) do not break
+//! after authentication, so that later messages (uploads, loss reports) do not break
 //! this version.
 
 use core::time::Duration;

@@ -161,7 +161,6 @@ impl Coding {
         if self.all.loss() > 2.0 * self.rate + 0.02 {
             self.rate = 0.0;
         }
-        if std::env::var_os("DBG").is_some() { eprintln!("{:.3} rate {:.4} e {:.4} burst {:.2} rtt {:?} int {:?} rec {}", now.as_secs_f64(), self.rate, self.loss(), self.medium.burst(), round_trip, self.pace.interval, self.recovered); }
         if self.rate <= 0.0 {
             self.schedule.clear();
             self.uncovered = 0;
