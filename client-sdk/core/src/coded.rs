@@ -115,7 +115,10 @@ mod tests {
         assert_eq!(coded.take().map(|symbol| symbol.first), Some(36), "the newest ones wait");
         assert!(coded.is_active(at(1296)) && !coded.is_active(at(1297)));
         let wait = coded.wait();
-        assert!((Duration::from_millis(16)..=Duration::from_millis(18)).contains(&wait), "{wait:?}");
+        assert!(
+            (Duration::from_millis(16)..=Duration::from_millis(18)).contains(&wait),
+            "{wait:?}"
+        );
     }
 
     #[test]
@@ -125,6 +128,9 @@ mod tests {
         coded.on_recovered();
         assert_eq!(coded.untold(at(50)), Some(1));
         coded.on_recovered();
-        assert_eq!((coded.untold(at(60)), coded.untold(at(70)), coded.untold(at(99))), (None, Some(2), None));
+        assert_eq!(
+            (coded.untold(at(60)), coded.untold(at(70)), coded.untold(at(99))),
+            (None, Some(2), None)
+        );
     }
 }

@@ -46,8 +46,8 @@ use packrat_wire::estimate::{STANDING_QUEUE, Timestamp};
 use packrat_wire::handshake::{ClientParams, Established, SESSION_NAMES};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Coded, GoodbyeReason, Message, Totals};
-use packrat_wire::seal::OVERHEAD;
 use packrat_wire::number::NumberHeader;
+use packrat_wire::seal::OVERHEAD;
 
 use crate::admission::{MESSAGE_WORK, SessionPermit};
 use crate::counters::{FlowCounters, FlowGauges};

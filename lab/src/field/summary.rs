@@ -62,7 +62,8 @@ pub(super) fn compare(rows: &[Row]) -> Vec<Comparison> {
         if known {
             continue;
         }
-        let assisted = if rows.iter().any(|row| row.arm == Arm::Packrat) { Arm::Packrat } else { Arm::Shim };
+        let assisted =
+            if rows.iter().any(|row| row.arm == Arm::Packrat) { Arm::Packrat } else { Arm::Shim };
         let goodput = |arm: Arm| {
             median(
                 rows.iter()

@@ -251,7 +251,8 @@ impl Pace {
         }
         let interval = (elapsed / self.forwarded).min(LONGEST_INTERVAL);
         // A flow that begins, or goes on, is soon as fast as it was last.
-        self.interval = if interval < self.interval { interval } else { (self.interval * 3 + interval) / 4 };
+        self.interval =
+            if interval < self.interval { interval } else { (self.interval * 3 + interval) / 4 };
         self.since = now;
         self.forwarded = 0;
     }

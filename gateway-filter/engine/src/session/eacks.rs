@@ -186,7 +186,8 @@ impl Session {
     /// first time.
     fn settle(&mut self, turn: &mut Turn<'_>) -> u64 {
         let queued = self.last_mile.may_be_queued(turn.now);
-        let Self { epoch, repairs, history, last_mile, permit, breaker, numbering, coding, .. } = self;
+        let Self { epoch, repairs, history, last_mile, permit, breaker, numbering, coding, .. } =
+            self;
         let only_there = core::mem::take(&mut turn.scratch().only_there);
         for &identifier in &only_there {
             let was_forwarded = epoch.fold_in(identifier, history);

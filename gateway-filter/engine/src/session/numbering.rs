@@ -295,7 +295,8 @@ mod tests {
 
     #[test]
     fn what_is_granted_fits_the_paths_that_most_clients_have() {
-        let wish = Some(Numbered { to_client: true, to_server: true, coded: true, largest: u16::MAX });
+        let wish =
+            Some(Numbered { to_client: true, to_server: true, coded: true, largest: u16::MAX });
         let grant = |address: &str| granted(wish, address.parse().unwrap(), 1500).unwrap();
         assert_eq!((grant("192.0.2.1").largest, grant("2001:db8::1").largest), (1464, 1444));
         assert_eq!(grant("::ffff:192.0.2.1").largest, 1464);
