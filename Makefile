@@ -157,10 +157,9 @@ fuzz: ## Each fuzz target for 60 seconds, and what it covers (nightly toolchain;
 miri: ## Unit tests of the protocol's crates under Miri, which finds undefined behaviour (needs a nightly toolchain)
 	@tools/miri
 
-models: ## Models of the handshake and of moves with a hostile client: all their states, and each rule left out once
+models: ## Models of the handshake, of epochs, and of moves with a hostile client: all their states, and each rule left out once
 	cargo fmt --check --manifest-path models/Cargo.toml
-	@cargo run --locked --quiet --release --manifest-path models/Cargo.toml -- handshake
-	@cargo run --locked --quiet --release --manifest-path models/Cargo.toml -- paths
+	@cargo run --locked --quiet --release --manifest-path models/Cargo.toml
 
 clean: ## Remove everything that was built or installed inside this folder
 	cargo clean

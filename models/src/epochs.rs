@@ -59,13 +59,15 @@ pub enum Mutation {
     NoAnchor,
     /// The gateway forwards nothing while its Reset is not answered.
     ForwardingWaits,
+    /// The gateway repairs a datagram for as long as it is missing.
+    EndlessRepairs,
     /// Challenges stay valid after a move.
     UnclearedChallenges,
 }
 
 impl Mutation {
     /// Each with the property that it breaks.
-    pub const ALL: [(Self, &str); 8] = [
+    pub const ALL: [(Self, &str); 9] = [
         (Self::ReusedEpoch, RECEIVED_STAYS_RECEIVED),
         (Self::AnyEpoch, CREDITED_WAS_COUNTED),
         (Self::ForgetfulClient, COUNTED_ONCE),
@@ -73,6 +75,7 @@ impl Mutation {
         (Self::UnrepeatedReset, ENDS_CONVERGE),
         (Self::NoAnchor, NOTHING_BEFORE_THE_ANCHOR),
         (Self::ForwardingWaits, FORWARDED_AT_ONCE),
+        (Self::EndlessRepairs, REPAIRS_END),
         (Self::UnclearedChallenges, MOVES_DO_NOT_CROSS),
     ];
 }
@@ -83,6 +86,7 @@ const RECEIVED_STAYS_RECEIVED: &str = "within an epoch, what has arrived is neve
 const NOTHING_BEFORE_THE_ANCHOR: &str = "nothing from before the anchor is found missing";
 const FORWARDED_AT_ONCE: &str = "each datagram leaves for the client when it comes";
 const ENDS_CONVERGE: &str = "both ends come to one epoch, one set and one path";
+const REPAIRS_END: &str = "a datagram is repaired so many times in an epoch at most";
 const MOVES_DO_NOT_CROSS: &str = "a session never goes back to a path that its client has left";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -403,7 +407,7 @@ impl Epochs {
                 };
                 let again = DownMessage::Base(number);
                 let under_way = state.down.iter().any(|down| down.message == again);
-                if before == MOST_REPAIRS && !under_way {
+                if before == MOST_REPAIRS && !under_way && !self.has(Mutation::EndlessRepairs) {
                     *fate = Fate::GivenUp;
                     gateway.sketch &= !bit(number);
                 } else {
@@ -577,7 +581,7 @@ impl Model for Epochs {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
+        let mut properties = vec![
             Property::always(COUNTED_ONCE, |_, state: &State| {
                 let counted = &state.client.counted;
                 let all = counted.iter().fold(0, |all, set| all | set);
@@ -602,22 +606,37 @@ impl Model for Epochs {
             Property::always(FORWARDED_AT_ONCE, |_, state: &State| {
                 state.gateway.sent.count_ones() as usize == state.gateway.fates.len()
             }),
+            Property::always(REPAIRS_END, |_, state: &State| {
+                let is_over = |fate: &Fate| matches!(fate, Fate::Missing { transmissions } if *transmissions > MOST_REPAIRS);
+                !state.gateway.fates.iter().any(is_over)
+            }),
             Property::always(ENDS_CONVERGE, |model: &Self, state: &State| {
                 let mut actions = Vec::new();
                 model.actions(state, &mut actions);
                 state.rounds <= MOST_ROUNDS && (!actions.is_empty() || model.is_settled(state))
             }),
             Property::always(MOVES_DO_NOT_CROSS, |_, state: &State| !state.crossed),
-            Property::sometimes("two Resets cross", |_, state: &State| {
-                state.gateway.resetting && state.client.epoch > state.gateway.epoch
-            }),
-            Property::sometimes(
+        ];
+        // What must be reached, where the budget has what it takes.
+        if self.budget.resets > 0 {
+            properties.push(Property::sometimes(
                 "a datagram is repaired in the epoch after its own",
                 |_, state: &State| {
                     let late = state.client.counted.iter().skip(1).any(|set| set & 1 != 0);
                     late && state.gateway.fates.first() == Some(&Fate::Received)
                 },
-            ),
-        ]
+            ));
+        }
+        if self.budget.resets > 0 && self.budget.failures > 0 {
+            properties.push(Property::sometimes("two Resets cross", |_, state: &State| {
+                state.gateway.resetting && state.client.epoch > state.gateway.epoch
+            }));
+        }
+        if self.budget.losses > MOST_REPAIRS {
+            properties.push(Property::sometimes("a datagram is given up", |_, state: &State| {
+                state.gateway.fates.contains(&Fate::GivenUp)
+            }));
+        }
+        properties
     }
 }

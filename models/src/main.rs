@@ -30,16 +30,26 @@ fn main() -> ExitCode {
 }
 
 fn check_epochs(checks: &mut Checks) {
-    let lossy = Budget { datagrams: 3, losses: 2, copies: 0, failures: 1, resets: 1, moves: 0 };
-    let moving = Budget { datagrams: 2, losses: 1, copies: 0, failures: 0, resets: 1, moves: 2 };
-    for (name, budget) in [("epochs, a lossy path", lossy), ("epochs, a client that moves", moving)]
-    {
+    let calm = Budget { datagrams: 2, losses: 0, copies: 0, failures: 0, resets: 0, moves: 0 };
+    let lossy = Budget { losses: 2, failures: 1, resets: 1, ..calm };
+    let copying = Budget { losses: 1, copies: 1, failures: 1, resets: 1, ..calm };
+    let roaming = Budget { losses: 1, failures: 1, resets: 1, moves: 1, ..calm };
+    let moving = Budget { losses: 1, resets: 1, moves: 2, ..calm };
+    let dying = Budget { losses: 4, ..calm };
+    for (name, budget) in [
+        ("epochs, a path that loses", lossy),
+        ("epochs, a path that loses and repeats", copying),
+        ("epochs, a client that moves while epochs change", roaming),
+        ("epochs, a client that moves twice", moving),
+        ("epochs, a path that loses repairs", dying),
+    ] {
         checks.holds(name, Epochs { budget, mutation: None });
     }
     for (mutation, property) in epochs::Mutation::ALL {
         let budget = match mutation {
             epochs::Mutation::UnclearedChallenges => moving,
-            _ => Budget { copies: 1, ..lossy },
+            epochs::Mutation::EndlessRepairs => dying,
+            _ => copying,
         };
         checks.fails("epochs", &Epochs { budget, mutation: None }, mutation, property);
     }

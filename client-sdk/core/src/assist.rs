@@ -442,6 +442,11 @@ impl Assist {
         }
     }
 
+    /// True if a packet with this number has arrived.
+    pub(crate) fn has_arrived(&self, packet_number: PacketNumber) -> bool {
+        self.hold.has_arrived(packet_number)
+    }
+
     /// True if the client still waits for a missing packet: the gateway may repair it, so that the
     /// sender need not know yet.
     pub fn is_awaited(&self, packet_number: PacketNumber) -> bool {

@@ -149,12 +149,16 @@ impl<M: Clone> Shim<M> {
         let verdict = self.take(base, skip, metadata, now, |shim| {
             place = number.and_then(|number| {
                 let identifier = shim.assist.identify(base)?;
-                shim.places.as_mut()?.read(number, identifier)
+                shim.places.as_mut()?.read(number, identifier, now)
             });
             shim.stats.numbered += u64::from(place.is_some());
             shim.stats.far += u64::from(number.is_some() && place.is_none());
             match place {
+                // The gateway has sent one datagram with this number: what arrives next is the same
+                // one, which is known, or forged.
+                Some(number) if shim.assist.has_arrived(number) => Order::Unproven,
                 Some(number) => Order::Number(number),
+                None if number.is_some() => Order::Unproven,
                 None if shim.plain.admits(now) => Order::Unnumbered,
                 None => Order::Unproven,
             }

@@ -119,6 +119,14 @@ impl Assistance {
         self.path.set_token(token);
     }
 
+    /// The system has told the application that this client's address changes: the gateway then
+    /// learns of the move at once, by a name that the path before has not seen. A change of the
+    /// address that the system sends from is noticed without this, within 100 ms; one that only a
+    /// NAT in between makes, by a missing answer.
+    pub fn on_network_change(&self) {
+        self.path.on_network_change();
+    }
+
     /// The address that was connected to.
     pub fn remote(&self) -> SocketAddr {
         self.path.remote()

@@ -4,7 +4,7 @@ use packrat_wire::estimate::Timestamp;
 use std::fmt::Debug;
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,13 @@ pub trait Host: Debug + Send + Sync + 'static {
     /// # Errors
     /// When the datagram could not be sent; it counts as lost.
     fn send(&self, datagram: &[u8], remote: SocketAddr) -> io::Result<()>;
+
+    /// The address that a datagram to `remote` would leave from now, where the host can tell. When
+    /// it is another one than before, the network has changed. Asked ten times a second at most.
+    fn source(&self, remote: SocketAddr) -> Option<IpAddr> {
+        let _ = remote;
+        None
+    }
 
     /// Completes at `at`, or at once when that is past.
     fn sleep_until(&self, at: Timestamp) -> Sleep;
@@ -54,10 +61,38 @@ impl Host for OperatingSystem {
         self.socket.send_to(datagram, remote).map(|_| ())
     }
 
+    fn source(&self, remote: SocketAddr) -> Option<IpAddr> {
+        let bound = self.socket.local_addr().ok()?;
+        if !bound.ip().is_unspecified() {
+            return Some(bound.ip());
+        }
+        // Connecting a UDP socket sends nothing: the system looks the route up, and takes the address
+        // that belongs to it. A socket that was connected once keeps its address.
+        let probe = UdpSocket::bind((bound.ip(), 0)).ok()?;
+        probe.connect(remote).ok()?;
+        Some(probe.local_addr().ok()?.ip())
+    }
+
     fn sleep_until(&self, at: Timestamp) -> Sleep {
         let instant = self.origin.checked_add(at.saturating_since(Timestamp::ZERO));
         Box::pin(tokio::time::sleep_until(
             instant.unwrap_or_else(|| Instant::now() + FAR_AWAY).into(),
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_is_what_the_socket_is_bound_to_or_what_the_route_says() {
+        let source = |bound: &str, remote: &str| {
+            let host = OperatingSystem::new(UdpSocket::bind(bound).unwrap());
+            host.source(remote.parse().unwrap()).map(|address| address.to_string())
+        };
+        assert_eq!(source("0.0.0.0:0", "127.0.0.1:9"), Some("127.0.0.1".to_owned()));
+        assert_eq!(source("127.0.0.5:0", "127.0.0.1:9"), Some("127.0.0.5".to_owned()));
+        assert_eq!(source("0.0.0.0:0", "[::1]:9"), None, "there is no route");
     }
 }

@@ -9,13 +9,15 @@ use crate::received::ReceivedPacketNumbers;
 use crate::tls::ConnectionKeys;
 use packrat_client::{Assist, AssistStats, Datagram, PacketNumber, Token};
 use packrat_wire::estimate::Timestamp;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Control datagrams sent at one go: a core that never runs dry must not starve the transport.
 const TRANSMIT_BATCH: usize = 64;
+/// The host is asked this often whether the network has changed.
+const SOURCE_INTERVAL: Duration = Duration::from_millis(100);
 /// Room in a packet that surely takes an ACK frame of one range.
 const ACK_FRAME_ROOM: usize = 64;
 
@@ -68,6 +70,9 @@ struct State {
     force_ack: bool,
     /// When a datagram arrived of which s2n-quic has not told any packet yet.
     unopened: Option<Timestamp>,
+    /// The address that datagrams leave from, and when the host was asked for it.
+    source: Option<IpAddr>,
+    source_asked: Option<Timestamp>,
     /// When the driver will wake by itself.
     armed: Option<Timestamp>,
     /// The application has its handle yet.
@@ -115,6 +120,8 @@ impl AssistedPath {
             connection: None,
             force_ack: false,
             unopened: None,
+            source: None,
+            source_asked: None,
             armed: None,
             held: true,
             closed: false,
@@ -357,6 +364,7 @@ impl AssistedPath {
     }
 
     fn transmit(&self, state: &mut State, now: Timestamp) {
+        self.follow_source(state, now);
         for _ in 0..TRANSMIT_BATCH {
             let Some(datagram) =
                 state.core.call("poll_transmit", |core| core.poll_transmit(now)).flatten()
@@ -369,10 +377,36 @@ impl AssistedPath {
                 Ok(()) => state.counters.control_sent += 1,
                 Err(error) => {
                     state.counters.control_send_failures += 1;
+                    // The network may be another one.
+                    state.source_asked = None;
                     tracing::debug!(%error, remote = %self.remote, "a control datagram could not be sent");
                 }
             }
         }
+    }
+
+    /// Asks the host for the address that datagrams leave from; if it is another one, the core
+    /// learns of it before it says anything from there.
+    fn follow_source(&self, state: &mut State, now: Timestamp) {
+        if state.source_asked.is_some_and(|asked| now < asked + SOURCE_INTERVAL) {
+            return;
+        }
+        state.source_asked = Some(now);
+        // No answer: there is no route now, and nothing leaves.
+        let Some(source) = self.host.source(self.remote) else { return };
+        if state.source.replace(source).is_some_and(|before| before != source) {
+            state.core.call("on_network_change", |core| core.on_network_change(now));
+        }
+    }
+
+    /// The application knows that the network has changed.
+    pub(crate) fn on_network_change(&self) {
+        let now = self.host.now();
+        let state = &mut *self.lock();
+        // What the host would notice by itself is this change.
+        state.source = self.host.source(self.remote);
+        state.core.call("on_network_change", |core| core.on_network_change(now));
+        self.settle(state, now);
     }
 
     /// The application has got another token.

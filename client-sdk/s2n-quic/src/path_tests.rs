@@ -3,6 +3,8 @@
 use super::*;
 use crate::acknowledgements::tests::frames;
 use crate::test_gateway::{TestGateway, TestHost};
+use packrat_wire::SessionId;
+use packrat_wire::seal::session_of;
 use std::time::Duration;
 
 fn path(assisted: bool) -> (Arc<AssistedPath>, Arc<TestHost>) {
@@ -64,6 +66,48 @@ fn a_panic_in_the_core_ends_assistance_and_nothing_else() {
     assert_eq!(path.received_packet_numbers(), [(1, 3)]);
     assert_eq!(path.stats().0.datagrams, 1, "what it had counted stays");
     assert!(path.step().ended, "the driver has nothing left to do");
+}
+
+/// The name under which the client speaks next, after it has received something.
+fn name(path: &AssistedPath, host: &TestHost, number: u8) -> SessionId {
+    receive(path, number);
+    host.pass(Duration::from_millis(50));
+    path.step();
+    let sent = host.sent();
+    let names: Vec<_> = sent.iter().map(|datagram| session_of(datagram).unwrap()).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| *name == names[0]), "{names:?}");
+    names[0]
+}
+
+#[test]
+fn after_a_change_of_the_address_nothing_leaves_under_the_name_of_the_path_before() {
+    let (path, host) = path(true);
+    TestGateway::meet(&path, &host);
+    let first = name(&path, &host, 0);
+    host.pass(Duration::from_secs(1));
+    assert_eq!(name(&path, &host, 1), first, "nothing has changed");
+    // For a while there is no route, and then the same one again.
+    *host.source.lock().unwrap() = None;
+    host.pass(Duration::from_secs(1));
+    assert_eq!(name(&path, &host, 2), first);
+    *host.source.lock().unwrap() = Some([192, 0, 2, 1].into());
+    host.pass(Duration::from_secs(1));
+    assert_eq!(name(&path, &host, 3), first);
+
+    *host.source.lock().unwrap() = Some([198, 51, 100, 7].into());
+    host.pass(SOURCE_INTERVAL);
+    let second = name(&path, &host, 4);
+    assert_ne!(second, first);
+    assert_eq!(name(&path, &host, 5), second, "one change, one name");
+
+    // The application says so first; the host's answer is no further change.
+    *host.source.lock().unwrap() = Some([203, 0, 113, 9].into());
+    path.on_network_change();
+    let third = host.sent().iter().filter_map(|datagram| session_of(datagram)).last();
+    host.pass(SOURCE_INTERVAL);
+    let now = name(&path, &host, 6);
+    assert_ne!(now, second);
+    assert!(third.is_none_or(|third| third == now));
 }
 
 #[test]

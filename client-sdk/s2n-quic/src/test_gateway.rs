@@ -10,7 +10,7 @@ use packrat_client::{Assist, AssistState, ClientConfig, Live};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,11 +22,17 @@ pub(crate) const SERVER: &str = "127.0.0.1:9";
 pub(crate) struct TestHost {
     now: Mutex<Timestamp>,
     sent: Mutex<Vec<Vec<u8>>>,
+    /// Where datagrams leave from; `None`: there is no route.
+    pub(crate) source: Mutex<Option<IpAddr>>,
 }
 
 impl TestHost {
     fn new() -> Arc<Self> {
-        Arc::new(Self { now: Mutex::new(Timestamp::from_millis(1000)), sent: Mutex::default() })
+        Arc::new(Self {
+            now: Mutex::new(Timestamp::from_millis(1000)),
+            sent: Mutex::default(),
+            source: Mutex::new(Some(Ipv4Addr::new(192, 0, 2, 1).into())),
+        })
     }
 
     pub(crate) fn pass(&self, time: Duration) {
@@ -48,6 +54,10 @@ impl Host for TestHost {
     fn send(&self, datagram: &[u8], _: SocketAddr) -> io::Result<()> {
         self.sent.lock().unwrap().push(datagram.to_vec());
         Ok(())
+    }
+
+    fn source(&self, _: SocketAddr) -> Option<IpAddr> {
+        *self.source.lock().unwrap()
     }
 
     fn sleep_until(&self, _: Timestamp) -> Sleep {

@@ -30,7 +30,7 @@ use packrat_assist_token::token_bucket::Rate;
 use packrat_wire::estimate::Timestamp;
 
 use crate::config::{ConfigInForce, GatewayConfig};
-pub(crate) use account::{Network, SourceAccount};
+pub(crate) use account::{LEVELS, Network, SourceAccount};
 pub(crate) use permit::SessionPermit;
 pub(crate) use rate_limit::{RateLimit, SharedRateLimit};
 use sources::Sources;

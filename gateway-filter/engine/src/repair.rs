@@ -118,6 +118,11 @@ impl Repair {
         self.found_at == now && self.transmissions == 0
     }
 
+    /// When it was last sent.
+    pub(crate) fn last_sent_at(&self) -> Timestamp {
+        self.last_sent_at
+    }
+
     pub(crate) fn transmissions(&self) -> u32 {
         self.transmissions
     }

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 
 use packrat_eack::{Decoder, Identifier};
+use packrat_wire::estimate::Timestamp;
 
 thread_local! {
     static FREE: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
@@ -20,6 +21,9 @@ pub(crate) struct Scratch {
     pub(crate) candidates: Vec<Identifier>,
     pub(crate) still_missing: Vec<u64>,
     pub(crate) sequences: Vec<u64>,
+    /// Datagrams found missing, with their sequence numbers, and repairs that arrived, and when each
+    /// was sent.
+    pub(crate) fates: Vec<(Timestamp, Option<u64>)>,
     /// Allocated with the first eACK.
     pub(crate) decoder: Option<Box<Decoder>>,
 }

@@ -32,6 +32,7 @@ mod eacks;
 mod epoch;
 mod last_mile;
 mod numbering;
+mod policing;
 mod repairs;
 mod tail_probe;
 mod timers;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, PacketNumber};
@@ -410,6 +410,72 @@ fn a_source_has_a_few_subscriptions_to_a_group_and_as_many_as_it_likes_without()
         world.run(300, false);
         assert_eq!(world.stream.subscribers().count(), expected + 1);
         assert!(world.stream.subscribers().any(|address| address == host(5)));
+    }
+}
+
+/// Subscribers to a group of at most 400: so many at each of these addresses.
+fn subscribed(addresses: impl IntoIterator<Item = (Ipv6Addr, u16)>) -> World {
+    let config = StreamConfig {
+        group_repairs_from: Some(3),
+        maximum_subscribers: 400,
+        ..StreamConfig::default()
+    };
+    let limits =
+        GatewayConfig { handshakes_per_second_per_source: 1000, ..GatewayConfig::default() };
+    let mut world = World::new(config, limits);
+    subscribe(&mut world, addresses);
+    world
+}
+
+fn subscribe(world: &mut World, addresses: impl IntoIterator<Item = (Ipv6Addr, u16)>) {
+    for (address, subscriptions) in addresses {
+        for port in 0..subscriptions {
+            world.join(SocketAddr::from((address, 5000 + port)), 0.0);
+        }
+    }
+    world.run(300, false);
+}
+
+/// An address of 2001:db8:1::/48: this host of this link.
+fn of_organisation(link: u16, host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 1, link, 0, 0, 0, host)
+}
+
+#[test]
+fn a_lan_of_many_hosts_is_subscribed_and_one_host_of_it_has_a_few_subscriptions() {
+    let lan = subscribed((0..150).map(|host| (of_organisation(7, host), 1)));
+    assert_eq!(lan.stream.subscribers().count(), 150);
+    let host = subscribed([(of_organisation(7, 1), 150)]);
+    assert_eq!(host.stream.subscribers().count(), 64);
+    // Beyond those of the source, each address has four.
+    let hosts = subscribed(
+        [(of_organisation(7, 1), 64)]
+            .into_iter()
+            .chain((2..12).map(|host| (of_organisation(7, host), 9))),
+    );
+    assert_eq!(hosts.stream.subscribers().count(), 64 + 10 * 4);
+}
+
+#[test]
+fn who_has_a_network_takes_half_of_the_room_at_most_and_others_have_the_rest() {
+    let taken = |links: u16| {
+        let of_attacker = (0..390).map(move |number| (of_organisation(number % links, number), 1));
+        let of_others =
+            (0..100).map(|number| (Ipv6Addr::new(0x2001, 0xdb8, 100 + number, 0, 0, 0, 0, 1), 1));
+        let mut world = subscribed(of_attacker);
+        subscribe(&mut world, of_others);
+        let is_attacker = |address: &SocketAddr| match address.ip() {
+            IpAddr::V6(address) => address.segments()[2] == 1,
+            IpAddr::V4(_) => false,
+        };
+        let (attacker, others): (Vec<_>, Vec<_>) =
+            world.stream.subscribers().partition(is_attacker);
+        (attacker.len(), others.len())
+    };
+    for links in [1, 40, 390] {
+        let (attacker, others) = taken(links);
+        assert!((150..=200).contains(&attacker), "{links} links: {attacker}");
+        assert_eq!(others, 100, "{links} links");
     }
 }
 

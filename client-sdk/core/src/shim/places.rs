@@ -1,21 +1,36 @@
 //! Places in the gateway's forwarding order, from the numbers in front of datagrams.
 //!
 //! ```text
-//!            0 .................. expected - 1024 ...... expected ...... expected + 1024 ..........
-//!    far: believed once they go on      |<------------ believed ------------->|      far, likewise
+//!            0 .................. expected - 1024 ...... expected ...... expected + jump ...........
+//!    far: believed once they go on      |<-- believed if empty -->|<- believed ->|   far, likewise
 //! ```
+//!
+//! The jump is 1024, and shorter the more numbers arrive that are not believed.
 
-use packrat_wire::number::{MaskedNumber, NumberKey};
+use std::collections::VecDeque;
 
 use packrat_eack::Identifier;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::number::{MaskedNumber, NumberKey};
 
 use crate::packet_number::PacketNumber;
 
-/// A number that leads further away than this is forged, of another session, or the first one after
+/// A number that leads further ahead than this is forged, of another session, or the first one after
 /// a long outage.
 const MAXIMUM_JUMP: u64 = 1024;
+/// The same while as many forged ones arrive as there can be.
+const MINIMUM_JUMP: u64 = 32;
+/// Invented numbers that may be believed per second: the more of them arrive, the shorter is the
+/// jump.
+const BELIEVED_PER_SECOND: f64 = 0.1;
+/// Numbers are places modulo this.
+const MODULUS: u64 = 1 << 24;
+/// Numbers that are not believed are counted over about this time, in seconds.
+const MEMORY: f64 = 1.0;
 /// Far numbers, each a little above the one before it, that are believed.
 const FAR_IN_A_ROW: u32 = 8;
+/// Rows that are remembered: a genuine one goes on among so many forged ones.
+const ROWS: usize = 64;
 
 /// The places of one session after the other, as packet numbers that go on from session to session.
 #[derive(Debug)]
@@ -27,13 +42,25 @@ pub(super) struct Places {
     base: u64,
     /// The place behind the highest that was believed.
     expected: u64,
-    /// The place of the last far number, and how many there were in a row.
-    far: (u64, u32),
+    /// Rows of far numbers: the last place, and how many there were. The one that went on last is
+    /// the last.
+    rows: VecDeque<(u64, u32)>,
+    /// Numbers that were not believed lately.
+    strange: f64,
+    counted: Timestamp,
 }
 
 impl Places {
     pub(super) fn new(session: u64, key: NumberKey) -> Self {
-        Self { session, key, base: 0, expected: 0, far: (0, 0) }
+        Self {
+            session,
+            key,
+            base: 0,
+            expected: 0,
+            rows: VecDeque::new(),
+            strange: 0.0,
+            counted: Timestamp::ZERO,
+        }
     }
 
     /// The place behind the highest that was believed.
@@ -58,7 +85,12 @@ impl Places {
 
     /// A new session has begun: its places follow.
     pub(super) fn follow(&mut self, session: u64, key: NumberKey) {
-        *self = Self { base: self.base + self.expected, ..Self::new(session, key) };
+        *self = Self {
+            base: self.base + self.expected,
+            strange: self.strange,
+            counted: self.counted,
+            ..Self::new(session, key)
+        };
     }
 
     /// The packet number that stands for the place of a datagram; `None`: its number is not
@@ -67,21 +99,50 @@ impl Places {
         &mut self,
         number: MaskedNumber,
         identifier: Identifier,
+        now: Timestamp,
     ) -> Option<PacketNumber> {
-        let place = self.key.place(number, identifier, self.expected);
-        if place.abs_diff(self.expected) > MAXIMUM_JUMP {
-            let (last, count) = self.far;
-            let place = self.key.place(number, identifier, last);
-            let goes_on = place > last && place - last <= MAXIMUM_JUMP;
-            self.far = (place, if goes_on { count + 1 } else { 1 });
-            if self.far.1 < FAR_IN_A_ROW {
-                return None;
-            }
+        let mut place = self.key.place(number, identifier, self.expected);
+        let is_near = match place.checked_sub(self.expected) {
+            Some(ahead) => ahead <= self.jump(now),
+            None => self.expected - place <= MAXIMUM_JUMP,
+        };
+        if !is_near {
+            self.strange += 1.0;
+            place = self.go_on(place)?;
             self.expected = place;
         }
-        self.far.1 = 0;
         self.expected = self.expected.max(place + 1);
         Some(PacketNumber::new(self.base + place))
+    }
+
+    /// Places ahead that are believed now. Of as many invented numbers as there are lately, a few a
+    /// minute lead there.
+    fn jump(&mut self, now: Timestamp) -> u64 {
+        let passed = now.saturating_since(self.counted).as_secs_f64();
+        self.counted = now;
+        self.strange *= (-passed / MEMORY).exp();
+        let per_second = self.strange / MEMORY;
+        let jump = BELIEVED_PER_SECOND * MODULUS as f64 / per_second.max(1.0);
+        (jump as u64).clamp(MINIMUM_JUMP, MAXIMUM_JUMP)
+    }
+
+    /// A far place begins a row, or is the next one of a row. Returns it when the row is so long
+    /// that it is believed.
+    fn go_on(&mut self, place: u64) -> Option<u64> {
+        let ahead = |last: u64| place.wrapping_sub(last) % MODULUS;
+        let is_next = |&(last, _): &(u64, u32)| (1..=MAXIMUM_JUMP).contains(&ahead(last));
+        let before = self.rows.iter().position(is_next).and_then(|at| self.rows.remove(at));
+        let (place, count) =
+            before.map_or((place, 1), |(last, count)| (last + ahead(last), count + 1));
+        if count >= FAR_IN_A_ROW {
+            self.rows.clear();
+            return Some(place);
+        }
+        if self.rows.len() >= ROWS {
+            self.rows.pop_front();
+        }
+        self.rows.push_back((place, count));
+        None
     }
 }
 
@@ -102,7 +163,7 @@ mod tests {
             let identifier = identifier(place);
             let header = self.0.header(place, identifier);
             let (number, _) = split(&header).unwrap();
-            places.read(number, identifier).map(PacketNumber::get)
+            places.read(number, identifier, Timestamp::from_millis(1000)).map(PacketNumber::get)
         }
     }
 
@@ -136,25 +197,58 @@ mod tests {
         for place in 5000..5007 {
             assert_eq!(gateway.read(&mut places, place), None);
         }
-        assert_eq!(gateway.read(&mut places, 11), Some(11), "one of before begins the row anew");
-        for place in 5000..5007 {
-            assert_eq!(gateway.read(&mut places, 2 * place), None);
-        }
-        assert_eq!(gateway.read(&mut places, 10_014), Some(10_014));
-        assert_eq!(gateway.read(&mut places, 10_016), Some(10_016));
+        assert_eq!(gateway.read(&mut places, 11), Some(11), "one of before is still believed");
+        assert_eq!(gateway.read(&mut places, 5007), Some(5007));
+        assert_eq!(gateway.read(&mut places, 5009), Some(5009));
     }
 
     #[test]
-    fn invented_numbers_are_seldom_believed_and_never_in_a_row() {
+    fn far_numbers_are_believed_among_twenty_times_as_many_forged_ones() {
         let (gateway, id, key) = session(7);
         let (forger, ..) = session(8);
         let mut places = Places::new(id, key);
-        let believed = (0..100_000).filter(|&at| forger.read(&mut places, at).is_some()).count();
-        // 2049 of 2^24 numbers, 12 of 100,000, and each makes the window go on by 512.
-        assert!(believed < 40, "{believed}");
-        let before = places.expected;
-        assert!(before <= 40 * MAXIMUM_JUMP);
-        assert_eq!(gateway.read(&mut places, before + 3), Some(before + 3));
+        gateway.read(&mut places, 10);
+        let mut invented = 0;
+        let believed: Vec<u64> = (50_000..50_020)
+            .filter(|&place| {
+                invented += 20;
+                for number in invented..invented + 20 {
+                    assert_eq!(forger.read(&mut places, number), None);
+                }
+                gateway.read(&mut places, place) == Some(place)
+            })
+            .collect();
+        assert_eq!(believed, (50_007..50_020).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn invented_numbers_are_hardly_ever_believed_however_many_they_are() {
+        let (gateway, id, key) = session(7);
+        let (forger, ..) = session(8);
+        for per_millisecond in [2, 25, 100] {
+            let mut places = Places::new(id, key);
+            gateway.read(&mut places, 100_000);
+            for row in 0..8 {
+                gateway.read(&mut places, 100_000 + row);
+            }
+            let mut ahead = 0;
+            for millisecond in 0..10_000 {
+                let now = Timestamp::from_millis(1000 + millisecond);
+                for number in 0..per_millisecond {
+                    let before = places.expected;
+                    let identifier = identifier(millisecond * 1000 + number);
+                    let header = forger.0.header(number, identifier);
+                    let (number, _) = split(&header).unwrap();
+                    places.read(number, identifier, now);
+                    ahead += u64::from(places.expected != before);
+                }
+            }
+            // One in ten seconds, or as many as there are in 32 of 2^24 numbers; and those before
+            // it was known how many there are.
+            assert!(ahead <= 8, "{per_millisecond} each millisecond: {ahead}");
+            let before = places.expected;
+            assert_eq!(gateway.read(&mut places, before + 3), Some(before + 3));
+        }
     }
 
     #[test]

@@ -76,8 +76,11 @@ impl Network {
     }
 }
 
+/// A source, and the networks that it is in.
+pub(crate) const LEVELS: usize = 3;
+
 /// Weight of what a source, and each larger network, uses against what others may use.
-const WEIGHTS: [f64; 3] = [1.0, 0.75, 0.5];
+const WEIGHTS: [f64; LEVELS] = [1.0, 0.75, 0.5];
 
 /// Use of what all share by the sessions of one source, or of all sources of a network.
 #[derive(Debug)]
@@ -101,7 +104,7 @@ impl SourceAccount {
     }
 
     /// The account, and those of its networks.
-    fn levels(&self) -> impl Iterator<Item = &Self> {
+    pub(crate) fn levels(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |account| account.parent.as_deref())
     }
 

@@ -18,6 +18,8 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
+use super::policing::Policing;
+
 /// A window lasts this long at least, and so many round trips.
 const MINIMUM_WINDOW: Duration = Duration::from_millis(200);
 const WINDOW_ROUND_TRIPS: u32 = 4;
@@ -45,6 +47,8 @@ const MINIMUM_SPREAD: Duration = Duration::from_secs(2);
 
 /// The first pause of repairs, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The first pause behind a policer: it will be there for longer.
+const POLICED_PAUSE: Duration = Duration::from_secs(8);
 const LONGEST_PAUSE: Duration = Duration::from_secs(32);
 /// After this time without a pause the next one is as short as the first.
 const FORGET: Duration = Duration::from_secs(60);
@@ -82,6 +86,9 @@ pub(crate) struct Breaker {
     repaired: u32,
     repaired_in_vain: u32,
     repaired_since: Timestamp,
+    policing: Policing,
+    /// Since the last eACK, losses have been a policer's.
+    policed: bool,
     /// Repairs pause until then.
     open_until: Option<Timestamp>,
     /// Pauses in a row, and the end of the last one.
@@ -116,6 +123,8 @@ impl Breaker {
             repaired: 0,
             repaired_in_vain: 0,
             repaired_since: Timestamp::ZERO,
+            policing: Policing::new(),
+            policed: false,
             open_until: None,
             pauses: 0,
             closed_at: Timestamp::ZERO,
@@ -136,6 +145,17 @@ impl Breaker {
         self.repaired_in_vain += u32::from(!arrived);
     }
 
+    /// A datagram with this sequence number, forwarded `at`, is found missing; all before it have a
+    /// fate. `round_trip` is the last mile's.
+    pub(crate) fn on_loss(&mut self, sequence: u64, at: Timestamp, round_trip: Duration) {
+        self.policed |= self.policing.on_loss(sequence, at, round_trip);
+    }
+
+    /// A repair has arrived that was sent before datagrams that are found missing next.
+    pub(crate) fn on_repair(&mut self) {
+        self.policing.on_repair();
+    }
+
     /// An eACK was decoded. `queue_stands`: what is lost is given up anyway.
     pub(crate) fn on_eack(
         &mut self,
@@ -144,8 +164,12 @@ impl Breaker {
         queue_stands: bool,
         now: Timestamp,
     ) -> Option<Change> {
+        let policed = core::mem::take(&mut self.policed) && !queue_stands;
         if let Some(until) = self.open_until {
             if now < until {
+                if policed {
+                    self.open_until = Some(until.max(now + POLICED_PAUSE));
+                }
                 return None;
             }
             self.open_until = None;
@@ -154,19 +178,23 @@ impl Breaker {
             return Some(Change::Resumed);
         }
         if queue_stands {
+            self.policing.begin_anew();
             self.begin_window(totals, now);
             return None;
         }
         let saturated = self.on_time(totals, round_trip, now);
         let in_vain = self.are_repairs_in_vain(now);
-        (saturated || in_vain).then(|| self.open(now))
+        if policed {
+            return Some(self.open(POLICED_PAUSE, now));
+        }
+        (saturated || in_vain).then(|| self.open(FIRST_PAUSE, now))
     }
 
-    fn open(&mut self, now: Timestamp) -> Change {
+    fn open(&mut self, first: Duration, now: Timestamp) -> Change {
         if now.saturating_since(self.closed_at) >= FORGET {
             self.pauses = 0;
         }
-        let pause = (FIRST_PAUSE * (1 << self.pauses.min(5))).min(LONGEST_PAUSE);
+        let pause = (first * (1 << self.pauses.min(5))).min(LONGEST_PAUSE);
         self.pauses += 1;
         self.open_until = Some(now + pause);
         Change::Paused(pause)
@@ -181,6 +209,7 @@ impl Breaker {
         self.begin_window(totals, now);
         (self.next, self.filled, self.quiet) = (0, false, 0);
         (self.repaired, self.repaired_in_vain) = (0, 0);
+        self.policing.begin_anew();
     }
 
     /// Time has passed: ends the window when it is over. True if the windows show that what arrives
@@ -300,6 +329,30 @@ mod tests {
         assert_eq!(changes(growing, bursts), []);
         // Losses that no one repairs, and no loss.
         assert_eq!(changes(growing, |_, count| count), []);
+    }
+
+    #[test]
+    fn behind_a_policer_it_opens_at_once_and_stays_open_while_losses_go_on() {
+        let (mut breaker, mut totals) = (Breaker::new(), Totals::default());
+        let mut changes = Vec::new();
+        let mut run = |breaker: &mut Breaker, from: u64, millis: u64, queue_stands: bool| {
+            let mut changes = Vec::new();
+            for milli in from..from + millis {
+                // Three are sent each millisecond, two arrive.
+                let now = Timestamp::from_millis(milli);
+                breaker.on_loss(totals.forwarded + 2, now, ROUND_TRIP);
+                totals.forwarded += 3;
+                (totals.arrived, totals.lost) = (totals.arrived + 2, totals.lost + 1);
+                changes.extend(breaker.on_eack(totals, ROUND_TRIP, queue_stands, now));
+            }
+            changes
+        };
+        assert_eq!(run(&mut breaker, 1000, 500, true), [], "a queue stands");
+        changes.extend(run(&mut breaker, 2000, 20_000, false));
+        assert_eq!(changes, [Change::Paused(POLICED_PAUSE)]);
+        assert!(breaker.is_open(Timestamp::from_millis(22_000) + POLICED_PAUSE / 2));
+        let later = Timestamp::from_millis(22_000) + POLICED_PAUSE;
+        assert_eq!(breaker.on_eack(totals, ROUND_TRIP, false, later), Some(Change::Resumed));
     }
 
     #[test]

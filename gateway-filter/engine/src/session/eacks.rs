@@ -198,6 +198,7 @@ impl Session {
         let only_here = core::mem::take(&mut turn.scratch().only_here);
         let mut still_missing = core::mem::take(&mut turn.scratch().still_missing);
         still_missing.clear();
+        turn.scratch().fates.clear();
         let mut newly_missing = 0u64;
         for &identifier in &only_here {
             let Some(sequence) = history.sequence_of(identifier) else {
@@ -214,6 +215,7 @@ impl Session {
                 newly_missing += 1;
                 if let Some(entry) = history.get_mut(sequence) {
                     entry.fate = Fate::Missing;
+                    turn.scratch().fates.push((entry.forwarded_at, Some(sequence)));
                     let age = turn.now.saturating_since(entry.forwarded_at);
                     let datagram = Sequence::new(sequence);
                     turn.tell(|| SessionEvent::DatagramMissing { datagram, age });
@@ -232,6 +234,17 @@ impl Session {
         let all_missing = still_missing.len() as u64;
         let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
         turn.scratch().still_missing = still_missing;
+        let fates = &mut turn.scratch().fates;
+        if !fates.is_empty() {
+            fates.sort_unstable();
+            let round_trip = last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+            for &(at, missing) in fates.iter() {
+                match missing {
+                    Some(sequence) => breaker.on_loss(sequence, at, round_trip),
+                    None => breaker.on_repair(),
+                }
+            }
+        }
 
         let covered = epoch.consider(history);
         turn.counters.datagrams_missing += newly_missing;

@@ -178,6 +178,7 @@ impl Repairs {
                 if repair.transmissions() > 0 {
                     repaired += 1;
                     on_repaired(*sequence, history.cached_length(*sequence));
+                    turn.scratch().fates.push((repair.last_sent_at(), None));
                 } else {
                     unrepaired += 1;
                 }

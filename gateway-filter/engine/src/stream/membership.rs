@@ -6,9 +6,8 @@
 //! moves the subscription, as with [`crate::Flow`]. Nothing else is sent to an address that has not
 //! echoed a cookie or answered a challenge.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::Live;
@@ -18,8 +17,11 @@ use packrat_wire::seal::session_of;
 use packrat_wire::{MessageCounter, SessionId, SmallChannel};
 
 use super::subscriber::Subscriber;
-use super::{SWEEP_INTERVAL, Stream, StreamConfig, StreamOutbox, enter_epoch, gateway_params};
-use crate::admission::{MESSAGE_WORK, WorkKind};
+use super::{
+    SUBSCRIPTIONS_PER_ADDRESS, SWEEP_INTERVAL, Stream, StreamConfig, StreamOutbox, enter_epoch,
+    gateway_params,
+};
+use crate::admission::{LEVELS, MESSAGE_WORK, SourceAccount, WorkKind};
 use crate::eack_credit::SUBSCRIBER;
 use crate::event::Side;
 use crate::gateway::{Begin, HandshakeOutcome, Received, refuse};
@@ -110,11 +112,7 @@ impl Stream {
             return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out.for_one());
         };
         let replaces = self.subscribers.iter().any(|subscriber| subscriber.address.get() == peer);
-        let of_source = |subscriber: &&Subscriber| Arc::ptr_eq(&subscriber.source, &source);
-        let is_full = self.subscribers.len() >= self.config.maximum_subscribers
-            || self.config.group_repairs_from.is_some()
-                && self.subscribers.iter().filter(of_source).count()
-                    >= self.config.subscriptions_per_source;
+        let is_full = !self.has_room(&source, peer.ip());
         let has_time = self.gateway.admission.take_handshake(Some(&source), now);
         let refused = if !has_time || is_full && !replaces {
             self.counters.subscriptions_refused += 1;
@@ -141,6 +139,31 @@ impl Stream {
             return outcome;
         }
         refuse(begin.nonce, outcome, out.for_one())
+    }
+
+    /// True if there is room for another subscriber at this address, which it has proven.
+    ///
+    /// A source has a number of its own in any case. What is beyond is for those who prove many
+    /// addresses; but who has one network has them all, so that a source, or a network, takes more
+    /// only while it leaves as many places as it has (dynamic thresholds of Choudhury98): half of all
+    /// at most.
+    fn has_room(&self, source: &SourceAccount, address: IpAddr) -> bool {
+        let free = self.config.maximum_subscribers.saturating_sub(self.subscribers.len());
+        if free == 0 || self.config.group_repairs_from.is_none() {
+            return free > 0;
+        }
+        let (mut held, mut at_address) = ([0; LEVELS], 0);
+        for subscriber in &self.subscribers {
+            for (held, level) in held.iter_mut().zip(source.levels()) {
+                let is_same = |other: &SourceAccount| core::ptr::eq(level, other);
+                *held += usize::from(subscriber.source.levels().any(is_same));
+            }
+            at_address += usize::from(subscriber.address.get().ip() == address);
+        }
+        let own = self.config.subscriptions_per_source;
+        let is_own = held.first().is_none_or(|held| *held < own);
+        (is_own || at_address < SUBSCRIPTIONS_PER_ADDRESS)
+            && held.iter().all(|held| *held < own.max(free))
     }
 
     /// The gateway's half of the handshake: the channel, what the client wants, and the answer.

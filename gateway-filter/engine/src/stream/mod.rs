@@ -61,6 +61,9 @@ use sums::{SUMS, Sums};
 const CHECKPOINT: u64 = 32;
 /// Work of an identifier in one sum.
 const INSERTION_WORK: u64 = 5;
+/// Subscriptions of one address, beyond those that its source has in any case. Of an IPv6 network, a
+/// /64 may be a whole LAN: what its hosts have proven is an address each.
+const SUBSCRIPTIONS_PER_ADDRESS: usize = 4;
 /// Interval of looking for subscribers that are silent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -76,7 +79,8 @@ pub struct StreamConfig {
     /// A subscriber that is silent for this long is forgotten.
     pub silence: Duration,
     /// Subscribers of one source (an address, IPv6: a /64) at the same time, where there is a
-    /// group: each may have repairs of its own.
+    /// group: each may have repairs of its own. Further ones at addresses of their own are taken,
+    /// four at each, as long as the source and its networks leave as much room as they use.
     pub subscriptions_per_source: usize,
     /// When subscribers at so many addresses miss the same packet within a round trip, its repair
     /// goes to the group, within the group's budget. `None`: there is no group.
