@@ -167,8 +167,12 @@ impl<M: Clone> Shim<M> {
             (place, &self.places, &mut self.recovery)
             && let Some(place) = places.place_of(number)
         {
-            recovery.on_datagram(place, base, &beside);
+            let is_known = recovery.on_datagram(place, base, &beside);
             self.take_recovered(now);
+            // A repair of what was recovered, or the other way round.
+            if is_known && matches!(verdict, Verdict::Now { .. }) {
+                return Verdict::Never;
+            }
         }
         verdict
     }
@@ -195,10 +199,12 @@ impl<M: Clone> Shim<M> {
             let number = places.number_of(place);
             self.stats.recovered += 1;
             self.assist.on_recovered(now);
-            let taken = self.take(&datagram, 0, metadata, now, |_| Order::Number(number));
-            // It comes out with those that waited for it.
-            if let Verdict::Now { metadata, .. } = taken {
-                self.release.pass(Released { datagram, metadata });
+            // The gateway codes no control datagrams.
+            if self.assist.on_datagram(&datagram, now) == Datagram::Base {
+                self.assist.on_packet_number(number, now);
+                // It comes out before those that waited for it.
+                self.release.keep(number, &datagram, metadata);
+                self.release();
             }
         }
     }

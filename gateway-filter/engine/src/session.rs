@@ -364,9 +364,11 @@ impl Session {
     fn send_symbols(&mut self, turn: &mut Turn<'_>) {
         let Some(mut coding) = self.coding.take() else { return };
         coding.on_timeout(turn.now);
+        if self.breaker.is_open(turn.now) {
+            coding.forget_due();
+        }
         let mut symbol = core::mem::take(&mut turn.scratch().symbol);
-        while !self.breaker.is_open(turn.now)
-            && let Some(numbering) = self.numbering.as_deref()
+        while let Some(numbering) = self.numbering.as_deref()
             && let Some(repair) = coding.next_symbol(&self.history, numbering, &mut symbol)
         {
             let message = Message::Coded(Coded::new(&repair));

@@ -1,6 +1,6 @@
 //! Datagrams recovered by code: what has arrived at which place, and the gateway's symbols.
 
-use packrat_code::{Decoder, DecoderLimits, Repair, Window};
+use packrat_code::{Arrival, Decoder, DecoderLimits, Repair, Window};
 
 use crate::coded::Symbol;
 
@@ -26,10 +26,10 @@ impl<M: Clone> Recovery<M> {
         }
     }
 
-    /// A datagram has arrived at a place.
-    pub(super) fn on_datagram(&mut self, place: u64, datagram: &[u8], metadata: &M) {
+    /// A datagram has arrived at a place. True if it had arrived before, or was recovered.
+    pub(super) fn on_datagram(&mut self, place: u64, datagram: &[u8], metadata: &M) -> bool {
         self.last = Some(metadata.clone());
-        self.decoder.on_datagram(place, datagram);
+        self.decoder.on_datagram(place, datagram) == Arrival::Duplicate
     }
 
     /// A symbol has arrived; `expected`: the place behind the newest.

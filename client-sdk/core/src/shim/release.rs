@@ -72,11 +72,6 @@ impl<M> Release<M> {
         self.ready.pop_front()
     }
 
-    /// A datagram that need not wait comes behind those that are ready.
-    pub(super) fn pass(&mut self, released: Released<M>) {
-        self.ready.push_back(released);
-    }
-
     /// Datagrams that wait.
     pub(super) fn waiting(&self) -> usize {
         self.count

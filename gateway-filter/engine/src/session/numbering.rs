@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!                    one of them arrives
-//!   unproven: 32 ---------------------------> proven: all of this length
+//!   unproven: 256 ---------------------------> proven: all of this length
 //!      |       ^  \
 //!      |       |   +-- 8 arrive after a plain repair: none of this length, until the client moves
 //!      v       |
@@ -273,7 +273,7 @@ mod tests {
             }
             assert_eq!(numbering.again(sequence, identifier(sequence), 1400), None, "unproven");
         }
-        assert!(numbered.iter().copied().eq((0..32).chain([63])), "{numbered:?}");
+        assert!(numbered.iter().copied().eq((0..256).chain([319])), "{numbered:?}");
         for sequence in 0..u64::from(VANISHED) {
             numbering.on_repaired(sequence, 1400);
         }
