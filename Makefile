@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri models clean
+.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -156,6 +156,13 @@ fuzz: ## Each fuzz target for 60 seconds, and what it covers (nightly toolchain;
 
 miri: ## Unit tests of the protocol's crates under Miri, which finds undefined behaviour (needs a nightly toolchain)
 	@tools/miri
+
+sanitize: ## The gateway, instrumented for memory errors and for data races, under many clients (nightly; ARGS="thread": one of them)
+	@tools/sanitize $(ARGS)
+
+# The features of both packages together, so that each is compiled once.
+concurrency: ## What the gateway's threads share, in thousands of orders of their steps (PACKRAT_SCHEDULES=100000: more of them)
+	cargo test --locked -p packrat-engine -p packrat-dataplane --features packrat-engine/shuttle,packrat-dataplane/shuttle --lib concurrency::
 
 models: ## Models of the handshake, of epochs, and of moves with a hostile client: all their states, and each rule left out once
 	cargo fmt --check --manifest-path models/Cargo.toml

@@ -62,4 +62,10 @@ mod tests {
             assert_eq!(random.word(), generator.next_u32());
         }
     }
+
+    #[test]
+    fn the_seed_is_overwritten_when_it_is_dropped() {
+        fn is_wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
+        is_wiped(&Randomness::new([7; 32]).seed);
+    }
 }

@@ -21,6 +21,7 @@
 //!   configuration  what an operator writes
 //!   socket         sending and receiving in batches, epoll, slots, addresses
 //!   log, metrics   records
+//!   sync           the locks and atomics of what threads share
 //! ```
 //!
 //! A lower layer returns what an upper one has to do for it: a session that has another
@@ -93,6 +94,7 @@ mod route;
 mod session;
 pub mod socket;
 mod stream;
+mod sync;
 mod tokens;
 
 pub use configuration::{ConfigurationError, read_static_key, route_from_json};

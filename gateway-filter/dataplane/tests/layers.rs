@@ -8,6 +8,7 @@ use std::path::Path;
 /// The layers from the ground up, with the modules in them. A module imports those of its own layer
 /// and of the layers below.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("locks", &["sync"]),
     ("records", &["metrics", "log", "random", "clock"]),
     ("sockets", &["socket"]),
     ("configuration", &["configuration", "stream", "tokens"]),

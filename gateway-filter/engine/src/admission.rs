@@ -24,12 +24,12 @@ mod work;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use packrat_assist_token::token_bucket::Rate;
 use packrat_wire::estimate::Timestamp;
 
 use crate::config::{ConfigInForce, GatewayConfig};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) use account::{LEVELS, Network, SourceAccount};
 pub(crate) use permit::SessionPermit;
 pub(crate) use rate_limit::{RateLimit, SharedRateLimit};
@@ -56,7 +56,7 @@ pub(crate) struct Admission {
     /// The limits in force.
     pub(crate) config: ConfigInForce,
     sessions: AtomicUsize,
-    cache_bytes: AtomicUsize,
+    pub(crate) cache_bytes: AtomicUsize,
     sources: Sources,
     /// Handshakes below this rate need no cookie.
     handshakes: SharedRateLimit,

@@ -5,9 +5,9 @@
 //! forwarded bytes even if each is sent only when it is needed. Where that is more than the
 //! configured share, the share rises with the measured loss, to twice what is configured at most.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use packrat_assist_token::token_bucket::TokenBucket;
+
+use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// Bytes that a flow may spend before it has forwarded much: enough for the loss of a whole first flight.
 const FLOW_BURST: f64 = 64.0 * 1024.0;

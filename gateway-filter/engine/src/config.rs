@@ -1,6 +1,8 @@
 //! Limits and policies.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::PoisonError;
+
+use crate::sync::RwLock;
 
 /// Limits and policies, the same for every flow of a route.
 #[derive(Debug, Clone, Copy, PartialEq)]

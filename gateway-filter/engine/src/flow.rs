@@ -63,6 +63,11 @@ impl Flow {
         now: Timestamp,
         out: &mut Outbox,
     ) -> HandshakeOutcome {
+        // Looked at once more: it may have been switched off since the first look, and then this flow has
+        // been closed already, or never will be.
+        if !self.gateway.config().assist {
+            return refuse(begin.nonce, HandshakeOutcome::RefusedDisabled, out);
+        }
         self.forget_stale(now);
         for known in self.assisted.iter().chain(self.pending.as_deref()) {
             if known.handshake.repeat(begin.nonce, out) {

@@ -2,7 +2,7 @@
 //! datagram.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
@@ -15,6 +15,7 @@ use crate::admission::{Admission, TokenAdmission, WorkBudget};
 use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
 use crate::outbox::Outbox;
+use crate::sync::{RwLock, RwLockReadGuard};
 
 /// A cookie secret is exchanged after this time.
 pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(3600);
@@ -474,5 +475,12 @@ mod tests {
             assert!(matches!(received, Received::Done(HandshakeOutcome::Malformed)));
         }
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn the_static_key_is_overwritten_when_it_is_dropped_or_replaced() {
+        fn is_wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
+        let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
+        is_wiped(&*gateway.static_key());
     }
 }

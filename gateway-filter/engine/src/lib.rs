@@ -23,6 +23,7 @@
 //! - `admission`: sources, permits, rates, tokens, and the work that messages may cause
 //! - `path_validation`: proof that a client is at a new address
 //! - `budget`: how much may be repaired
+//! - `sync`: the locks and atomics of what threads share, which `make concurrency` replaces
 //! - `live`: what is different for live streams
 //! - [`Stream`]: one stream, many receivers
 //!
@@ -32,6 +33,8 @@
 mod admission;
 mod budget;
 mod cache;
+#[cfg(all(test, feature = "shuttle"))]
+mod concurrency;
 mod config;
 mod counters;
 mod eack_credit;
@@ -53,6 +56,7 @@ mod sequence;
 mod session;
 mod session_event;
 mod stream;
+mod sync;
 
 pub use admission::{TokenAdmission, TokenCheck, WorkBudget};
 pub use config::GatewayConfig;

@@ -8,9 +8,12 @@
 //! 5.4.4): a path can't follow it. The nonces of these blocks and those of the AEAD begin with
 //! different bytes, so one key serves both.
 
-use ring::aead::quic::{CHACHA20, HeaderProtectionKey};
-use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use ring::error::Unspecified;
+#[cfg(not(miri))]
+mod algorithms;
+#[cfg(any(test, miri))]
+mod double;
+#[cfg(miri)]
+use double as algorithms;
 
 use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH};
@@ -20,6 +23,8 @@ use zeroize::ZeroizeOnDrop;
 
 /// Bytes of the AEAD tag.
 pub(crate) const TAG_LENGTH: usize = 16;
+/// Bytes that choose a block of the cipher: its number and its nonce.
+const SAMPLE_LENGTH: usize = 16;
 /// Where the counter is in the header.
 const COUNTER_AT: usize = SEALED_HEADER_LENGTH - 4;
 /// Beginning of the nonces of masks. Those of messages begin with zeros.
@@ -36,10 +41,14 @@ impl core::fmt::Debug for Key {
     }
 }
 
-fn nonce(counter: MessageCounter) -> Nonce {
+/// The algorithm refuses: a text that is too long, or a wrong tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Unspecified;
+
+fn nonce(counter: MessageCounter) -> [u8; 12] {
     let mut nonce = [0; 12];
     nonce[4..8].copy_from_slice(&counter.get().to_le_bytes());
-    Nonce::assume_unique_for_key(nonce)
+    nonce
 }
 
 impl Key {
@@ -47,20 +56,14 @@ impl Key {
         Self(key)
     }
 
-    fn cipher(&self) -> Result<LessSafeKey, Unspecified> {
-        Ok(LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &self.0)?))
-    }
-
     /// Bits that hide a counter, from the tag of its message.
     fn mask(&self, tag: &[u8; TAG_LENGTH]) -> Result<u32, Unspecified> {
         // The block's number, and behind it its nonce.
-        let mut sample = [0; TAG_LENGTH];
+        let mut sample = [0; SAMPLE_LENGTH];
         sample[..4].copy_from_slice(&tag[..4]);
         sample[4..8].copy_from_slice(&MASK_NONCE);
         sample[8..].copy_from_slice(&tag[4..12]);
-        let [first, second, third, fourth, _] =
-            HeaderProtectionKey::new(&CHACHA20, &self.0)?.new_mask(&sample)?;
-        Ok(u32::from_be_bytes([first, second, third, fourth]))
+        algorithms::block(&self.0, sample).map(u32::from_be_bytes)
     }
 
     /// Appends the datagram for `plaintext` to `out`.
@@ -78,16 +81,11 @@ impl Key {
         Control::Sealed { session, counter, ciphertext: plaintext }.encode(out);
         let (header, sealed) =
             out.get_mut(begin..).unwrap_or_default().split_at_mut(SEALED_HEADER_LENGTH);
-        let seal = |cipher: LessSafeKey| {
-            let tag = cipher.seal_in_place_separate_tag(nonce(counter), Aad::from(&header), sealed);
-            let tag = tag?;
-            let masked = counter.get() ^ self.mask(tag.as_ref().try_into()?)?;
-            header[COUNTER_AT..].copy_from_slice(&masked.to_be_bytes());
-            Ok(tag)
-        };
-        match self.cipher().and_then(seal) {
-            Ok(tag) => {
-                out.extend_from_slice(tag.as_ref());
+        let tag = algorithms::seal(&self.0, nonce(counter), header, sealed);
+        match tag.and_then(|tag| Ok((tag, self.mask(&tag)?))) {
+            Ok((tag, mask)) => {
+                header[COUNTER_AT..].copy_from_slice(&(counter.get() ^ mask).to_be_bytes());
+                out.extend_from_slice(&tag);
                 Ok(())
             }
             Err(Unspecified) => {
@@ -125,9 +123,8 @@ impl Key {
         packrat_eack::operations::count(500 + ciphertext.len());
         plaintext.clear();
         plaintext.extend_from_slice(ciphertext);
-        let cipher = self.cipher().map_err(|Unspecified| OpenError::Forged)?;
-        let opened = cipher.open_in_place(nonce(counter), Aad::from(header), plaintext);
-        let length = opened.map_err(|Unspecified| OpenError::Forged)?.len();
+        let opened = algorithms::open(&self.0, nonce(counter), &header, plaintext);
+        let length = opened.map_err(|Unspecified| OpenError::Forged)?;
         plaintext.truncate(length);
         Ok(counter)
     }
@@ -173,6 +170,25 @@ mod tests {
             prop_assert_eq!(&*datagram, &expected[..]);
         }
 
+        /// So that Miri runs what is shipped.
+        #[cfg(not(miri))]
+        #[test]
+        fn the_double_does_what_ring_does(key: [u8; 32], sample: [u8; SAMPLE_LENGTH], number: u32, associated: [u8; 13], text in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert_eq!(algorithms::block(&key, sample), double::block(&key, sample));
+            let nonce = nonce(MessageCounter::new(number));
+            let (mut by_ring, mut by_double) = (text.clone(), text.clone());
+            let tag = algorithms::seal(&key, nonce, &associated, &mut by_ring).unwrap();
+            prop_assert_eq!(double::seal(&key, nonce, &associated, &mut by_double), Ok(tag));
+            prop_assert_eq!(&by_ring, &by_double);
+            by_ring.extend_from_slice(&tag);
+            by_double.extend_from_slice(&tag);
+            prop_assert_eq!(double::open(&key, nonce, &associated, &mut by_ring), Ok(text.len()));
+            prop_assert_eq!(&by_ring[..text.len()], &text[..]);
+            by_double[0] ^= 1;
+            prop_assert_eq!(double::open(&key, nonce, &associated, &mut by_double), Err(Unspecified));
+            prop_assert_eq!(algorithms::open(&key, nonce, &associated, &mut by_double), Err(Unspecified));
+        }
+
         #[test]
         fn every_byte_is_protected(position in 0..60usize, bit in 0..8u8) {
             let key = Key::new([5; 32]);
@@ -195,5 +211,11 @@ mod tests {
         };
         let far = (0..100).filter(|&number| wire(number + 1).wrapping_sub(wire(number)) > 1 << 16);
         assert!(far.count() > 90);
+    }
+
+    #[test]
+    fn a_key_is_overwritten_when_it_is_dropped() {
+        fn is_wiped<T: ZeroizeOnDrop>() {}
+        is_wiped::<Key>();
     }
 }

@@ -115,4 +115,10 @@ mod tests {
         let (time, cookie) = key.make(client, 1, now);
         assert!(key.check(client, 1, time, &cookie, now + Duration::from_millis(100)));
     }
+
+    #[test]
+    fn a_key_is_overwritten_when_it_is_dropped() {
+        fn is_wiped<T: ZeroizeOnDrop>() {}
+        is_wiped::<CookieKey>();
+    }
 }

@@ -704,4 +704,13 @@ mod tests {
             let _ = respond([2; 32], &[5; 32], 1, &noise, grant);
         }
     }
+
+    #[test]
+    fn seeds_and_secrets_are_overwritten_when_they_are_dropped() {
+        fn is_wiped<In, T: zeroize::ZeroizeOnDrop>(_: fn(&In) -> Option<&T>) {}
+        is_wiped(|initiator: &Initiator| Some(&initiator.seed));
+        is_wiped(|resolver: &SeededResolver| Some(&resolver.0));
+        is_wiped(|params: &GatewayParams| Some(&params.secret));
+        is_wiped(|params: &GatewayParams| params.stream.as_ref());
+    }
 }

@@ -180,4 +180,10 @@ mod tests {
             assert_ne!(key().identify(IdentifierScheme::Trailer, &bent), original, "bit {bit}");
         }
     }
+
+    #[test]
+    fn a_key_is_overwritten_when_it_is_dropped() {
+        fn is_wiped<T: ZeroizeOnDrop>() {}
+        is_wiped::<IdentifierKey>();
+    }
 }

@@ -1,7 +1,6 @@
 //! The state that all routes of a data plane share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use packrat_engine::WorkBudget;
@@ -11,6 +10,7 @@ use crate::clock::Clock;
 use crate::log::{Event, Logger, Observations};
 use crate::random::Random;
 use crate::socket::{Capacity, SourcePorts};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A receive buffer below this loses bursts at a few hundred Mbit/s; the operator is told once.
 const SMALL_RECEIVE_BUFFER_BYTES: usize = 1 << 20;

@@ -1,13 +1,11 @@
 //! A route as its sessions see it: its name, the settings in force and its metrics.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use packrat_api::route::RouteConfig;
 use packrat_api::status::RouteSummary;
 use packrat_engine::{Gateway, GatewayConfig};
 use packrat_wire::hexadecimal;
-use parking_lot::RwLock;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
@@ -17,10 +15,15 @@ use crate::configuration::{ConfigurationError, read_static_key, read_token_admis
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Limits, Metrics};
 use crate::random::Random;
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A configuration in force, with the keys that belong to it.
 pub(crate) struct Settings {
     pub(crate) config: RouteConfig,
+    /// The number of the configuration. The route's generation is never less, and not the same once
+    /// there is something to follow.
+    pub(crate) generation: u64,
     /// The configured key, or the random one that is kept across updates.
     static_key: Zeroizing<[u8; 32]>,
     /// The secret that source ports are derived with; a successor with the same key has the same.
@@ -49,7 +52,8 @@ impl Settings {
         let source_port_key = Zeroizing::new(
             Sha256::new_with_prefix(label).chain_update(*static_key).finalize().into(),
         );
-        Ok(Self { config, static_key, source_port_key })
+        let generation = previous.map_or(0, |previous| previous.generation + 1);
+        Ok(Self { config, generation, static_key, source_port_key })
     }
 
     /// The public key that clients may pin, in hexadecimal digits.
@@ -159,7 +163,8 @@ impl RouteContext {
 
     /// Brings the configured limits into the metrics.
     pub(crate) fn show_limits(&self) {
-        let settings = self.settings();
+        // Held meanwhile, so that what is shown last are the settings in force.
+        let settings = self.settings.read();
         let config = &settings.config;
         self.metrics.set_limits(Limits {
             sessions: config.maximum_sessions.min(self.environment.capacity.sessions()),

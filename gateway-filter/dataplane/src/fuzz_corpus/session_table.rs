@@ -394,7 +394,7 @@ impl World {
             }
             let numbered = self.table.numbered(session.id.get()).is_some();
             assert_eq!(numbered, known.at.is_some());
-            let twice = |total: &std::sync::atomic::AtomicU64| total.load(Ordering::Relaxed) >= 2;
+            let twice = |total: &crate::sync::atomic::AtomicU64| total.load(Ordering::Relaxed) >= 2;
             let totals = &session.totals;
             let both = twice(&totals.to_client_datagrams) && twice(&totals.to_server_datagrams);
             assert_eq!(session.is_assured(), both || session.is_assisted());

@@ -62,7 +62,6 @@ impl Forwarder {
             Opened::Now(session) => session,
         };
         let upstream = session.upstream();
-        route.metrics().add(Metric::Sessions, 1);
         route.metrics().add(Metric::SessionsOpened, 1);
         self.mailboxes.post(session.worker, Command::Open(Arc::clone(route), Arc::clone(&session)));
         route.context.environment.note_receive_buffer(upstream.receive_buffer_bytes());

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use packrat_engine::NetworkPath;
 use packrat_wire::estimate::Timestamp;
-use parking_lot::Mutex;
 
 use crate::route::{Route, StreamChange};
 use crate::session::Session;
 use crate::socket::{Poller, Slot};
+use crate::sync::Mutex;
 
 /// An order to an I/O thread.
 #[derive(Debug)]

@@ -18,11 +18,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use crate::context::Environment;
 use crate::log::Event;
 use crate::socket::{ListenerAddress, MOST_READERS, NOWHERE, Places, Slot, put_in_force};
+use crate::sync::Mutex;
 
 /// Longest time that a probe may be under way.
 const PROBE_PATIENCE: Duration = Duration::from_millis(10);

@@ -5,11 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::io_thread;
 use crate::configuration::ConfigurationError;
@@ -18,6 +15,8 @@ use crate::listener::{Attachment, Command, Ingress, Listeners, Mailboxes};
 use crate::log::{Event, LogSink, Logger};
 use crate::route::Route;
 use crate::socket::{Capacity, ListenerAddress, Reader, raise_descriptor_limit};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use packrat_api::route::RouteConfig;
 use packrat_api::status::{Events, SessionEvent, SessionSnapshot};
 

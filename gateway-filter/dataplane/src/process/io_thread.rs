@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use crate::metrics::{Distribution, Metric};
 use crate::route::{Route, RouteStream, StreamChange, StreamUpstream};
 use crate::session::{Deadlines, FlowId, Session, Upstream};
 use crate::socket::{ReceiveBatch, Slot, WhenFull, use_precise_timers};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Shortest time until a session whose deadline was just served is looked at again: an engine that
 /// asks for the past must not keep the thread busy.
@@ -118,7 +118,7 @@ impl IoThread {
 
     /// Works until it is stopped. May be called again after a panic: all state that outlives a call
     /// is whole at any time.
-    fn run(&mut self, mailbox: &Mailbox) {
+    pub(super) fn run(&mut self, mailbox: &Mailbox) {
         let mut ready = Vec::new();
         loop {
             self.run_due(mailbox);

@@ -1,5 +1,7 @@
 //! The process: its data plane and the I/O threads.
 
+#[cfg(all(test, feature = "shuttle"))]
+mod concurrency;
 mod dataplane;
 mod io_thread;
 mod listener_reader;

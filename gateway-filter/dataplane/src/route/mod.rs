@@ -9,6 +9,8 @@ mod table;
 pub use exposition::prometheus_text;
 pub use state::Route;
 
+#[cfg(all(test, feature = "shuttle"))]
+pub(crate) use pending::PendingDatagrams;
 pub(crate) use pending::{Disposition, Expired, PendingDatagram, may_have_moved};
 pub(crate) use stream::{RouteStream, StreamChange, StreamUpstream};
 #[cfg(any(test, fuzzing))]

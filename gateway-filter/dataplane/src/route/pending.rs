@@ -19,15 +19,15 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use packrat_engine::NetworkPath;
 use packrat_wire::estimate::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::session::ClientPath;
 use crate::socket::{Ecn, GsoBatch};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Longest time that a datagram waits for a sealed message. A client in a download seals a message
 /// every 15 ms, but only as long as it receives something, which it does not from the moment on at
@@ -112,6 +112,12 @@ pub(crate) fn may_have_moved(datagram: &[u8]) -> bool {
 impl PendingDatagrams {
     fn lock(&self) -> MutexGuard<'_, Paths> {
         self.paths.lock()
+    }
+
+    /// Bytes that wait.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().bytes
     }
 
     /// True if nothing waits and nothing is challenged; free of locks.

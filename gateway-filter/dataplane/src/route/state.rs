@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::pending::PendingDatagrams;
 use super::stream::{ConfiguredStream, RouteStream, StreamChange, WhenInUse};
 use super::table::SessionTable;
@@ -14,7 +12,10 @@ use crate::configuration::ConfigurationError;
 use crate::context::{Environment, RouteContext};
 use crate::metrics::{Metric, Metrics};
 use crate::socket::{ListenerAddress, Slot};
+use crate::sync::Mutex;
 use packrat_api::route::RouteConfig;
+#[cfg(all(test, feature = "shuttle"))]
+use packrat_api::route::StreamRoute;
 use packrat_api::status::RouteSummary;
 use packrat_wire::estimate::Timestamp;
 
@@ -111,6 +112,12 @@ impl Route {
     /// The route's stream, if it has one.
     pub(crate) fn stream(&self) -> Option<Arc<RouteStream>> {
         self.stream.current()
+    }
+
+    /// The configuration of the route's stream, if it has one now.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) fn configured_stream(&self) -> Option<StreamRoute> {
+        self.stream.config()
     }
 
     /// Brings the route's stream into the state that is configured: its engine always, its sockets

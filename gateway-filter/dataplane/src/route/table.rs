@@ -7,8 +7,9 @@
 //!
 //! 1. `assistance` of one session, never of two
 //! 2. the shards of this table; two of them in the order of their index
-//! 3. one of: `path` of a session, `upstream` of a session, the index of assisted sessions, the
-//!    pending datagrams, the mailbox of a worker, the settings of a route, the log
+//! 3. `upstream` of a session
+//! 4. one of: `path` of a session, the index of assisted sessions, the pending datagrams, the mailbox
+//!    of a worker, the settings of a route, the log
 //!
 //! The shard of a session's path guards whether the session is closed or displaced, and that path:
 //! it changes under the locks of both shards.
@@ -16,20 +17,20 @@
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use packrat_engine::{NetworkPath, PathUse};
 use packrat_wire::estimate::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::context::RouteContext;
 use crate::log::Event;
 use crate::metrics::Metric;
 use crate::session::{AssistedSessions, ClientPath, Occupancy, Session};
 use crate::socket::RouteRoom;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard, RandomState};
 
 const SHARDS: usize = 64;
 
@@ -83,7 +84,7 @@ impl Default for SessionTable {
     fn default() -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             count: AtomicUsize::new(0),
             assisted: Arc::default(),
         }
@@ -96,6 +97,34 @@ fn refuse(route: &RouteContext, path: &ClientPath, reason: String) {
         let client = route.environment.logger.client(path.client.get());
         [("client", client), ("reason", reason.into())]
     });
+}
+
+/// A place among the sessions of a route: given back when it is dropped, also by a panic.
+struct Place<'a> {
+    count: &'a AtomicUsize,
+    /// Sessions that had one before.
+    before: u64,
+}
+
+impl<'a> Place<'a> {
+    /// Takes one, if there are fewer than `limit`. The count is never above the limit, not even for a
+    /// moment: others would be refused, or ended, for a session that never was.
+    fn take(count: &'a AtomicUsize, limit: u64) -> Option<Self> {
+        let one_more = |taken: usize| ((taken as u64) < limit).then_some(taken + 1);
+        let before = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(Self { count, before: before as u64 })
+    }
+
+    /// A session has it from now on.
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The locked shards of one or two paths.
@@ -168,18 +197,21 @@ impl SessionTable {
             Entry::Vacant(entry) => entry,
         };
         let limit = settings.config.maximum_sessions;
-        let taken = self.count.fetch_add(1, Ordering::Relaxed) as u64;
-        if taken >= limit {
-            self.count.fetch_sub(1, Ordering::Relaxed);
+        let Some(place) = Place::take(&self.count, limit) else {
             refuse(route, path, format!("maximum_sessions ({limit}) reached"));
             return None;
-        }
+        };
         let per_source = settings.config.sessions_per_source.into();
-        let room = RouteRoom { taken, limit, per_source };
+        let room = RouteRoom { taken: place.before, limit, per_source };
         match Session::open(route, &settings, &self.assisted, path, room, worker, now) {
-            Ok(session) => Some(Opened::Now(Arc::clone(entry.insert(Arc::new(session))))),
+            Ok(session) => {
+                place.keep();
+                // Before another thread can find it, and end it.
+                route.metrics.add(Metric::Sessions, 1);
+                Some(Opened::Now(Arc::clone(entry.insert(Arc::new(session)))))
+            }
             Err(error) => {
-                self.count.fetch_sub(1, Ordering::Relaxed);
+                drop(place);
                 refuse(route, path, format!("no room for an upstream socket: {error}"));
                 None
             }

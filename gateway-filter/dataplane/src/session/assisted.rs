@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use packrat_wire::SessionId;
-use parking_lot::RwLock;
 
 use super::assistance::SessionIds;
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// The assisted sessions of one route by the id that sealed datagrams carry. Ids are random: among
 /// a hundred thousand sessions two with the same id are to be expected, so that each id has a list.

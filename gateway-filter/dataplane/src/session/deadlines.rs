@@ -2,11 +2,11 @@
 //! often its deadline changes.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use packrat_wire::estimate::Timestamp;
 
 use super::flow_id::FlowId;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The deadline of one session, in microseconds. Its I/O thread alone changes it; others read it to
 /// see whether they have to ask for an earlier one.

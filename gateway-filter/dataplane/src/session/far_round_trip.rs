@@ -1,7 +1,6 @@
 //! The round trip to the server.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::sync::atomic::{AtomicU64, Ordering};
 use packrat_wire::estimate::Timestamp;
 
 /// The first round trip of a session to its server, with the server's time to answer.

@@ -21,3 +21,5 @@ pub(crate) use flow_id::FlowId;
 pub(crate) use occupancy::Occupancy;
 pub(crate) use state::Session;
 pub(crate) use upstream::Upstream;
+#[cfg(all(test, feature = "shuttle"))]
+pub(crate) use upstream_state::{UpstreamState, UpstreamStateCell};

@@ -2,12 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use packrat_engine::{Flow, NetworkPath, Outbox};
 use packrat_wire::estimate::Timestamp;
-use parking_lot::{Mutex, RwLock};
 use serde_json::{Map, Value};
 
 use super::assistance::Assistance;
@@ -27,6 +25,8 @@ use crate::metrics::{Distribution, Metric};
 use crate::socket::{
     ClientAddress, Ecn, FlowPermit, GsoBatch, RouteRoom, SendReport, Sender, WhenFull,
 };
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock};
 use packrat_api::status::SessionSnapshot;
 
 /// Longest time that a server which is not configured any more may leave its client without an
@@ -121,7 +121,8 @@ impl Session {
             closed: AtomicBool::new(false),
             upstream: RwLock::new(Arc::new(Upstream::open(endpoint, &ports)?)),
             upstream_state: UpstreamStateCell::default(),
-            generation: AtomicU64::new(route.generation()),
+            // Of these settings: the route may have others by now, which the session then follows.
+            generation: AtomicU64::new(settings.generation),
             assistance: Mutex::new(Assistance::new(Arc::clone(&route.engine))),
             index: Arc::clone(index),
             assisted: AtomicBool::new(false),
@@ -333,7 +334,6 @@ impl Session {
     }
 
     fn follow_configuration(self: &Arc<Self>) -> bool {
-        let settings = self.route.settings();
         let mut outbox = Outbox::default();
         {
             let mut assistance = self.assistance.lock();
@@ -341,11 +341,16 @@ impl Session {
             self.index(&mut assistance);
         }
         self.send_outbox(&mut Sender::default(), &mut outbox, WhenFull::Drop);
-        if settings.config.endpoints.contains(&self.upstream().endpoint().get()) {
-            self.upstream_state.set(UpstreamState::Configured);
-            return false;
+        {
+            // Under its lock, and with the settings of now: another thread that follows an earlier
+            // configuration must not have the last word.
+            let upstream = self.upstream.write();
+            if self.route.settings().config.endpoints.contains(&upstream.endpoint().get()) {
+                self.upstream_state.set(UpstreamState::Configured);
+                return false;
+            }
+            self.upstream_state.set(UpstreamState::Draining);
         }
-        self.upstream_state.set(UpstreamState::Draining);
         self.far_round_trip().is_none() && self.leave_endpoint()
     }
 
@@ -355,22 +360,27 @@ impl Session {
         if !self.upstream_state.leave() {
             return false;
         }
+        let client = self.client();
+        let mut upstream = self.upstream.write();
         let settings = self.route.settings();
-        let old = self.upstream().endpoint();
+        let old = upstream.endpoint();
         if settings.config.endpoints.contains(&old.get()) {
             return false;
         }
-        let client = self.client();
         let Some(new) = choose_endpoint(&settings.config.endpoints, client) else { return false };
         let allowed = &self.route.environment.source_ports;
         let ports = source_ports(allowed, &settings.source_port_key, client);
-        match Upstream::open(new, &ports) {
-            Ok(upstream) => {
+        let opened = Upstream::open(new, &ports).map(|opened| {
+            *upstream = Arc::new(opened);
+            self.upstream_state.set(UpstreamState::Configured);
+        });
+        drop(upstream);
+        match opened {
+            Ok(()) => {
                 self.route.metrics.add(Metric::SessionsMoved, 1);
                 self.log(Event::EndpointChanged, || {
                     [("from", old.to_string().into()), ("to", new.to_string().into())]
                 });
-                *self.upstream.write() = Arc::new(upstream);
                 true
             }
             Err(error) => {

@@ -10,8 +10,7 @@
 //! A server that is taken from the list may be ending, or have been lost sight of for a moment, and
 //! no other one knows its connections: a session keeps it for as long as it answers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::sync::atomic::{AtomicU64, Ordering};
 use packrat_wire::estimate::Timestamp;
 
 /// The standing of the endpoint that an upstream socket is connected to.

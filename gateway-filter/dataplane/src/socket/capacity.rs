@@ -7,11 +7,10 @@ use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 
 use super::source_ports::SourcePorts;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Descriptors, and ports, that stay free for everything else in the process and on the host; of
 /// few, half.
@@ -67,8 +66,9 @@ pub(crate) struct FlowPermit {
 
 impl Drop for FlowPermit {
     fn drop(&mut self) {
+        let mut sources = self.capacity.sources.lock();
         self.capacity.taken.fetch_sub(1, Ordering::Relaxed);
-        if let Entry::Occupied(mut count) = self.capacity.sources.lock().entry(self.source) {
+        if let Entry::Occupied(mut count) = sources.entry(self.source) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -143,10 +143,11 @@ impl Capacity {
         route: RouteRoom,
     ) -> Result<FlowPermit, NoRoom> {
         let source = source_of(address);
-        let is_crowded = self.taken() * 2 >= self.sessions || route.taken * 2 >= route.limit;
         let share = self.sessions.min(route.limit) / SHARE;
         let share = route.per_source.min(share).max(SMALLEST_SHARE);
         let mut sources = self.sources.lock();
+        // Under the lock, so that threads that come at once do not all find it empty enough.
+        let is_crowded = self.taken() * 2 >= self.sessions || route.taken * 2 >= route.limit;
         let count = sources.get(&source).copied().unwrap_or_default();
         if is_crowded && count >= share {
             return Err(NoRoom::Source(count));

@@ -1,12 +1,11 @@
 //! Waiting for sockets, timers and other threads: epoll and eventfd.
 
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use parking_lot::{Mutex, MutexGuard};
 
 /// Events taken per call.
 const EVENTS: usize = 256;
@@ -143,6 +142,19 @@ impl Poller {
         result.into()
     }
 
+    /// Lets the other threads of a test run until a source is ready, as all of them share one thread of
+    /// the system. No time passes meanwhile.
+    #[cfg(feature = "shuttle")]
+    fn let_others_run(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if timeout != Some(Duration::ZERO) {
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+            while self.wait_in_milliseconds(Some(Duration::ZERO), &mut events) == 0 {
+                shuttle::thread::yield_now();
+            }
+        }
+        timeout
+    }
+
     /// Waits until a source is ready, another thread wakes it, or the time is over (`None`: no
     /// limit). Fills in the numbers of the ready sources. `inbox_is_empty` is asked after other
     /// threads were told that they have to wake.
@@ -155,6 +167,8 @@ impl Poller {
         ready.clear();
         self.awake.store(false, Ordering::SeqCst);
         let timeout = if inbox_is_empty() { timeout } else { Some(Duration::ZERO) };
+        #[cfg(feature = "shuttle")]
+        let timeout = self.let_others_run(timeout);
         let limit = timeout.map(|timeout| libc::timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),

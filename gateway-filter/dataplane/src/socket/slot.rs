@@ -10,14 +10,13 @@ use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use parking_lot::{Mutex, RwLock};
 
 use super::address::{ClientAddress, ListenerAddress};
 use super::options::{Family, listener_options};
 use super::reuse_port::bind_beside;
 use super::send::{Destination, Offload, WhenFull};
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Mutex, RwLock};
 
 /// A socket that clients send to.
 #[derive(Debug)]

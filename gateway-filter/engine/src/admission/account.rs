@@ -12,12 +12,12 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use packrat_wire::estimate::Timestamp;
 
 use super::work::RecentWork;
 use crate::budget::SourceBudget;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// A source, or a network of sources: the upper bits of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use packrat_wire::estimate::Timestamp;
 
 use super::{Admission, Refusal, SourceAccount, WorkKind};
 use crate::budget::{FlowBudget, SourceBudget};
 use crate::gateway::Gateway;
+use crate::sync::atomic::Ordering;
 
 /// A session whose client has not proven its address keeps no more bytes than this: a server's
 /// first flight, not its patience.
@@ -168,6 +168,12 @@ impl SessionPermit {
     pub(crate) fn is_too_much_held(&self) -> bool {
         let admission = self.admission();
         admission.cache_bytes.load(Ordering::Relaxed) > admission.config.get().cache_bytes_total
+    }
+
+    /// Share of a thread's work that its source has used lately.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) fn use_lately(&self, now: Timestamp) -> Option<f64> {
+        self.account.as_ref().map(|account| account.use_lately(now))
     }
 
     /// Memory that the session holds, as far as the gateway was told.

@@ -1,9 +1,11 @@
 //! Token buckets that fill with time.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use packrat_assist_token::token_bucket::{Rate, TokenBucket};
 use packrat_wire::estimate::Timestamp;
+
+use crate::sync::Mutex;
 
 /// A token bucket and the time up to which it was filled. The rate is its owner's.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use packrat_assist_token::token_bucket::Rate;
 use packrat_wire::estimate::Timestamp;
@@ -12,6 +12,7 @@ use packrat_wire::estimate::Timestamp;
 use super::RateLimit;
 use super::account::{Network, SourceAccount};
 use crate::config::GatewayConfig;
+use crate::sync::Mutex;
 
 /// Sources and networks remembered at once beside those that have sessions; beyond, those without
 /// sessions are forgotten, and then new ones refused.

@@ -2,14 +2,15 @@
 
 use core::net::IpAddr;
 use core::time::Duration;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::PoisonError;
 
 use packrat_assist_token::{Keys, RouteHash, TokenError, verify};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::client_params_in;
 
 use crate::gateway::HandshakeOutcome;
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Admission of clients by their tokens, with the keys that decide. Plain forwarding needs no token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,8 +13,7 @@
 //! Units are counted, not measured: a decode counts its multiplications, everything else has a
 //! price. So the same messages cost the same on every machine and in virtual time.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use core::time::Duration;
 
@@ -23,6 +22,8 @@ use packrat_wire::estimate::Timestamp;
 
 use super::RateLimit;
 use super::account::SourceAccount;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Sealed message: opened, read, answered.
 pub(crate) const MESSAGE_WORK: u64 = 2_500;
@@ -99,7 +100,7 @@ impl Buckets {
 
 /// This thread's lane.
 fn lane() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     thread_local! {
         static LANE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % LANES;
     }

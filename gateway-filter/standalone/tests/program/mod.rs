@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,12 @@ use serde_json::Value;
 
 /// Longest time that a test waits for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The program: of this build, or the one that `tools/sanitize` names.
+fn path() -> PathBuf {
+    let built = || env!("CARGO_BIN_EXE_packrat-gateway").into();
+    std::env::var_os("PACKRAT_TEST_GATEWAY").map_or_else(built, PathBuf::from)
+}
 
 /// The running program; killed when it is dropped.
 pub(crate) struct Program {
@@ -19,14 +26,13 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::spawn(Command::new(env!("CARGO_BIN_EXE_packrat-gateway")).args(arguments))
+        Self::spawn(Command::new(path()).args(arguments))
     }
 
     /// Starts the program with a limit of open files that it cannot raise.
     pub(crate) fn start_with_descriptors(descriptors: usize, arguments: &[&str]) -> Self {
         let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
-        let program = env!("CARGO_BIN_EXE_packrat-gateway");
-        Self::spawn(Command::new("sh").args(["-c", &script, program]).args(arguments))
+        Self::spawn(Command::new("sh").args(["-c", &script]).arg(path()).args(arguments))
     }
 
     fn spawn(command: &mut Command) -> Self {

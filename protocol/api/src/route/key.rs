@@ -33,3 +33,14 @@ impl fmt::Debug for Hidden {
 pub(crate) fn is_key(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_hidden_is_overwritten_when_it_is_dropped() {
+        fn is_wiped<T: ZeroizeOnDrop>() {}
+        is_wiped::<Hidden>();
+    }
+}

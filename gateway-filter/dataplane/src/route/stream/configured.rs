@@ -2,11 +2,9 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
-use parking_lot::{Mutex, RwLock};
 
 use super::relay::RouteStream;
 use super::upstream::{StreamUpstream, WhenInUse, senders};
@@ -14,6 +12,8 @@ use crate::context::RouteContext;
 use crate::log::Event;
 use crate::socket::Sender;
 use crate::stream::config as settings;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, RwLock};
 use packrat_api::route::StreamRoute;
 
 /// Delay of the next attempt to open the sockets of a stream after the first one that failed. It
@@ -55,14 +55,21 @@ pub(crate) struct ConfiguredStream {
     current: RwLock<Option<(StreamRoute, Arc<RouteStream>)>>,
     /// True if the route has no server beside the stream's.
     alone: AtomicBool,
-    /// One socket is opened at a time.
-    opening: Mutex<()>,
+    /// One thread at a time follows the configuration, so that none of them brings back what another
+    /// one has replaced.
+    following: Mutex<()>,
     failure: Mutex<Option<Failure>>,
 }
 
 impl ConfiguredStream {
     pub(crate) fn current(&self) -> Option<Arc<RouteStream>> {
         self.current.read().as_ref().map(|(_, stream)| Arc::clone(stream))
+    }
+
+    /// The configuration of the stream that there is.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) fn config(&self) -> Option<StreamRoute> {
+        self.current.read().as_ref().map(|(config, _)| config.clone())
     }
 
     /// True if the route has no server beside the stream's.
@@ -90,6 +97,7 @@ impl ConfiguredStream {
         when_in_use: WhenInUse,
         mut change: impl FnMut(StreamChange),
     ) -> Option<Timestamp> {
+        let _following = self.following.lock();
         let settings = route.settings();
         self.alone.store(settings.config.endpoints.is_empty(), Ordering::Relaxed);
         let mut current = self.current.write();
@@ -119,10 +127,9 @@ impl ConfiguredStream {
             }
         };
         *current = Some((config.clone(), Arc::clone(&stream)));
+        // I/O threads, one of which may have to close the former socket first, do not wait for it.
         drop(current);
         let wanted = has_listener();
-        // I/O threads, one of which may have to close the former socket first, do not wait for it.
-        let _opening = self.opening.lock();
         let former = stream.upstream().clone();
         let senders: Vec<IpAddr> = senders(&settings.config).collect();
         let is_open = |open: &Arc<StreamUpstream>| {

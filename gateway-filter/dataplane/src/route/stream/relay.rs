@@ -19,7 +19,6 @@ use std::sync::Arc;
 use packrat_engine::{Stream, StreamOutbox, Target};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::GoodbyeReason;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::recipients::{Recipients, path_to, update};
 use super::upstream::{StreamUpstream, accepts};
@@ -29,6 +28,7 @@ use crate::metrics::{Metric, handshake};
 use crate::session::{ClientPath, guarded};
 use crate::socket::{ClientAddress, Ecn, GsoBatch, ReceiveBatch, Sender, WhenFull};
 use crate::stream::config as settings;
+use crate::sync::{Mutex, MutexGuard};
 use packrat_api::route::StreamRoute;
 
 /// Receive calls for the stream before others get their turn.
