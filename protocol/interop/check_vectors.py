@@ -68,6 +68,8 @@ def messages():
             equal(fields["data"], unhex(case["data"]), name)
         if name == "baseline":
             equal(fields["set"], unhex(case["set"]), name)
+        if name == "recovered":
+            equal(fields["total"], case["total"], name)
         if name == "coded":
             equal(fields["half"], int(case["half"] == "second"), name)
             equal(fields["symbol"], unhex(case["symbol"]), name)

@@ -78,6 +78,8 @@ pub(crate) use turn::Turn;
 /// The sketches that this gateway keeps at most, whatever a client asks for.
 pub(crate) const LIMITS: SketchLimits =
     SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
+/// Work of a symbol, beside what its bytes cost: sealing, and sending.
+const SYMBOL_WORK: u64 = 1000;
 /// Bytes of a message with a symbol beside the symbol.
 const SYMBOL_OVERHEAD: usize = OVERHEAD + 10;
 /// Memory use is told to the gateway in steps of this size.
@@ -364,7 +366,9 @@ impl Session {
     fn send_symbols(&mut self, turn: &mut Turn<'_>) {
         let Some(mut coding) = self.coding.take() else { return };
         coding.on_timeout(turn.now);
-        if self.breaker.is_open(turn.now) {
+        let admitted = self.eack_credit.admits(turn.now)
+            && self.permit.admits_work(self.eack_credit.strain(), turn.now);
+        if !admitted || self.breaker.is_open(turn.now) {
             coding.forget_due();
         }
         let mut symbol = core::mem::take(&mut turn.scratch().symbol);
@@ -373,6 +377,10 @@ impl Session {
         {
             let message = Message::Coded(Coded::new(&repair));
             let length = repair.symbol.len() + SYMBOL_OVERHEAD;
+            // Its losses, as the client tells them, make the gateway work.
+            let work = SYMBOL_WORK + (u64::from(repair.window.count()) * length as u64) / 32;
+            self.eack_credit.charge(work);
+            self.permit.charge_work(work, turn.now);
             if !self.repairs.afford(length, &self.permit, self.live.is_some()) {
                 turn.counters.budget_refusals += 1;
                 coding.forget_due();

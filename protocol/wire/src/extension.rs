@@ -189,12 +189,12 @@ mod tests {
 
     #[test]
     fn a_wish_is_granted_as_far_as_both_are_able() {
-        let wish = Numbered { to_client: true, to_server: true, largest: 1400 };
+        let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1400 };
         let mut bytes = vec![200, 1, 4];
         wish.encode(&mut bytes);
         assert_eq!(Numbered::find(&bytes), Some(wish));
         assert_eq!(Numbered::find(&bytes[..bytes.len() - 1]), None);
-        let able = Numbered { to_client: true, to_server: false, largest: 1464 };
+        let able = Numbered { to_client: true, to_server: false, coded: true, largest: 1464 };
         let granted = Numbered { to_server: false, ..wish };
         assert_eq!(wish.within(able), Some(granted));
         assert_eq!(
@@ -202,6 +202,9 @@ mod tests {
             Some(1300)
         );
         assert_eq!(wish.within(Numbered { to_client: false, ..able }), None);
+        let to_server = Numbered { to_client: false, to_server: true, ..able };
+        assert!(!wish.within(to_server).unwrap().coded, "only towards the client");
+        assert!(!wish.within(Numbered { coded: false, ..able }).unwrap().coded);
     }
 
     proptest! {

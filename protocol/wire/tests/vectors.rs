@@ -150,7 +150,7 @@ fn the_committed_handshake_opens_the_committed_datagrams() {
 #[test]
 fn committed_numbers_lead_to_the_places_of_their_datagrams() {
     let vector = committed("numbers.json");
-    let wish = Numbered { to_client: true, to_server: true, largest: 1464 };
+    let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1464 };
     let asking = ClientParams { numbered: Some(wish), ..client_params() };
     let agreed = Initiator::new(CLIENT_SEED, NONCE, asking, None)
         .finish(&bytes(&vector, "noise_message_2"))

@@ -210,6 +210,10 @@ fn messages() -> Value {
             "plaintext": encode_message(&Message::Coded(Coded { half: Half::Second, first: 0x1122_3344, count: 64, step: 2, seed: 513, symbol: &prefix })),
         },
         {
+            "name": "recovered", "total": 77,
+            "plaintext": encode_message(&Message::Recovered { total: 77 }),
+        },
+        {
             "name": "path_challenge", "data": hex64(NONCE),
             "plaintext": encode_message(&Message::PathChallenge { data: NONCE }),
         },
@@ -418,8 +422,8 @@ fn identifiers() -> Value {
 
 /// The records of an agreement about numbers, and numbered datagrams of its session.
 fn numbers() -> Value {
-    let wish = Numbered { to_client: true, to_server: true, largest: 1464 };
-    let granted = Numbered { to_client: true, to_server: false, largest: 1444 };
+    let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1464 };
+    let granted = Numbered { to_client: true, to_server: false, coded: true, largest: 1444 };
     let asking = ClientParams { numbered: Some(wish), ..client_params() };
     let (first, seen, second, agreed) = extended(asking, None, Some(granted));
     assert_eq!(seen.numbered, Some(wish));
@@ -447,10 +451,10 @@ fn numbers() -> Value {
     let record =
         |numbered: &Numbered, flags: u8| json!({ "flags": flags, "largest": numbered.largest });
     json!({
-        "client_params": record(&wish, 3),
+        "client_params": record(&wish, 7),
         "noise_message_1": hex(&first),
         "gateway_params": {
-            "session": agreed.session.get(), "secret": hex(&*agreed.secret), "numbered": record(&granted, 1),
+            "session": agreed.session.get(), "secret": hex(&*agreed.secret), "numbered": record(&granted, 5),
         },
         "noise_message_2": hex(&second),
         "datagrams": list,
