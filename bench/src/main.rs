@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod callgrind;
+mod code;
 mod engine;
 mod flame_graph;
 mod forwarding;
@@ -36,7 +37,7 @@ use summary::Summary;
 enum Part {
     /// Insertion and decoding of sketches.
     Sketches,
-    /// The engine per stage, without sockets.
+    /// The engine per stage, and coded repair, without sockets.
     Engine,
     /// The gateways side by side over network namespaces.
     Forwarding,
@@ -73,7 +74,7 @@ enum Role {
     /// A workload whose instructions are counted.
     #[command(hide = true)]
     Workload {
-        /// "symbols", "sums", "engine" or "sessions".
+        /// "symbols", "sums", "engine", "code" or "sessions".
         kind: String,
         /// Capacity, or bytes and loss, and a count.
         numbers: Vec<f64>,
@@ -117,6 +118,10 @@ fn workload(kind: &str, numbers: &[f64]) -> Result<(), Box<dyn Error>> {
         ("engine", [bytes, loss, turns]) => {
             engine::workload(*bytes as usize, *loss, *turns as usize)
         }
+        ("code", [loss, datagrams]) => {
+            code::workload(*loss, *datagrams as usize);
+            Ok(())
+        }
         ("sessions", [sessions]) => scale::workload(*sessions as usize),
         ("symbols" | "sums", [capacity, insertions]) => {
             sketches::workload(kind, *capacity as u8, *insertions as usize);
@@ -155,6 +160,7 @@ fn parts(
     }
     if wanted(Part::Engine) {
         engine::run(summary, counts, interrupt)?;
+        code::run(summary, counts, interrupt)?;
     }
     if wanted(Part::Forwarding) {
         forwarding::run(summary, arguments.full, &arguments.settings, interrupt)?;

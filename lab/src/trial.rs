@@ -422,7 +422,7 @@ impl Trial {
             cache_max: gateway.gauges.cache_high_water_bytes,
             hold_ms_mean: assist.hold_sum.as_secs_f64() * 1e3 / ended.max(1) as f64,
             bytes_last_mile: path.client.last_mile_bytes,
-            repair_bytes: counters.repair_bytes,
+            repair_bytes: counters.repair_bytes + counters.symbol_bytes,
             declared_lost: sender.declared_lost.len() as u64,
             congestion_events: sender.congestion_events,
             skipped: sender.skipped,

@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import coded_repair
 import noise
 import sketch
 import wire
@@ -67,6 +68,13 @@ def messages():
             equal(fields["data"], unhex(case["data"]), name)
         if name == "baseline":
             equal(fields["set"], unhex(case["set"]), name)
+        if name == "recovered":
+            equal(fields["total"], case["total"], name)
+        if name == "coded":
+            equal(fields["half"], int(case["half"] == "second"), name)
+            equal(fields["symbol"], unhex(case["symbol"]), name)
+            equal([fields[at] for at in ("first", "count", "step", "seed")],
+                  [case[at] for at in ("first", "count", "step", "seed")], name)  # fmt: skip
 
 
 def handshake():
@@ -170,8 +178,37 @@ def sketches(agreed):
     equal(made, unhex(case["prefix"]), "of the session")
 
 
+def code():
+    def content(place, length):
+        return bytes((57 * place + 31 * at + at // 32) % 256 for at in range(length))
+
+    def places(case, first):
+        return [first + at * case["step"] for at in range(case["count"])]
+
+    case = load("code")
+    for left, right, expected in case["products"]:
+        equal(coded_repair.product(left, right), expected, "product")
+    for entry in case["coefficients"]:
+        made = bytes(coded_repair.coefficient(entry["seed"], at) for at in places(entry, entry["first"]))
+        equal(made, unhex(entry["coefficients"]), f"coefficients of seed {entry['seed']}")
+    for flow in case["flows"]:
+        decoder, first = coded_repair.Decoder(), flow["first_place"]
+        datagrams = {first + at: content(first + at, length) for at, length in enumerate(flow["lengths"])}
+        for place in datagrams:
+            if place not in flow["lost"]:
+                decoder.on_datagram(place, datagrams[place])
+        for message in flow["messages"]:
+            _, fields = wire.parse_message(unhex(message["plaintext"]))
+            start = coded_repair.first_place(fields["first"], max(datagrams))
+            equal(start, message["first"], flow["name"])
+            found = decoder.on_repair(fields["half"], places(fields, start), fields["seed"], fields["symbol"])
+            equal(found, message["recovered"], flow["name"])
+            equal([decoder.datagrams[at] for at in found], [datagrams[at] for at in found], flow["name"])
+
+
 control()
 messages()
+code()
 of_the_session = handshake()
 live()
 identifiers(of_the_session)

@@ -16,6 +16,7 @@ use packrat_wire::number::NumberKey;
 use packrat_wire::registry::grease_message;
 use packrat_wire::seal::reference_of;
 
+use crate::coded::{Coded, Symbol};
 use crate::config::{ClientConfig, DEFAULT_MAXIMUM_HOLD};
 use crate::discovery::{Discovery, Outcome, Progress};
 use crate::epoch::CurrentEpoch;
@@ -153,7 +154,7 @@ impl Assist {
 
     /// The same for a caller that takes numbers off the datagrams.
     pub(crate) fn with_numbers(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
-        let wish = Numbered { to_client: true, to_server: false, largest: u16::MAX };
+        let wish = Numbered { to_client: true, to_server: false, coded: true, largest: u16::MAX };
         Self::begin(config, Some(wish), seed, now)
     }
 
@@ -276,6 +277,36 @@ impl Assist {
         Some((self.stats.sessions, self.session.as_ref()?.number_key?))
     }
 
+    /// The highest number that has arrived.
+    pub(crate) fn highest_arrived(&self) -> Option<PacketNumber> {
+        self.hold.highest_arrived()
+    }
+
+    /// The session in which repair by code was agreed, counted from 1.
+    pub(crate) fn coded_session(&self) -> Option<u64> {
+        self.session.as_ref()?.coded.as_ref().map(|_| self.stats.sessions)
+    }
+
+    /// The next symbol of the gateway's code.
+    pub(crate) fn take_symbol(&mut self) -> Option<Symbol> {
+        self.session.as_mut()?.coded.as_mut()?.take()
+    }
+
+    /// A datagram was recovered from symbols.
+    pub(crate) fn on_recovered(&mut self, now: Timestamp) {
+        let Some(session) = &mut self.session else { return };
+        session.onset.on_recovered(session.queue_stands, now);
+        if let Some(coded) = &mut session.coded {
+            coded.on_recovered();
+        }
+    }
+
+    /// True if what is missing may be recovered from symbols that are still to come.
+    fn is_coded(&self, now: Timestamp) -> bool {
+        let coded = self.session.as_ref().and_then(|session| session.coded.as_ref());
+        coded.is_some_and(|coded| coded.is_active(now))
+    }
+
     /// The identifier of a datagram in the session.
     pub(crate) fn identify(&self, datagram: &[u8]) -> Option<Identifier> {
         Some(self.session.as_ref()?.recorder.identify(datagram))
@@ -380,7 +411,7 @@ impl Assist {
     fn on_arrival(&mut self, packet_number: PacketNumber, now: Timestamp) {
         self.on_authentic(now);
         self.numbers.known = true;
-        let not_held = self.not_held(now);
+        let (not_held, is_coded) = (self.not_held(now), self.is_coded(now));
         let arrival = self.hold.on_arrival(packet_number, not_held, now, &mut self.stats);
         if let Some(session) = &mut self.session {
             session.recorder.join(packet_number);
@@ -391,7 +422,7 @@ impl Assist {
                 session.liveness.on_repair();
             }
             // What was announced as overdue is asked for already.
-            if arrival.opened_hole && packet_number > self.numbers.overdue_below {
+            if arrival.opened_hole && packet_number > self.numbers.overdue_below && !is_coded {
                 session.scheduler.on_urgent(now);
             }
             if let Some(time) = arrival.missed_for {
@@ -442,6 +473,9 @@ impl Assist {
         let Some(session) = self.session.as_ref().filter(|_| !self.closed) else {
             return Some(NotHeldReason::NoSession);
         };
+        if self.is_coded(now) {
+            return session.liveness.is_silent().then_some(NotHeldReason::Silent);
+        }
         // The receiver of a live stream asks its sender for what is not held.
         if self.config.live.is_none() && !session.onset.is_on(now) {
             return Some(NotHeldReason::NoRecentLoss);
@@ -526,6 +560,11 @@ impl Assist {
             sealer: established.sealer,
             fresh_names: established.gateway_params.names()[1..].to_vec().into_iter(),
             opener: established.opener,
+            coded: established
+                .gateway_params
+                .numbered
+                .filter(|numbered| numbered.to_client && numbered.coded)
+                .map(|_| Coded::default()),
             scheduler,
             epoch: CurrentEpoch::first(),
             sent: SentEacks::default(),
@@ -561,6 +600,7 @@ impl Assist {
                 // It goes on forwarding: there is nothing to remind of yet.
                 self.reconnection.on_datagram(now);
             }
+            Ok(Message::Coded(symbol)) => self.on_symbol(&symbol, now),
             // This address was asked whether it is there; the answer must leave from where the
             // question came to.
             Ok(Message::PathChallenge { data }) => {
@@ -572,6 +612,22 @@ impl Assist {
             Ok(_) | Err(_) => self.stats.control_dropped += 1,
         }
         self.outgoing.plaintext = plaintext;
+    }
+
+    fn on_symbol(&mut self, symbol: &packrat_wire::message::Coded<'_>, now: Timestamp) {
+        let Some(coded) = self.session.as_mut().and_then(|session| session.coded.as_mut()) else {
+            return;
+        };
+        let packrat_wire::message::Coded { first, count, step, half, seed, symbol } = *symbol;
+        coded.on_symbol(Symbol { first, count, step, half, seed, bytes: symbol.to_vec() }, now);
+        self.limit_hold(now);
+    }
+
+    /// While a queue stands, a hole waits for the code only.
+    fn limit_hold(&mut self, now: Timestamp) {
+        let Some(session) = &self.session else { return };
+        let coded = session.coded.as_ref().filter(|coded| coded.is_active(now));
+        self.hold.limit_patience(coded.filter(|_| session.queue_stands).map(Coded::wait));
     }
 
     fn on_report(&mut self, report: &Report, now: Timestamp) {
@@ -595,9 +651,12 @@ impl Assist {
         if session.queue_stands {
             session.onset.on_queue();
         }
-        if was_on && !session.onset.is_on(now) && self.config.live.is_none() {
+        let turned_off = was_on && !session.onset.is_on(now);
+        if turned_off && self.config.live.is_none() && !self.is_coded(now) {
             self.hold.give_up(HoldEndedReason::QueueStands, now);
         }
+        self.limit_hold(now);
+        let Some(session) = &mut self.session else { return };
         if report.epoch != session.epoch.number() {
             return;
         }
@@ -776,8 +835,12 @@ impl Assist {
         });
         session.sent.push(counter, reference_of(&datagram), now);
         session.scheduler.on_sent(now);
+        let untold = session.coded.as_mut().and_then(|coded| coded.untold(now));
         self.stats.eacks += 1;
         self.stats.eack_bytes += datagram.len() as u64;
+        if let Some(total) = untold {
+            self.send_urgently(&Message::Recovered { total });
+        }
         Some(datagram)
     }
 

@@ -64,11 +64,14 @@ struct Patience {
     margin: Duration,
     /// True if holes are held until the maximum, whatever the path is like.
     to_the_end: bool,
+    /// For now, no longer than this.
+    limit: Option<Duration>,
 }
 
 impl Patience {
     fn with(self, path: &PathEstimate) -> Duration {
-        if self.to_the_end { self.maximum } else { path.patience(self.margin, self.maximum) }
+        let maximum = self.limit.map_or(self.maximum, |limit| limit.min(self.maximum));
+        if self.to_the_end { maximum } else { path.patience(self.margin, maximum) }
     }
 }
 
@@ -108,7 +111,7 @@ impl Hold {
     /// the path is like.
     pub(crate) fn new(maximum: Duration, live: bool, to_the_end: bool) -> Self {
         Self {
-            patience: Patience { maximum, margin: patience_margin(live), to_the_end },
+            patience: Patience { maximum, margin: patience_margin(live), to_the_end, limit: None },
             arrived: RangeSet::default(),
             received: RangeSet::default(),
             arrivals: BTreeMap::new(),
@@ -124,6 +127,11 @@ impl Hold {
     /// See [`crate::Assist::observe`].
     pub(crate) fn observe(&mut self, observer: Observer) {
         self.events = Events::to(observer);
+    }
+
+    /// From here on holes are held no longer than this, if there is a limit.
+    pub(crate) fn limit_patience(&mut self, limit: Option<Duration>) {
+        self.patience.limit = limit;
     }
 
     pub(crate) fn received(&self) -> &RangeSet {
@@ -284,7 +292,9 @@ impl Hold {
         self.holes.forget_ended(|opened| now.saturating_since(opened) >= FORGET_AFTER);
         if expired > 0 {
             stats.expired += expired;
-            stats.hold_suspensions += u64::from(self.suspension.on_unpaid(expired, now));
+            // What was lost in a queue says nothing about repairs.
+            let unpaid = if self.patience.limit.is_none() { expired } else { 0 };
+            stats.hold_suspensions += u64::from(self.suspension.on_unpaid(unpaid, now));
             self.reveal.force();
         }
     }

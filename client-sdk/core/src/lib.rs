@@ -24,6 +24,7 @@
 
 mod ack_frame;
 mod assist;
+mod coded;
 mod config;
 mod discovery;
 mod epoch;

@@ -15,6 +15,7 @@ use packrat_wire::number::NumberKey;
 use packrat_wire::seal::{Opener, Sealer};
 use packrat_wire::{MessageCounter, SessionId};
 
+use crate::coded::Coded;
 use crate::epoch::CurrentEpoch;
 use crate::hold::Onset;
 use crate::liveness::Liveness;
@@ -35,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) recorder: Recorder,
     /// The key of the numbers in front of datagrams, where these were agreed.
     pub(crate) number_key: Option<NumberKey>,
+    /// Where repair by code was agreed.
+    pub(crate) coded: Option<Coded>,
     pub(crate) scheduler: Scheduler,
     pub(crate) epoch: CurrentEpoch,
     pub(crate) sent: SentEacks,

@@ -16,6 +16,7 @@
 
 mod places;
 mod plain;
+mod recovery;
 mod release;
 
 use packrat_wire::estimate::Timestamp;
@@ -29,6 +30,7 @@ use crate::stats::AssistStats;
 use crate::token::Token;
 use places::Places;
 use plain::Plain;
+use recovery::Recovery;
 use release::Release;
 pub use release::Released;
 
@@ -70,6 +72,8 @@ pub struct ShimStats {
     pub far: u64,
     /// Datagrams that were kept.
     pub kept: u64,
+    /// Datagrams recovered from the gateway's symbols.
+    pub recovered: u64,
 }
 
 /// A transport's helper, sans-IO: datagrams of the socket in, datagrams for the transport out, in
@@ -99,12 +103,14 @@ pub struct Shim<M> {
     assist: Assist,
     /// Since a session in which numbers were agreed.
     places: Option<Places>,
+    /// Since a session in which coded repair was agreed.
+    recovery: Option<Recovery<M>>,
     plain: Plain,
     release: Release<M>,
     stats: ShimStats,
 }
 
-impl<M> Shim<M> {
+impl<M: Clone> Shim<M> {
     /// A shim that asks the gateway for numbers. `seed`: 32 fresh random bytes from the operating
     /// system. The first [`Self::poll_transmit`] asks for a gateway.
     pub fn new(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
@@ -121,6 +127,7 @@ impl<M> Shim<M> {
         Self {
             assist,
             places: None,
+            recovery: None,
             plain: Plain::default(),
             release: Release::default(),
             stats: ShimStats::default(),
@@ -137,8 +144,10 @@ impl<M> Shim<M> {
         let split = if self.places.is_some() { split(datagram) } else { None };
         let (number, base) = split.map_or((None, datagram), |(number, base)| (Some(number), base));
         let skip = datagram.len() - base.len();
-        self.take(base, skip, metadata, now, |shim| {
-            let place = number.and_then(|number| {
+        let beside = metadata.clone();
+        let mut place = None;
+        let verdict = self.take(base, skip, metadata, now, |shim| {
+            place = number.and_then(|number| {
                 let identifier = shim.assist.identify(base)?;
                 shim.places.as_mut()?.read(number, identifier, now)
             });
@@ -153,7 +162,51 @@ impl<M> Shim<M> {
                 None if shim.plain.admits(now) => Order::Unnumbered,
                 None => Order::Unproven,
             }
-        })
+        });
+        if let (Some(number), Some(places), Some(recovery)) =
+            (place, &self.places, &mut self.recovery)
+            && let Some(place) = places.place_of(number)
+        {
+            let is_known = recovery.on_datagram(place, base, &beside);
+            self.take_recovered(now);
+            // A repair of what was recovered, or the other way round.
+            if is_known && matches!(verdict, Verdict::Now { .. }) {
+                return Verdict::Never;
+            }
+        }
+        verdict
+    }
+
+    /// A datagram that has no number comes behind what has arrived before it.
+    fn pass_behind(&mut self, base: &[u8], skip: usize, metadata: M) -> Verdict<M> {
+        let newest = self.assist.highest_arrived().filter(|_| self.release.waiting() > 0);
+        match newest {
+            Some(newest) if self.release.keep(newest, base, metadata.clone()) => {
+                self.stats.kept += 1;
+                self.release();
+                Verdict::Later
+            }
+            Some(_) => Verdict::Never,
+            None => Verdict::Now { skip, metadata },
+        }
+    }
+
+    /// Takes what the code has recovered, as if it had arrived.
+    fn take_recovered(&mut self, now: Timestamp) {
+        while let (Some(places), Some(recovery)) = (&self.places, &mut self.recovery)
+            && let Some((place, datagram, metadata)) = recovery.next_recovered()
+        {
+            let number = places.number_of(place);
+            self.stats.recovered += 1;
+            self.assist.on_recovered(now);
+            // The gateway codes no control datagrams.
+            if self.assist.on_datagram(&datagram, now) == Datagram::Base {
+                self.assist.on_packet_number(number, now);
+                // It comes out before those that waited for it.
+                self.release.keep(number, &datagram, metadata);
+                self.release();
+            }
+        }
     }
 
     /// The same, where the transport's numbers are in the clear: `order` is called for what is not
@@ -202,9 +255,9 @@ impl<M> Shim<M> {
             Order::Number(number) => number,
             Order::Unnumbered => {
                 self.assist.on_authentic(now);
-                return Verdict::Now { skip, metadata };
+                return self.pass_behind(base, skip, metadata);
             }
-            Order::Unproven => return Verdict::Now { skip, metadata },
+            Order::Unproven => return self.pass_behind(base, skip, metadata),
         };
         // As true as it will get: the transport authenticates it, and keeps that to itself.
         self.assist.on_packet_number(number, now);
@@ -230,8 +283,17 @@ impl<M> Shim<M> {
                 None => self.places = Some(Places::new(session, key)),
             }
         }
+        if let Some(session) = self.assist.coded_session() {
+            self.recovery.get_or_insert_with(|| Recovery::new(session)).follow(session);
+        }
         self.plain.on_resets(self.assist.stats().resets, now);
         self.release();
+        while let (Some(places), Some(recovery)) = (&self.places, &mut self.recovery)
+            && let Some(symbol) = self.assist.take_symbol()
+        {
+            recovery.on_symbol(&symbol, places.expected());
+            self.take_recovered(now);
+        }
     }
 
     fn release(&mut self) {

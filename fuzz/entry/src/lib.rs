@@ -12,6 +12,8 @@ pub mod arena;
 mod claims;
 #[cfg(feature = "client")]
 mod client;
+#[cfg(feature = "code")]
+mod code;
 #[cfg(feature = "configuration")]
 mod configuration;
 pub mod corpus;
@@ -39,6 +41,8 @@ mod tokens;
 pub use arena::knowing_attacker;
 #[cfg(feature = "client")]
 pub use client::{client, client_sessions};
+#[cfg(feature = "code")]
+pub use code::code;
 #[cfg(feature = "configuration")]
 pub use configuration::configuration;
 #[cfg(feature = "engine")]

@@ -7,7 +7,7 @@ use packrat_wire::control::{Control, DISCOVER_LENGTH, INIT_LENGTH};
 use packrat_wire::handshake::{ClientParams, Established, GatewayParams, Initiator, respond};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::is_control;
-use packrat_wire::message::Message;
+use packrat_wire::message::{Coded, Message};
 use packrat_wire::number::{self, NumberKey};
 use packrat_wire::seal::{MAXIMUM_PLAINTEXT, OpenError};
 use packrat_wire::{MessageCounter, SessionId};
@@ -45,6 +45,11 @@ pub fn wire(data: &[u8]) {
         // An unknown reason becomes none.
         assert_eq!(again.len(), data.len(), "{message:?} is not what was read");
         assert_eq!(Message::decode(&again), Ok(message));
+        if let Message::Coded(coded) = message
+            && let Some(repair) = coded.repair(1 << 40)
+        {
+            assert_eq!(Coded::new(&repair), coded);
+        }
     }
 }
 

@@ -88,6 +88,10 @@ counters! {
         early_copies,
         /// Bytes of them.
         early_copy_bytes,
+        /// Symbols of coded repair sent, each for half of the datagrams that it covers.
+        symbols,
+        /// Bytes of them.
+        symbol_bytes,
         /// Datagrams sent again because a flow went quiet with its tail unacknowledged.
         tail_probes,
         /// Identifiers that only the client had and nothing explains.

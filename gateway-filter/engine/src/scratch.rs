@@ -15,6 +15,7 @@ thread_local! {
 pub(crate) struct Scratch {
     pub(crate) plaintext: Vec<u8>,
     pub(crate) message: Vec<u8>,
+    pub(crate) symbol: Vec<u8>,
     pub(crate) only_here: Vec<Identifier>,
     pub(crate) only_there: Vec<Identifier>,
     pub(crate) candidates: Vec<Identifier>,

@@ -27,6 +27,7 @@
 
 mod breaker;
 mod channel;
+mod coding;
 mod eacks;
 mod epoch;
 mod last_mile;
@@ -45,8 +46,9 @@ use packrat_wire::codec::DecodeError;
 use packrat_wire::estimate::{STANDING_QUEUE, Timestamp};
 use packrat_wire::handshake::{ClientParams, Established, SESSION_NAMES};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
-use packrat_wire::message::{GoodbyeReason, Message, Totals};
+use packrat_wire::message::{Coded, GoodbyeReason, Message, Totals};
 use packrat_wire::number::NumberHeader;
+use packrat_wire::seal::OVERHEAD;
 
 use crate::admission::{MESSAGE_WORK, SessionPermit};
 use crate::counters::{FlowCounters, FlowGauges};
@@ -63,6 +65,7 @@ use crate::path_validation::{NetworkPath, PathUse};
 use crate::session_event::{RepairRefusedReason, SessionEvent};
 pub(crate) use breaker::Breaker;
 use channel::Channel;
+use coding::Coding;
 use epoch::EpochState;
 use last_mile::LastMile;
 use numbering::Numbering;
@@ -75,6 +78,10 @@ pub(crate) use turn::Turn;
 /// The sketches that this gateway keeps at most, whatever a client asks for.
 pub(crate) const LIMITS: SketchLimits =
     SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
+/// Work of a symbol, beside what its bytes cost: sealing, and sending.
+const SYMBOL_WORK: u64 = 1000;
+/// Bytes of a message with a symbol beside the symbol.
+const SYMBOL_OVERHEAD: usize = OVERHEAD + 10;
 /// Memory use is told to the gateway in steps of this size.
 const HOLD_STEP: usize = 16 * 1024;
 
@@ -92,6 +99,8 @@ pub(crate) struct Session {
     history: History,
     /// `None`: datagrams go as they are.
     numbering: Option<Box<Numbering>>,
+    /// `None`: the client does not repair by code.
+    coding: Option<Box<Coding>>,
     epoch: EpochState,
     repairs: Repairs,
     last_mile: LastMile,
@@ -154,6 +163,10 @@ impl Session {
             eack_credit: EackCredit::new(now),
             history: History::new(config.cache_bytes_per_flow, entries),
             numbering: Numbering::new(&gateway_params),
+            coding: gateway_params
+                .numbered
+                .filter(|numbered| numbered.to_client && numbered.coded)
+                .map(|_| Box::new(Coding::new(now))),
             epoch: EpochState::new(&gateway_params),
             repairs: Repairs::new(config.repair_budget),
             last_mile: LastMile::new(),
@@ -260,7 +273,11 @@ impl Session {
         // A client that has not proven the session may not know it: to its transport, a number would
         // be garbage.
         let numbering = self.numbering.as_mut().filter(|_| self.channel.is_proven())?;
-        numbering.number(self.history.next() - 1, identifier, datagram.len())
+        let number = numbering.number(self.history.next() - 1, identifier, datagram.len())?;
+        if let Some(coding) = &mut self.coding {
+            coding.on_forward(now);
+        }
+        Some(number)
     }
 
     /// The number in front of a datagram that is sent once more.
@@ -311,7 +328,16 @@ impl Session {
 
     /// Delay of the queue in which what is lost now was lost, most likely. Live streams do not ask.
     fn standing_queue(&self, now: Timestamp) -> Option<Duration> {
-        if self.live.is_some() { None } else { self.last_mile.standing_queue(now) }
+        if self.live.is_some() {
+            return None;
+        }
+        // Where losses are recovered without a question, none is long in doubt: a queue that begins
+        // counts.
+        let begins = || {
+            let coded = self.coding.is_some() && self.last_mile.may_be_queued(now);
+            coded.then_some(STANDING_QUEUE)
+        };
+        self.last_mile.standing_queue(now).or_else(begins)
     }
 
     /// Queueing delay that the client is told while what is lost is the sender's to see: that of
@@ -336,6 +362,38 @@ impl Session {
         )
     }
 
+    /// Sends the symbols that are due, if the budgets allow.
+    fn send_symbols(&mut self, turn: &mut Turn<'_>) {
+        let Some(mut coding) = self.coding.take() else { return };
+        coding.on_timeout(turn.now);
+        let admitted = self.eack_credit.admits(turn.now)
+            && self.permit.admits_work(self.eack_credit.strain(), turn.now);
+        if !admitted || self.breaker.is_open(turn.now) {
+            coding.forget_due();
+        }
+        let mut symbol = core::mem::take(&mut turn.scratch().symbol);
+        while let Some(numbering) = self.numbering.as_deref()
+            && let Some(repair) = coding.next_symbol(&self.history, numbering, &mut symbol)
+        {
+            let message = Message::Coded(Coded::new(&repair));
+            let length = repair.symbol.len() + SYMBOL_OVERHEAD;
+            // Its losses, as the client tells them, make the gateway work.
+            let work = SYMBOL_WORK + (u64::from(repair.window.count()) * length as u64) / 32;
+            self.eack_credit.charge(work);
+            self.permit.charge_work(work, turn.now);
+            if !self.repairs.afford(length, &self.permit, self.live.is_some()) {
+                turn.counters.budget_refusals += 1;
+                coding.forget_due();
+                break;
+            }
+            self.channel.send(&message, turn);
+            turn.counters.symbols += 1;
+            turn.counters.symbol_bytes += length as u64;
+        }
+        turn.scratch().symbol = symbol;
+        self.coding = Some(coding);
+    }
+
     /// A sealed datagram from the client's address.
     pub(crate) fn control(&mut self, datagram: &[u8], turn: &mut Turn<'_>) -> Option<Ended> {
         let mut plaintext = core::mem::take(&mut turn.scratch().plaintext);
@@ -350,6 +408,7 @@ impl Session {
             match Message::decode(&plaintext) {
                 Ok(Message::Eack(eack)) => self.on_eack(counter, &eack, admitted, turn),
                 Ok(Message::Reset { epoch, reason }) => self.on_client_reset(epoch, reason, turn),
+                Ok(Message::Recovered { total }) => self.on_recovered(total, turn.now),
                 Ok(Message::Goodbye { reason }) => ended = Some(Ended(reason)),
                 // The client has come back before the address it was challenged at was accepted.
                 Ok(Message::PathResponse { .. }) => self.channel.forget_challenges(),
@@ -363,6 +422,13 @@ impl Session {
         }
         turn.scratch().plaintext = plaintext;
         ended
+    }
+
+    /// The client has recovered so many datagrams by code.
+    fn on_recovered(&mut self, total: u32, now: Timestamp) {
+        if let Some(coding) = &mut self.coding {
+            coding.on_recovered(total, now);
+        }
     }
 
     /// Charges the client for work that one of its messages made necessary.
@@ -393,6 +459,9 @@ impl Session {
                 self.breaker = LazyBox::new();
                 if let Some(numbering) = &mut self.numbering {
                     numbering.move_to_new_path();
+                }
+                if let Some(coding) = &mut self.coding {
+                    coding.forget_due();
                 }
                 turn.tell(|| SessionEvent::PathValidated);
                 turn.out.event(Event::ClientMoved { session: self.id() });

@@ -1,6 +1,6 @@
 //! `packrat lab field`.
 
-use super::cells::{self, LOSSES, Task};
+use super::cells::{self, LOSSES, LOSSY, Task};
 use super::measure::Amount;
 use super::report::{self, Folder, Settings};
 use super::sharing::{self, SharingRow};
@@ -11,7 +11,7 @@ use crate::command::share;
 use crate::figures::FigureError;
 use crate::harm::Extent;
 use crate::sender::Sender;
-use crate::trial::TrialError;
+use crate::trial::{Arm, TrialError};
 use clap::Args;
 use packrat_emulation::scenario::{Scenario, ScenarioError};
 use std::io::{self, Write};
@@ -44,6 +44,10 @@ pub(crate) struct Field {
     /// These senders instead of the five of the committed tables (s2n-quic's and quinn's); may be repeated
     #[arg(long)]
     sender: Vec<Sender>,
+    /// These arms instead of end-to-end, packrat and split; may be repeated. The assisted one is
+    /// packrat, or shim where that is missing
+    #[arg(long)]
+    arm: Vec<Arm>,
     /// These losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated
     #[arg(long, value_parser = share)]
     loss: Vec<f64>,
@@ -196,7 +200,8 @@ impl Field {
         if self.quick {
             cells = cells::sample(cells, QUICK.0, QUICK.1);
         }
-        Ok(cells::tasks(&cells, self.seeds_asked(), self.amount()))
+        let arms = if self.arm.is_empty() { &LOSSY[..] } else { &self.arm };
+        Ok(cells::tasks(&cells, arms, self.seeds_asked(), self.amount()))
     }
 }
 

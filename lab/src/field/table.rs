@@ -45,7 +45,7 @@ pub(super) fn csv(rows: &[Row]) -> String {
 pub(super) fn sample() -> Result<Vec<Task>, FieldError> {
     let cells = cells::all(&cells::paths(&[], None)?, &Sender::OF_TABLES, &cells::LOSSES);
     let cells = cells::sample(cells, SAMPLED.0, SAMPLED.1);
-    Ok(cells::tasks(&cells, FIRST_SEED..FIRST_SEED + 1, Amount::SAMPLE))
+    Ok(cells::tasks(&cells, &cells::LOSSY, FIRST_SEED..FIRST_SEED + 1, Amount::SAMPLE))
 }
 
 /// The table of the sample, as CSV: the same on every machine until the behaviour of gateway,

@@ -125,7 +125,7 @@ impl FlowResult {
             result.queue_dropped += way.queue_dropped;
             let gateway = world.gateway_figures(outcome.client).counters;
             result.repaired += gateway.repairs;
-            result.repair_bytes += gateway.repair_bytes;
+            result.repair_bytes += gateway.repair_bytes + gateway.symbol_bytes;
             let sender = if downwards { &outcome.sender } else { &outcome.receiving };
             result.declared_lost += sender.declared_lost.len() as u64;
             if downwards {

@@ -5,11 +5,13 @@
 //! [`PathEstimate`] the single place where round trip and loss of the last mile are estimated, so
 //! that repair, hold and scheduling never disagree about the path.
 
+mod medium_loss;
 mod path;
 mod queueing;
 mod round_trip;
 mod timestamp;
 
+pub use medium_loss::MediumLoss;
 pub use path::{LIVE_PATIENCE_MARGIN, PATIENCE_MARGIN, PathEstimate, patience_margin};
 pub use queueing::{Queueing, STANDING_QUEUE};
 pub use round_trip::{RoundTrip, SmallRoundTrip};

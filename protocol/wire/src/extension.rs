@@ -23,6 +23,7 @@ const LONGEST_GREASE: u64 = 4;
 
 const FLAG_TO_CLIENT: u8 = 1;
 const FLAG_TO_SERVER: u8 = 2;
+const FLAG_CODED: u8 = 4;
 
 const FLAG_SELECTIVE: u8 = 1;
 const FLAG_SUBSCRIBE: u8 = 2;
@@ -77,6 +78,8 @@ pub struct Numbered {
     pub to_client: bool,
     /// Datagrams towards the server.
     pub to_server: bool,
+    /// Those towards the client are also repaired by code: the gateway sends symbols over them.
+    pub coded: bool,
     /// The longest base datagram that gets a number; a longer one goes plain.
     pub largest: u16,
 }
@@ -86,7 +89,9 @@ impl Numbered {
         out.put_u8(NUMBERED);
         out.put_u8(3);
         out.put_u8(
-            u8::from(self.to_client) * FLAG_TO_CLIENT + u8::from(self.to_server) * FLAG_TO_SERVER,
+            u8::from(self.to_client) * FLAG_TO_CLIENT
+                + u8::from(self.to_server) * FLAG_TO_SERVER
+                + u8::from(self.coded) * FLAG_CODED,
         );
         out.put_u16(self.largest);
     }
@@ -98,6 +103,7 @@ impl Numbered {
         Some(Self {
             to_client: flags & FLAG_TO_CLIENT != 0,
             to_server: flags & FLAG_TO_SERVER != 0,
+            coded: flags & FLAG_CODED != 0,
             largest,
         })
     }
@@ -106,8 +112,9 @@ impl Numbered {
     pub fn within(self, able: Self) -> Option<Self> {
         let to_client = self.to_client && able.to_client;
         let to_server = self.to_server && able.to_server;
+        let coded = to_client && self.coded && able.coded;
         let largest = self.largest.min(able.largest);
-        (to_client || to_server).then_some(Self { to_client, to_server, largest })
+        (to_client || to_server).then_some(Self { to_client, to_server, coded, largest })
     }
 }
 
@@ -182,12 +189,12 @@ mod tests {
 
     #[test]
     fn a_wish_is_granted_as_far_as_both_are_able() {
-        let wish = Numbered { to_client: true, to_server: true, largest: 1400 };
+        let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1400 };
         let mut bytes = vec![200, 1, 4];
         wish.encode(&mut bytes);
         assert_eq!(Numbered::find(&bytes), Some(wish));
         assert_eq!(Numbered::find(&bytes[..bytes.len() - 1]), None);
-        let able = Numbered { to_client: true, to_server: false, largest: 1464 };
+        let able = Numbered { to_client: true, to_server: false, coded: true, largest: 1464 };
         let granted = Numbered { to_server: false, ..wish };
         assert_eq!(wish.within(able), Some(granted));
         assert_eq!(
@@ -195,6 +202,9 @@ mod tests {
             Some(1300)
         );
         assert_eq!(wish.within(Numbered { to_client: false, ..able }), None);
+        let to_server = Numbered { to_client: false, to_server: true, ..able };
+        assert!(!wish.within(to_server).unwrap().coded, "only towards the client");
+        assert!(!wish.within(Numbered { coded: false, ..able }).unwrap().coded);
     }
 
     proptest! {

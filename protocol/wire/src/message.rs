@@ -1,11 +1,12 @@
 //! The messages inside sealed datagrams.
 //!
 //! Types are a registry: 1–31 client to gateway or both ways as said, unknown ones are ignored
-//! after authentication, so that later messages (uploads, coded repairs, loss reports) do not break
+//! after authentication, so that later messages (uploads, loss reports) do not break
 //! this version.
 
 use core::time::Duration;
 
+use packrat_code::{Half, Repair, Window};
 use packrat_eack::{Encoding, Identifier};
 
 use crate::codec::{DecodeError, Reader, Write};
@@ -18,11 +19,15 @@ const GOODBYE: u8 = 4;
 const PATH_CHALLENGE: u8 = 5;
 const PATH_RESPONSE: u8 = 6;
 const BASELINE: u8 = 7;
+const CODED: u8 = 8;
+const RECOVERED: u8 = 9;
 
 const FLAG_ECHO: u8 = 1;
 const FLAG_ANCHOR: u8 = 2;
 const FLAG_NEWEST: u8 = 4;
 const FLAGS_EACK: u8 = FLAG_ECHO | FLAG_ANCHOR | FLAG_NEWEST;
+
+const FLAG_SECOND_HALF: u8 = 1;
 
 /// Unit of the ages on the wire: 16 µs in 16 bits reach 1.05 s.
 const AGE_UNIT_MICROS: u64 = 16;
@@ -162,6 +167,72 @@ impl GoodbyeReason {
     }
 }
 
+/// A repair symbol, which stands for any lost datagram of its window (section "Coded repair").
+///
+/// It names the window by the lower half of its first place: [`Coded::repair`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coded<'a> {
+    /// The half of the datagrams that it covers.
+    pub half: Half,
+    /// The lower 32 bits of the window's first place.
+    pub first: u32,
+    /// Number of places; not zero.
+    pub count: u8,
+    /// Distance of the places; not zero.
+    pub step: u8,
+    /// Gives the coefficients.
+    pub seed: u16,
+    /// As long as the longest half of the window; not empty.
+    pub symbol: &'a [u8],
+}
+
+impl<'a> Coded<'a> {
+    /// The message of a repair symbol.
+    pub fn new(repair: &Repair<'a>) -> Self {
+        let Repair { window, half, seed, symbol } = *repair;
+        let (count, step) = (window.count(), window.step());
+        Self { half, first: window.first() as u32, count, step, seed, symbol }
+    }
+
+    /// The repair symbol, where the receiver expects places next to `expected`. `None` if the window
+    /// would reach beyond the last place.
+    pub fn repair(&self, expected: u64) -> Option<Repair<'a>> {
+        let Self { half, first, count, step, seed, symbol } = *self;
+        let window = Window::received(first, count, step, expected)?;
+        Some(Repair { window, half, seed, symbol })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(CODED);
+        out.put_u8(match self.half {
+            Half::First => 0,
+            Half::Second => FLAG_SECOND_HALF,
+        });
+        out.put_u32(self.first);
+        out.put_u8(self.count);
+        out.put_u8(self.step);
+        out.put_u16(self.seed);
+        out.extend_from_slice(self.symbol);
+    }
+
+    fn decode(mut reader: Reader<'a>) -> Result<Self, DecodeError> {
+        let half = match reader.u8()? {
+            0 => Half::First,
+            FLAG_SECOND_HALF => Half::Second,
+            _ => return Err(DecodeError::Field("flags")),
+        };
+        let (first, count, step) = (reader.u32()?, reader.u8()?, reader.u8()?);
+        if count == 0 || step == 0 {
+            return Err(DecodeError::Field("window"));
+        }
+        let (seed, symbol) = (reader.u16()?, reader.rest());
+        if symbol.is_empty() || symbol.len() > half.longest() {
+            return Err(DecodeError::Field("symbol length"));
+        }
+        Ok(Self { half, first, count, step, seed, symbol })
+    }
+}
+
 /// A message inside a sealed datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -193,6 +264,13 @@ pub enum Message<'a> {
         encoding: Encoding,
         /// The set, as a prefix that is as long as the sketch.
         set: &'a [u8],
+    },
+    /// Gateway to client: a repair that was not asked for. Sent to clients that have agreed on it.
+    Coded(Coded<'a>),
+    /// Client to gateway: what it has recovered from [`Message::Coded`], which no eACK shows.
+    Recovered {
+        /// Datagrams recovered in this session, modulo 2^32.
+        total: u32,
     },
     /// Gateway to an address from which a message of the session came: are you there? (As RFC 9000
     /// section 8.2.)
@@ -237,6 +315,12 @@ impl<'a> Message<'a> {
                 }
                 Ok(Self::Baseline { epoch, encoding, set })
             }
+            CODED => Coded::decode(reader).map(Self::Coded),
+            RECOVERED => {
+                let total = reader.u32()?;
+                reader.finish()?;
+                Ok(Self::Recovered { total })
+            }
             PATH_CHALLENGE => {
                 let data = reader.u64()?;
                 reader.finish()?;
@@ -270,6 +354,11 @@ impl<'a> Message<'a> {
                 out.put_u16(epoch.get());
                 put_encoding(out, Some(*encoding));
                 out.extend_from_slice(set);
+            }
+            Self::Coded(coded) => coded.encode(out),
+            Self::Recovered { total } => {
+                out.put_u8(RECOVERED);
+                out.put_u32(*total);
             }
             Self::PathChallenge { data } => {
                 out.put_u8(PATH_CHALLENGE);
@@ -463,6 +552,57 @@ mod tests {
             round_trip(Message::Baseline { epoch, encoding, set: &prefix });
             round_trip(Message::PathChallenge { data: u64::from(count) << 20 });
             round_trip(Message::PathResponse { data: u64::from(count) << 20 });
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn repair_symbols_round_trip(
+            second: bool, place in 0..1u64 << 40, ahead in -1000i64..1000, count in 1u8.., step in 1u8..,
+            seed: u16, length in 1usize..=770, byte: u8,
+        ) {
+            let half = if second { Half::Second } else { Half::First };
+            let symbol = vec![byte; length.min(half.longest())];
+            let window = Window::new(place, count, step).unwrap();
+            let repair = Repair { window, half, seed, symbol: &symbol };
+            let mut bytes = Vec::new();
+            Message::Coded(Coded::new(&repair)).encode(&mut bytes);
+            let Ok(Message::Coded(coded)) = Message::decode(&bytes) else { panic!("no symbol") };
+            if let Some(expected) = place.checked_add_signed(ahead) {
+                prop_assert_eq!(coded.repair(expected), Some(repair));
+            }
+            for end in 0..bytes.len() - symbol.len() + 1 {
+                prop_assert!(Message::decode(&bytes[..end]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_repair_symbol_fits_any_path_and_a_longer_one_is_none() {
+        for half in Half::BOTH {
+            let symbol = [7; 1501];
+            let of = |length| Coded {
+                half,
+                first: 1,
+                count: 255,
+                step: 255,
+                seed: 1,
+                symbol: &symbol[..length],
+            };
+            let encoded = |coded: Coded<'_>| {
+                let mut bytes = Vec::new();
+                Message::Coded(coded).encode(&mut bytes);
+                bytes
+            };
+            let longest = encoded(of(half.longest()));
+            assert!(longest.len() <= crate::seal::MAXIMUM_PLAINTEXT, "{}", longest.len());
+            assert!(Message::decode(&longest).is_ok());
+            assert!(Message::decode(&encoded(of(half.longest() + 1))).is_err());
+            for (field, at) in [("flags", 1), ("count", 6), ("step", 7)] {
+                let mut bent = longest.clone();
+                bent[at] = if field == "flags" { 2 } else { 0 };
+                assert!(Message::decode(&bent).is_err(), "{field}");
+            }
         }
     }
 

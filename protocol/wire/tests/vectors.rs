@@ -5,6 +5,7 @@ mod vectors_generator;
 
 use std::path::Path;
 
+use packrat_code::{Decoder, DecoderLimits, Use};
 use packrat_wire::control::Control;
 use packrat_wire::handshake::{ClientParams, Initiator, Numbered, public_key};
 use packrat_wire::message::Message;
@@ -12,7 +13,7 @@ use packrat_wire::number::split;
 use packrat_wire::seal::OpenError;
 use serde_json::Value;
 use vectors_generator::{
-    CLIENT_SEED, GATEWAY_SEED, NONCE, client_params, ephemeral, files, hex, session,
+    CLIENT_SEED, GATEWAY_SEED, NONCE, client_params, content, ephemeral, files, hex, session,
 };
 
 fn committed(name: &str) -> Value {
@@ -149,7 +150,7 @@ fn the_committed_handshake_opens_the_committed_datagrams() {
 #[test]
 fn committed_numbers_lead_to_the_places_of_their_datagrams() {
     let vector = committed("numbers.json");
-    let wish = Numbered { to_client: true, to_server: true, largest: 1464 };
+    let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1464 };
     let asking = ClientParams { numbered: Some(wish), ..client_params() };
     let agreed = Initiator::new(CLIENT_SEED, NONCE, asking, None)
         .finish(&bytes(&vector, "noise_message_2"))
@@ -167,6 +168,42 @@ fn committed_numbers_lead_to_the_places_of_their_datagrams() {
         let place = case["place"].as_u64().expect("a number");
         for expected in [place, place + 100, place.saturating_sub(100)] {
             assert_eq!(agreed.number_key().place(number, identifier, expected), place, "{name}");
+        }
+    }
+}
+
+#[test]
+fn committed_symbols_recover_the_datagrams_of_their_flows() {
+    for flow in list(&committed("code.json")["flows"]) {
+        let name = text(flow, "name");
+        let number = |value: &Value| value.as_u64().expect("a number");
+        let lengths: Vec<usize> =
+            list(&flow["lengths"]).iter().map(|length| number(length) as usize).collect();
+        let mut decoder = Decoder::new(DecoderLimits::DEFAULT);
+        let first = number(&flow["first_place"]);
+        let lost: Vec<u64> = list(&flow["lost"]).iter().map(number).collect();
+        for (place, length) in (first..).zip(&lengths) {
+            if !lost.contains(&place) {
+                decoder.on_datagram(place, &content(place, *length));
+            }
+        }
+        let newest = first + lengths.len() as u64 - 1;
+        for message in list(&flow["messages"]) {
+            let plaintext = bytes(message, "plaintext");
+            let Ok(Message::Coded(coded)) = Message::decode(&plaintext) else {
+                panic!("{name}: no symbol")
+            };
+            let repair = coded.repair(newest).expect(name);
+            assert_eq!(repair.window.first(), number(&message["first"]), "{name}");
+            assert_eq!(decoder.on_repair(&repair), Use::Innovative, "{name}");
+            let mut recovered = Vec::new();
+            while let Some((place, datagram)) = decoder.next_recovered() {
+                let length = lengths[(place - first) as usize];
+                assert_eq!(datagram, content(place, length), "{name}: {place}");
+                recovered.push(place);
+            }
+            recovered.sort_unstable();
+            assert_eq!(Value::from(recovered), message["recovered"], "{name}");
         }
     }
 }

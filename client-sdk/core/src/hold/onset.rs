@@ -62,6 +62,13 @@ impl Onset {
         }
     }
 
+    /// A missing datagram was recovered from symbols. `queue_stands`: it may have been lost there.
+    pub(crate) fn on_recovered(&mut self, queue_stands: bool, now: Timestamp) {
+        if !queue_stands {
+            self.state = State::On(now);
+        }
+    }
+
     /// The gateway says that a queue stands.
     pub(crate) fn on_queue(&mut self) {
         self.turn_off();

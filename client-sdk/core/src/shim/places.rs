@@ -63,6 +63,21 @@ impl Places {
         }
     }
 
+    /// The place behind the highest that was believed.
+    pub(super) fn expected(&self) -> u64 {
+        self.expected
+    }
+
+    /// The place in this session that a packet number stands for.
+    pub(super) fn place_of(&self, number: PacketNumber) -> Option<u64> {
+        number.get().checked_sub(self.base)
+    }
+
+    /// The packet number that stands for a place in this session.
+    pub(super) fn number_of(&self, place: u64) -> PacketNumber {
+        PacketNumber::new(self.base + place)
+    }
+
     /// The session that the places are of.
     pub(super) fn session(&self) -> u64 {
         self.session

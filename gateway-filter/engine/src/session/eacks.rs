@@ -158,6 +158,7 @@ impl Session {
         self.epoch.on_decoded(counter);
         let newly_missing = self.settle(turn);
         self.follow_breaker(turn);
+        self.follow_coding(turn.now);
         turn.tell(|| SessionEvent::EackDecoded {
             eack: counter,
             recorded: self.history.next(),
@@ -184,7 +185,9 @@ impl Session {
     /// Takes in what a decoded eACK says. Returns how many datagrams it shows to be missing for the
     /// first time.
     fn settle(&mut self, turn: &mut Turn<'_>) -> u64 {
-        let Self { epoch, repairs, history, last_mile, permit, breaker, numbering, .. } = self;
+        let queued = self.last_mile.may_be_queued(turn.now);
+        let Self { epoch, repairs, history, last_mile, permit, breaker, numbering, coding, .. } =
+            self;
         let only_there = core::mem::take(&mut turn.scratch().only_there);
         for &identifier in &only_there {
             let was_forwarded = epoch.fold_in(identifier, history);
@@ -222,12 +225,14 @@ impl Session {
         turn.scratch().only_here = only_here;
         still_missing.sort_unstable();
         let now = turn.now;
-        repairs.settle(&still_missing, history, turn, |sequence, length| {
+        let unrepaired = repairs.settle(&still_missing, history, turn, |sequence, length| {
             breaker.on_repaired(true, now);
             if let (Some(numbering), Some(length)) = (numbering.as_mut(), length) {
                 numbering.on_repaired(sequence, length);
             }
         });
+        let all_missing = still_missing.len() as u64;
+        let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
         turn.scratch().still_missing = still_missing;
         let fates = &mut turn.scratch().fates;
         if !fates.is_empty() {
@@ -249,9 +254,27 @@ impl Session {
         if covered > 0 {
             last_mile.path.on_fate(covered, newly_missing.min(covered));
         }
+        if let Some(coding) = coding {
+            coding.on_arrived_unrepaired(unrepaired);
+            if queued {
+                let round_trip = last_mile.path.round_trip().unwrap_or_default();
+                coding.on_queue(round_trip, now);
+            }
+            // The mean length of all runs that are missing now stands for that of the new ones.
+            let bursts = newly_missing * runs / all_missing.max(1);
+            coding.on_fate(covered, newly_missing, bursts, now);
+        }
         repairs.count_fates(covered, newly_missing);
         repairs.follow_loss(last_mile.path.loss(), permit.gateway().config().repair_budget);
         newly_missing
+    }
+
+    /// Sets the rate of symbols anew.
+    fn follow_coding(&mut self, now: Timestamp) {
+        if let Some(coding) = &mut self.coding {
+            let maximum = self.permit.gateway().config().repair_budget;
+            coding.follow(&self.last_mile.path, maximum, now);
+        }
     }
 
     /// Sends what is missing and worth sending.
@@ -346,6 +369,9 @@ impl Session {
             return Verdict::GiveUp(GiveUpReason::WindowOver);
         }
         let path = &self.last_mile.path;
+        if repair.transmissions() == 0 && self.may_be_recovered(forwarded, now) {
+            return Verdict::Wait;
+        }
         let progress = repair.progress(newest, self.repairs.arrived(), now);
         match decide(&progress, path.rtt(), Some(patience), MAXIMUM_TRANSMISSIONS) {
             Decision::Wait => Verdict::Wait,
@@ -358,6 +384,15 @@ impl Session {
                 Verdict::Send(copies, spacing)
             }
         }
+    }
+
+    /// True if symbols that are under way may have recovered a datagram forwarded at this time.
+    fn may_be_recovered(&self, forwarded: Timestamp, now: Timestamp) -> bool {
+        self.coding.as_deref().is_some_and(|coding| {
+            let path = &self.last_mile.path;
+            let round_trip = path.round_trip().unwrap_or_default();
+            now < forwarded + round_trip + coding.guard(path)
+        })
     }
 
     pub(super) fn give_up(&mut self, sequence: u64, reason: GiveUpReason, turn: &mut Turn<'_>) {

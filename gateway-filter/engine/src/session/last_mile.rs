@@ -51,6 +51,15 @@ impl LastMile {
         Some(self.queueing.standing(now)).filter(|standing| *standing >= STANDING_QUEUE)
     }
 
+    /// True if a queue stands, or seems to begin: what is lost now need not be the medium's.
+    pub(crate) fn may_be_queued(&self, now: Timestamp) -> bool {
+        let grown = || {
+            let (now, base) = (self.path.round_trip()?, self.queueing.base()?);
+            Some(now.saturating_sub(base) >= STANDING_QUEUE)
+        };
+        self.standing_queue(now).is_some() || grown().unwrap_or(false)
+    }
+
     /// Another path has another round trip; what is known of the old one's loss is the best guess.
     pub(crate) fn move_to_new_path(&mut self) {
         self.path.forget_round_trip();

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!                    one of them arrives
-//!   unproven: 32 ---------------------------> proven: all of this length
+//!   unproven: 256 ---------------------------> proven: all of this length
 //!      |       ^  \
 //!      |       |   +-- 8 arrive after a plain repair: none of this length, until the client moves
 //!      v       |
@@ -31,7 +31,7 @@ const IPV6_HEADERS: u16 = 40 + 8;
 const MAXIMUM_RUNS: usize = 256;
 /// Datagrams longer than any that has arrived with a number, which get one nevertheless; and one of
 /// so many later ones.
-const UNPROVEN: u32 = 32;
+const UNPROVEN: u32 = 256;
 const ONE_OF: u32 = 64;
 /// Datagrams that were missing with a number and arrived without it, until such lengths go plain.
 const VANISHED: u32 = 8;
@@ -45,7 +45,7 @@ pub(crate) fn granted(
 ) -> Option<Numbered> {
     let headers = if client.to_canonical().is_ipv4() { IPV4_HEADERS } else { IPV6_HEADERS };
     let largest = longest_packet.saturating_sub(headers + NUMBER_LENGTH as u16);
-    wish?.within(Numbered { to_client: true, to_server: false, largest })
+    wish?.within(Numbered { to_client: true, to_server: false, coded: true, largest })
 }
 
 /// Consecutive datagrams that are all numbered, or all plain.
@@ -159,6 +159,18 @@ impl Numbering {
         run.place.map(|place| place + (sequence - run.first))
     }
 
+    /// The place of the newest datagram that has one.
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.next.checked_sub(1)
+    }
+
+    /// The sequence number of the datagram at a place, unless that is long ago.
+    pub(crate) fn sequence(&self, place: u64) -> Option<u64> {
+        let begins = |run: &&Run| run.place.is_some_and(|first| first <= place);
+        let run = self.runs.iter().rev().find(begins)?;
+        Some(run.first + (place - run.place?))
+    }
+
     /// A datagram that was sent once has arrived.
     pub(crate) fn on_arrived(&mut self, sequence: u64, length: usize) {
         if length > self.proven && self.place(sequence).is_some() {
@@ -219,7 +231,7 @@ mod tests {
             cache_bytes: 0,
             secret: [7; 32].into(),
             stream: None,
-            numbered: Some(Numbered { to_client: true, to_server: false, largest }),
+            numbered: Some(Numbered { to_client: true, to_server: false, coded: true, largest }),
         };
         Numbering::new(&params).unwrap()
     }
@@ -261,7 +273,7 @@ mod tests {
             }
             assert_eq!(numbering.again(sequence, identifier(sequence), 1400), None, "unproven");
         }
-        assert!(numbered.iter().copied().eq((0..32).chain([63])), "{numbered:?}");
+        assert!(numbered.iter().copied().eq((0..256).chain([319])), "{numbered:?}");
         for sequence in 0..u64::from(VANISHED) {
             numbering.on_repaired(sequence, 1400);
         }
@@ -283,7 +295,8 @@ mod tests {
 
     #[test]
     fn what_is_granted_fits_the_paths_that_most_clients_have() {
-        let wish = Some(Numbered { to_client: true, to_server: true, largest: u16::MAX });
+        let wish =
+            Some(Numbered { to_client: true, to_server: true, coded: true, largest: u16::MAX });
         let grant = |address: &str| granted(wish, address.parse().unwrap(), 1500).unwrap();
         assert_eq!((grant("192.0.2.1").largest, grant("2001:db8::1").largest), (1464, 1444));
         assert_eq!(grant("::ffff:192.0.2.1").largest, 1464);

@@ -161,15 +161,16 @@ impl Repairs {
     }
 
     /// Settles all that is not among `still_missing` (ascending): it has arrived. `on_repaired` is
-    /// called for each that was sent again, with its length if its bytes are still cached.
+    /// called for each that was sent again, with its length if its bytes are still cached. Returns
+    /// how many were not sent again.
     pub(crate) fn settle(
         &mut self,
         still_missing: &[u64],
         history: &mut History,
         turn: &mut Turn<'_>,
         mut on_repaired: impl FnMut(u64, Option<usize>),
-    ) {
-        let mut repaired = 0;
+    ) -> u32 {
+        let (mut repaired, mut unrepaired) = (0, 0);
         let arrived = &mut self.arrived;
         self.missing.retain(|sequence, repair| {
             let keep = still_missing.binary_search(sequence).is_ok();
@@ -178,6 +179,8 @@ impl Repairs {
                     repaired += 1;
                     on_repaired(*sequence, history.cached_length(*sequence));
                     turn.scratch().fates.push((repair.last_sent_at(), None));
+                } else {
+                    unrepaired += 1;
                 }
                 *arrived = (*arrived).max(repair.first_transmission());
                 if let Some(entry) = history.get_mut(*sequence) {
@@ -197,6 +200,7 @@ impl Repairs {
         });
         turn.counters.repairs_arrived += repaired;
         self.arrived_datagrams += repaired;
+        unrepaired
     }
 
     /// A datagram is not repaired any more. Returns how often it was.
@@ -220,6 +224,12 @@ impl Repairs {
         self.copies = LazyBox::new();
     }
 
+    /// Takes so many bytes from the budgets, if they allow.
+    pub(crate) fn afford(&mut self, bytes: usize, permit: &SessionPermit, live: bool) -> bool {
+        self.earn();
+        permit.take_repair(&mut self.budget, bytes, live)
+    }
+
     /// Sends a datagram again, if the budgets allow.
     pub(crate) fn send(&mut self, sequence: u64, means: Means<'_>, turn: &mut Turn<'_>) -> bool {
         let Means { history, permit, live, numbering } = means;
@@ -232,8 +242,7 @@ impl Repairs {
             numbering.again(sequence, history.get(sequence)?.identifier, length)
         });
         let length = length + number.map_or(0, |number| number.len());
-        self.earn();
-        if !permit.take_repair(&mut self.budget, length, live) {
+        if !self.afford(length, permit, live) {
             turn.counters.budget_refusals += 1;
             refuse(sequence, RepairRefusedReason::BudgetEmpty, turn);
             return false;
@@ -359,7 +368,8 @@ mod tests {
 
         fn settle(&mut self, still_missing: &[u64], now: Timestamp) {
             let Self { repairs, history, counters, out, .. } = self;
-            repairs.settle(still_missing, history, &mut Turn::new(now, counters, out), |_, _| ());
+            let mut turn = Turn::new(now, counters, out);
+            repairs.settle(still_missing, history, &mut turn, |_, _| ());
         }
     }
 

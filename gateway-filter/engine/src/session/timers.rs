@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
+use super::coding::Coding;
 use super::{Session, Turn};
 use crate::history::{Fate, QUIET_ENTRIES};
 use crate::live::LiveStream;
@@ -20,6 +21,8 @@ pub(super) const SHRINK_INTERVAL: Duration = Duration::from_secs(1);
 /// Kinds of timers, in the order in which they are handled.
 #[derive(Debug, Clone, Copy)]
 enum Timer {
+    /// A symbol over the newest datagrams.
+    Symbol,
     /// A spaced copy of a repair.
     RepairCopy,
     /// The second copy of a thin stream's datagram.
@@ -32,8 +35,9 @@ enum Timer {
 
 impl Session {
     /// All timers, each with the time at which it is due. Each is its machine's; none is kept here.
-    fn timers(&self) -> [(Timer, Option<Timestamp>); 4] {
+    fn timers(&self) -> [(Timer, Option<Timestamp>); 5] {
         [
+            (Timer::Symbol, self.coding.as_deref().and_then(Coding::next_timeout)),
             (Timer::RepairCopy, self.repairs.next_timeout()),
             (Timer::EarlyCopy, self.live.as_deref().and_then(LiveStream::next_timeout)),
             (Timer::Shrink, self.shrink_at),
@@ -57,6 +61,7 @@ impl Session {
                         self.send_repair(sequence, turn);
                     }
                 }
+                Timer::Symbol => self.send_symbols(turn),
                 Timer::EarlyCopy => self.send_early_copies(turn),
                 Timer::Shrink => self.shrink(turn),
                 Timer::TailProbe => self.send_probe(turn),

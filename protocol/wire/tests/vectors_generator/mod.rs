@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::net::SocketAddr;
 
+use packrat_code::{Decoder, DecoderLimits, Encoder, Half, Repair, Use, Window};
 use packrat_eack::{Encoding, Identifier, Sketch, SketchKey, SketchLimits};
 use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
@@ -12,7 +13,7 @@ use packrat_wire::handshake::{
     ClientParams, Established, GatewayParams, Initiator, Live, Numbered, public_key, respond,
 };
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
-use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
+use packrat_wire::message::{Coded, Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
 use packrat_wire::registry::client_versions;
 use packrat_wire::{Epoch, MessageCounter, SessionId};
 use rand_chacha::ChaCha20Rng;
@@ -31,6 +32,7 @@ pub(crate) const NONCE: u64 = 0x0102_0304_0506_0708;
 /// Every file: its name and its content.
 pub(crate) fn files() -> Vec<(&'static str, Value)> {
     vec![
+        ("code.json", code()),
         ("control.json", control()),
         ("messages.json", messages()),
         ("cookies.json", cookies()),
@@ -202,6 +204,14 @@ fn messages() -> Value {
         {
             "name": "baseline", "epoch": 8, "encoding": { "form": 1, "count": 3 }, "set": hex(&prefix),
             "plaintext": encode_message(&Message::Baseline { epoch: Epoch::new(8), encoding: Encoding::PowerSums { count: 3 }, set: &prefix }),
+        },
+        {
+            "name": "coded", "half": "second", "first": 0x1122_3344, "count": 64, "step": 2, "seed": 513, "symbol": hex(&prefix),
+            "plaintext": encode_message(&Message::Coded(Coded { half: Half::Second, first: 0x1122_3344, count: 64, step: 2, seed: 513, symbol: &prefix })),
+        },
+        {
+            "name": "recovered", "total": 77,
+            "plaintext": encode_message(&Message::Recovered { total: 77 }),
         },
         {
             "name": "path_challenge", "data": hex64(NONCE),
@@ -412,8 +422,8 @@ fn identifiers() -> Value {
 
 /// The records of an agreement about numbers, and numbered datagrams of its session.
 fn numbers() -> Value {
-    let wish = Numbered { to_client: true, to_server: true, largest: 1464 };
-    let granted = Numbered { to_client: true, to_server: false, largest: 1444 };
+    let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1464 };
+    let granted = Numbered { to_client: true, to_server: false, coded: true, largest: 1444 };
     let asking = ClientParams { numbered: Some(wish), ..client_params() };
     let (first, seen, second, agreed) = extended(asking, None, Some(granted));
     assert_eq!(seen.numbered, Some(wish));
@@ -441,10 +451,10 @@ fn numbers() -> Value {
     let record =
         |numbered: &Numbered, flags: u8| json!({ "flags": flags, "largest": numbered.largest });
     json!({
-        "client_params": record(&wish, 3),
+        "client_params": record(&wish, 7),
         "noise_message_1": hex(&first),
         "gateway_params": {
-            "session": agreed.session.get(), "secret": hex(&*agreed.secret), "numbered": record(&granted, 1),
+            "session": agreed.session.get(), "secret": hex(&*agreed.secret), "numbered": record(&granted, 5),
         },
         "noise_message_2": hex(&second),
         "datagrams": list,
@@ -494,4 +504,128 @@ fn sketches() -> Value {
             "identifiers": [1], "form": 2, "count": 21, "prefix": hex(&bytes),
         },
     })
+}
+
+/// The datagram of a place in the vectors of coded repair.
+pub(crate) fn content(place: u64, length: usize) -> Vec<u8> {
+    (0..length as u64).map(|at| (57 * place + 31 * at + at / 32) as u8).collect()
+}
+
+/// A flow of the vectors: the lengths of its datagrams, of which the first has place `first`; which
+/// of them are lost; the symbols that follow, by window, half and seed.
+struct Flow {
+    name: &'static str,
+    first: u64,
+    lengths: Vec<usize>,
+    lost: Vec<u64>,
+    symbols: Vec<(u64, u8, u8, Half, u16)>,
+}
+
+fn code() -> Value {
+    let products: Vec<[u8; 3]> = [(2, 128), (0x53, 0xca), (255, 255), (29, 29)]
+        .map(|(left, right)| [left, right, product(left, right)])
+        .to_vec();
+    let coefficients: Vec<Value> = [(0, 16, 1, 1), (1_000_003, 20, 1, 513), (4_294_967_290, 12, 3, 65535), (9, 5, 1, 0)]
+        .into_iter()
+        .map(|(first, count, step, seed)| {
+            let window = Window::new(first, count, step).expect("a window");
+            let coefficients: Vec<u8> = window.coefficients(seed).map(|(_, one)| one).collect();
+            json!({ "first": first, "count": count, "step": step, "seed": seed, "coefficients": hex(&coefficients) })
+        })
+        .collect();
+    let (first, second) = (Half::First, Half::Second);
+    let flows = [
+        Flow {
+            name: "one of eight, all of one half",
+            first: 0,
+            lengths: vec![40, 700, 768, 1, 0, 300, 301, 302],
+            lost: vec![2],
+            symbols: vec![(0, 8, 1, first, 1)],
+        },
+        Flow {
+            name: "both halves of a full-size datagram",
+            first: 4_294_967_290,
+            lengths: vec![1452, 1452, 1200, 1452, 60, 1452, 1452, 769],
+            lost: vec![4_294_967_293],
+            symbols: vec![(4_294_967_290, 8, 1, second, 700), (4_294_967_290, 8, 1, first, 701)],
+        },
+        Flow {
+            name: "three of twelve, by overlapping windows; the last window begins later",
+            first: 100,
+            lengths: vec![500, 510, 520, 530, 540, 550, 560, 570, 580, 590, 600, 610],
+            lost: vec![103, 104, 110],
+            symbols: vec![(100, 8, 1, first, 11), (100, 12, 1, first, 12), (104, 8, 1, first, 13)],
+        },
+        Flow {
+            name: "a burst of two, by interleaved parities",
+            first: 6,
+            lengths: vec![90, 80, 70, 60, 50, 40],
+            lost: vec![8, 9],
+            symbols: vec![(6, 3, 2, first, 0), (7, 3, 2, first, 0)],
+        },
+    ];
+    let flows: Vec<Value> = flows.iter().map(flow).collect();
+    json!({
+        "content": "byte i of the datagram at place p is (57 p + 31 i + floor(i / 32)) mod 256",
+        "products": products,
+        "coefficients": coefficients,
+        "flows": flows,
+    })
+}
+
+fn flow(flow: &Flow) -> Value {
+    let Flow { name, first, lengths, lost, symbols } = flow;
+    let datagrams: Vec<Vec<u8>> =
+        (*first..).zip(lengths).map(|(place, length)| content(place, *length)).collect();
+    let at = |place: u64| &datagrams[(place - first) as usize][..];
+    let mut decoder = Decoder::new(DecoderLimits::DEFAULT);
+    let arrived: Vec<u64> =
+        (*first..).take(lengths.len()).filter(|place| !lost.contains(place)).collect();
+    arrived.iter().for_each(|place| {
+        decoder.on_datagram(*place, at(*place));
+    });
+    let messages: Vec<Value> = symbols
+        .iter()
+        .map(|(start, count, step, half, seed)| {
+            let window = Window::new(*start, *count, *step).expect("a window");
+            let mut symbol = Vec::new();
+            let made = Encoder::new().encode(
+                window,
+                *half,
+                *seed,
+                |place| Some((at(place), &[][..])),
+                &mut symbol,
+            );
+            made.expect("a symbol");
+            let repair = Repair { window, half: *half, seed: *seed, symbol: &symbol };
+            assert_eq!(decoder.on_repair(&repair), Use::Innovative, "{name}");
+            let mut recovered = Vec::new();
+            while let Some((place, bytes)) = decoder.next_recovered() {
+                assert_eq!(bytes, at(place), "{name}");
+                recovered.push(place);
+            }
+            recovered.sort_unstable();
+            json!({
+                "half": if *half == Half::First { "first" } else { "second" },
+                "first": start, "count": count, "step": step, "seed": seed,
+                "plaintext": encode_message(&Message::Coded(Coded::new(&repair))),
+                "recovered": recovered,
+            })
+        })
+        .collect();
+    assert_eq!(decoder.totals().recovered, lost.len() as u64, "{name}");
+    json!({ "name": name, "first_place": first, "lengths": lengths, "lost": lost, "messages": messages })
+}
+
+/// The product of two polynomials over GF(2), modulo the field's.
+fn product(left: u8, right: u8) -> u8 {
+    let mut product = (0..8)
+        .filter(|bit| right >> bit & 1 == 1)
+        .fold(0u16, |sum, bit| sum ^ u16::from(left) << bit);
+    for bit in (8..16).rev() {
+        if product >> bit & 1 == 1 {
+            product ^= 0x11d << (bit - 8);
+        }
+    }
+    product as u8
 }

@@ -1,0 +1,136 @@
+//! Symbols of the gateway's code (docs/PROTOCOL.md, "Coded repair"), between the sealed channel that
+//! brings them and the shim that knows the datagrams' places.
+//!
+//! ```text
+//!             a symbol comes                    none for a second
+//!   Silent ------------------> Active: holes wait ------------------> Silent
+//!                              for a few symbols, also while a queue stands
+//! ```
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use packrat_code::Half;
+use packrat_wire::estimate::Timestamp;
+
+/// Symbols that wait for the shim, at most.
+const MAXIMUM_WAITING: usize = 64;
+/// Without a symbol for so long, nothing is expected of the code.
+const ACTIVE_FOR: Duration = Duration::from_millis(250);
+/// While a queue stands a hole waits for so many symbols, each of a half: what the medium has lost is
+/// recovered by then, mostly, and what the queue has lost must be seen soon.
+const SYMBOLS_WAITED_FOR: u32 = 6;
+/// Bounds of that wait.
+const WAIT: core::ops::RangeInclusive<Duration> =
+    Duration::from_millis(4)..=Duration::from_millis(40);
+/// The gateway hears of what was recovered no more often than this.
+const TELL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A symbol, with the lower half of its first place: only the shim knows the upper one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Symbol {
+    pub(crate) first: u32,
+    pub(crate) count: u8,
+    pub(crate) step: u8,
+    pub(crate) half: Half,
+    pub(crate) seed: u16,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The code of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Coded {
+    waiting: VecDeque<Symbol>,
+    last: Option<Timestamp>,
+    /// Smoothed interval between symbols.
+    interval: Duration,
+    recovered: u32,
+    told: u32,
+    told_at: Timestamp,
+}
+
+impl Coded {
+    /// A symbol has come.
+    pub(crate) fn on_symbol(&mut self, symbol: Symbol, now: Timestamp) {
+        if let Some(last) = self.last.replace(now) {
+            let sample = now.saturating_since(last).min(*WAIT.end());
+            self.interval = (self.interval * 7 + sample) / 8;
+        }
+        self.waiting.push_back(symbol);
+        if self.waiting.len() > MAXIMUM_WAITING {
+            self.waiting.pop_front();
+        }
+    }
+
+    /// The next symbol for the shim.
+    pub(crate) fn take(&mut self) -> Option<Symbol> {
+        self.waiting.pop_front()
+    }
+
+    /// True if symbols come.
+    pub(crate) fn is_active(&self, now: Timestamp) -> bool {
+        self.last.is_some_and(|last| now.saturating_since(last) < ACTIVE_FOR)
+    }
+
+    /// The time for which a hole waits while a queue stands.
+    pub(crate) fn wait(&self) -> Duration {
+        (self.interval * SYMBOLS_WAITED_FOR).clamp(*WAIT.start(), *WAIT.end())
+    }
+
+    /// A datagram was recovered.
+    pub(crate) fn on_recovered(&mut self) {
+        self.recovered = self.recovered.wrapping_add(1);
+    }
+
+    /// The number of recovered datagrams, if it is time to tell the gateway.
+    pub(crate) fn untold(&mut self, now: Timestamp) -> Option<u32> {
+        if self.told == self.recovered || now < self.told_at + TELL_INTERVAL {
+            return None;
+        }
+        self.told = self.recovered;
+        self.told_at = now;
+        Some(self.told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn symbol(first: u32) -> Symbol {
+        Symbol { first, count: 8, step: 1, half: Half::First, seed: 1, bytes: vec![1] }
+    }
+
+    #[test]
+    fn a_hole_waits_for_a_few_symbols_and_nothing_is_expected_of_a_silent_code() {
+        let mut coded = Coded::default();
+        assert!(!coded.is_active(at(0)));
+        for number in 0..100 {
+            coded.on_symbol(symbol(number), at(u64::from(number) * 3));
+        }
+        assert_eq!(coded.take().map(|symbol| symbol.first), Some(36), "the newest ones wait");
+        assert!(coded.is_active(at(1296)) && !coded.is_active(at(1297)));
+        let wait = coded.wait();
+        assert!(
+            (Duration::from_millis(16)..=Duration::from_millis(18)).contains(&wait),
+            "{wait:?}"
+        );
+    }
+
+    #[test]
+    fn the_gateway_hears_of_each_recovered_datagram_and_not_too_often() {
+        let mut coded = Coded::default();
+        assert_eq!(coded.untold(at(50)), None);
+        coded.on_recovered();
+        assert_eq!(coded.untold(at(50)), Some(1));
+        coded.on_recovered();
+        assert_eq!(
+            (coded.untold(at(60)), coded.untold(at(70)), coded.untold(at(99))),
+            (None, Some(2), None)
+        );
+    }
+}

@@ -1,0 +1,49 @@
+//! Datagrams recovered by code: what has arrived at which place, and the gateway's symbols.
+
+use packrat_code::{Arrival, Decoder, DecoderLimits, Repair, Window};
+
+use crate::coded::Symbol;
+
+/// The decoder of one session after the other. `M` belongs to the datagram that arrived last, and
+/// stands for that of one that did not: same path, same marks.
+#[derive(Debug)]
+pub(super) struct Recovery<M> {
+    /// Counted from 1.
+    session: u64,
+    decoder: Decoder,
+    last: Option<M>,
+}
+
+impl<M: Clone> Recovery<M> {
+    pub(super) fn new(session: u64) -> Self {
+        Self { session, decoder: Decoder::new(DecoderLimits::DEFAULT), last: None }
+    }
+
+    /// A new session begins, with places of its own.
+    pub(super) fn follow(&mut self, session: u64) {
+        if session != self.session {
+            *self = Self::new(session);
+        }
+    }
+
+    /// A datagram has arrived at a place. True if it had arrived before, or was recovered.
+    pub(super) fn on_datagram(&mut self, place: u64, datagram: &[u8], metadata: &M) -> bool {
+        self.last = Some(metadata.clone());
+        self.decoder.on_datagram(place, datagram) == Arrival::Duplicate
+    }
+
+    /// A symbol has arrived; `expected`: the place behind the newest.
+    pub(super) fn on_symbol(&mut self, symbol: &Symbol, expected: u64) {
+        let Symbol { first, count, step, half, seed, ref bytes } = *symbol;
+        if let Some(window) = Window::received(first, count, step, expected) {
+            self.decoder.on_repair(&Repair { window, half, seed, symbol: bytes });
+        }
+    }
+
+    /// The next recovered datagram, its place, and what stands for its metadata.
+    pub(super) fn next_recovered(&mut self) -> Option<(u64, Vec<u8>, M)> {
+        let metadata = self.last.clone()?;
+        let (place, datagram) = self.decoder.next_recovered()?;
+        Some((place, datagram.to_vec(), metadata))
+    }
+}

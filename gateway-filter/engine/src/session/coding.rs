@@ -1,0 +1,259 @@
+//! Coded repairs of a session (docs/PROTOCOL.md, "Coded repair"): symbols sent ahead of any
+//! question, so that the client recovers a datagram as soon as enough of them have come.
+//!
+//! ```text
+//!                        rate x datagrams forwarded >= 1/2
+//!   Idle (rate 0) ---> Counting -------------------------> Due: symbols of the newest places
+//!     ^    loss seen      ^ |      a pause, and something
+//!     +-------------------+ +----- forwarded is in no symbol ---> Due (the coded tail)
+//!       none for a while  |                                        |
+//!                         +----------------------------------------+
+//! ```
+//!
+//! The rate follows the loss of the medium alone: what a queue loses is for the sender to see. The
+//! gateway does not see what symbols have repaired, so that its client says how many there were.
+
+use core::time::Duration;
+
+use packrat_code::rate::{self, Schedule, symbols_per_datagram};
+use packrat_code::{Encoder, Half, Repair, Window};
+use packrat_wire::estimate::{MediumLoss, PathEstimate, Timestamp};
+
+use super::numbering::Numbering;
+use crate::history::History;
+
+/// Datagrams that a symbol covers.
+const WINDOW: u8 = 128;
+/// The flow pauses when nothing was forwarded for so many times its mean interval...
+const PAUSE_INTERVALS: u32 = 8;
+/// ...within these bounds.
+const PAUSE: core::ops::RangeInclusive<Duration> =
+    Duration::from_millis(2)..=Duration::from_millis(20);
+/// Time over which the pace is measured, at least.
+const PACE_OVER: Duration = Duration::from_millis(20);
+/// A flow of which nothing was forwarded for so long has no pace.
+const LONGEST_INTERVAL: Duration = Duration::from_millis(50);
+/// What was lost in a queue is found to be missing a little later than the queue is found.
+const AFTER_QUEUE: Duration = Duration::from_millis(20);
+/// A plain repair waits for the symbols of so many intervals between symbols.
+const SYMBOLS_WAITED_FOR: f64 = 3.0;
+
+/// The symbols of one session.
+#[derive(Debug)]
+pub(crate) struct Coding {
+    encoder: Encoder,
+    schedule: Schedule,
+    /// Symbols per datagram, each for whole datagrams.
+    rate: f64,
+    seed: u16,
+    medium: MediumLoss,
+    /// The same of all losses, which the medium's are some of.
+    all: MediumLoss,
+    /// Until then, what is missing may have been lost in a queue.
+    queued_until: Option<Timestamp>,
+    /// Recovered datagrams that the client has told of.
+    recovered: u32,
+    /// Those that eACKs have shown to be missing before: they are counted.
+    counted: u32,
+    /// Datagrams forwarded since the last symbol.
+    uncovered: u32,
+    last_forward: Timestamp,
+    pace: Pace,
+}
+
+/// Mean interval of a flow's datagrams.
+#[derive(Debug)]
+struct Pace {
+    /// Since then so many were forwarded.
+    since: Timestamp,
+    forwarded: u32,
+    interval: Duration,
+}
+
+impl Coding {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            encoder: Encoder::new(),
+            schedule: Schedule::default(),
+            rate: 0.0,
+            seed: 0,
+            medium: MediumLoss::default(),
+            all: MediumLoss::default(),
+            queued_until: None,
+            recovered: 0,
+            counted: 0,
+            uncovered: 0,
+            last_forward: now,
+            pace: Pace { since: now, forwarded: 0, interval: LONGEST_INTERVAL },
+        }
+    }
+
+    /// A numbered datagram was forwarded.
+    #[inline]
+    pub(crate) fn on_forward(&mut self, now: Timestamp) {
+        self.last_forward = now;
+        self.pace.forwarded += 1;
+        if self.rate > 0.0 {
+            self.uncovered += 1;
+            self.schedule.on_datagram(self.rate);
+        }
+    }
+
+    /// A queue stands: what is lost now, and in the round trip after it, may have been lost there.
+    pub(crate) fn on_queue(&mut self, round_trip: Duration, now: Timestamp) {
+        self.queued_until = Some(now + round_trip + AFTER_QUEUE);
+    }
+
+    fn is_queued(&self, now: Timestamp) -> bool {
+        self.queued_until.is_some_and(|until| now < until)
+    }
+
+    /// An eACK has shown the fate of `sent` datagrams: `lost` were missing, in `bursts` runs of
+    /// neighbours.
+    pub(crate) fn on_fate(&mut self, sent: u64, lost: u64, bursts: u64, now: Timestamp) {
+        self.all.on_fate(sent, lost, bursts);
+        if !self.is_queued(now) {
+            self.medium.on_fate(sent, lost, bursts);
+        }
+    }
+
+    /// The client has recovered so many datagrams in this session, all in all.
+    pub(crate) fn on_recovered(&mut self, total: u32, now: Timestamp) {
+        let more = total.wrapping_sub(self.recovered);
+        // An older message that was overtaken, or nonsense.
+        if more > u32::MAX / 2 {
+            return;
+        }
+        self.recovered = total;
+        let known = more.min(self.counted);
+        self.counted -= known;
+        // Among those that arrived they are counted in any case.
+        self.all.on_fate(0, u64::from(more - known), u64::from(more - known));
+        if !self.is_queued(now) {
+            self.medium.on_fate(0, u64::from(more - known), u64::from(more - known));
+        }
+    }
+
+    /// So many datagrams that were missing have arrived, and no repair of them was sent.
+    pub(crate) fn on_arrived_unrepaired(&mut self, datagrams: u32) {
+        self.counted = self.counted.saturating_add(datagrams);
+    }
+
+    /// Loss of the medium: what was lost without a queue, and never more than what is lost now.
+    fn loss(&self) -> f64 {
+        self.medium.loss().min(self.all.loss())
+    }
+
+    /// Follows what is known of the path. `maximum`: symbols per datagram, at most.
+    pub(crate) fn follow(&mut self, path: &PathEstimate, maximum: f64, now: Timestamp) {
+        let Some(round_trip) = path.round_trip() else { return };
+        self.pace.follow(round_trip, now);
+        self.rate = symbols_per_datagram(&rate::LastMile {
+            loss: self.loss(),
+            burst: self.medium.burst().min(self.all.burst()),
+            round_trip,
+            interval: self.pace.interval,
+            live_window: None,
+            window: WINDOW,
+            maximum,
+        });
+        // More is lost than symbols could recover: a queue overflows.
+        if self.all.loss() > 2.0 * self.rate + 0.02 {
+            self.rate = 0.0;
+        }
+        if self.rate <= 0.0 {
+            self.schedule.clear();
+            self.uncovered = 0;
+        }
+    }
+
+    /// Time for which a plain repair waits beyond the round trip after which it would be sent: a
+    /// symbol may have made it needless.
+    pub(crate) fn guard(&self, path: &PathEstimate) -> Duration {
+        if self.rate <= 0.0 {
+            return Duration::ZERO;
+        }
+        let interval = self.pace.interval.as_secs_f64() / self.rate;
+        Duration::from_secs_f64((SYMBOLS_WAITED_FOR * interval).min(1.0))
+            .min(path.round_trip().unwrap_or_default())
+    }
+
+    /// When the next symbol is due.
+    pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
+        if self.schedule.is_due() {
+            return Some(self.last_forward);
+        }
+        (self.uncovered > 0).then(|| self.last_forward + self.pause())
+    }
+
+    fn pause(&self) -> Duration {
+        (self.pace.interval * PAUSE_INTERVALS).clamp(*PAUSE.start(), *PAUSE.end())
+    }
+
+    /// Time has passed: a flow that pauses has its tail coded.
+    pub(crate) fn on_timeout(&mut self, now: Timestamp) {
+        if self.uncovered > 0 && now >= self.last_forward + self.pause() {
+            self.schedule.at_once(1);
+            self.uncovered = 0;
+        }
+    }
+
+    /// Makes the next symbol that is due, in this memory. `None`: none is due, or there is nothing to
+    /// make it of.
+    pub(crate) fn next_symbol<'a>(
+        &mut self,
+        history: &History,
+        numbering: &Numbering,
+        symbol: &'a mut Vec<u8>,
+    ) -> Option<Repair<'a>> {
+        while let Some(half) = self.schedule.next_due() {
+            if let Some(window) = self.make(half, history, numbering, symbol) {
+                return Some(Repair { window, half, seed: self.seed, symbol });
+            }
+        }
+        None
+    }
+
+    fn make(
+        &mut self,
+        half: Half,
+        history: &History,
+        numbering: &Numbering,
+        symbol: &mut Vec<u8>,
+    ) -> Option<Window> {
+        let newest = numbering.newest()?;
+        let bytes = |place| history.bytes(numbering.sequence(place)?);
+        // What the client is known to have is not cached any more, and needs no symbol.
+        let oldest = newest.saturating_sub(u64::from(WINDOW) - 1);
+        let count = (oldest..=newest).rev().take_while(|place| bytes(*place).is_some()).count();
+        let window = Window::newest(newest, count as u8)?;
+        // Never the one whose coefficients are all 1.
+        self.seed = self.seed.checked_add(1).unwrap_or(1);
+        symbol.clear();
+        self.encoder.encode(window, half, self.seed, bytes, symbol).ok()?;
+        self.uncovered = 0;
+        Some(window)
+    }
+
+    /// What is owed is not sent: there is no budget for it, or it is for datagrams that went to
+    /// another path.
+    pub(crate) fn forget_due(&mut self) {
+        self.schedule.clear();
+        self.uncovered = 0;
+    }
+}
+
+impl Pace {
+    fn follow(&mut self, round_trip: Duration, now: Timestamp) {
+        let elapsed = now.saturating_since(self.since);
+        if elapsed < round_trip.max(PACE_OVER) || self.forwarded == 0 {
+            return;
+        }
+        let interval = (elapsed / self.forwarded).min(LONGEST_INTERVAL);
+        // A flow that begins, or goes on, is soon as fast as it was last.
+        self.interval =
+            if interval < self.interval { interval } else { (self.interval * 3 + interval) / 4 };
+        self.since = now;
+        self.forwarded = 0;
+    }
+}

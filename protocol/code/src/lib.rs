@@ -1,0 +1,70 @@
+//! Coded repair: repair symbols that stand for any datagram that is lost among many, so that a loss
+//! is repaired without asking for it.
+//!
+//! ```text
+//!   gateway                                                             client
+//!   datagrams  a b c d e f g h  ------------------------------------->  a b - d e - g h
+//!                 |  Encoder::encode: 3a + 7b + 9c + ... + 5h             |  Decoder::on_datagram
+//!                 v                                                       v
+//!   two symbols of the window [a, h]  ------------------------------->  Decoder::on_repair: two
+//!                                                                       equations, two unknowns: c, f
+//! ```
+//!
+//! The code is a systematic random linear code over a sliding window, as in RFC 8681, with the
+//! self-contained coded packets of RFC 9407 (Tetrys): datagrams travel unchanged, and a symbol says
+//! itself which places of the forwarding order it covers and from which seed its coefficients
+//! follow. Any `k` symbols recover `k` losses of their windows in 99 of 100 cases. With the seed
+//! [`XOR`] all coefficients are 1: a parity, which recovers one loss and costs an exclusive or.
+//!
+//! docs/PROTOCOL.md, section "Coded repair", specifies symbols, coefficients and the message.
+//!
+//! ```
+//! use packrat_code::{Decoder, DecoderLimits, Encoder, Half, Repair, Window};
+//!
+//! let datagrams: Vec<Vec<u8>> = (0..16).map(|place| vec![place; 1000 + usize::from(place)]).collect();
+//! let mut decoder = Decoder::new(DecoderLimits::DEFAULT);
+//! for (place, datagram) in datagrams.iter().enumerate() {
+//!     if place != 5 {
+//!         decoder.on_datagram(place as u64, datagram);
+//!     }
+//! }
+//! let window = Window::newest(15, 16).ok_or("no datagram yet")?;
+//! for half in Half::BOTH {
+//!     let mut symbol = Vec::new();
+//!     let cached = |place| Some((&datagrams[place as usize][..], &[][..]));
+//!     Encoder::new().encode(window, half, 1, cached, &mut symbol)?;
+//!     decoder.on_repair(&Repair { window, half, seed: 1, symbol: &symbol });
+//! }
+//! assert_eq!(decoder.next_recovered(), Some((5, &datagrams[5][..])));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Bytes from the network cause a refusal at worst. What the decoder holds is bounded by
+//! [`DecoderLimits`], and [`Decoder::take_work`] says what messages have cost. A datagram recovered
+//! from hostile symbols is recognised where its length or its padding is wrong; the transport's own
+//! authentication recognises the rest.
+//!
+//! [`rate`] says how many symbols to send.
+//!
+//! # Sources
+//!
+//! RFC 8681 (sliding window, coefficients from a seed), RFC 8680 (length coded with the content),
+//! RFC 9407 (self-contained coded packets); rQUIC23 of docs/REFERENCES.md (code rates).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod decoder;
+mod encoder;
+mod field;
+mod framing;
+mod kernels;
+pub mod rate;
+mod system;
+mod window;
+
+pub use decoder::{Arrival, Decoder, DecoderLimits, Totals, Use};
+pub use encoder::{EncodeError, Encoder};
+pub use framing::{Half, MAXIMUM_DATAGRAM, MAXIMUM_SYMBOL, Repair};
+pub use window::{Window, XOR};

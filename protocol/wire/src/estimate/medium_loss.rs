@@ -1,0 +1,64 @@
+//! Loss of the medium, apart from what queues lose.
+
+/// Number of datagrams over which the loss is remembered.
+const HORIZON: f64 = 2048.0;
+/// Datagrams without loss that count as seen before the first one: one loss among the first few is
+/// no rate.
+const PRIOR: f64 = 64.0;
+
+/// Share of datagrams that the medium loses, measured while no queue stands: the corruption of
+/// CETEN04 (docs/REFERENCES.md), as its receiver can see it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct MediumLoss {
+    sent: f64,
+    lost: f64,
+    bursts: f64,
+}
+
+impl MediumLoss {
+    /// Takes in the fate of `sent` datagrams that met no queue: `lost` of them did not arrive, in
+    /// `bursts` runs of neighbours.
+    pub fn on_fate(&mut self, sent: u64, lost: u64, bursts: u64) {
+        self.sent += sent as f64;
+        self.lost += lost as f64;
+        self.bursts += bursts.min(lost) as f64;
+        if self.sent > HORIZON {
+            let keep = HORIZON / self.sent;
+            self.sent *= keep;
+            self.lost *= keep;
+            self.bursts *= keep;
+        }
+    }
+
+    /// The share, 0 to 1.
+    pub fn loss(&self) -> f64 {
+        (self.lost / (self.sent + PRIOR)).clamp(0.0, 1.0)
+    }
+
+    /// Mean length of a burst in datagrams, at least 1.
+    pub fn burst(&self) -> f64 {
+        if self.bursts > 0.0 { (self.lost / self.bursts).max(1.0) } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_that_of_the_last_datagrams() {
+        let mut medium = MediumLoss::default();
+        assert_eq!((medium.loss(), medium.burst()), (0.0, 1.0));
+        medium.on_fate(10, 1, 1);
+        assert!(medium.loss() < 0.02, "one of ten is no rate: {}", medium.loss());
+        for _ in 0..100 {
+            medium.on_fate(100, 6, 2);
+        }
+        assert!((medium.loss() - 0.058).abs() < 0.002, "{}", medium.loss());
+        assert!((medium.burst() - 3.0).abs() < 0.05, "{}", medium.burst());
+        for _ in 0..100 {
+            medium.on_fate(100, 0, 0);
+        }
+        assert!(medium.loss() < 0.001, "{}", medium.loss());
+    }
+}
