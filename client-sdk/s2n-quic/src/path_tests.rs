@@ -103,7 +103,7 @@ fn after_a_change_of_the_address_nothing_leaves_under_the_name_of_the_path_befor
     // The application says so first; the host's answer is no further change.
     *host.source.lock().unwrap() = Some([203, 0, 113, 9].into());
     path.on_network_change();
-    let third = host.sent().iter().filter_map(|datagram| session_of(datagram)).last();
+    let third = host.sent().iter().filter_map(|datagram| session_of(datagram)).next_back();
     host.pass(SOURCE_INTERVAL);
     let now = name(&path, &host, 6);
     assert_ne!(now, second);
