@@ -2,7 +2,7 @@
 //! brings them and the shim that knows the datagrams' places.
 //!
 //! ```text
-//!             a symbol comes                    none for a second
+//!             a symbol comes                    none for 250 ms
 //!   Silent ------------------> Active: holes wait ------------------> Silent
 //!                              for a few symbols, also while a queue stands
 //! ```
@@ -113,7 +113,7 @@ mod tests {
             coded.on_symbol(symbol(number), at(u64::from(number) * 3));
         }
         assert_eq!(coded.take().map(|symbol| symbol.first), Some(36), "the newest ones wait");
-        assert!(coded.is_active(at(1296)) && !coded.is_active(at(1297)));
+        assert!(coded.is_active(at(546)) && !coded.is_active(at(547)));
         let wait = coded.wait();
         assert!(
             (Duration::from_millis(16)..=Duration::from_millis(18)).contains(&wait),

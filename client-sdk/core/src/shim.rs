@@ -169,7 +169,7 @@ impl<M: Clone> Shim<M> {
         {
             let is_known = recovery.on_datagram(place, base, &beside);
             self.take_recovered(now);
-            // A repair of what was recovered, or the other way round.
+            // The repair of what was recovered.
             if is_known && matches!(verdict, Verdict::Now { .. }) {
                 return Verdict::Never;
             }

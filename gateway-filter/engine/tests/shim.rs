@@ -308,7 +308,7 @@ fn on_a_long_last_mile_symbols_repair_sooner_than_a_round_trip() {
         let waits: Vec<f64> =
             later.map(|(_, wait)| wait.as_secs_f64()).filter(|wait| *wait > 0.0).collect();
         let mean = waits.iter().sum::<f64>() / waits.len() as f64;
-        assert!(mean < 0.025, "seed {seed}: {mean} s, where a repair takes 0.06 s");
+        assert!(mean < 0.045, "seed {seed}: {mean} s, where a repair takes 0.06 s");
     }
 }
 
