@@ -17,7 +17,7 @@ fn memory<T>(place: &T) -> Vec<u8> {
     bytes
 }
 
-/// How many bytes of the secret are in a place, in places where the secret has them.
+/// Number of the secret's bytes that are in a place, where the secret has them.
 fn left(bytes: &[u8]) -> usize {
     let same = |part: &[u8]| part.iter().zip(SECRET).filter(|(one, other)| *one == other).count();
     bytes.windows(SECRET.len()).map(same).max().unwrap()

@@ -33,7 +33,7 @@ const PAUSE: core::ops::RangeInclusive<Duration> =
 const PACE_OVER: Duration = Duration::from_millis(20);
 /// A flow of which nothing was forwarded for so long has no pace.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(50);
-/// What was lost in a queue is found to be missing a little later than the queue is found.
+/// Delay from finding a queue to finding what was lost in it, beside a round trip.
 const AFTER_QUEUE: Duration = Duration::from_millis(20);
 /// A plain repair waits for the symbols of so many intervals between symbols.
 const SYMBOLS_WAITED_FOR: f64 = 3.0;
@@ -235,7 +235,7 @@ impl Coding {
         Some(window)
     }
 
-    /// What is owed is not sent: there is no budget for it, or it is for datagrams that went to
+    /// Forgets the symbols that are owed: there is no budget for it, or it is for datagrams that went to
     /// another path.
     pub(crate) fn forget_due(&mut self) {
         self.schedule.clear();

@@ -15,7 +15,7 @@ use packrat_wire::estimate::Timestamp;
 
 /// Variance of the number of losses, if they were by chance, from which they are judged.
 const MINIMUM_VARIANCE: f64 = 24.0;
-/// What arrives strays from the line by less than this share of what chance would make it stray.
+/// Arrivals stray from the line by less than this share of what chance would make them stray.
 /// With independent losses at a constant rate, one judgement in a thousand is below a sixth.
 const REGULAR: f64 = 0.1;
 /// Losses that are judged together lie within so many round trips, each of them as long as an eACK
@@ -84,7 +84,7 @@ impl Losses {
     }
 }
 
-/// What one session's eACKs say about a policer. Told in the order in which things were sent, as
+/// Evidence of a policer in one session's eACKs. Told in the order in which things were sent, as
 /// far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Policing {
@@ -129,7 +129,7 @@ impl Policing {
         regular
     }
 
-    /// What is known of later datagrams does not join what was known.
+    /// Evidence about later datagrams does not join that of before.
     pub(super) fn begin_anew(&mut self) {
         self.losses = None;
     }
@@ -144,7 +144,7 @@ mod tests {
 
     const ROUND_TRIP: Duration = Duration::from_millis(30);
 
-    /// What a path does with a datagram that is sent at this microsecond: true if it is lost.
+    /// Fate of a datagram that is sent at this microsecond: true if the path loses it.
     type Path<'a> = &'a mut dyn FnMut(u64) -> bool;
 
     /// A policer of 2 datagrams per millisecond with a bucket of 100 datagrams.
