@@ -3,10 +3,10 @@
 
 mod gateway;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gateway::{Gateway, PATIENCE, config, payload, receive, socket};
 use packrat_client::{ClientConfig, Shim, Verdict};
@@ -29,6 +29,9 @@ struct Client {
     /// Of the datagrams with a number, these are lost once.
     loses: fn(u64) -> bool,
     repaired: BTreeSet<u32>,
+    /// The way to the gateway takes this long.
+    delay: Duration,
+    under_way: VecDeque<(Instant, Vec<u8>)>,
 }
 
 impl Client {
@@ -48,6 +51,8 @@ impl Client {
             received: ReceiveBatch::new(8),
             loses: |_| false,
             repaired: BTreeSet::new(),
+            delay: Duration::ZERO,
+            under_way: VecDeque::new(),
         };
         client.turn_until("the session", |client| client.shim.assistance().reports > 0);
         (client, upstream)
@@ -97,6 +102,9 @@ impl Client {
             self.passed.push((released.datagram, released.metadata));
         }
         while let Some(said) = self.shim.poll_transmit(now) {
+            self.under_way.push_back((Instant::now() + self.delay, said));
+        }
+        while let Some((_, said)) = self.under_way.pop_front_if(|(at, _)| *at <= Instant::now()) {
             self.socket.send(&said).unwrap();
         }
     }
@@ -196,6 +204,37 @@ fn what_the_last_mile_loses_comes_in_its_place() {
     assert!(gateway.metric("repairs_total") > 10);
     assert!(client.shim.stats().kept > 10, "{:?}", client.shim.stats());
     assert!(client.passed.iter().all(|(_, mark)| *mark == Ecn::CAPABLE_0), "repairs, too");
+}
+
+#[test]
+fn on_a_long_last_mile_symbols_repair_what_is_lost() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = Client::connect(gateway.listen, &server);
+    client.loses = |number| number % 25 == 7;
+    client.delay = Duration::from_millis(60);
+    let (mut sent, start) = (BTreeSet::new(), Instant::now());
+    while client.shim.stats().recovered < 5 {
+        assert!(start.elapsed() < PATIENCE, "{:?} {:?}", client.shim.stats(), sent.len());
+        let made = (sent.len()..sent.len() + 5).flat_map(|number| {
+            let mut datagram = payload(number, 1100);
+            datagram[8..16].copy_from_slice(&number.to_be_bytes());
+            datagram
+        });
+        let data: Vec<u8> = made.collect();
+        let batch = GsoBatch::plain(&data, 1100, Ecn::CAPABLE_0);
+        sent.extend(batch.datagrams().map(<[u8]>::to_vec));
+        send(&server, upstream, &[batch], &Offload::default());
+        (0..5).for_each(|_| client.turn());
+    }
+    client.turn_until("all datagrams", |client| {
+        client.passed.iter().map(|(datagram, _)| datagram).collect::<BTreeSet<_>>().len()
+            >= sent.len()
+    });
+    assert!(client.passed.iter().all(|(datagram, _)| sent.contains(datagram)), "none is garbled");
+    assert!(client.passed.iter().all(|(_, mark)| *mark == Ecn::CAPABLE_0), "recovered ones, too");
+    assert!(gateway.metric("symbols_total") > 0);
+    assert_eq!(gateway.metric("assistance_panics_total"), 0);
 }
 
 #[test]
