@@ -192,6 +192,9 @@ pub(crate) fn respond(
         return Answer::problem(403, objection.to_owned());
     }
     match request.target.split('?').next().unwrap_or_default() {
+        "/metrics" if request.method != "GET" && request.method != "HEAD" => {
+            Answer::problem(405, format!("/metrics takes no {}; use GET", request.method))
+        }
         "/metrics" => Answer {
             status: 200,
             content_type: "text/plain; version=0.0.4; charset=utf-8",
