@@ -177,9 +177,10 @@ impl<M: Clone> Shim<M> {
         verdict
     }
 
-    /// A datagram that has no number comes behind what has arrived before it.
+    /// Where the gateway numbers, a datagram without a number comes behind what has arrived before it.
     fn pass_behind(&mut self, base: &[u8], skip: usize, metadata: M) -> Verdict<M> {
-        let newest = self.assist.highest_arrived().filter(|_| self.release.waiting() > 0);
+        let in_order = self.places.is_some() && self.release.waiting() > 0;
+        let newest = self.assist.highest_arrived().filter(|_| in_order);
         match newest {
             Some(newest) if self.release.keep(newest, base, metadata.clone()) => {
                 self.stats.kept += 1;
