@@ -1,10 +1,9 @@
-//! noq in the simulation: the clock and the timers that quinn has, and a socket.
+//! noq in the simulation: the clock, the timers and the socket that quinn has.
 
-use crate::quinn_runtime::{VirtualRuntime, VirtualTimer};
+use crate::quinn_runtime::{VirtualRuntime, VirtualSocket, VirtualTimer};
 use noq::udp::{EcnCodepoint, RecvMeta, Transmit};
 use noq::{AsyncTimer, AsyncUdpSocket, Runtime, UdpSender};
-use s2n_quic::provider::io::testing::{Socket, spawn};
-use s2n_quic_core::inet::ExplicitCongestionNotification;
+use s2n_quic::provider::io::testing::spawn;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -40,28 +39,20 @@ impl AsyncTimer for VirtualTimer {
     }
 }
 
-/// A simulated socket. It always has room to send.
-#[derive(Debug)]
-pub(crate) struct NoqSocket(pub(crate) Socket);
-
-#[derive(Debug)]
-struct NoqSender(Socket);
-
-impl UdpSender for NoqSender {
+impl UdpSender for VirtualSocket {
     fn poll_send(
         self: Pin<&mut Self>,
         transmit: &Transmit<'_>,
         _: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let ecn = transmit.ecn.map_or(0, |codepoint| codepoint as u8);
-        let ecn = ExplicitCongestionNotification::new(ecn);
-        Poll::Ready(self.0.send_to(transmit.destination, ecn, transmit.contents.to_vec()))
+        Poll::Ready(self.send(transmit.destination, ecn, transmit.contents))
     }
 }
 
-impl AsyncUdpSocket for NoqSocket {
+impl AsyncUdpSocket for VirtualSocket {
     fn create_sender(&self) -> Pin<Box<dyn UdpSender>> {
-        Box::pin(NoqSender(self.0.clone()))
+        Box::pin(self.clone())
     }
 
     fn poll_recv(
@@ -73,16 +64,11 @@ impl AsyncUdpSocket for NoqSocket {
         let (Some(buffer), Some(meta)) = (buffers.first_mut(), meta.first_mut()) else {
             return Poll::Ready(Ok(0));
         };
-        let (from, ecn, datagram) =
-            ready!(self.0.poll_recv_from(context)).map_err(io::Error::other)?;
-        let room = buffer
-            .get_mut(..datagram.len())
-            .ok_or_else(|| io::Error::other("a datagram is longer than noq's buffer"))?;
-        room.copy_from_slice(&datagram);
+        let (from, ecn, length) = ready!(self.poll_receive(context, buffer))?;
         let mut of = RecvMeta::default();
         of.addr = from;
-        (of.len, of.stride) = (datagram.len(), datagram.len());
-        of.ecn = EcnCodepoint::from_bits(ecn as u8);
+        (of.len, of.stride) = (length, length);
+        of.ecn = EcnCodepoint::from_bits(ecn);
         *meta = of;
         Poll::Ready(Ok(1))
     }

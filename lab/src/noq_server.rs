@@ -7,9 +7,8 @@ use crate::certificate::Certificate;
 use crate::clock::VirtualClock;
 use crate::congestion::{Bbr, Cubic};
 use crate::noq_observer::{Control, Factory};
-use crate::noq_runtime::NoqSocket;
 use crate::observer::Observer;
-use crate::quinn_runtime::VirtualRuntime;
+use crate::quinn_runtime::{VirtualRuntime, VirtualSocket};
 use crate::quinn_server::{CONNECTION_ID, ConnectionIds, ResetKey};
 use crate::randomness;
 use crate::s2n_server::WINDOW;
@@ -63,7 +62,7 @@ pub(crate) fn start(
     config.rng_seed(Some(randomness::bytes(&mut random)));
     let identifiers = Arc::new(Mutex::new(random));
     config.cid_generator(Arc::new(move || Box::new(ConnectionIds(Arc::clone(&identifiers)))));
-    let socket = NoqSocket(handle.builder().build()?.socket());
+    let socket = VirtualSocket(handle.builder().build()?.socket());
     let runtime = Arc::new(runtime);
     Ok(Endpoint::new_with_abstract_socket(config, Some(server), Box::new(socket), runtime)?)
 }

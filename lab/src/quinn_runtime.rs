@@ -108,8 +108,33 @@ impl AsyncTimer for VirtualTimer {
 }
 
 /// A simulated socket. It always has room to send.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct VirtualSocket(pub(crate) Socket);
+
+impl VirtualSocket {
+    /// Sends a datagram with these bits of ECN.
+    pub(crate) fn send(&self, to: SocketAddr, ecn: u8, datagram: &[u8]) -> io::Result<()> {
+        let ecn = ExplicitCongestionNotification::new(ecn);
+        self.0.send_to(to, ecn, datagram.to_vec())
+    }
+
+    /// Receives a datagram into `buffer`: its source, its bits of ECN, its length.
+    pub(crate) fn poll_receive(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<(SocketAddr, u8, usize)>> {
+        // Not ConnectionReset at the end of the simulation: quinn would ignore that and ask again,
+        // for ever.
+        let (from, ecn, datagram) =
+            ready!(self.0.poll_recv_from(context)).map_err(io::Error::other)?;
+        let room = buffer
+            .get_mut(..datagram.len())
+            .ok_or_else(|| io::Error::other("a datagram is longer than the stack's buffer"))?;
+        room.copy_from_slice(&datagram);
+        Poll::Ready(Ok((from, ecn as u8, datagram.len())))
+    }
+}
 
 #[derive(Debug)]
 struct AlwaysWritable;
@@ -127,8 +152,7 @@ impl AsyncUdpSocket for VirtualSocket {
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let ecn = transmit.ecn.map_or(0, |codepoint| codepoint as u8);
-        let ecn = ExplicitCongestionNotification::new(ecn);
-        self.0.send_to(transmit.destination, ecn, transmit.contents.to_vec())
+        self.send(transmit.destination, ecn, transmit.contents)
     }
 
     fn poll_recv(
@@ -140,21 +164,9 @@ impl AsyncUdpSocket for VirtualSocket {
         let (Some(buffer), Some(meta)) = (buffers.first_mut(), meta.first_mut()) else {
             return Poll::Ready(Ok(0));
         };
-        // Not ConnectionReset at the end of the simulation: quinn would ignore that and ask again,
-        // for ever.
-        let (from, ecn, datagram) =
-            ready!(self.0.poll_recv_from(context)).map_err(io::Error::other)?;
-        let room = buffer
-            .get_mut(..datagram.len())
-            .ok_or_else(|| io::Error::other("a datagram is longer than quinn's buffer"))?;
-        room.copy_from_slice(&datagram);
-        *meta = RecvMeta {
-            addr: from,
-            len: datagram.len(),
-            stride: datagram.len(),
-            ecn: EcnCodepoint::from_bits(ecn as u8),
-            dst_ip: None,
-        };
+        let (addr, ecn, len) = ready!(self.poll_receive(context, buffer))?;
+        let ecn = EcnCodepoint::from_bits(ecn);
+        *meta = RecvMeta { addr, len, stride: len, ecn, dst_ip: None };
         Poll::Ready(Ok(1))
     }
 

@@ -282,9 +282,9 @@ impl Assist {
         self.hold.highest_arrived()
     }
 
-    /// The session in which repair by code was agreed, counted from 1.
-    pub(crate) fn coded_session(&self) -> Option<u64> {
-        self.session.as_ref()?.coded.as_ref().map(|_| self.stats.sessions)
+    /// True if repair by code was agreed in the session.
+    pub(crate) fn repairs_by_code(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.coded.is_some())
     }
 
     /// The next symbol of the gateway's code.
@@ -563,7 +563,7 @@ impl Assist {
             coded: established
                 .gateway_params
                 .numbered
-                .filter(|numbered| numbered.to_client && numbered.coded)
+                .filter(|numbered| numbered.is_coded())
                 .map(|_| Coded::default()),
             scheduler,
             epoch: CurrentEpoch::first(),
@@ -600,7 +600,7 @@ impl Assist {
                 // It goes on forwarding: there is nothing to remind of yet.
                 self.reconnection.on_datagram(now);
             }
-            Ok(Message::Coded(symbol)) => self.on_symbol(&symbol, now),
+            Ok(Message::Coded(coded)) => self.on_symbol(Symbol::from(&coded), now),
             // This address was asked whether it is there; the answer must leave from where the
             // question came to.
             Ok(Message::PathChallenge { data }) => {
@@ -614,12 +614,11 @@ impl Assist {
         self.outgoing.plaintext = plaintext;
     }
 
-    fn on_symbol(&mut self, symbol: &packrat_wire::message::Coded<'_>, now: Timestamp) {
+    fn on_symbol(&mut self, symbol: Symbol, now: Timestamp) {
         let Some(coded) = self.session.as_mut().and_then(|session| session.coded.as_mut()) else {
             return;
         };
-        let packrat_wire::message::Coded { first, count, step, half, seed, symbol } = *symbol;
-        coded.on_symbol(Symbol { first, count, step, half, seed, bytes: symbol.to_vec() }, now);
+        coded.on_symbol(symbol, now);
         self.limit_hold(now);
     }
 

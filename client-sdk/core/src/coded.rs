@@ -10,8 +10,9 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_code::Half;
+use packrat_code::Repair;
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::message;
 
 /// Symbols that wait for the shim, at most.
 const MAXIMUM_WAITING: usize = 64;
@@ -26,15 +27,27 @@ const WAIT: core::ops::RangeInclusive<Duration> =
 /// The gateway hears of what was recovered no more often than this.
 const TELL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A symbol, with the lower half of its first place: only the shim knows the upper one.
+/// A message with a symbol, kept: only the shim knows the upper half of its first place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Symbol {
-    pub(crate) first: u32,
-    pub(crate) count: u8,
-    pub(crate) step: u8,
-    pub(crate) half: Half,
-    pub(crate) seed: u16,
-    pub(crate) bytes: Vec<u8>,
+    /// All but the symbol, which is empty here.
+    header: message::Coded<'static>,
+    bytes: Vec<u8>,
+}
+
+impl From<&message::Coded<'_>> for Symbol {
+    fn from(coded: &message::Coded<'_>) -> Self {
+        let message::Coded { half, first, count, step, seed, symbol } = *coded;
+        let header = message::Coded { half, first, count, step, seed, symbol: &[] };
+        Self { header, bytes: symbol.to_vec() }
+    }
+}
+
+impl Symbol {
+    /// See [`message::Coded::repair`].
+    pub(crate) fn repair(&self, expected: u64) -> Option<Repair<'_>> {
+        message::Coded { symbol: &self.bytes, ..self.header }.repair(expected)
+    }
 }
 
 /// The code of one session.
@@ -96,13 +109,15 @@ impl Coded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packrat_code::Half;
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_millis(millis)
     }
 
     fn symbol(first: u32) -> Symbol {
-        Symbol { first, count: 8, step: 1, half: Half::First, seed: 1, bytes: vec![1] }
+        let (half, symbol) = (Half::First, &[1][..]);
+        Symbol::from(&message::Coded { half, first, count: 8, step: 1, seed: 1, symbol })
     }
 
     #[test]
@@ -112,7 +127,7 @@ mod tests {
         for number in 0..100 {
             coded.on_symbol(symbol(number), at(u64::from(number) * 3));
         }
-        assert_eq!(coded.take().map(|symbol| symbol.first), Some(36), "the newest ones wait");
+        assert_eq!(coded.take(), Some(symbol(36)), "the newest ones wait");
         assert!(coded.is_active(at(546)) && !coded.is_active(at(547)));
         let wait = coded.wait();
         assert!(

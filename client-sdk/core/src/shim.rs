@@ -103,7 +103,7 @@ pub struct Shim<M> {
     assist: Assist,
     /// Since a session in which numbers were agreed.
     places: Option<Places>,
-    /// Since a session in which coded repair was agreed.
+    /// In a session in which coded repair was agreed; of the same session as the places.
     recovery: Option<Recovery<M>>,
     plain: Plain,
     release: Release<M>,
@@ -277,15 +277,14 @@ impl<M: Clone> Shim<M> {
 
     /// A message of the gateway's may have begun a session, or ended one.
     fn on_control(&mut self, now: Timestamp) {
-        if let Some((session, key)) = self.assist.number_key() {
+        if let Some((session, key)) = self.assist.number_key()
+            && self.places.as_ref().is_none_or(|places| places.session() != session)
+        {
             match &mut self.places {
-                Some(places) if places.session() == session => {}
                 Some(places) => places.follow(session, key),
                 None => self.places = Some(Places::new(session, key)),
             }
-        }
-        if let Some(session) = self.assist.coded_session() {
-            self.recovery.get_or_insert_with(|| Recovery::new(session)).follow(session);
+            self.recovery = self.assist.repairs_by_code().then(Recovery::new);
         }
         self.plain.on_resets(self.assist.stats().resets, now);
         self.release();

@@ -165,7 +165,7 @@ impl Session {
             numbering: Numbering::new(&gateway_params),
             coding: gateway_params
                 .numbered
-                .filter(|numbered| numbered.to_client && numbered.coded)
+                .filter(|numbered| numbered.is_coded())
                 .map(|_| Box::new(Coding::new(now))),
             epoch: EpochState::new(&gateway_params),
             repairs: Repairs::new(config.repair_budget),
@@ -334,7 +334,7 @@ impl Session {
         // Where losses are recovered without a question, none is long in doubt: a queue that begins
         // counts.
         let begins = || {
-            let coded = self.coding.is_some() && self.last_mile.may_be_queued(now);
+            let coded = self.coding.is_some() && self.last_mile.has_grown();
             coded.then_some(STANDING_QUEUE)
         };
         self.last_mile.standing_queue(now).or_else(begins)

@@ -108,6 +108,11 @@ impl Numbered {
         })
     }
 
+    /// True if datagrams towards the client are repaired by code.
+    pub fn is_coded(self) -> bool {
+        self.to_client && self.coded
+    }
+
     /// The part of this wish that `able` allows; `None` if that is nothing.
     pub fn within(self, able: Self) -> Option<Self> {
         let to_client = self.to_client && able.to_client;

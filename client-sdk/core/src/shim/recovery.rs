@@ -2,19 +2,17 @@
 
 use std::collections::VecDeque;
 
-use packrat_code::{Arrival, Decoder, DecoderLimits, Repair, Window};
+use packrat_code::{Arrival, Decoder, DecoderLimits};
 
 use crate::coded::Symbol;
 
 /// Recovered places that are remembered: a repair that was on its way comes within a round trip.
 const REMEMBERED: usize = 64;
 
-/// The decoder of one session after the other. `M` belongs to the datagram that arrived last, and
+/// The decoder of one session. `M` belongs to the datagram that arrived last, and
 /// stands for that of one that did not: same path, same marks.
 #[derive(Debug)]
 pub(super) struct Recovery<M> {
-    /// Counted from 1.
-    session: u64,
     decoder: Decoder,
     last: Option<M>,
     /// Places of what was recovered, and may still arrive; the newest are at the end.
@@ -22,19 +20,11 @@ pub(super) struct Recovery<M> {
 }
 
 impl<M: Clone> Recovery<M> {
-    pub(super) fn new(session: u64) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            session,
             decoder: Decoder::new(DecoderLimits::DEFAULT),
             last: None,
             recovered: VecDeque::new(),
-        }
-    }
-
-    /// A new session begins, with places of its own.
-    pub(super) fn follow(&mut self, session: u64) {
-        if session != self.session {
-            *self = Self::new(session);
         }
     }
 
@@ -50,9 +40,8 @@ impl<M: Clone> Recovery<M> {
 
     /// A symbol has arrived; `expected`: the place behind the newest.
     pub(super) fn on_symbol(&mut self, symbol: &Symbol, expected: u64) {
-        let Symbol { first, count, step, half, seed, ref bytes } = *symbol;
-        if let Some(window) = Window::received(first, count, step, expected) {
-            self.decoder.on_repair(&Repair { window, half, seed, symbol: bytes });
+        if let Some(repair) = symbol.repair(expected) {
+            self.decoder.on_repair(&repair);
         }
     }
 

@@ -128,10 +128,8 @@ impl Coding {
         let known = more.min(self.counted);
         self.counted -= known;
         // Among those that arrived they are counted in any case.
-        self.all.on_fate(0, u64::from(more - known), u64::from(more - known));
-        if !self.is_queued(now) {
-            self.medium.on_fate(0, u64::from(more - known), u64::from(more - known));
-        }
+        let lost = u64::from(more - known);
+        self.on_fate(0, lost, lost, now);
     }
 
     /// So many datagrams that were missing have arrived, and no repair of them was sent.
@@ -162,8 +160,7 @@ impl Coding {
             self.rate = 0.0;
         }
         if self.rate <= 0.0 {
-            self.schedule.clear();
-            self.uncovered = 0;
+            self.forget_due();
         }
     }
 
@@ -235,8 +232,8 @@ impl Coding {
         Some(window)
     }
 
-    /// Forgets the symbols that are owed: there is no budget for it, or it is for datagrams that went to
-    /// another path.
+    /// Forgets the symbols that are owed: nothing is coded any more, there is no budget for them, or
+    /// they are for datagrams that went to another path.
     pub(crate) fn forget_due(&mut self) {
         self.schedule.clear();
         self.uncovered = 0;

@@ -185,7 +185,6 @@ impl Session {
     /// Takes in what a decoded eACK says. Returns how many datagrams it shows to be missing for the
     /// first time.
     fn settle(&mut self, turn: &mut Turn<'_>) -> u64 {
-        let queued = self.last_mile.may_be_queued(turn.now);
         let Self { epoch, repairs, history, last_mile, permit, breaker, numbering, coding, .. } =
             self;
         let only_there = core::mem::take(&mut turn.scratch().only_there);
@@ -198,7 +197,8 @@ impl Session {
         let only_here = core::mem::take(&mut turn.scratch().only_here);
         let mut still_missing = core::mem::take(&mut turn.scratch().still_missing);
         still_missing.clear();
-        turn.scratch().fates.clear();
+        let mut fates = core::mem::take(&mut turn.scratch().fates);
+        fates.clear();
         let mut newly_missing = 0u64;
         for &identifier in &only_here {
             let Some(sequence) = history.sequence_of(identifier) else {
@@ -215,7 +215,7 @@ impl Session {
                 newly_missing += 1;
                 if let Some(entry) = history.get_mut(sequence) {
                     entry.fate = Fate::Missing;
-                    turn.scratch().fates.push((entry.forwarded_at, Some(sequence)));
+                    fates.push((entry.forwarded_at, Some(sequence)));
                     let age = turn.now.saturating_since(entry.forwarded_at);
                     let datagram = Sequence::new(sequence);
                     turn.tell(|| SessionEvent::DatagramMissing { datagram, age });
@@ -225,26 +225,23 @@ impl Session {
         turn.scratch().only_here = only_here;
         still_missing.sort_unstable();
         let now = turn.now;
-        let unrepaired = repairs.settle(&still_missing, history, turn, |sequence, length| {
-            breaker.on_repaired(true, now);
-            if let (Some(numbering), Some(length)) = (numbering.as_mut(), length) {
-                numbering.on_repaired(sequence, length);
-            }
-        });
-        let all_missing = still_missing.len() as u64;
-        let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
-        turn.scratch().still_missing = still_missing;
-        let fates = &mut turn.scratch().fates;
-        if !fates.is_empty() {
-            fates.sort_unstable();
-            let round_trip = last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-            for &(at, missing) in fates.iter() {
-                match missing {
-                    Some(sequence) => breaker.on_loss(sequence, at, round_trip),
-                    None => breaker.on_repair(),
+        let unrepaired =
+            repairs.settle(&still_missing, history, turn, |sequence, repair, length| {
+                breaker.on_repaired(true, now);
+                fates.push((repair.last_sent_at(), None));
+                if let (Some(numbering), Some(length)) = (numbering.as_mut(), length) {
+                    numbering.on_repaired(sequence, length);
                 }
+            });
+        fates.sort_unstable();
+        let round_trip = last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        for &(at, missing) in &fates {
+            match missing {
+                Some(sequence) => breaker.on_loss(sequence, at, round_trip),
+                None => breaker.on_repair(),
             }
         }
+        turn.scratch().fates = fates;
 
         let covered = epoch.consider(history);
         turn.counters.datagrams_missing += newly_missing;
@@ -256,14 +253,15 @@ impl Session {
         }
         if let Some(coding) = coding {
             coding.on_arrived_unrepaired(unrepaired);
-            if queued {
-                let round_trip = last_mile.path.round_trip().unwrap_or_default();
-                coding.on_queue(round_trip, now);
+            if last_mile.may_be_queued(now) {
+                coding.on_queue(last_mile.path.round_trip().unwrap_or_default(), now);
             }
             // The mean length of all runs that are missing now stands for that of the new ones.
-            let bursts = newly_missing * runs / all_missing.max(1);
+            let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
+            let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
             coding.on_fate(covered, newly_missing, bursts, now);
         }
+        turn.scratch().still_missing = still_missing;
         repairs.count_fates(covered, newly_missing);
         repairs.follow_loss(last_mile.path.loss(), permit.gateway().config().repair_budget);
         newly_missing

@@ -53,11 +53,13 @@ impl LastMile {
 
     /// True if a queue stands, or seems to begin: what is lost now need not be the medium's.
     pub(crate) fn may_be_queued(&self, now: Timestamp) -> bool {
-        let grown = || {
-            let (now, base) = (self.path.round_trip()?, self.queueing.base()?);
-            Some(now.saturating_sub(base) >= STANDING_QUEUE)
-        };
-        self.standing_queue(now).is_some() || grown().unwrap_or(false)
+        self.standing_queue(now).is_some() || self.has_grown()
+    }
+
+    /// True if the smoothed round trip is longer than the shortest by what counts as a queue.
+    pub(crate) fn has_grown(&self) -> bool {
+        let both = self.path.round_trip().zip(self.queueing.base());
+        both.is_some_and(|(smoothed, base)| smoothed.saturating_sub(base) >= STANDING_QUEUE)
     }
 
     /// Another path has another round trip; what is known of the old one's loss is the best guess.

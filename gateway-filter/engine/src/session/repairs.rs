@@ -168,7 +168,7 @@ impl Repairs {
         still_missing: &[u64],
         history: &mut History,
         turn: &mut Turn<'_>,
-        mut on_repaired: impl FnMut(u64, Option<usize>),
+        mut on_repaired: impl FnMut(u64, &Repair, Option<usize>),
     ) -> u32 {
         let (mut repaired, mut unrepaired) = (0, 0);
         let arrived = &mut self.arrived;
@@ -177,8 +177,7 @@ impl Repairs {
             if !keep {
                 if repair.transmissions() > 0 {
                     repaired += 1;
-                    on_repaired(*sequence, history.cached_length(*sequence));
-                    turn.scratch().fates.push((repair.last_sent_at(), None));
+                    on_repaired(*sequence, repair, history.cached_length(*sequence));
                 } else {
                     unrepaired += 1;
                 }
@@ -369,7 +368,7 @@ mod tests {
         fn settle(&mut self, still_missing: &[u64], now: Timestamp) {
             let Self { repairs, history, counters, out, .. } = self;
             let mut turn = Turn::new(now, counters, out);
-            repairs.settle(still_missing, history, &mut turn, |_, _| ());
+            repairs.settle(still_missing, history, &mut turn, |_, _, _| ());
         }
     }
 
