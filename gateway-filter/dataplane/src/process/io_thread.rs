@@ -482,7 +482,7 @@ impl IoThread {
         });
     }
 
-    fn stop(&mut self, mailbox: &Mailbox) {
+    pub(super) fn stop(&mut self, mailbox: &Mailbox) {
         for (stream, _) in self.streams.values() {
             stream.close(&mut self.forwarder.sender);
         }

@@ -197,3 +197,35 @@ impl VirtualGateway {
         self.route.sessions.count()
     }
 }
+
+/// Ends every session: they and the table that they are in hold each other.
+impl Drop for VirtualGateway {
+    fn drop(&mut self) {
+        self.run_due();
+        if let Some(mailbox) = self.mailboxes.of(0) {
+            self.thread.stop(mailbox);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_it_is_left_when_it_goes() {
+        let text = r#"{"route":"r","endpoints":["127.0.0.1:9"]}"#;
+        let config: RouteConfig = serde_json::from_str(text).unwrap();
+        let listener = "192.0.2.1:443".parse().unwrap();
+        let mut gateway = VirtualGateway::new(config, &[listener], 8, 1).unwrap();
+        for port in 1000..1004 {
+            let client = SocketAddr::from(([198, 51, 100, 1], port));
+            gateway.receive_from_client(client, 0, b"a datagram");
+        }
+        assert_eq!(gateway.sessions(), 4);
+        let session = gateway.thread.sessions.values().next().unwrap();
+        let (session, route) = (Arc::downgrade(&session.session), Arc::downgrade(&gateway.route));
+        drop(gateway);
+        assert!(session.upgrade().is_none() && route.upgrade().is_none());
+    }
+}
