@@ -4,6 +4,22 @@ use std::sync::PoisonError;
 
 use crate::sync::RwLock;
 
+/// How a route's senders answer to losses that they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SenderAnswer {
+    /// To each of them (CUBIC, NewReno), or it is not known: losses of the medium are hidden.
+    #[default]
+    Always,
+    /// To more than [`TOLERATED_LOSS`] in a round trip (BBRv2, BBRv3): fewer are neither hidden nor
+    /// repaired, because the sender gains nothing and loses by the delay.
+    AboveTolerance,
+    /// Not at all (BBRv1): nothing is hidden or repaired.
+    Never,
+}
+
+/// Share of lost datagrams that BBRv2 and BBRv3 tolerate (draft-ietf-ccwg-bbr, `BBR.LossThresh`).
+pub const TOLERATED_LOSS: f64 = 0.02;
+
 /// Limits and policies, the same for every flow of a route.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GatewayConfig {
@@ -37,6 +53,8 @@ pub struct GatewayConfig {
     /// Longest packet, headers of IP and UDP included, that the paths to clients carry: datagrams
     /// that would be longer with a number in front have none.
     pub longest_packet: u16,
+    /// How the senders answer to losses.
+    pub sender: SenderAnswer,
 }
 
 impl Default for GatewayConfig {
@@ -53,6 +71,7 @@ impl Default for GatewayConfig {
             handshakes_per_second_per_source: 100,
             handshakes_per_second_without_cookie: 100,
             longest_packet: 1500,
+            sender: SenderAnswer::Always,
         }
     }
 }

@@ -100,7 +100,7 @@ impl Flow {
             cache_bytes: u32::try_from(config.cache_bytes_per_flow).unwrap_or(u32::MAX),
             secret: Zeroizing::new(secret),
             stream: None,
-            numbered: granted_numbers(client_params.numbered, source, config.longest_packet),
+            numbered: granted_numbers(client_params.numbered, source, &config),
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {
