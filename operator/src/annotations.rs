@@ -358,6 +358,7 @@ mod tests {
         let all = Annotations::read(
             Carrier::Namespace,
             [
+                ("packrat.dev/config.assist", "off"),
                 ("packrat.dev/config.cache-bytes-per-session", "2Mi"),
                 ("packrat.dev/config.cache-bytes-total", "1Gi"),
                 ("packrat.dev/config.repair-budget-percent", "50"),
@@ -374,6 +375,7 @@ mod tests {
         assert_eq!(
             all.overrides,
             Overrides {
+                assist: Some(false),
                 cache_bytes_per_session: Some(2 << 20),
                 cache_bytes_total: Some(1 << 30),
                 repair_budget_percent: Some(50),

@@ -209,12 +209,22 @@ pub fn service_condition(view: &ServiceView) -> Option<(bool, &'static str, Stri
         (false, _, _) if view.problems.is_empty() => None,
         (true, Some(gateway), false) => {
             let ports: Vec<_> = view.listeners.iter().map(ToString::to_string).collect();
-            let route =
-                format!("assisted by EdgeGateway {gateway} on UDP port {}", ports.join(", "));
+            let how = if view.is_off { "forwarded without assistance" } else { "assisted" };
+            let route = format!("{how} by EdgeGateway {gateway} on UDP port {}", ports.join(", "));
             let is_served =
                 view.problems.iter().all(|problem| problem.reason != Reason::NoEndpoints);
             Some(match worst {
+                None if view.is_off => (
+                    false,
+                    "SwitchedOff",
+                    format!(
+                        "{route}; switched off by packrat.dev/config.assist, or by spec.assist of the EdgeGateway"
+                    ),
+                ),
                 None => (true, "Assisted", route),
+                Some(reason) if view.is_off && is_served => {
+                    (false, reason.name(), shortened(format!("{route}; {}", told(&view.problems))))
+                }
                 Some(reason) if !is_served => {
                     (false, reason.name(), shortened(told(&view.problems)))
                 }

@@ -74,6 +74,8 @@ impl Listener {
 pub struct ServiceView {
     /// True if the Service or its Namespace asks for assistance.
     pub wanted: bool,
+    /// True if assistance is switched off: the gateway only forwards.
+    pub is_off: bool,
     /// The gateway that it has.
     pub gateway: Option<ObjectKey>,
     /// The gateway's ports that it has.
@@ -230,6 +232,7 @@ impl Index {
         let (mut overrides, lowered) = overrides.within(&gateway.spec, &gateway_key.to_string());
         let above = |message| Problem { reason: Reason::AboveLimit, message };
         view.problems.extend(lowered.into_iter().map(above));
+        view.is_off = !overrides.assist.unwrap_or(gateway.spec.assist);
         if let Some(multicast) = overrides.multicast
             && let Some(refusal) =
                 refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len())

@@ -17,7 +17,7 @@ use super::pod_settings::Workload;
 
 /// A set of Envoy gateways at the cluster's edge that forward UDP to Services and repair what the
 /// last mile loses.
-#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[kube(
     group = "packrat.dev",
     version = "v1alpha1",
@@ -47,6 +47,9 @@ use super::pod_settings::Workload;
         { "rule": "self.tokens.policy == 'Off' || has(self.tokens.tls)", "message": "spec.tokens.policy Optional and Required need spec.tokens.tls.secretName: tokens are given out over TLS; name a Secret of type kubernetes.io/tls" },
     ]))]
 pub struct EdgeGatewaySpec {
+    /// False: all clients are forwarded without assistance, those that are being assisted, too.
+    /// Routes can switch it off for themselves with packrat.dev/config.assist. Default: true.
+    pub assist: bool,
     /// Exposure of the gateways to clients.
     pub exposure: Exposure,
     /// Kind, number, placement and resources of the gateways' Pods.
@@ -74,6 +77,27 @@ pub struct EdgeGatewaySpec {
     pub routes: RouteNamespaces,
     /// The most that Services may ask for by annotation.
     pub limits: Limits,
+}
+
+impl Default for EdgeGatewaySpec {
+    fn default() -> Self {
+        Self {
+            assist: default::assist(),
+            exposure: Exposure::default(),
+            workload: Workload::default(),
+            envoy: Envoy::default(),
+            cache: Cache::default(),
+            repair: Repair::default(),
+            last_mile: LastMile::default(),
+            sessions: Sessions::default(),
+            tokens: Tokens::default(),
+            multicast: MulticastStreams::default(),
+            drain: Drain::default(),
+            telemetry: Telemetry::default(),
+            routes: RouteNamespaces::default(),
+            limits: Limits::default(),
+        }
+    }
 }
 
 /// Exposure of the gateways to clients.

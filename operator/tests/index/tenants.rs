@@ -231,6 +231,40 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
     assert_eq!(kept.repair_budget_percent, Some(1000));
 }
 
+/// The off switch leaves the route, and with it the port and its connections, where it is.
+#[test]
+fn assistance_is_switched_off_without_closing_the_port() {
+    let resolve = |spec: Value, annotations: &[(&str, &str)]| {
+        let mut edge = gateway("app", "default", "Same");
+        edge["spec"] = spec.clone();
+        let mut all = vec![("assist", "enabled")];
+        all.extend(annotations);
+        let resolution = index(&[
+            edge,
+            service("web", 0, &all, &[("quic", 443)]),
+            slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+        ])
+        .resolve();
+        assert_eq!(endpoints(&resolution, 443), ["10.0.0.1:8443"]);
+        let own: packrat_operator::resource::EdgeGatewaySpec =
+            serde_json::from_value(spec).unwrap();
+        let mut route = packrat_api::route::RouteConfig::unchecked("web", []);
+        own.apply(&mut route);
+        let listener = &resolution.gateways[&key("app", "default")].listeners[&443];
+        listener.overrides.apply(&mut route);
+        let (is_assisted, reason, message) =
+            service_condition(&resolution.services[&key("app", "web")]).unwrap();
+        assert!(is_assisted || message.contains("forwarded without assistance"), "{message}");
+        (route.assist, is_assisted, reason)
+    };
+    assert_eq!(resolve(json!({}), &[]), (true, true, "Assisted"));
+    assert_eq!(resolve(json!({}), &[("config.assist", "off")]), (false, false, "SwitchedOff"));
+    assert_eq!(resolve(json!({ "assist": false }), &[]), (false, false, "SwitchedOff"));
+    // The platform has the last word.
+    let insists = resolve(json!({ "assist": false }), &[("config.assist", "on")]);
+    assert_eq!(insists, (false, false, "AboveLimit"));
+}
+
 /// A user who may write EndpointSlices does not choose where the gateway sends.
 #[test]
 fn endpoints_are_pods_of_the_services_namespace() {
