@@ -69,6 +69,14 @@ pub enum Reason {
     NotInjected,
     /// The operator's installer does not allow it.
     NotPermitted,
+    /// It belongs to another operator.
+    OtherOperator,
+    /// The API server has refused an object of an EdgeGateway.
+    ApplyFailed,
+    /// A gateway has refused its configuration.
+    Refused,
+    /// A gateway is not connected to the operator.
+    NotConnected,
 }
 
 impl Reason {
@@ -86,6 +94,10 @@ impl Reason {
             Self::NoEndpoints => "NoEndpoints",
             Self::NotInjected => "NotInjected",
             Self::NotPermitted => "NotPermitted",
+            Self::OtherOperator => "OtherOperator",
+            Self::ApplyFailed => "ApplyFailed",
+            Self::Refused => "Refused",
+            Self::NotConnected => "NotConnected",
         }
     }
 }
@@ -473,7 +485,7 @@ mod tests {
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),
-            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be cache-bytes-per-session, cache-bytes-total, repair-budget-percent, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, tokens"
+            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, tokens"
         );
         assert_eq!(
             unknown(Annotations::read(Carrier::Namespace, [(PORT, "443")])),
