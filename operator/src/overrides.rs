@@ -38,6 +38,8 @@ impl Multicast {
 /// Settings of a route that override those of its EdgeGateway.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overrides {
+    /// False: clients are forwarded without assistance.
+    pub assist: Option<bool>,
     /// Bytes of the cache per session.
     pub cache_bytes_per_session: Option<u64>,
     /// Bytes of the cache of all sessions.
@@ -74,6 +76,7 @@ impl Overrides {
         let size = || size(value).map(Some);
         let number = || number(knob.values, value).map(Some);
         match knob.annotation {
+            "assist" => self.assist = Some(switch(value)?),
             "cache-bytes-per-session" => self.cache_bytes_per_session = size()?,
             "cache-bytes-total" => self.cache_bytes_total = size()?,
             "repair-budget-percent" => self.repair_budget_percent = number()?,
@@ -97,6 +100,7 @@ impl Overrides {
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
+            assist: self.assist.or(other.assist),
             cache_bytes_per_session: self.cache_bytes_per_session.or(other.cache_bytes_per_session),
             cache_bytes_total: self.cache_bytes_total.or(other.cache_bytes_total),
             repair_budget_percent: self.repair_budget_percent.or(other.repair_budget_percent),
@@ -121,6 +125,7 @@ impl Overrides {
                 *field = value;
             }
         }
+        set(&mut route.assist, self.assist);
         set(&mut route.cache_bytes_per_session, self.cache_bytes_per_session);
         set(&mut route.cache_bytes_total, self.cache_bytes_total);
         // Together they have to make sense, whichever of the two was overridden.
@@ -138,6 +143,14 @@ impl Overrides {
     }
 }
 
+fn switch(value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".to_owned()),
+    }
+}
+
 fn size(value: &str) -> Result<u64, String> {
     match parse_size(value) {
         Ok(0) | Err(_) => {
@@ -151,7 +164,9 @@ fn size(value: &str) -> Result<u64, String> {
 fn number(values: ClusterValues, value: &str) -> Result<u32, String> {
     let (least, most) = match values {
         ClusterValues::Numbers { least, most } => (least, most),
-        ClusterValues::Bytes | ClusterValues::TokenPolicies => (0, u32::MAX), // no numbers
+        ClusterValues::Bytes | ClusterValues::TokenPolicies | ClusterValues::Switch => {
+            (0, u32::MAX) // no numbers
+        }
     };
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     u32::from_str(value)

@@ -19,6 +19,7 @@ fn another_value(knob: &Knob, values: ClusterValues) -> (Value, &'static str) {
         ClusterValues::Bytes => (json!("2Mi"), "2Mi"),
         ClusterValues::Numbers { .. } => (json!(77), "77"),
         ClusterValues::TokenPolicies => (json!("Optional"), "optional"),
+        ClusterValues::Switch => (json!(false), "off"),
     }
 }
 
@@ -40,6 +41,7 @@ fn the_schema_of_edge_gateways_has_every_setting_with_its_range() {
                 (Some(least.into()), Some(most.into())),
                 "{path}"
             ),
+            ClusterValues::Switch => assert_eq!(property["type"], "boolean", "{path}"),
             ClusterValues::TokenPolicies => {
                 assert_eq!(property["enum"], json!(["Off", "Optional", "Required"]), "{path}");
             }

@@ -26,6 +26,9 @@ pub struct GatewayConfig {
     /// True if clients may ask for assistance at all; otherwise they are refused and forwarded
     /// plainly.
     pub assist: bool,
+    /// True if sessions may begin. Without it those that are there go on, and further clients are
+    /// refused as without `assist`.
+    pub begins_sessions: bool,
     /// Bytes of datagrams that one flow may keep for repair.
     pub cache_bytes_per_flow: usize,
     /// Bytes that all flows together may keep.
@@ -57,10 +60,18 @@ pub struct GatewayConfig {
     pub sender: SenderAnswer,
 }
 
+impl GatewayConfig {
+    /// True if a client that asks for assistance may have it.
+    pub(crate) const fn takes_clients(&self) -> bool {
+        self.assist && self.begins_sessions
+    }
+}
+
 impl Default for GatewayConfig {
     fn default() -> Self {
         Self {
             assist: true,
+            begins_sessions: true,
             cache_bytes_per_flow: 1 << 20,
             cache_bytes_total: 256 << 20,
             repair_budget: 0.25,

@@ -65,7 +65,7 @@ impl Flow {
     ) -> HandshakeOutcome {
         // Looked at once more: it may have been switched off since the first look, and then this flow has
         // been closed already, or never will be.
-        if !self.gateway.config().assist {
+        if !self.gateway.config().takes_clients() {
             return refuse(begin.nonce, HandshakeOutcome::RefusedDisabled, out);
         }
         self.forget_stale(now);

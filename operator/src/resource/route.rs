@@ -9,6 +9,7 @@ impl EdgeGatewaySpec {
     /// not let in is left at its default.
     pub fn apply(&self, route: &mut RouteConfig) {
         let count = |value: i32| u64::try_from(value).unwrap_or_default();
+        route.assist = self.assist;
         let small = |value: i32| u32::try_from(value).unwrap_or_default();
         if let Ok(bytes) = parse_size(&self.cache.bytes_per_session) {
             route.cache_bytes_per_session = bytes;

@@ -163,6 +163,9 @@ fn documented(values: ClusterValues, value: &str) -> Option<String> {
         ClusterValues::TokenPolicies => {
             return ["off", "optional", "required"].contains(&value).then(|| value.to_owned());
         }
+        ClusterValues::Switch => {
+            return ["on", "off"].contains(&value).then(|| value.to_owned());
+        }
     };
     number.map(|number| number.to_string())
 }
@@ -170,6 +173,7 @@ fn documented(values: ClusterValues, value: &str) -> Option<String> {
 /// The settings that have a value.
 fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
     let Overrides {
+        assist,
         cache_bytes_per_session,
         cache_bytes_total,
         repair_budget_percent,
@@ -183,7 +187,9 @@ fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
     } = overrides;
     let wide = |value: &Option<u64>| value.map(|value| value.to_string());
     let narrow = |value: &Option<u32>| value.map(|value| value.to_string());
+    let switch = |on| if on { "on" } else { "off" }.to_owned();
     [
+        ("assist", assist.map(switch)),
         ("cache-bytes-per-session", wide(cache_bytes_per_session)),
         ("cache-bytes-total", wide(cache_bytes_total)),
         ("repair-budget-percent", narrow(repair_budget_percent)),

@@ -46,6 +46,8 @@ pub enum ClusterValues {
     },
     /// Policies about tokens.
     TokenPolicies,
+    /// On and off.
+    Switch,
 }
 
 impl fmt::Display for ClusterValues {
@@ -56,6 +58,7 @@ impl fmt::Display for ClusterValues {
             Self::TokenPolicies => formatter.write_str(
                 "`off`, `optional`, `required`; in an EdgeGateway `Off`, `Optional`, `Required`",
             ),
+            Self::Switch => formatter.write_str("`on`, `off`; in an EdgeGateway `true`, `false`"),
         }
     }
 }
@@ -84,7 +87,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const KNOBS: [Knob; 31] = [
+pub const KNOBS: [Knob; 32] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -105,6 +108,13 @@ pub const KNOBS: [Knob; 31] = [
         "assist",
         "`true`, `false`",
         "clients may ask for assistance. `false`: control datagrams are dropped, everything else is forwarded",
+    )
+    .with_default("true")
+    .in_cluster("assist", "assist", ClusterValues::Switch),
+    Knob::new(
+        "new_clients",
+        "`true`, `false`",
+        "clients without a session get one. `false`, for a route that is about to go: their datagrams are dropped and counted; sessions that are there go on, assisted as they are",
     )
     .with_default("true"),
     Knob::new("cache_bytes_per_session", "from 1", "bytes that one session may keep for repair")

@@ -25,6 +25,11 @@ pub const fn assist() -> bool {
     true
 }
 
+/// `new_clients`.
+pub const fn new_clients() -> bool {
+    true
+}
+
 /// `cache_bytes_per_session`.
 pub const fn cache_bytes_per_session() -> u64 {
     1 << 20
@@ -103,6 +108,11 @@ pub const fn group_repairs_from() -> u32 {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 pub(super) fn is_assist(value: &bool) -> bool {
     *value == assist()
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(super) fn is_new_clients(value: &bool) -> bool {
+    *value == new_clients()
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

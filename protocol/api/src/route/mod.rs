@@ -47,6 +47,10 @@ pub struct RouteConfig {
     /// everything else is forwarded.
     #[serde(default = "default::assist", skip_serializing_if = "default::is_assist")]
     pub assist: bool,
+    /// True if clients without a session get one. Without it, only the sessions that are there are
+    /// served: the route is about to go.
+    #[serde(default = "default::new_clients", skip_serializing_if = "default::is_new_clients")]
+    pub new_clients: bool,
     /// Bytes that one session may keep for repair.
     #[serde(
         default = "default::cache_bytes_per_session",
@@ -152,6 +156,7 @@ impl RouteConfig {
             endpoints: endpoints.into_iter().collect(),
             stream: None,
             assist: default::assist(),
+            new_clients: default::new_clients(),
             cache_bytes_per_session: default::cache_bytes_per_session(),
             cache_bytes_total: default::cache_bytes_total(),
             repair_budget: default::repair_budget(),
