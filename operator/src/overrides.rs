@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use packrat_api::knobs::{self, ClusterKnob, ClusterValues};
 use packrat_api::route::{RouteConfig, StreamRoute, share_of_million, share_of_percent};
+use packrat_api::sender::SenderKind;
 use packrat_api::token::TokenPolicy;
 
 use crate::resource::parse_size;
@@ -56,6 +57,8 @@ pub struct Overrides {
     pub sessions_per_source: Option<u32>,
     /// Assisted sessions that one client address may begin per second.
     pub handshakes_per_second_per_source: Option<u32>,
+    /// Congestion control of the servers.
+    pub sender: Option<SenderKind>,
     /// Policy about tokens.
     pub tokens: Option<TokenPolicy>,
     /// The port is a live stream; only Services have it.
@@ -87,6 +90,10 @@ impl Overrides {
             "handshakes-per-second-per-source" => {
                 self.handshakes_per_second_per_source = number()?;
             }
+            "sender" => {
+                let kind: Result<SenderKind, _> = value.parse();
+                self.sender = Some(kind.map_err(|error| error.to_string())?);
+            }
             "tokens" => {
                 let policy: Result<TokenPolicy, _> = value.parse();
                 self.tokens = Some(policy.map_err(|error| error.to_string())?);
@@ -113,6 +120,7 @@ impl Overrides {
             handshakes_per_second_per_source: self
                 .handshakes_per_second_per_source
                 .or(other.handshakes_per_second_per_source),
+            sender: self.sender.or(other.sender),
             tokens: self.tokens.or(other.tokens),
             multicast: self.multicast,
         }
@@ -136,6 +144,7 @@ impl Overrides {
         set(&mut route.maximum_sessions, self.maximum_sessions);
         set(&mut route.sessions_per_source, self.sessions_per_source);
         set(&mut route.handshakes_per_second_per_source, self.handshakes_per_second_per_source);
+        set(&mut route.sender, self.sender);
         set(&mut route.tokens, self.tokens);
         let stream =
             |Multicast { upstream, group }| StreamRoute { group, ..StreamRoute::new(upstream) };
@@ -164,7 +173,10 @@ fn size(value: &str) -> Result<u64, String> {
 fn number(values: ClusterValues, value: &str) -> Result<u32, String> {
     let (least, most) = match values {
         ClusterValues::Numbers { least, most } => (least, most),
-        ClusterValues::Bytes | ClusterValues::TokenPolicies | ClusterValues::Switch => {
+        ClusterValues::Bytes
+        | ClusterValues::TokenPolicies
+        | ClusterValues::Switch
+        | ClusterValues::Senders => {
             (0, u32::MAX) // no numbers
         }
     };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::CustomResource;
 use packrat_api::route::default;
+use packrat_api::sender::SenderKind;
 use packrat_api::token::TokenPolicy;
 use packrat_api::token_endpoint;
 use schemars::JsonSchema;
@@ -73,6 +74,12 @@ pub struct EdgeGatewaySpec {
     pub last_mile: LastMile,
     /// Limits of sessions. A session is one client address and port.
     pub sessions: Sessions,
+    /// Congestion control of the servers. BBR (BBRv2, BBRv3): up to 2 % of losses on the last mile
+    /// are left to the server, which tolerates them. BBR1 (BBRv1): all are. Any: they are repaired,
+    /// and hidden meanwhile. Routes can say so for themselves with packrat.dev/config.sender.
+    /// Default: Any.
+    #[serde(with = "SenderKindName")]
+    pub sender: SenderKind,
     /// Tokens, which permit clients to be assisted.
     pub tokens: Tokens,
     /// Live streams with many receivers.
@@ -99,6 +106,7 @@ impl Default for EdgeGatewaySpec {
             repair: Repair::default(),
             last_mile: LastMile::default(),
             sessions: Sessions::default(),
+            sender: SenderKind::Any,
             tokens: Tokens::default(),
             multicast: MulticastStreams::default(),
             drain: Drain::default(),
@@ -389,6 +397,20 @@ impl Default for Tokens {
             tls: None,
         }
     }
+}
+
+/// Kinds of senders as EdgeGateways write them.
+#[derive(JsonSchema, Serialize, Deserialize)]
+#[serde(remote = "SenderKind")]
+enum SenderKindName {
+    /// CUBIC, NewReno, or not known.
+    Any,
+    /// BBRv2 or BBRv3.
+    #[serde(rename = "BBR")]
+    Bbr,
+    /// BBRv1.
+    #[serde(rename = "BBR1")]
+    Bbr1,
 }
 
 /// Policies about tokens as EdgeGateways write them.

@@ -163,6 +163,9 @@ fn documented(values: ClusterValues, value: &str) -> Option<String> {
         ClusterValues::TokenPolicies => {
             return ["off", "optional", "required"].contains(&value).then(|| value.to_owned());
         }
+        ClusterValues::Senders => {
+            return ["any", "bbr", "bbr1"].contains(&value).then(|| value.to_owned());
+        }
         ClusterValues::Switch => {
             return ["on", "off"].contains(&value).then(|| value.to_owned());
         }
@@ -182,6 +185,7 @@ fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
         maximum_sessions,
         sessions_per_source,
         handshakes_per_second_per_source,
+        sender,
         tokens,
         multicast: _,
     } = overrides;
@@ -198,6 +202,7 @@ fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
         ("maximum-sessions", wide(maximum_sessions)),
         ("sessions-per-source", narrow(sessions_per_source)),
         ("handshakes-per-second-per-source", narrow(handshakes_per_second_per_source)),
+        ("sender", sender.map(|kind| kind.to_string())),
         ("tokens", tokens.map(|policy| policy.to_string())),
     ]
     .into_iter()

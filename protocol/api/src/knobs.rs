@@ -48,6 +48,8 @@ pub enum ClusterValues {
     TokenPolicies,
     /// On and off.
     Switch,
+    /// Kinds of senders.
+    Senders,
 }
 
 impl fmt::Display for ClusterValues {
@@ -58,6 +60,9 @@ impl fmt::Display for ClusterValues {
             Self::TokenPolicies => formatter.write_str(
                 "`off`, `optional`, `required`; in an EdgeGateway `Off`, `Optional`, `Required`",
             ),
+            Self::Senders => {
+                formatter.write_str("`any`, `bbr`, `bbr1`; in an EdgeGateway `Any`, `BBR`, `BBR1`")
+            }
             Self::Switch => formatter.write_str("`on`, `off`; in an EdgeGateway `true`, `false`"),
         }
     }
@@ -87,7 +92,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const KNOBS: [Knob; 32] = [
+pub const KNOBS: [Knob; 33] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -195,6 +200,13 @@ pub const KNOBS: [Knob; 32] = [
         "path",
         "a file with the static key: 32 raw bytes, or 64 hexadecimal digits",
     ),
+    Knob::new(
+        "sender",
+        "`\"any\"`, `\"bbr\"`, `\"bbr1\"`",
+        "congestion control of the servers. `bbr` (BBRv2, BBRv3): up to 2 % of losses on the last mile are left to the server, which tolerates them; `bbr1` (BBRv1): all are. `any`: they are repaired, and hidden meanwhile (docs/POLICY.md)",
+    )
+    .with_default("\"any\"")
+    .in_cluster("sender", "sender", ClusterValues::Senders),
     Knob::new("tokens", "`\"off\"`, `\"optional\"`, `\"required\"`", "which clients need a token to be assisted")
         .with_default("\"off\"")
         .in_cluster("tokens.policy", "tokens", ClusterValues::TokenPolicies),

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use packrat_api::route::RouteConfig;
+use packrat_api::sender::SenderKind;
 use packrat_api::status::RouteSummary;
-use packrat_engine::{Gateway, GatewayConfig};
+use packrat_engine::{Gateway, GatewayConfig, SenderAnswer};
 use packrat_wire::hexadecimal;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -83,6 +84,11 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
         sessions_per_source: config.sessions_per_source,
         handshakes_per_second_per_source: config.handshakes_per_second_per_source,
         handshakes_per_second_without_cookie: config.handshakes_per_second_without_cookie,
+        sender: match config.sender {
+            SenderKind::Any => SenderAnswer::Always,
+            SenderKind::Bbr => SenderAnswer::AboveTolerance,
+            SenderKind::Bbr1 => SenderAnswer::Never,
+        },
         ..GatewayConfig::default()
     }
 }

@@ -18,6 +18,7 @@ pub use key::Hidden;
 pub use stream::StreamRoute;
 
 pub use crate::invalid_field::InvalidField;
+use crate::sender::SenderKind;
 use crate::token::TokenPolicy;
 
 /// The configuration of one route: one set of endpoints behind one or several listeners.
@@ -112,6 +113,9 @@ pub struct RouteConfig {
     /// space around them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_key_file: Option<PathBuf>,
+    /// Congestion control of the servers.
+    #[serde(default, skip_serializing_if = "default::is_any_sender")]
+    pub sender: SenderKind,
     /// Policy about tokens.
     #[serde(default)]
     pub tokens: TokenPolicy,
@@ -169,6 +173,7 @@ impl RouteConfig {
             handshakes_per_second_without_cookie: default::handshakes_per_second_without_cookie(),
             static_key: None,
             static_key_file: None,
+            sender: SenderKind::Any,
             tokens: TokenPolicy::Off,
             token_keys: Vec::new(),
             token_keys_file: None,
