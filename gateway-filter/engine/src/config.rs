@@ -17,8 +17,10 @@ pub enum SenderAnswer {
     Never,
 }
 
-/// Share of lost datagrams that BBRv2 and BBRv3 tolerate (draft-ietf-ccwg-bbr, `BBR.LossThresh`).
-pub const TOLERATED_LOSS: f64 = 0.02;
+/// Share of lost datagrams up to which losses are left to BBRv2 and BBRv3. They tolerate 2 % in a
+/// round trip (draft-ietf-ccwg-bbr, `BBR.LossThresh`) and give way by little to what is a little
+/// more; a wait costs them more than that.
+pub const TOLERATED_LOSS: f64 = 0.03;
 
 /// Limits and policies, the same for every flow of a route.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -74,7 +74,7 @@ pub struct EdgeGatewaySpec {
     pub last_mile: LastMile,
     /// Limits of sessions. A session is one client address and port.
     pub sessions: Sessions,
-    /// Congestion control of the servers. BBR (BBRv2, BBRv3): up to 2 % of losses on the last mile
+    /// Congestion control of the servers. BBR (BBRv2, BBRv3): up to 3 % of losses on the last mile
     /// are left to the server, which tolerates them. BBR1 (BBRv1): all are. Any: they are repaired,
     /// and hidden meanwhile. Routes can say so for themselves with packrat.dev/config.sender.
     /// Default: Any.

@@ -12,7 +12,7 @@ pub enum SenderKind {
     /// CUBIC, NewReno, or not known: losses of the last mile are repaired, and hidden meanwhile.
     #[default]
     Any,
-    /// BBRv2 or BBRv3: up to 2 % of losses are left to the server, more are repaired and hidden.
+    /// BBRv2 or BBRv3: up to 3 % of losses are left to the server, more are repaired and hidden.
     Bbr,
     /// BBRv1: losses are left to the server.
     Bbr1,
