@@ -140,6 +140,9 @@ struct Run {
     /// Repairs as a share of the forwarded bytes, instead of the gateway's default
     #[arg(long)]
     repair_budget: Option<f64>,
+    /// The operator has named the servers' congestion control (packrat.dev/config.sender)
+    #[arg(long)]
+    name_senders: bool,
     /// Real time: real Envoy, real Caddy, the emulated path between real sockets (only as `packrat
     /// lab`)
     #[arg(long)]
@@ -412,6 +415,9 @@ impl Run {
         }
         if let Some(budget) = self.repair_budget {
             trial.gateway.repair_budget = budget;
+        }
+        if self.name_senders {
+            trial.name_sender();
         }
         trial
     }

@@ -8,6 +8,7 @@ use crate::server::Server;
 use crate::traffic::arrivals::Arrivals;
 use crate::traffic::exchange;
 use crate::{noq_server, quinn_server, s2n_server};
+use packrat_engine::SenderAnswer;
 use rand_chacha::ChaCha8Rng;
 use s2n_quic::provider::io::testing::{Handle, spawn};
 use std::error::Error;
@@ -36,6 +37,17 @@ impl Sender {
     /// The senders of the committed tables: those of one more would not be the same rows.
     pub const OF_TABLES: [Self; 5] =
         [Self::S2nCubic, Self::S2nBbr, Self::QuinnCubic, Self::QuinnNewReno, Self::QuinnBbr];
+
+    /// Its answer to losses, as an operator names it.
+    pub(crate) const fn answer(self) -> SenderAnswer {
+        match self {
+            Self::S2nCubic | Self::QuinnCubic | Self::QuinnNewReno | Self::NoqCubic => {
+                SenderAnswer::Always
+            }
+            Self::S2nBbr | Self::NoqBbr => SenderAnswer::AboveTolerance,
+            Self::QuinnBbr => SenderAnswer::Never,
+        }
+    }
 
     /// The stack and the laboratory with their versions: measurements of others are not the same.
     pub(crate) fn versions(self) -> String {

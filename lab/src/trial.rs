@@ -227,6 +227,11 @@ impl Fairness {
 }
 
 impl Trial {
+    /// The operator names the servers' congestion control.
+    pub(crate) fn name_sender(&mut self) {
+        self.gateway.sender = self.sender.answer();
+    }
+
     /// A trial with the client's and the gateway's default configuration.
     pub fn new(scenario: Scenario, arm: Arm, sender: Sender, seed: u64) -> Self {
         let mut client = ClientConfig::default();

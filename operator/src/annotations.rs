@@ -69,6 +69,14 @@ pub enum Reason {
     NotInjected,
     /// The operator's installer does not allow it.
     NotPermitted,
+    /// It belongs to another operator.
+    OtherOperator,
+    /// The API server has refused an object of an EdgeGateway.
+    ApplyFailed,
+    /// A gateway has refused its configuration.
+    Refused,
+    /// A gateway is not connected to the operator.
+    NotConnected,
 }
 
 impl Reason {
@@ -86,6 +94,10 @@ impl Reason {
             Self::NoEndpoints => "NoEndpoints",
             Self::NotInjected => "NotInjected",
             Self::NotPermitted => "NotPermitted",
+            Self::OtherOperator => "OtherOperator",
+            Self::ApplyFailed => "ApplyFailed",
+            Self::Refused => "Refused",
+            Self::NotConnected => "NotConnected",
         }
     }
 }
@@ -327,6 +339,7 @@ fn read_port(text: &str) -> Result<PortChoice, ()> {
 
 #[cfg(test)]
 mod tests {
+    use packrat_api::sender::SenderKind;
     use packrat_api::token::TokenPolicy;
     use proptest::prelude::*;
 
@@ -358,9 +371,11 @@ mod tests {
         let all = Annotations::read(
             Carrier::Namespace,
             [
+                ("packrat.dev/config.assist", "off"),
                 ("packrat.dev/config.cache-bytes-per-session", "2Mi"),
                 ("packrat.dev/config.cache-bytes-total", "1Gi"),
                 ("packrat.dev/config.repair-budget-percent", "50"),
+                ("packrat.dev/config.sender", "bbr"),
                 ("packrat.dev/config.residual-loss-per-million", "1"),
                 ("packrat.dev/config.idle-timeout-seconds", "30"),
                 ("packrat.dev/config.maximum-sessions", "1000"),
@@ -374,6 +389,7 @@ mod tests {
         assert_eq!(
             all.overrides,
             Overrides {
+                assist: Some(false),
                 cache_bytes_per_session: Some(2 << 20),
                 cache_bytes_total: Some(1 << 30),
                 repair_budget_percent: Some(50),
@@ -382,6 +398,7 @@ mod tests {
                 maximum_sessions: Some(1000),
                 sessions_per_source: Some(8),
                 handshakes_per_second_per_source: Some(2),
+                sender: Some(SenderKind::Bbr),
                 tokens: Some(TokenPolicy::Required),
                 multicast: None,
             }
@@ -471,7 +488,7 @@ mod tests {
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),
-            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be cache-bytes-per-session, cache-bytes-total, repair-budget-percent, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, tokens"
+            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, sender, tokens"
         );
         assert_eq!(
             unknown(Annotations::read(Carrier::Namespace, [(PORT, "443")])),

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use packrat_api::knobs::{self, ClusterKnob, ClusterValues};
 use packrat_api::route::{RouteConfig, StreamRoute, share_of_million, share_of_percent};
+use packrat_api::sender::SenderKind;
 use packrat_api::token::TokenPolicy;
 
 use crate::resource::parse_size;
@@ -38,6 +39,8 @@ impl Multicast {
 /// Settings of a route that override those of its EdgeGateway.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overrides {
+    /// False: clients are forwarded without assistance.
+    pub assist: Option<bool>,
     /// Bytes of the cache per session.
     pub cache_bytes_per_session: Option<u64>,
     /// Bytes of the cache of all sessions.
@@ -54,6 +57,8 @@ pub struct Overrides {
     pub sessions_per_source: Option<u32>,
     /// Assisted sessions that one client address may begin per second.
     pub handshakes_per_second_per_source: Option<u32>,
+    /// Congestion control of the servers.
+    pub sender: Option<SenderKind>,
     /// Policy about tokens.
     pub tokens: Option<TokenPolicy>,
     /// The port is a live stream; only Services have it.
@@ -74,6 +79,7 @@ impl Overrides {
         let size = || size(value).map(Some);
         let number = || number(knob.values, value).map(Some);
         match knob.annotation {
+            "assist" => self.assist = Some(switch(value)?),
             "cache-bytes-per-session" => self.cache_bytes_per_session = size()?,
             "cache-bytes-total" => self.cache_bytes_total = size()?,
             "repair-budget-percent" => self.repair_budget_percent = number()?,
@@ -83,6 +89,10 @@ impl Overrides {
             "sessions-per-source" => self.sessions_per_source = number()?,
             "handshakes-per-second-per-source" => {
                 self.handshakes_per_second_per_source = number()?;
+            }
+            "sender" => {
+                let kind: Result<SenderKind, _> = value.parse();
+                self.sender = Some(kind.map_err(|error| error.to_string())?);
             }
             "tokens" => {
                 let policy: Result<TokenPolicy, _> = value.parse();
@@ -97,6 +107,7 @@ impl Overrides {
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
+            assist: self.assist.or(other.assist),
             cache_bytes_per_session: self.cache_bytes_per_session.or(other.cache_bytes_per_session),
             cache_bytes_total: self.cache_bytes_total.or(other.cache_bytes_total),
             repair_budget_percent: self.repair_budget_percent.or(other.repair_budget_percent),
@@ -109,6 +120,7 @@ impl Overrides {
             handshakes_per_second_per_source: self
                 .handshakes_per_second_per_source
                 .or(other.handshakes_per_second_per_source),
+            sender: self.sender.or(other.sender),
             tokens: self.tokens.or(other.tokens),
             multicast: self.multicast,
         }
@@ -121,6 +133,7 @@ impl Overrides {
                 *field = value;
             }
         }
+        set(&mut route.assist, self.assist);
         set(&mut route.cache_bytes_per_session, self.cache_bytes_per_session);
         set(&mut route.cache_bytes_total, self.cache_bytes_total);
         // Together they have to make sense, whichever of the two was overridden.
@@ -131,10 +144,19 @@ impl Overrides {
         set(&mut route.maximum_sessions, self.maximum_sessions);
         set(&mut route.sessions_per_source, self.sessions_per_source);
         set(&mut route.handshakes_per_second_per_source, self.handshakes_per_second_per_source);
+        set(&mut route.sender, self.sender);
         set(&mut route.tokens, self.tokens);
         let stream =
             |Multicast { upstream, group }| StreamRoute { group, ..StreamRoute::new(upstream) };
         route.stream = self.multicast.map(stream);
+    }
+}
+
+fn switch(value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".to_owned()),
     }
 }
 
@@ -151,7 +173,12 @@ fn size(value: &str) -> Result<u64, String> {
 fn number(values: ClusterValues, value: &str) -> Result<u32, String> {
     let (least, most) = match values {
         ClusterValues::Numbers { least, most } => (least, most),
-        ClusterValues::Bytes | ClusterValues::TokenPolicies => (0, u32::MAX), // no numbers
+        ClusterValues::Bytes
+        | ClusterValues::TokenPolicies
+        | ClusterValues::Switch
+        | ClusterValues::Senders => {
+            (0, u32::MAX) // no numbers
+        }
     };
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     u32::from_str(value)

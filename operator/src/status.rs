@@ -1,5 +1,7 @@
 //! Conditions of EdgeGateways and Services, with reasons. Pure; the shell writes them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -23,8 +25,16 @@ pub struct Observed {
     pub ready: i32,
     /// All Pods.
     pub pods: i32,
+    /// Names of the Pods that are ready.
+    pub ready_pods: BTreeSet<String>,
     /// Connected gateways.
     pub proxies: Vec<GatewayProxy>,
+    /// The version of the newest configuration, when it is known.
+    pub version: Option<String>,
+    /// Ports of the nodes, by the gateway's UDP port.
+    pub node_ports: BTreeMap<u16, i32>,
+    /// The operator that writes the status.
+    pub operator: String,
     /// Sessions, if they could be counted.
     pub sessions: Option<i64>,
     /// Why the objects of the gateway could not be applied.
@@ -45,7 +55,7 @@ pub fn gateway_status(
     let conditions = [
         ("Accepted", accepted(view, observed)),
         ("ResolvedRoutes", resolved_routes(view)),
-        ("Programmed", programmed(&observed.proxies)),
+        ("Programmed", programmed(observed)),
         ("Ready", ready(gateway, view, observed)),
     ];
     let listeners: Vec<_> = view
@@ -57,12 +67,16 @@ pub fn gateway_status(
             service_port: listener.service_port.into(),
             endpoints: i32::try_from(listener.endpoints.len()).unwrap_or(i32::MAX),
             stream_port: listener.stream_port().map(i32::from),
+            draining: listener.is_leaving,
+            node_port: observed.node_ports.get(&port).copied(),
         })
         .collect();
+    let routes = listeners.iter().filter(|listener| !listener.draining).count();
     EdgeGatewayStatus {
+        operator: Some(observed.operator.clone()).filter(|operator| !operator.is_empty()),
         observed_generation: Some(gateway.generation),
         addresses: observed.addresses.clone(),
-        attached_routes: i32::try_from(listeners.len()).ok(),
+        attached_routes: i32::try_from(routes).ok(),
         listeners,
         ready_gateways: Some(observed.ready),
         sessions: observed.sessions,
@@ -143,8 +157,10 @@ fn resolved_routes(view: &GatewayView) -> Finding {
     Finding(Some(false), first.reason.name(), told.join("; "))
 }
 
-/// Condition `Programmed`: every connected gateway has taken the configuration.
-fn programmed(proxies: &[GatewayProxy]) -> Finding {
+/// Condition `Programmed`: every gateway that is ready is connected, and has taken the newest
+/// configuration.
+fn programmed(observed: &Observed) -> Finding {
+    let Observed { proxies, ready_pods, version, .. } = observed;
     let refusals: Vec<String> = proxies
         .iter()
         .filter_map(|proxy| Some(format!("{}: {}", proxy.name, proxy.error.as_ref()?)))
@@ -162,8 +178,48 @@ fn programmed(proxies: &[GatewayProxy]) -> Finding {
         let message = "no gateway is connected to the operator".to_owned();
         return Finding(None, "NotConnected", message);
     }
-    let message = format!("{} gateways have the newest configuration", proxies.len());
+    let silent: Vec<&str> = ready_pods
+        .iter()
+        .filter(|pod| !proxies.iter().any(|proxy| proxy.name == **pod))
+        .map(String::as_str)
+        .collect();
+    if !silent.is_empty() {
+        let message = format!(
+            "{} of {} gateways are not connected to the operator and keep the configuration that they have: {}; can their Pods reach its Service?",
+            silent.len(),
+            ready_pods.len(),
+            some_of(&silent)
+        );
+        return Finding(Some(false), "NotConnected", message);
+    }
+    // One that is not ready serves nobody who is new, and may be on its way out.
+    let counts = |proxy: &&GatewayProxy| ready_pods.is_empty() || ready_pods.contains(&proxy.name);
+    let counted: Vec<&GatewayProxy> = proxies.iter().filter(counts).collect();
+    let behind: Vec<&str> = counted
+        .iter()
+        .filter(|proxy| version.is_none() || proxy.version != *version)
+        .map(|proxy| proxy.name.as_str())
+        .collect();
+    if !behind.is_empty() {
+        let message = format!(
+            "{} of {} gateways have not acknowledged the newest configuration: {}",
+            behind.len(),
+            counted.len(),
+            some_of(&behind)
+        );
+        return Finding(Some(false), "Pending", message);
+    }
+    let message = format!("{} gateways have the newest configuration", counted.len());
     Finding(Some(true), "Programmed", message)
+}
+
+/// The first names of many.
+fn some_of(names: &[&str]) -> String {
+    let mut told = names.iter().take(TOLD).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > TOLD {
+        told.push_str(&format!(" and {} more", names.len() - TOLD));
+    }
+    told
 }
 
 /// Condition `Ready`: gateways run, and clients can reach them.
@@ -175,7 +231,7 @@ fn ready(gateway: &GatewayModel, view: &GatewayView, observed: &Observed) -> Fin
         );
         return Finding(Some(false), "NoReadyGateway", message);
     }
-    if view.listeners.is_empty() {
+    if view.listeners.values().all(|listener| listener.is_leaving) {
         let message =
             "no Service has chosen this gateway; annotate one with packrat.dev/assist: enabled";
         return Finding(Some(false), "NoRoutes", message.to_owned());
@@ -209,12 +265,22 @@ pub fn service_condition(view: &ServiceView) -> Option<(bool, &'static str, Stri
         (false, _, _) if view.problems.is_empty() => None,
         (true, Some(gateway), false) => {
             let ports: Vec<_> = view.listeners.iter().map(ToString::to_string).collect();
-            let route =
-                format!("assisted by EdgeGateway {gateway} on UDP port {}", ports.join(", "));
+            let how = if view.is_off { "forwarded without assistance" } else { "assisted" };
+            let route = format!("{how} by EdgeGateway {gateway} on UDP port {}", ports.join(", "));
             let is_served =
                 view.problems.iter().all(|problem| problem.reason != Reason::NoEndpoints);
             Some(match worst {
+                None if view.is_off => (
+                    false,
+                    "SwitchedOff",
+                    format!(
+                        "{route}; switched off by packrat.dev/config.assist, or by spec.assist of the EdgeGateway"
+                    ),
+                ),
                 None => (true, "Assisted", route),
+                Some(reason) if view.is_off && is_served => {
+                    (false, reason.name(), shortened(format!("{route}; {}", told(&view.problems))))
+                }
                 Some(reason) if !is_served => {
                     (false, reason.name(), shortened(told(&view.problems)))
                 }
@@ -260,6 +326,7 @@ mod tests {
         GatewayProxy {
             name: name.to_owned(),
             replica: "r".to_owned(),
+            version: Some("2".to_owned()),
             error: error.map(str::to_owned),
         }
     }
@@ -270,6 +337,7 @@ mod tests {
             service_port: 8443,
             endpoints: vec!["[fd00::1]:443".parse().unwrap()],
             overrides: Default::default(),
+            is_leaving: false,
         };
         GatewayView { listeners: [(443, listener)].into(), ..GatewayView::default() }
     }
@@ -279,7 +347,9 @@ mod tests {
             addresses: vec!["2001:db8::1".to_owned()],
             ready: 2,
             pods: 2,
+            ready_pods: ["a", "b"].map(str::to_owned).into(),
             proxies: vec![proxy("a", None), proxy("b", None)],
+            version: Some("2".to_owned()),
             sessions: Some(3),
             ..Observed::default()
         }
@@ -392,13 +462,62 @@ mod tests {
             service: "shop/web".to_owned(),
             service_port: 8443,
             endpoints: 1,
-            stream_port: None,
+            ..ListenerStatus::default()
         };
         assert_eq!(status.listeners, [expected]);
         let (found, reason, message) = said(&status, "ResolvedRoutes");
         assert_eq!((found.as_str(), reason.as_str()), ("False", "PortConflict"));
         assert!(message.starts_with("Service shop/web: problem 0; "), "{message}");
         assert!(message.ends_with("; and 2 more"), "{message}");
+    }
+
+    /// A gateway that the operator cannot reach keeps what it has: that is not the newest.
+    #[test]
+    fn a_gateway_is_programmed_when_it_has_acknowledged_what_is_newest() {
+        let told = |change: &dyn Fn(&mut Observed)| {
+            let mut observed = well();
+            change(&mut observed);
+            let model = model(ExposureType::LoadBalancer);
+            let status = gateway_status(&model, &routed(), &observed, &[], Timestamp::UNIX_EPOCH);
+            said(&status, "Programmed")
+        };
+        let of = |status: &str, reason: &str, message: &str| {
+            (status.to_owned(), reason.to_owned(), message.to_owned())
+        };
+        let fine = of("True", "Programmed", "2 gateways have the newest configuration");
+        assert_eq!(told(&|_| ()), fine);
+        let behind = told(&|observed| observed.proxies[1].version = Some("1".to_owned()));
+        let message = "1 of 2 gateways have not acknowledged the newest configuration: b";
+        assert_eq!(behind, of("False", "Pending", message));
+        // Before its first answer.
+        let silent = told(&|observed| observed.proxies[1].version = None);
+        assert_eq!(silent, behind);
+        let (status, reason, message) = told(&|observed| {
+            observed.proxies.pop();
+        });
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "NotConnected"));
+        assert!(message.starts_with("1 of 2 gateways are not connected"), "{message}");
+        // One that ends, and one that is not ready yet, are nobody's concern.
+        let others = told(&|observed| {
+            let ends = GatewayProxy { version: None, ..proxy("ends", None) };
+            observed.proxies.push(ends);
+        });
+        assert_eq!(others, fine);
+    }
+
+    #[test]
+    fn a_route_that_is_about_to_go_is_marked_and_not_counted() {
+        let mut view = routed();
+        view.listeners.get_mut(&443).unwrap().is_leaving = true;
+        let status = gateway_status(
+            &model(ExposureType::LoadBalancer),
+            &view,
+            &well(),
+            &[],
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!((status.attached_routes, status.listeners[0].draining), (Some(0), true));
+        assert_eq!(said(&status, "Ready").1, "NoRoutes");
     }
 
     #[test]

@@ -88,6 +88,7 @@ fn what_kubectl_get_shows_and_how_the_resource_is_called() {
             ("Exposure", ".spec.exposure.type"),
             ("Address", ".status.addresses[0]"),
             ("Routes", ".status.attachedRoutes"),
+            ("Accepted", ".status.conditions[?(@.type==\"Accepted\")].status"),
             ("Programmed", ".status.conditions[?(@.type==\"Programmed\")].status"),
             ("Ready", ".status.conditions[?(@.type==\"Ready\")].status"),
             ("Sessions", ".status.sessions"),

@@ -2,6 +2,8 @@
 //! have.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail anywhere")]
 
+use std::collections::BTreeSet;
+
 use packrat_api::knobs::{ClusterValues, Knob, in_cluster};
 use packrat_api::route::RouteConfig;
 use packrat_operator::annotations::{ANNOTATIONS, Annotations, CONFIG_PREFIX, Carrier};
@@ -19,6 +21,8 @@ fn another_value(knob: &Knob, values: ClusterValues) -> (Value, &'static str) {
         ClusterValues::Bytes => (json!("2Mi"), "2Mi"),
         ClusterValues::Numbers { .. } => (json!(77), "77"),
         ClusterValues::TokenPolicies => (json!("Optional"), "optional"),
+        ClusterValues::Senders => (json!("BBR1"), "bbr1"),
+        ClusterValues::Switch => (json!(false), "off"),
     }
 }
 
@@ -40,6 +44,10 @@ fn the_schema_of_edge_gateways_has_every_setting_with_its_range() {
                 (Some(least.into()), Some(most.into())),
                 "{path}"
             ),
+            ClusterValues::Senders => {
+                assert_eq!(property["enum"], json!(["Any", "BBR", "BBR1"]), "{path}");
+            }
+            ClusterValues::Switch => assert_eq!(property["type"], "boolean", "{path}"),
             ClusterValues::TokenPolicies => {
                 assert_eq!(property["enum"], json!(["Off", "Optional", "Required"]), "{path}");
             }
@@ -64,7 +72,9 @@ fn settings_and_annotations_reach_the_field_of_their_row() {
     };
     let before = fields(&route());
     let changed = |after: &Map<String, Value>| -> Vec<String> {
-        before.keys().filter(|key| before[*key] != after[*key]).cloned().collect()
+        // What has its default may be left out.
+        let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        keys.into_iter().filter(|key| before.get(*key) != after.get(*key)).cloned().collect()
     };
     for (knob, cluster) in in_cluster() {
         let (in_spec, in_annotation) = another_value(knob, cluster.values);

@@ -425,6 +425,9 @@ impl Assist {
             if arrival.opened_hole && packet_number > self.numbers.overdue_below && !is_coded {
                 session.scheduler.on_urgent(now);
             }
+            if arrival.opened_hole {
+                session.onset.on_hole();
+            }
             if let Some(time) = arrival.missed_for {
                 session.onset.on_filled(time, session.queue_stands, now);
             }
@@ -642,11 +645,11 @@ impl Assist {
             queue_stands: !report.queueing.is_zero(),
         });
         session.liveness.on_answer(report.echo);
+        let was_on = session.onset.is_on(now);
         let sample = session.round_trip_of(report, now);
         if let Some(sample) = sample {
             session.onset.on_round_trip(sample, now);
         }
-        let was_on = session.onset.is_on(now);
         if session.queue_stands {
             session.onset.on_queue();
         }

@@ -88,10 +88,11 @@ fn switching_assistance_off_ends_it_and_forwarding_goes_on() {
     let mut plain = config(&[&server]);
     plain.assist = false;
     gateway.dataplane.configure(plain).unwrap();
-    client.socket.send(b"still here").unwrap();
-    assert_eq!(receive(&server), (b"still here".to_vec(), upstream));
+    // Without a word from the client.
     gateway.wait_for("the end of assistance", |gateway| gateway.metric("sessions_assisted") == 0);
     client.wait_for_goodbye();
+    client.socket.send(b"still here").unwrap();
+    assert_eq!(receive(&server), (b"still here".to_vec(), upstream));
     server.send_to(b"answer", upstream).unwrap();
     client.turn_until("the answer", |_, received| {
         received.is_some_and(|datagram| datagram == b"answer")
@@ -99,17 +100,16 @@ fn switching_assistance_off_ends_it_and_forwarding_goes_on() {
 }
 
 #[test]
-fn draining_says_goodbye_at_once_and_forwarding_goes_on() {
+fn a_draining_gateway_goes_on_assisting_who_is_there_and_takes_nobody_else() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let mut clients: Vec<_> = (0..10).map(|_| connect(gateway.listen, &server)).collect();
     assert_eq!(gateway.metric("sessions_assisted"), 10);
     gateway.dataplane.drain();
-    // Without a word from any client.
-    gateway.wait_for("the end of assistance", |gateway| gateway.metric("sessions_assisted") == 0);
-    assert_eq!(gateway.metric("cache_bytes"), 0);
+    let repairs = gateway.metric("repairs_total");
     for (client, upstream) in &mut clients {
-        client.wait_for_goodbye();
+        // One datagram in twenty is lost on the way, and repaired.
+        client::transfer(client, &server, *upstream, 0..200);
         client.socket.send(b"still here").unwrap();
         assert_eq!(receive(&server), (b"still here".to_vec(), *upstream));
         server.send_to(b"answer", *upstream).unwrap();
@@ -132,7 +132,33 @@ fn draining_says_goodbye_at_once_and_forwarding_goes_on() {
         client.assist.stats().state == packrat_client::AssistState::Refused
     });
     assert!(gateway.metric("handshakes_total{result=\"refused_disabled\"}") > 0);
-    assert_eq!(gateway.metric("sessions"), 11);
+    assert_eq!((gateway.metric("sessions"), gateway.metric("sessions_assisted")), (11, 10));
+    assert!(gateway.metric("repairs_total") > repairs);
+    // At the end everybody is told.
+    gateway.dataplane.shutdown();
+    clients.iter_mut().for_each(|(client, _)| client.wait_for_goodbye());
+}
+
+/// As after its Service has been taken off the gateway.
+#[test]
+fn a_route_that_is_about_to_go_serves_who_is_there_and_nobody_else() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = connect(gateway.listen, &server);
+    let mut going = config(&[&server]);
+    going.new_clients = false;
+    gateway.dataplane.configure(going).unwrap();
+    client::transfer(&mut client, &server, upstream, 0..200);
+    assert_eq!(gateway.metric("sessions_assisted"), 1);
+    let late = client::Client::new(gateway.listen);
+    late.socket.send(b"new").unwrap();
+    gateway.wait_for("the refusal", |gateway| gateway.metric("sessions_refused_total") > 0);
+    assert_eq!(gateway.metric("sessions"), 1);
+    server.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 2000];
+    while let Ok((length, from)) = server.recv_from(&mut buffer) {
+        assert!(from == upstream && &buffer[..length] != b"new");
+    }
 }
 
 #[test]

@@ -4,12 +4,33 @@ use std::sync::PoisonError;
 
 use crate::sync::RwLock;
 
+/// How a route's senders answer to losses that they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SenderAnswer {
+    /// To each of them (CUBIC, NewReno), or it is not known: losses of the medium are hidden.
+    #[default]
+    Always,
+    /// To more than [`TOLERATED_LOSS`] in a round trip (BBRv2, BBRv3): fewer are neither hidden nor
+    /// repaired, because the sender gains nothing and loses by the delay.
+    AboveTolerance,
+    /// Not at all (BBRv1): nothing is hidden or repaired.
+    Never,
+}
+
+/// Share of lost datagrams up to which losses are left to BBRv2 and BBRv3. They tolerate 2 % in a
+/// round trip (draft-ietf-ccwg-bbr, `BBR.LossThresh`) and give way by little to what is a little
+/// more; a wait costs them more than that.
+pub const TOLERATED_LOSS: f64 = 0.03;
+
 /// Limits and policies, the same for every flow of a route.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GatewayConfig {
     /// True if clients may ask for assistance at all; otherwise they are refused and forwarded
     /// plainly.
     pub assist: bool,
+    /// True if sessions may begin. Without it those that are there go on, and further clients are
+    /// refused as without `assist`.
+    pub begins_sessions: bool,
     /// Bytes of datagrams that one flow may keep for repair.
     pub cache_bytes_per_flow: usize,
     /// Bytes that all flows together may keep.
@@ -37,12 +58,22 @@ pub struct GatewayConfig {
     /// Longest packet, headers of IP and UDP included, that the paths to clients carry: datagrams
     /// that would be longer with a number in front have none.
     pub longest_packet: u16,
+    /// How the senders answer to losses.
+    pub sender: SenderAnswer,
+}
+
+impl GatewayConfig {
+    /// True if a client that asks for assistance may have it.
+    pub(crate) const fn takes_clients(&self) -> bool {
+        self.assist && self.begins_sessions
+    }
 }
 
 impl Default for GatewayConfig {
     fn default() -> Self {
         Self {
             assist: true,
+            begins_sessions: true,
             cache_bytes_per_flow: 1 << 20,
             cache_bytes_total: 256 << 20,
             repair_budget: 0.25,
@@ -53,6 +84,7 @@ impl Default for GatewayConfig {
             handshakes_per_second_per_source: 100,
             handshakes_per_second_without_cookie: 100,
             longest_packet: 1500,
+            sender: SenderAnswer::Always,
         }
     }
 }

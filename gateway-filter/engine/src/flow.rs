@@ -65,7 +65,7 @@ impl Flow {
     ) -> HandshakeOutcome {
         // Looked at once more: it may have been switched off since the first look, and then this flow has
         // been closed already, or never will be.
-        if !self.gateway.config().assist {
+        if !self.gateway.config().takes_clients() {
             return refuse(begin.nonce, HandshakeOutcome::RefusedDisabled, out);
         }
         self.forget_stale(now);
@@ -100,7 +100,7 @@ impl Flow {
             cache_bytes: u32::try_from(config.cache_bytes_per_flow).unwrap_or(u32::MAX),
             secret: Zeroizing::new(secret),
             stream: None,
-            numbered: granted_numbers(client_params.numbered, source, config.longest_packet),
+            numbered: granted_numbers(client_params.numbered, source, &config),
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {

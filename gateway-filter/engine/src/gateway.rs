@@ -268,10 +268,10 @@ impl Gateway {
             Ok(control) => control,
             Err(_) => return Received::Done(HandshakeOutcome::Malformed),
         };
-        let assist = self.config().assist;
+        let takes_clients = self.config().takes_clients();
         match control {
             Control::Discover { nonce, versions, noise } => {
-                if !assist {
+                if !takes_clients {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
                 } else if choose_version(versions).is_none() {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedVersion, out))
@@ -292,7 +292,7 @@ impl Gateway {
                 }
             }
             Control::Init { nonce, cookie_time, cookie, noise } => {
-                if !assist {
+                if !takes_clients {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
                 } else if !self.is_cookie_right(peer, nonce, cookie_time, &cookie, now) {
                     Received::Done(refuse(nonce, HandshakeOutcome::RefusedCookie, out))

@@ -59,7 +59,7 @@ mod stream;
 mod sync;
 
 pub use admission::{TokenAdmission, TokenCheck, WorkBudget};
-pub use config::GatewayConfig;
+pub use config::{GatewayConfig, SenderAnswer, TOLERATED_LOSS};
 pub use counters::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};
 pub use event::{Event, Side};
 pub use flow::{Flow, PathEvent};

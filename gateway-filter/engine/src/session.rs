@@ -51,6 +51,7 @@ use packrat_wire::number::NumberHeader;
 use packrat_wire::seal::OVERHEAD;
 
 use crate::admission::{MESSAGE_WORK, SessionPermit};
+use crate::config::{SenderAnswer, TOLERATED_LOSS};
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::eack_credit::EackCredit;
 use crate::event::Event;
@@ -341,10 +342,23 @@ impl Session {
     }
 
     /// Queueing delay that the client is told while what is lost is the sender's to see: that of
-    /// the queue that stands, or the least that counts as one while repairs pause.
+    /// the queue that stands, or the least that counts as one while repairs pause or the sender
+    /// tolerates what is lost.
     fn left_to_sender(&self, now: Timestamp) -> Option<Duration> {
-        let pause = || self.breaker.is_open(now).then_some(STANDING_QUEUE);
+        let pauses = self.breaker.is_open(now) || self.is_tolerated();
+        let pause = || pauses.then_some(STANDING_QUEUE);
         self.standing_queue(now).or_else(pause)
+    }
+
+    /// True if the sender goes on as before when it sees the losses of this path.
+    fn is_tolerated(&self) -> bool {
+        let loss = || self.coding.as_deref().map_or(self.last_mile.path.loss(), Coding::loss);
+        self.live.is_none()
+            && match self.permit.gateway().config().sender {
+                SenderAnswer::Always => false,
+                SenderAnswer::AboveTolerance => loss() <= TOLERATED_LOSS,
+                SenderAnswer::Never => true,
+            }
     }
 
     /// Sends one datagram again, if the budgets allow.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_client::{AssistState, ClientConfig, Released, Shim, Timestamp, Verdict};
-use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received, SenderAnswer};
 use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -34,6 +34,7 @@ struct Setting {
     restart_at: Option<u64>,
     /// The client sends nothing any more from this datagram on.
     up_dies_at: Option<u64>,
+    sender: SenderAnswer,
 }
 
 const CALM: Setting = Setting {
@@ -46,6 +47,7 @@ const CALM: Setting = Setting {
     forged: [0, 0],
     restart_at: None,
     up_dies_at: None,
+    sender: SenderAnswer::Always,
 };
 
 #[derive(Debug)]
@@ -112,7 +114,8 @@ struct World {
 impl World {
     fn new(setting: Setting, seed: u64) -> Self {
         let now = Timestamp::from_millis(1000);
-        let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
+        let config = GatewayConfig { sender: setting.sender, ..GatewayConfig::default() };
+        let gateway = Gateway::new(config, [3; 32], [4; 32]);
         Self {
             setting,
             now,
@@ -318,6 +321,26 @@ fn symbols_are_sent_neither_without_loss_nor_where_a_repair_is_as_fast() {
     let outcome = run(Setting { loss: 20, ..CALM }, 1);
     assert!(outcome.lost > 40);
     assert_eq!((outcome.counters.symbols, outcome.recovered), (0, 0));
+}
+
+#[test]
+fn a_sender_that_tolerates_losses_is_shown_them() {
+    let (long, short) = (Duration::from_millis(40), Duration::from_millis(5));
+    let with = |sender, loss, delay| run(Setting { sender, loss, delay, ..CALM }, 7);
+    for delay in [short, long] {
+        let hidden = with(SenderAnswer::Always, 10, delay);
+        assert!(hidden.counters.repairs + hidden.counters.symbols > 30, "{:?}", hidden.counters);
+        // Those before the first report wait; afterwards hardly any.
+        let shown = with(SenderAnswer::AboveTolerance, 10, delay);
+        assert!(shown.counters.repairs + shown.counters.symbols < 10, "{:?}", shown.counters);
+        assert!(shown.kept * 10 < hidden.kept, "{} {}", shown.kept, hidden.kept);
+        assert!(shown.counters.losses_shown > 20, "{:?}", shown.counters);
+        let beyond = with(SenderAnswer::AboveTolerance, 60, delay);
+        assert!(beyond.counters.repairs + beyond.counters.symbols > 150, "{:?}", beyond.counters);
+        let never = with(SenderAnswer::Never, 60, delay);
+        assert_eq!((never.numbered, never.kept, never.counters.symbols), (0, 0, 0));
+        assert!(never.counters.repairs < 5, "{:?}", never.counters);
+    }
 }
 
 #[test]

@@ -154,8 +154,35 @@ impl Extension {
             let labels = [route.name().to_owned(), route.gateway_name(), route.namespace()];
             self.set(envoy, &labels, &self.of_routes, route.metrics().values());
         }
+        self.forget(envoy, |labels| {
+            let is_route = labels.len() == LABELS.len();
+            is_route
+                && !routes
+                    .iter()
+                    .any(|route| labels.first().is_some_and(|name| name == route.name()))
+        });
         if let Some(route) = routes.first() {
             self.set(envoy, &[route.gateway_name()], &self.of_process, of_process::values());
+        }
+    }
+
+    /// Sets the levels of routes that are gone to 0. Envoy cannot forget a series, and counts go on
+    /// where they were when a route comes back.
+    fn forget(&self, envoy: &EnvoyBootstrap, is_gone: impl Fn(&[String]) -> bool) {
+        let mut flushed = self.flushed.lock();
+        let gone: Vec<Vec<String>> =
+            flushed.keys().filter(|labels| is_gone(labels)).cloned().collect();
+        for labels in gone {
+            flushed.remove(&labels);
+            for metric in self.of_routes.iter().filter(|metric| metric.kind == Kind::Gauge) {
+                let Some(id) = metric.id else { continue };
+                let labels: Vec<&str> = labels
+                    .iter()
+                    .map(String::as_str)
+                    .chain(metric.values.iter().copied())
+                    .collect();
+                envoy.set_gauge(id, &labels, 0);
+            }
         }
     }
 

@@ -71,12 +71,12 @@
 //!
 //! # Draining
 //!
-//! `POST /drain_listeners?graceful` on Envoy's administration interface starts Envoy's drain:
-//! assisted clients get a Goodbye at once and stop to wait for repairs, no client begins to be
-//! assisted, and forwarding goes on until `--drain-time-s` is over. Call it from a `preStop` hook
-//! that then waits for that time. `POST /healthcheck/fail` alone is no drain: it only changes what
-//! health checks see. SIGTERM without a drain before it says Goodbye, too, and ends everything at
-//! once. After a drain assistance does not come back. This needs the bootstrap extension.
+//! `POST /drain_listeners?graceful` on Envoy's administration interface starts Envoy's drain: no
+//! client begins to be assisted any more; those that are go on being assisted, and everything is
+//! forwarded, until `--drain-time-s` is over. Call it from a `preStop` hook that then waits for that
+//! time. `POST /healthcheck/fail` alone is no drain: it only changes what health checks see. SIGTERM
+//! says Goodbye to assisted clients, so that none of them waits for a repair any more, and ends
+//! everything at once. There is no way back from a drain. This needs the bootstrap extension.
 //!
 //! # What Envoy does not show
 //!

@@ -316,7 +316,7 @@ fn two_listeners_of_one_route_share_it_and_two_routes_are_counted_apart() {
 }
 
 #[test]
-fn a_drain_of_envoy_says_goodbye_at_once_and_forwarding_goes_on() {
+fn a_draining_envoy_goes_on_assisting_who_is_there_and_takes_nobody_else() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
@@ -330,12 +330,16 @@ fn a_drain_of_envoy_says_goodbye_at_once_and_forwarding_goes_on() {
     assert_eq!(ask(&plain, b"between"), port);
     assert!(!envoy.log().contains("\"event\":\"draining\""), "{}", envoy.log());
     envoy.post("/drain_listeners?graceful");
-    assisted.wait_for_goodbye();
+    envoy.wait_until("the drain", |envoy| envoy.log().contains("\"event\":\"draining\""));
+    let mut late = assisted::Client::new(address);
+    late.wait_for_refusal();
     assert_eq!(ask(&plain, b"after"), port);
     envoy.wait_until("the metrics", |envoy| {
-        envoy.metric("packrat_sessions_assisted", "web") == Some(0)
+        envoy.metric("packrat_handshakes_total", "web").is_some()
+            && envoy.metric("packrat_sessions_assisted", "web") == Some(1)
     });
-    assert!(envoy.log().contains("\"event\":\"draining\""), "{}", envoy.log());
+    envoy.terminate();
+    assisted.wait_for_goodbye();
 }
 
 #[test]

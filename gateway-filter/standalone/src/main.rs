@@ -19,9 +19,9 @@
 //! (docs/METRICS.md). The line with `"event":"ready"` has `listen`, `metrics` and `stream`, the
 //! addresses in use.
 //!
-//! SIGTERM drains: the gateway tells assisted clients at once, so that none of them waits for a
-//! repair any more. It begins no new session, and goes on forwarding for `--drain-seconds N`
-//! (default 5). A second signal ends the process at once, and so does SIGINT. The exit code is 0.
+//! SIGTERM drains: no client begins to be assisted any more. For `--drain-seconds N` (default 5)
+//! the gateway goes on forwarding, and assisting those that it assists; then it tells them, so that
+//! none of them waits for a repair any more. A second signal ends the process at once, and so does SIGINT. The exit code is 0.
 #![forbid(unsafe_code)]
 
 mod arguments;

@@ -63,6 +63,9 @@ pub(crate) struct Field {
     /// The first seed; those from 1001 on were never used to choose anything
     #[arg(long, default_value_t = FIRST_SEED)]
     first_seed: u64,
+    /// The operator has named the servers' congestion control (packrat.dev/config.sender)
+    #[arg(long)]
+    name_senders: bool,
     /// Go on where an earlier run with the same options ended; its rows must be of the same program
     #[arg(long)]
     resume: bool,
@@ -189,6 +192,7 @@ impl Field {
         Amount {
             size: self.size.unwrap_or(default.size),
             objects: self.objects.unwrap_or(default.objects),
+            names_senders: self.name_senders,
         }
     }
 

@@ -17,15 +17,18 @@ pub(super) struct Amount {
     pub(super) size: f64,
     /// Number of small objects of each of [`OBJECTS`], each with a connection of its own.
     pub(super) objects: [u64; 2],
+    /// The operator has named the servers' congestion control.
+    #[serde(default)]
+    pub(super) names_senders: bool,
 }
 
 impl Amount {
     /// The whole matrix.
-    pub(super) const FULL: Self = Self { size: 1.0, objects: [20, 10] };
+    pub(super) const FULL: Self = Self { size: 1.0, objects: [20, 10], names_senders: false };
     /// `--quick`.
-    pub(super) const QUICK: Self = Self { size: 0.4, objects: [8, 4] };
+    pub(super) const QUICK: Self = Self { size: 0.4, objects: [8, 4], names_senders: false };
     /// The sample that tests compare.
-    pub(super) const SAMPLE: Self = Self { size: 0.05, objects: [2, 1] };
+    pub(super) const SAMPLE: Self = Self { size: 0.05, objects: [2, 1], names_senders: false };
 }
 
 /// One arm of one cell with one seed.
@@ -133,6 +136,9 @@ impl Task {
     fn trial(&self, scenario: &Scenario, seed: u64, split_sender: Option<Sender>) -> Trial {
         let mut trial = Trial::new(scenario.clone(), self.arm, self.cell.sender, seed);
         trial.split_sender = split_sender.unwrap_or(self.cell.sender);
+        if self.amount.names_senders {
+            trial.name_sender();
+        }
         trial
     }
 }

@@ -38,6 +38,7 @@ impl Lingering {
                 service_port,
                 endpoints: Vec::new(),
                 overrides: Default::default(),
+                is_leaving: true,
             };
             self.gone.insert((gateway.clone(), port), (listener, now + seconds(gateway)));
         }
@@ -82,6 +83,8 @@ impl Lingering {
             let stays = free && *until > now;
             if stays {
                 let mut listener = listener.clone();
+                // A Service that has its port and no endpoint at the moment takes clients.
+                listener.is_leaving = !view.listeners.contains_key(port);
                 // Its live stream's port may be another Service's by now.
                 let stream = listener.stream_port();
                 let mut others = view.listeners.values();
@@ -111,6 +114,7 @@ mod tests {
                     service_port: *port,
                     endpoints: vec!["192.0.2.1:443".parse().unwrap()],
                     overrides: Default::default(),
+                    is_leaving: false,
                 };
                 (*port, listener)
             })
@@ -138,6 +142,18 @@ mod tests {
         assert_eq!(ports(&mut lingering, &[(444, "dns")], 10), (vec![443, 444], Some(70)));
         assert_eq!(ports(&mut lingering, &[(444, "dns")], 69), (vec![443, 444], Some(70)));
         assert_eq!(ports(&mut lingering, &[(444, "dns")], 70), (vec![444], None));
+    }
+
+    #[test]
+    fn a_route_that_is_gone_is_marked_and_one_that_waits_for_endpoints_is_not() {
+        let edge = ObjectKey::new("a", "edge");
+        let mut lingering = Lingering::default();
+        lingering.extend(&mut resolution(&[(443, "web"), (444, "dns")]), 0, |_| 60);
+        let mut now = resolution(&[(443, "web")]);
+        now.gateways.get_mut(&edge).unwrap().listeners.get_mut(&443).unwrap().endpoints.clear();
+        lingering.extend(&mut now, 1, |_| 60);
+        let leaving = now.gateways[&edge].listeners.values().map(|listener| listener.is_leaving);
+        assert_eq!(leaving.collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]
@@ -182,7 +198,7 @@ mod tests {
             service: service.to_owned(),
             service_port: port,
             endpoints: 1,
-            stream_port: None,
+            ..ListenerStatus::default()
         };
         let before = [
             status(443, "a/web"),
@@ -198,6 +214,10 @@ mod tests {
         let listeners = &resolution.gateways[&edge].listeners;
         assert_eq!(listeners.keys().copied().collect::<Vec<_>>(), [443, 444, 445]);
         assert!(!listeners[&443].endpoints.is_empty() && listeners[&444].endpoints.is_empty());
+        assert!(
+            listeners[&444].is_leaving,
+            "it says that it goes, and not that it has no endpoint"
+        );
         assert_eq!(listeners[&445].service.name, "new");
         assert_eq!(ports(&mut lingering, &now, 60), (vec![443, 445], None));
     }

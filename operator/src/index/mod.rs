@@ -15,6 +15,7 @@ use std::net::IpAddr;
 
 use crate::annotations::ObjectKey;
 use crate::policy::Policy;
+use crate::resource::DEFAULT_CLASS;
 
 pub use lingering::Lingering;
 pub use model::{
@@ -41,6 +42,44 @@ pub struct Index {
     home: String,
     /// The limits of all EdgeGateways.
     policy: Policy,
+    /// The operator that this is.
+    operator: Operator,
+}
+
+/// An operator among others of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operator {
+    /// Its class: it serves the EdgeGateways of that class.
+    pub class: String,
+    /// Namespace and name; of two operators of a class, an EdgeGateway is one's.
+    pub identity: String,
+}
+
+impl Default for Operator {
+    fn default() -> Self {
+        Self {
+            class: DEFAULT_CLASS.to_owned(),
+            identity: "packrat-system/packrat-operator".to_owned(),
+        }
+    }
+}
+
+impl Operator {
+    /// True if an EdgeGateway is of its class.
+    pub fn is_of_class(&self, gateway: &GatewayModel) -> bool {
+        gateway.spec.class == self.class
+    }
+
+    /// True if an EdgeGateway is its own, or nobody's yet.
+    pub fn serves(&self, gateway: &GatewayModel) -> bool {
+        self.is_of_class(gateway)
+            && gateway.status.operator.as_ref().is_none_or(|operator| *operator == self.identity)
+    }
+
+    /// True if it tells of what belongs to no EdgeGateway: only one class does.
+    fn is_default(&self) -> bool {
+        self.class == DEFAULT_CLASS
+    }
 }
 
 impl Index {
@@ -48,6 +87,17 @@ impl Index {
     /// after its own namespace.
     pub fn new(home: impl Into<String>, policy: Policy) -> Self {
         Self { home: home.into(), policy, ..Self::default() }
+    }
+
+    /// The same for this operator, one of several.
+    #[must_use]
+    pub fn of_operator(self, operator: Operator) -> Self {
+        Self { operator, ..self }
+    }
+
+    /// The operator that this is.
+    pub const fn operator(&self) -> &Operator {
+        &self.operator
     }
 
     /// Takes or replaces (`Some`) or forgets an EdgeGateway; whether anything has changed.

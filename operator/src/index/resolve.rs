@@ -26,6 +26,11 @@ pub struct Resolution {
     pub namespaces: BTreeMap<String, (String, Vec<Problem>)>,
     /// Pods with something wrong: identity of the object, and what.
     pub pods: BTreeMap<ObjectKey, (String, Vec<Problem>)>,
+    /// EdgeGateways of this operator's class that are another operator's: identity of the object,
+    /// and what is said about it.
+    pub foreign: BTreeMap<ObjectKey, (String, Problem)>,
+    /// EdgeGateways that were this operator's, and are of another class now.
+    pub released: BTreeSet<ObjectKey>,
 }
 
 /// The routes of an EdgeGateway.
@@ -50,6 +55,8 @@ pub struct Listener {
     pub endpoints: Vec<SocketAddr>,
     /// Overrides of the Service, or else of its Namespace.
     pub overrides: Overrides,
+    /// True if the route is gone: the sessions that are there are served, and nobody else.
+    pub is_leaving: bool,
 }
 
 impl Listener {
@@ -74,6 +81,8 @@ impl Listener {
 pub struct ServiceView {
     /// True if the Service or its Namespace asks for assistance.
     pub wanted: bool,
+    /// True if assistance is switched off: the gateway only forwards.
+    pub is_off: bool,
     /// The gateway that it has.
     pub gateway: Option<ObjectKey>,
     /// The gateway's ports that it has.
@@ -106,19 +115,28 @@ impl Index {
     pub fn resolve(&self) -> Resolution {
         let mut resolution = Resolution::default();
         for (key, gateway) in &self.gateways {
-            if !gateway.deleting {
+            if !self.operator.serves(gateway) {
+                let holder = gateway.status.operator.as_ref();
+                if self.operator.is_of_class(gateway) {
+                    let problem = foreign(holder, &self.operator.identity, key);
+                    resolution.foreign.insert(key.clone(), (gateway.uid.clone(), problem));
+                } else if holder == Some(&self.operator.identity) {
+                    resolution.released.insert(key.clone());
+                }
+            } else if !gateway.deleting {
                 let refusal = self.policy.refusal(&gateway.spec);
                 let view = GatewayView { refusal, ..GatewayView::default() };
                 resolution.gateways.insert(key.clone(), view);
             }
         }
-        for (key, pod) in &self.pods {
+        let is_default = self.operator.is_default();
+        for (key, pod) in self.pods.iter().filter(|_| is_default) {
             if let Some(problem) = &pod.problem {
                 let told = (pod.uid.clone(), vec![problem.clone()]);
                 resolution.pods.insert(key.clone(), told);
             }
         }
-        for (name, namespace) in &self.namespaces {
+        for (name, namespace) in self.namespaces.iter().filter(|_| is_default) {
             if !namespace.annotations.problems.is_empty() {
                 let told = (namespace.uid.clone(), namespace.annotations.problems.clone());
                 resolution.namespaces.insert(name.clone(), told);
@@ -133,6 +151,9 @@ impl Index {
         for key in self.services.keys() {
             let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
             let of_service = of_service.map_or(&[][..], Vec::as_slice);
+            if !self.is_concerned(key) {
+                continue;
+            }
             let (view, mut of_this) = self.claims(key, of_service, &addresses);
             claims.append(&mut of_this);
             if view.wanted || !view.problems.is_empty() || view.condition.is_some() {
@@ -172,6 +193,19 @@ impl Index {
                 .extend(view.problems.iter().map(|problem| (key.clone(), problem.clone())));
         }
         resolution
+    }
+
+    /// True if a Service is this operator's to serve, and to speak about: it has chosen one of its
+    /// EdgeGateways. One that has chosen none that exists is left to the default class.
+    fn is_concerned(&self, key: &ObjectKey) -> bool {
+        let nothing = Annotations::default();
+        let Some(service) = self.services.get(key) else { return false };
+        let namespace =
+            self.namespaces.get(&key.namespace).map_or(&nothing, |model| &model.annotations);
+        match self.choice(key, &service.annotations, namespace) {
+            Ok((_, gateway)) => self.operator.serves(gateway),
+            Err(_) => self.operator.is_default(),
+        }
     }
 
     /// The view of a Service, and the ports that it claims.
@@ -230,6 +264,7 @@ impl Index {
         let (mut overrides, lowered) = overrides.within(&gateway.spec, &gateway_key.to_string());
         let above = |message| Problem { reason: Reason::AboveLimit, message };
         view.problems.extend(lowered.into_iter().map(above));
+        view.is_off = !overrides.assist.unwrap_or(gateway.spec.assist);
         if let Some(multicast) = overrides.multicast
             && let Some(refusal) =
                 refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len())
@@ -255,9 +290,9 @@ impl Index {
         (view, claims)
     }
 
-    /// The EdgeGateway of a Service, or why there is none; `None` when that has been said where
-    /// the annotation is.
-    fn gateway_of(
+    /// The EdgeGateway that a Service has chosen, or why there is none; `None` when that has been
+    /// said where the annotation is.
+    fn choice(
         &self,
         service: &ObjectKey,
         own: &Annotations,
@@ -297,6 +332,18 @@ impl Index {
                 ),
             ));
         };
+        Ok((key, gateway))
+    }
+
+    /// The EdgeGateway of a Service that takes it, or why there is none.
+    fn gateway_of(
+        &self,
+        service: &ObjectKey,
+        own: &Annotations,
+        namespace: &Annotations,
+    ) -> Result<(&ObjectKey, &GatewayModel), Option<Problem>> {
+        let (key, gateway) = self.choice(service, own, namespace)?;
+        let problem = |reason, message| Some(Problem { reason, message });
         if !gateway.spec.routes.admits(&service.namespace, &key.namespace) {
             return Err(problem(
                 Reason::NotAllowed,
@@ -308,6 +355,16 @@ impl Index {
         }
         Ok((key, gateway))
     }
+}
+
+/// What is said about an EdgeGateway of this operator's class that is another operator's.
+fn foreign(holder: Option<&String>, own: &str, gateway: &ObjectKey) -> Problem {
+    let holder = holder.map_or("another", String::as_str);
+    let message = format!(
+        "operator {own} leaves it alone: it is that of operator {holder}. Two releases of the chart need two classes (value class, spec.class). If {holder} is gone for good, hand it over: kubectl patch edgegateway {} -n {} --subresource status --type merge -p '{{\"status\":{{\"operator\":null}}}}'",
+        gateway.name, gateway.namespace
+    );
+    Problem { reason: Reason::OtherOperator, message }
 }
 
 /// Why a Service may not have a port of a gateway. `has`: it has the port already.
@@ -421,6 +478,7 @@ impl Resolution {
                 endpoints: claim.endpoints,
                 // Live streams are granted when all listeners are known.
                 overrides: Overrides { multicast: None, ..claim.overrides },
+                is_leaving: false,
             },
         );
     }

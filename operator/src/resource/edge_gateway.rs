@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::CustomResource;
 use packrat_api::route::default;
+use packrat_api::sender::SenderKind;
 use packrat_api::token::TokenPolicy;
 use packrat_api::token_endpoint;
 use schemars::JsonSchema;
@@ -15,9 +16,12 @@ use super::join_lines;
 use super::limits::{EndpointsFrom, Limits, PortGrant, PortRange};
 use super::pod_settings::Workload;
 
+/// The class of operators that an EdgeGateway is for unless it names another.
+pub const DEFAULT_CLASS: &str = "packrat";
+
 /// A set of Envoy gateways at the cluster's edge that forward UDP to Services and repair what the
 /// last mile loses.
-#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[kube(
     group = "packrat.dev",
     version = "v1alpha1",
@@ -35,6 +39,7 @@ use super::pod_settings::Workload;
     printcolumn(json_path = ".spec.exposure.type", name = "Exposure", type_ = "string"),
     printcolumn(json_path = ".status.addresses[0]", name = "Address", type_ = "string"),
     printcolumn(json_path = ".status.attachedRoutes", name = "Routes", type_ = "integer"),
+    printcolumn(json_path = ".status.conditions[?(@.type==\"Accepted\")].status", name = "Accepted", type_ = "string"),
     printcolumn(json_path = ".status.conditions[?(@.type==\"Programmed\")].status", name = "Programmed", type_ = "string"),
     printcolumn(json_path = ".status.conditions[?(@.type==\"Ready\")].status", name = "Ready", type_ = "string"),
     printcolumn(json_path = ".status.sessions", name = "Sessions", type_ = "integer", priority = 1),
@@ -47,6 +52,13 @@ use super::pod_settings::Workload;
         { "rule": "self.tokens.policy == 'Off' || has(self.tokens.tls)", "message": "spec.tokens.policy Optional and Required need spec.tokens.tls.secretName: tokens are given out over TLS; name a Secret of type kubernetes.io/tls" },
     ]))]
 pub struct EdgeGatewaySpec {
+    /// The class of operators that this EdgeGateway is for: that of one release of the chart
+    /// (its value class). Operators of other classes leave it alone. Default: packrat.
+    #[schemars(length(max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub class: String,
+    /// False: all clients are forwarded without assistance, those that are being assisted, too.
+    /// Routes can switch it off for themselves with packrat.dev/config.assist. Default: true.
+    pub assist: bool,
     /// Exposure of the gateways to clients.
     pub exposure: Exposure,
     /// Kind, number, placement and resources of the gateways' Pods.
@@ -62,6 +74,12 @@ pub struct EdgeGatewaySpec {
     pub last_mile: LastMile,
     /// Limits of sessions. A session is one client address and port.
     pub sessions: Sessions,
+    /// Congestion control of the servers. BBR (BBRv2, BBRv3): up to 3 % of losses on the last mile
+    /// are left to the server, which tolerates them. BBR1 (BBRv1): all are. Any: they are repaired,
+    /// and hidden meanwhile. Routes can say so for themselves with packrat.dev/config.sender.
+    /// Default: Any.
+    #[serde(with = "SenderKindName")]
+    pub sender: SenderKind,
     /// Tokens, which permit clients to be assisted.
     pub tokens: Tokens,
     /// Live streams with many receivers.
@@ -76,6 +94,29 @@ pub struct EdgeGatewaySpec {
     pub limits: Limits,
 }
 
+impl Default for EdgeGatewaySpec {
+    fn default() -> Self {
+        Self {
+            class: DEFAULT_CLASS.to_owned(),
+            assist: default::assist(),
+            exposure: Exposure::default(),
+            workload: Workload::default(),
+            envoy: Envoy::default(),
+            cache: Cache::default(),
+            repair: Repair::default(),
+            last_mile: LastMile::default(),
+            sessions: Sessions::default(),
+            sender: SenderKind::Any,
+            tokens: Tokens::default(),
+            multicast: MulticastStreams::default(),
+            drain: Drain::default(),
+            telemetry: Telemetry::default(),
+            routes: RouteNamespaces::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
 /// Exposure of the gateways to clients.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -83,6 +124,7 @@ pub struct EdgeGatewaySpec {
         { "rule": "self.type == 'LoadBalancer' || !has(self.loadBalancerClass)", "message": "loadBalancerClass needs exposure type LoadBalancer; remove it or change the type" },
         { "rule": "self.type == 'LoadBalancer' || size(self.loadBalancerSourceRanges) == 0", "message": "loadBalancerSourceRanges need exposure type LoadBalancer; remove them or change the type" },
         { "rule": "self.type == 'NodePort' || size(self.nodePorts) == 0", "message": "nodePorts need exposure type NodePort; remove them or change the type" },
+        { "rule": "self.nodePorts.all(port, port.matches('^[1-9][0-9]{0,4}$') && int(port) <= 65535 && self.nodePorts[port] >= 1 && self.nodePorts[port] <= 65535)", "message": "nodePorts are ports of the nodes by the gateway's port, both from 1 to 65535, for example {\"443\": 30443}" },
         { "rule": "self.type != 'HostNetwork' || (!has(self.ipFamilyPolicy) && size(self.ipFamilies) == 0)", "message": "ipFamilyPolicy and ipFamilies are those of a Service, and exposure type HostNetwork has none: gateways listen on all addresses of their nodes; remove them" },
         { "rule": "self.type in ['LoadBalancer', 'NodePort'] || self.externalTrafficPolicy == 'Local'", "message": "externalTrafficPolicy Cluster needs exposure type LoadBalancer or NodePort; remove it or change the type" },
     ]))]
@@ -103,6 +145,7 @@ pub struct Exposure {
     /// Fixed ports of the nodes, by the gateway's port, for example {"443": 30443}: for UDP, and
     /// for the TCP port of the same number that gives tokens out. Other ports are chosen by
     /// Kubernetes.
+    #[schemars(extend("maxProperties" = 100))]
     pub node_ports: BTreeMap<String, i32>,
     /// spec.ipFamilyPolicy of the Service: SingleStack, PreferDualStack or RequireDualStack.
     /// Default: what Kubernetes chooses, one family.
@@ -354,6 +397,20 @@ impl Default for Tokens {
             tls: None,
         }
     }
+}
+
+/// Kinds of senders as EdgeGateways write them.
+#[derive(JsonSchema, Serialize, Deserialize)]
+#[serde(remote = "SenderKind")]
+enum SenderKindName {
+    /// CUBIC, NewReno, or not known.
+    Any,
+    /// BBRv2 or BBRv3.
+    #[serde(rename = "BBR")]
+    Bbr,
+    /// BBRv1.
+    #[serde(rename = "BBR1")]
+    Bbr1,
 }
 
 /// Policies about tokens as EdgeGateways write them.

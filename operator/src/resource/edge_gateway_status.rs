@@ -12,6 +12,10 @@ use super::join_lines;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = RecursiveTransform(join_lines))]
 pub struct EdgeGatewayStatus {
+    /// The operator whose this EdgeGateway is, namespace/name. Others leave it alone, also those of
+    /// its class. Emptied, the next operator of the class takes it over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<String>,
     /// The generation of the spec that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -21,7 +25,7 @@ pub struct EdgeGatewayStatus {
     /// Listeners of the gateways.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerStatus>,
-    /// Number of routes, which is that of listeners.
+    /// Number of routes, which is that of listeners without those that are about to go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached_routes: Option<i32>,
     /// Number of gateway Pods that are ready.
@@ -35,8 +39,8 @@ pub struct EdgeGatewayStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub proxies: Vec<GatewayProxy>,
-    /// Accepted: the spec and the routes can be had. Programmed: all connected gateways have taken
-    /// the configuration. Ready: gateways run, and clients can reach them.
+    /// Accepted: the spec and the routes can be had. Programmed: all gateways that are ready are
+    /// connected to the operator and have acknowledged the newest configuration. Ready: gateways run, and clients can reach them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
@@ -57,6 +61,12 @@ pub struct ListenerStatus {
     /// UDP port at which the listener's live stream arrives, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_port: Option<i32>,
+    /// True if the route is gone, and its sessions have until the end of spec.drain.seconds to end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
+    /// Port of the nodes, where the Service in front of the gateways has one for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_port: Option<i32>,
 }
 
 /// A gateway that is connected to the operator.
@@ -68,6 +78,9 @@ pub struct GatewayProxy {
     /// Name of the operator's replica that it is connected to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub replica: String,
+    /// The version of the configuration that it has acknowledged as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Envoy's reason for refusing the newest configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

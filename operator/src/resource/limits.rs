@@ -144,6 +144,11 @@ impl Overrides {
                 "{CONFIG_PREFIX}{name}: {value} is not what EdgeGateway {gateway} allows; {instead} is used"
             ));
         };
+        // What the platform has switched off stays off.
+        if self.assist == Some(true) && !spec.assist {
+            lower("assist", "on".to_owned(), "off".to_owned());
+            self.assist = Some(false);
+        }
         for (name, value, own, limit) in [
             (
                 "cache-bytes-per-session",

@@ -8,7 +8,7 @@ mod route;
 mod size;
 
 pub use edge_gateway::{
-    Cache, Drain, EdgeGateway, EdgeGatewaySpec, Envoy, Exposure, ExposureType,
+    Cache, DEFAULT_CLASS, Drain, EdgeGateway, EdgeGatewaySpec, Envoy, Exposure, ExposureType,
     ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, LastMile, LogLevel, MulticastStreams,
     NamespacesFrom, Otlp, Repair, RouteNamespaces, SecretKey, Sessions, Telemetry, TokenTls,
     Tokens,

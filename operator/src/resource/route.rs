@@ -9,6 +9,7 @@ impl EdgeGatewaySpec {
     /// not let in is left at its default.
     pub fn apply(&self, route: &mut RouteConfig) {
         let count = |value: i32| u64::try_from(value).unwrap_or_default();
+        route.assist = self.assist;
         let small = |value: i32| u32::try_from(value).unwrap_or_default();
         if let Ok(bytes) = parse_size(&self.cache.bytes_per_session) {
             route.cache_bytes_per_session = bytes;
@@ -24,6 +25,7 @@ impl EdgeGatewaySpec {
         route.sessions_per_source = small(self.sessions.per_source);
         route.handshakes_per_second_per_source =
             small(self.sessions.handshakes_per_second_per_source);
+        route.sender = self.sender;
         route.tokens = self.tokens.policy;
     }
 }

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::index::Operator;
 use crate::policy::{ImagePattern, Network, Policy};
+use crate::resource::DEFAULT_CLASS;
 
 /// Turns annotated Services into routes of Envoy gateways at the cluster's edge.
 #[derive(Debug, Parser)]
@@ -33,6 +35,9 @@ pub struct Options {
     /// Name of this replica; no two may have the same.
     #[arg(long, env = "POD_NAME")]
     pub replica: String,
+    /// Class of the EdgeGateways that this operator serves (their spec.class).
+    #[arg(long, env = "PACKRAT_CLASS", default_value = DEFAULT_CLASS)]
+    pub class: String,
     /// Name of the operator's Service, through which gateways and the API server reach it.
     #[arg(long, env = "PACKRAT_SERVICE_NAME", default_value = "packrat-operator")]
     pub service_name: String,
@@ -92,6 +97,14 @@ pub struct Options {
 }
 
 impl Options {
+    /// The operator that this is, among others of the cluster.
+    pub fn operator(&self) -> Operator {
+        Operator {
+            class: self.class.clone(),
+            identity: format!("{}/{}", self.namespace, self.service_name),
+        }
+    }
+
     /// Host name that gateways reach the operator at.
     pub fn discovery_host(&self) -> String {
         self.discovery_host

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ use super::snapshot::{GatewaySnapshot, Snapshot, Snapshots};
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
 use crate::certificates::{LEAF_RENEWAL_SECONDS, gateway_name};
+use crate::index::Operator;
 use crate::keys::GatewayKeys;
 use crate::resource::{EdgeGateway, EdgeGatewayStatus};
 use crate::status::{Observed, gateway_status};
@@ -45,6 +46,7 @@ const PARALLEL: usize = 8;
 pub(super) struct Controller {
     pub(super) client: Client,
     pub(super) platform: Platform,
+    pub(super) operator: Operator,
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) observations: Arc<Observations>,
     pub(super) identities: Arc<Identities>,
@@ -133,6 +135,11 @@ impl Controller {
 
     /// The work that belongs to no gateway.
     async fn others(&self, snapshot: &Snapshot, events: &mut Events) {
+        for key in &snapshot.resolution.released {
+            if let Err(error) = self.release(key).await {
+                tracing::warn!(event = "release_failed", gateway = %key, error = told(&error));
+            }
+        }
         services::write(&self.client, snapshot).await;
         events.tell(snapshot).await;
         if let Err(error) = self.webhook().await {
@@ -144,6 +151,17 @@ impl Controller {
     async fn gateway(&self, key: &ObjectKey, gateway: &GatewaySnapshot, done: &mut Done) {
         if done.uid != gateway.model.uid {
             *done = Done { uid: gateway.model.uid.clone(), ..Done::default() };
+        }
+        if gateway.model.status.operator.is_none() {
+            match tokio::time::timeout(PATIENCE, self.claim(key)).await {
+                Ok(Ok(true)) => {}
+                // Another operator was faster, or it is gone: the watch will tell.
+                Ok(Ok(false)) | Err(_) => return,
+                Ok(Err(error)) => {
+                    tracing::warn!(event = "claim_failed", gateway = %key, error = told(&error));
+                    return;
+                }
+            }
         }
         let failure = if gateway.model.deleting || done.namespace_ends {
             // Its objects are being collected: recreating them would keep it from ever going.
@@ -179,6 +197,54 @@ impl Controller {
             }
             Err(_) => tracing::warn!(event = "status_slow", gateway = %key),
         }
+    }
+
+    /// Writes into the status that an EdgeGateway is this operator's; false if it is another's.
+    /// Of two that do so at the same time one is refused.
+    async fn claim(&self, key: &ObjectKey) -> Result<bool, kube::Error> {
+        let api = Api::<EdgeGateway>::namespaced(self.client.clone(), &key.namespace);
+        let Some(found) = newest(&api, key).await? else { return Ok(false) };
+        let own = &self.operator.identity;
+        if found.spec.class != self.operator.class {
+            return Ok(false);
+        }
+        match found.status.as_ref().and_then(|status| status.operator.as_ref()) {
+            Some(holder) => return Ok(holder == own),
+            None => tracing::info!(event = "gateway_claimed", gateway = %key, operator = own),
+        }
+        self.set_operator(&api, &found, json!(own)).await
+    }
+
+    async fn set_operator(
+        &self,
+        api: &Api<EdgeGateway>,
+        found: &EdgeGateway,
+        operator: Value,
+    ) -> Result<bool, kube::Error> {
+        let content = json!({
+            "metadata": { "resourceVersion": found.metadata.resource_version },
+            "status": { "operator": operator },
+        });
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match api.patch_status(&found.name_any(), &parameters, &Patch::Merge(content)).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives up an EdgeGateway that has another class now: its objects stay as they are for the
+    /// operator of that class.
+    async fn release(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+        let api = Api::<EdgeGateway>::namespaced(self.client.clone(), &key.namespace);
+        let Some(found) = newest(&api, key).await? else { return Ok(()) };
+        let holder = found.status.as_ref().and_then(|status| status.operator.as_ref());
+        if found.spec.class != self.operator.class && holder == Some(&self.operator.identity) {
+            tracing::info!(event = "gateway_released", gateway = %key, class = found.spec.class);
+            self.set_operator(&api, &found, Value::Null).await?;
+        }
+        Ok(())
     }
 
     async fn set_up(
@@ -396,8 +462,19 @@ impl Controller {
             api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(content)).await?;
         }
         let sessions = self.sessions.of(key);
-        let observed =
-            Observed { addresses, ready, pods, proxies, sessions, failure, namespace_ends };
+        let observed = Observed {
+            addresses,
+            ready,
+            pods,
+            ready_pods: self.observations.ready_pods(key),
+            proxies,
+            version: gateway.version.clone(),
+            node_ports: self.observations.node_ports(key),
+            operator: self.operator.identity.clone(),
+            sessions,
+            failure,
+            namespace_ends,
+        };
         let status = gateway_status(
             model,
             &gateway.view,
@@ -468,6 +545,15 @@ impl Controller {
         tracing::info!(event = "webhook_configuration_updated");
         Ok(())
     }
+}
+
+/// An EdgeGateway as it is now. The operator may list them, which is all that its watch needs.
+async fn newest(
+    api: &Api<EdgeGateway>,
+    key: &ObjectKey,
+) -> Result<Option<EdgeGateway>, kube::Error> {
+    let only = ListParams::default().fields(&format!("metadata.name={}", key.name));
+    Ok(api.list(&only).await?.items.into_iter().next())
 }
 
 /// Before an autoscaler takes over: a number of replicas that was ours and is applied no longer

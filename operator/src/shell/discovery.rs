@@ -17,9 +17,9 @@ use tonic_prost::ProstCodec;
 use super::snapshot::{Snapshot, Snapshots};
 use crate::annotations::ObjectKey;
 use crate::certificates::uid_in;
-use crate::xds::Resources;
 use crate::xds::delta::{Heard, Stream as State};
 use crate::xds::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
+use crate::xds::{Resources, matters};
 
 const METHOD: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -38,7 +38,16 @@ pub struct Connections {
 struct Connection {
     /// Of several streams of one Pod the newest counts.
     stream: u64,
-    error: Option<String>,
+    proxy: Proxy,
+}
+
+/// The state of a connected gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proxy {
+    /// The version of the configuration that it has acknowledged as a whole.
+    pub version: Option<String>,
+    /// Envoy's reason for a refusal.
+    pub error: Option<String>,
 }
 
 impl Connections {
@@ -51,12 +60,11 @@ impl Connections {
         self.changed.subscribe()
     }
 
-    /// The connected gateways of each EdgeGateway: name of the Pod, and Envoy's reason for a
-    /// refusal.
-    pub fn list(&self) -> BTreeMap<ObjectKey, Vec<(String, Option<String>)>> {
+    /// The connected gateways of each EdgeGateway, with the names of their Pods.
+    pub fn list(&self) -> BTreeMap<ObjectKey, Vec<(String, Proxy)>> {
         let mut list: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for ((gateway, name), connection) in self.open().iter() {
-            list.entry(gateway.clone()).or_default().push((name.clone(), connection.error.clone()));
+            list.entry(gateway.clone()).or_default().push((name.clone(), connection.proxy.clone()));
         }
         list
     }
@@ -78,7 +86,8 @@ impl Registration {
         let stream = {
             let mut open = connections.open();
             let connection = open.entry(key.clone()).or_default();
-            *connection = Connection { stream: connection.stream.wrapping_add(1), error: None };
+            let stream = connection.stream.wrapping_add(1);
+            *connection = Connection { stream, proxy: Proxy::default() };
             connection.stream
         };
         connections.changed();
@@ -86,10 +95,20 @@ impl Registration {
     }
 
     fn set_error(&self, error: Option<String>) {
+        self.change(|proxy| proxy.error = error);
+    }
+
+    /// The gateway has acknowledged this version of its configuration.
+    fn set_version(&self, version: Option<&String>) {
+        self.change(|proxy| proxy.version = version.cloned());
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Proxy)) {
         let differs = match self.connections.open().get_mut(&self.key) {
-            Some(connection) if connection.stream == self.stream && connection.error != error => {
-                connection.error = error;
-                true
+            Some(connection) if connection.stream == self.stream => {
+                let before = connection.proxy.clone();
+                change(&mut connection.proxy);
+                connection.proxy != before
             }
             _ => false,
         };
@@ -238,6 +257,11 @@ impl Discovery {
                     if sender.send(Ok(response)).await.is_err() {
                         return Ok(());
                     }
+                }
+                if let Some(current) = current
+                    && state.has_taken(&resources, |name| matters(&current.view, name))
+                {
+                    registration.set_version(current.version.as_ref());
                 }
             }
             tokio::select! {

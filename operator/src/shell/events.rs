@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use packrat_wire::hexadecimal;
+use sha2::{Digest as _, Sha256};
 
 use super::refusal::{namespace_ends, told};
-use super::snapshot::Snapshot;
+use super::snapshot::{GatewaySnapshot, Snapshot};
 use crate::FIELD_MANAGER;
 use crate::annotations::{ObjectKey, Problem, Reason};
 
@@ -50,8 +52,12 @@ impl Events {
                 .refusal
                 .iter()
                 .map(|message| Problem { reason: Reason::NotPermitted, message: message.clone() });
-            let problems = conflicts.cloned().chain(refusal).collect();
+            let problems = conflicts.cloned().chain(refusal).chain(failures(gateway)).collect();
             current.insert(("EdgeGateway", key.clone(), gateway.model.uid.clone()), problems);
+        }
+        for (key, (uid, problem)) in &snapshot.resolution.foreign {
+            let told = vec![problem.clone()];
+            current.insert(("EdgeGateway", key.clone(), uid.clone()), told);
         }
         self.told.retain(|key, _| current.contains_key(key));
         let mut left = AT_ONCE;
@@ -85,7 +91,9 @@ impl Events {
             type_: EventType::Warning,
             reason: problem.reason.name().to_owned(),
             note: Some(note),
-            action: "Resolve".to_owned(),
+            // Events that agree in everything but the note are made one by the recorder, with the note
+            // of the first.
+            action: action(&problem.message),
             secondary: None,
         };
         let reference = ObjectReference {
@@ -103,6 +111,30 @@ impl Events {
             _ => {}
         }
     }
+}
+
+/// Conditions of an EdgeGateway that somebody has to do something about.
+fn failures(gateway: &GatewaySnapshot) -> impl Iterator<Item = Problem> {
+    gateway
+        .model
+        .status
+        .conditions
+        .iter()
+        .filter(|condition| condition.status == "False")
+        .filter_map(|condition| {
+            let reason = match condition.reason.as_str() {
+                "ApplyFailed" => Reason::ApplyFailed,
+                "Refused" => Reason::Refused,
+                "NotConnected" => Reason::NotConnected,
+                _ => return None,
+            };
+            Some(Problem { reason, message: condition.message.clone() })
+        })
+}
+
+/// What is to be done about a problem; another word for each problem.
+fn action(message: &str) -> String {
+    format!("Resolve-{}", hexadecimal::encode(&Sha256::digest(message)[..4]))
 }
 
 const fn api_version(kind: &str) -> &'static str {

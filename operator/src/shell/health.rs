@@ -75,7 +75,8 @@ impl Health {
     fn metrics(&self) -> String {
         let snapshot = self.snapshots.subscribe().borrow().clone().unwrap_or_default();
         let connections = self.connections.list();
-        let refused = connections.values().flatten().filter(|(_, error)| error.is_some()).count();
+        let refused =
+            connections.values().flatten().filter(|(_, proxy)| proxy.error.is_some()).count();
         let routes: usize =
             snapshot.gateways.values().map(|gateway| gateway.view.listeners.len()).sum();
         let problems: usize =
@@ -85,6 +86,11 @@ impl Health {
         for (name, help, value) in [
             ("elected", "Whether this replica writes.", usize::from(*self.elected.borrow())),
             ("edge_gateways", "EdgeGateways.", snapshot.gateways.len()),
+            (
+                "foreign_edge_gateways",
+                "EdgeGateways of its class that it leaves alone, because they are another operator's.",
+                snapshot.resolution.foreign.len(),
+            ),
             ("routes", "Routes of all EdgeGateways.", routes),
             ("service_problems", "What is wrong with Services.", problems),
             ("pods_without_sidecar", "Pods that ask for a sidecar and have none.", without_sidecar),
@@ -103,6 +109,19 @@ impl Health {
                 text,
                 "# HELP packrat_operator_{name} {help}\n# TYPE packrat_operator_{name} gauge\npackrat_operator_{name} {value}\n"
             );
+        }
+        let name = "packrat_operator_edge_gateway_condition";
+        let help = "1 while a condition of an EdgeGateway is True, 0 while it is not.";
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+        for (gateway, found) in &snapshot.gateways {
+            for condition in &found.model.status.conditions {
+                let is_true = u8::from(condition.status == "True");
+                let _ = writeln!(
+                    text,
+                    "{name}{{gateway=\"{gateway}\",condition=\"{}\"}} {is_true}",
+                    condition.type_
+                );
+            }
         }
         text
     }

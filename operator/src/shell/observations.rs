@@ -25,6 +25,8 @@ pub(super) struct SeenPod {
 struct SeenService {
     balancer: Vec<String>,
     cluster: Vec<String>,
+    /// By the gateway's UDP port.
+    node_ports: BTreeMap<u16, i32>,
 }
 
 /// Observations of all gateways.
@@ -116,6 +118,11 @@ impl Observations {
         if let Some(spec) = &service.spec {
             seen.cluster = spec.cluster_ips.clone().unwrap_or_default();
             seen.cluster.retain(|address| address != "None");
+            let ports = spec.ports.iter().flatten();
+            let udp = ports.filter(|port| port.protocol.as_deref() == Some("UDP"));
+            seen.node_ports = udp
+                .filter_map(|port| Some((u16::try_from(port.port).ok()?, port.node_port?)))
+                .collect();
         }
         let differs = {
             let services = &mut self.seen().services;
@@ -150,6 +157,18 @@ impl Observations {
         };
         let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
         (addresses, count(pods.iter().filter(|pod| pod.ready).count()), count(pods.len()))
+    }
+
+    /// Ports of the nodes, by the UDP port of a gateway.
+    pub(super) fn node_ports(&self, gateway: &ObjectKey) -> BTreeMap<u16, i32> {
+        self.seen().services.get(gateway).map(|seen| seen.node_ports.clone()).unwrap_or_default()
+    }
+
+    /// Names of the Pods of a gateway that are ready.
+    pub(super) fn ready_pods(&self, gateway: &ObjectKey) -> BTreeSet<String> {
+        let seen = self.seen();
+        let pods = seen.pods.iter().filter(|(_, pod)| pod.gateway == *gateway && pod.ready);
+        pods.map(|(key, _)| key.name.clone()).collect()
     }
 
     /// Names of the Pods of a gateway, with their addresses.

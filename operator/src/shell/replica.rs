@@ -61,6 +61,7 @@ impl<'a> Replica<'a> {
             snapshots: Snapshots::new(
                 &options.namespace,
                 options.policy(),
+                options.operator(),
                 surroundings,
                 watches::ESSENTIAL,
             ),
@@ -181,6 +182,7 @@ impl<'a> Replica<'a> {
         ));
         let controller = Controller {
             client: self.client.clone(),
+            operator: self.options.operator(),
             platform: Platform {
                 image: self.options.gateway_image.clone(),
                 discovery_host: self.options.discovery_host(),

@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::discovery::Connections;
+use super::discovery::{Connections, Proxy};
 use super::refusal::told;
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
@@ -35,7 +35,12 @@ pub(super) async fn run(client: Client, connections: Arc<Connections>, replica: 
             .map(|(gateway, pods)| {
                 let proxies = pods
                     .into_iter()
-                    .map(|(name, error)| GatewayProxy { name, replica: replica.clone(), error })
+                    .map(|(name, Proxy { version, error })| GatewayProxy {
+                        name,
+                        replica: replica.clone(),
+                        version,
+                        error,
+                    })
                     .collect();
                 (gateway, proxies)
             })

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
 use crate::annotations::ObjectKey;
-use crate::index::{GatewayModel, GatewayView, Index, Lingering, Resolution};
+use crate::index::{GatewayModel, GatewayView, Index, Lingering, Operator, Resolution};
 use crate::keys::GatewayKeys;
 use crate::policy::Policy;
 use crate::workload::{BOOTSTRAP_DIRECTORY, TOKEN_FILTER};
@@ -27,6 +27,8 @@ pub struct GatewaySnapshot {
     pub view: GatewayView,
     /// Its listeners; `None` while its keys are not known.
     pub resources: Option<Arc<Resources>>,
+    /// Their version.
+    pub version: Option<String>,
 }
 
 /// Everything at one moment.
@@ -80,16 +82,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Snapshots {
     /// An empty index. `incomplete`: watches that call [`Self::complete`] when they have seen
     /// everything; before, there is no snapshot, so that no gateway gets an empty list of routes.
-    /// `home`: the operator's namespace. `policy`: the limits of all EdgeGateways. `surroundings`:
-    /// of gateways.
+    /// `home`: the operator's namespace. `policy`: the limits of all EdgeGateways. `operator`:
+    /// this one. `surroundings`: of gateways.
     pub fn new(
         home: &str,
         policy: Policy,
+        operator: Operator,
         surroundings: Surroundings,
         incomplete: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
-            index: Mutex::new(Index::new(home, policy)),
+            index: Mutex::new(Index::new(home, policy).of_operator(operator)),
             keys: Mutex::default(),
             lingering: Mutex::default(),
             surroundings,
@@ -128,11 +131,12 @@ impl Snapshots {
     /// Gateways whose keys are not known.
     pub fn without_keys(&self) -> Vec<ObjectKey> {
         let keys = locked(&self.keys);
-        locked(&self.index)
+        let index = locked(&self.index);
+        index
             .gateways()
-            .keys()
-            .filter(|key| !keys.contains_key(key))
-            .cloned()
+            .iter()
+            .filter(|(key, model)| !keys.contains_key(key) && index.operator().serves(model))
+            .map(|(key, _)| key.clone())
             .collect()
     }
 
@@ -203,7 +207,8 @@ impl Snapshots {
                     };
                     Arc::new(xds::listeners(&settings, &view))
                 });
-                Some((key, GatewaySnapshot { model, view, resources }))
+                let version = resources.as_ref().map(|resources| xds::version_of(resources, &view));
+                Some((key, GatewaySnapshot { model, view, resources, version }))
             })
             .collect();
         let snapshot = Snapshot { gateways, resolution };

@@ -133,6 +133,7 @@ mod tests {
             service_port: 443,
             endpoints: vec!["10.0.0.1:8443".parse().unwrap(), "10.0.0.2:8443".parse().unwrap()],
             overrides: Default::default(),
+            is_leaving: false,
         };
         let view = GatewayView { listeners: [(443, listener)].into(), ..GatewayView::default() };
         objects(&ObjectKey::new("shop", "edge"), &model, &view, &platform)
@@ -177,6 +178,33 @@ mod tests {
         assert_eq!(pages(&on_the_pod_network), [everywhere]);
         let text = on_the_pod_network[&Kind::Deployment].to_string();
         assert!(!text.contains("--config-yaml"));
+    }
+
+    /// With the Service would go its address, and a cloud's load balancer.
+    #[test]
+    fn the_service_is_there_before_the_first_route_and_after_the_last() {
+        let platform = Platform {
+            image: String::new(),
+            discovery_host: String::new(),
+            discovery_port: 1,
+            discovery_namespace: None,
+            egress_policy: true,
+            listen_address: "::".to_owned(),
+        };
+        let mut model = GatewayModel::default();
+        let mut ports = |type_| {
+            model.spec.exposure.type_ = type_;
+            let key = ObjectKey::new("shop", "edge");
+            let objects = objects(&key, &model, &GatewayView::default(), &platform);
+            let service = objects.into_iter().find(|object| object.kind == Kind::Service)?;
+            Some(service.content["spec"]["ports"].clone())
+        };
+        for type_ in [ExposureType::LoadBalancer, ExposureType::NodePort, ExposureType::ClusterIP] {
+            let placeholder =
+                json!([{ "name": "no-route", "port": 9, "targetPort": 9, "protocol": "UDP" }]);
+            assert_eq!(ports(type_), Some(placeholder));
+        }
+        assert_eq!(ports(ExposureType::HostNetwork), None);
     }
 
     /// On the host network a port of the loopback interface would be the node's.

@@ -172,8 +172,13 @@ fn rolling(spec: &EdgeGatewaySpec) -> Value {
     }
 }
 
-/// The Service in front of the gateways; `None` on the host network, and without routes (Kubernetes
-/// takes none without ports).
+/// The port of a Service in front of gateways that have no routes: Kubernetes takes none without
+/// ports. Nothing listens there (it is that of the discard protocol).
+const PLACEHOLDER_PORT: u16 = 9;
+
+/// The Service in front of the gateways; `None` on the host network. It is there as long as the
+/// EdgeGateway is, with or without routes: with it would go its address, and a cloud's load
+/// balancer.
 fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Option<Value> {
     let exposure = &spec.exposure;
     let kind = match exposure.type_ {
@@ -193,7 +198,9 @@ fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Optio
         ports.push(entry);
     }
     if ports.is_empty() {
-        return None;
+        ports.push(json!({
+            "name": "no-route", "port": PLACEHOLDER_PORT, "targetPort": PLACEHOLDER_PORT, "protocol": "UDP",
+        }));
     }
     let mut content = json!({ "type": kind, "selector": selector(&key.name), "ports": ports });
     if exposure.type_ != ExposureType::ClusterIP {

@@ -105,6 +105,18 @@ impl Stream {
         }
     }
 
+    /// True if Envoy has acknowledged all of `resources`, besides those that do not matter.
+    pub fn has_taken(&self, resources: &Resources, matters: impl Fn(&str) -> bool) -> bool {
+        let is_unanswered =
+            |name: &String| self.unanswered.values().any(|names| names.contains(name));
+        self.subscribed
+            && !self.owes
+            && self.refused.is_empty()
+            && resources.iter().filter(|(name, _)| matters(name)).all(|(name, resource)| {
+                self.sent.get(name) == Some(&resource.version) && !is_unanswered(name)
+            })
+    }
+
     /// Lets listeners be removed that Envoy had when the stream began and that no route needs.
     /// Before, they stay: this replica may have missed their removal and does not know how long
     /// their sessions have had to end.

@@ -8,4 +8,6 @@ pub mod proto;
 mod resources;
 pub mod wire;
 
-pub use resources::{GatewaySettings, Resources, TOKEN_CERTIFICATE, Versioned, listeners};
+pub use resources::{
+    GatewaySettings, Resources, TOKEN_CERTIFICATE, Versioned, listeners, matters, version_of,
+};

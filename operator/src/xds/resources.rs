@@ -77,6 +77,28 @@ pub fn listeners(settings: &GatewaySettings<'_>, view: &GatewayView) -> Resource
     resources
 }
 
+/// The port of a listener, from its name.
+fn port_of(name: &str) -> Option<u16> {
+    name.rsplit_once('-')?.1.parse().ok()
+}
+
+/// True if a gateway that has not taken this resource lacks something: that of a route that is
+/// about to go may be another in each replica of the operator.
+pub fn matters(view: &GatewayView, name: &str) -> bool {
+    let listener = port_of(name).and_then(|port| view.listeners.get(&port));
+    listener.is_some_and(|listener| !listener.is_leaving)
+}
+
+/// The version of a gateway's whole configuration; the same in every replica.
+pub fn version_of(resources: &Resources, view: &GatewayView) -> String {
+    let all: Vec<String> = resources
+        .iter()
+        .filter(|(name, _)| matters(view, name))
+        .map(|(name, resource)| format!("{name}={}", resource.version))
+        .collect();
+    version(all.join(",").as_bytes())
+}
+
 /// The same content has the same version, in every replica and after a restart: what Envoy has is
 /// not sent again.
 fn version(content: &[u8]) -> String {
@@ -92,6 +114,7 @@ fn route_config(settings: &GatewaySettings<'_>, route: &Route) -> RouteConfig {
     config.static_key = Some(Hidden::new(settings.keys.static_key_text()));
     settings.spec.apply(&mut config);
     route.overrides.apply(&mut config);
+    config.new_clients = !route.is_leaving;
     if config.tokens != TokenPolicy::Off {
         config.token_keys = settings.keys.verifying().into_iter().map(Hidden::new).collect();
     }

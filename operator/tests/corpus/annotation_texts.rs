@@ -163,6 +163,12 @@ fn documented(values: ClusterValues, value: &str) -> Option<String> {
         ClusterValues::TokenPolicies => {
             return ["off", "optional", "required"].contains(&value).then(|| value.to_owned());
         }
+        ClusterValues::Senders => {
+            return ["any", "bbr", "bbr1"].contains(&value).then(|| value.to_owned());
+        }
+        ClusterValues::Switch => {
+            return ["on", "off"].contains(&value).then(|| value.to_owned());
+        }
     };
     number.map(|number| number.to_string())
 }
@@ -170,6 +176,7 @@ fn documented(values: ClusterValues, value: &str) -> Option<String> {
 /// The settings that have a value.
 fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
     let Overrides {
+        assist,
         cache_bytes_per_session,
         cache_bytes_total,
         repair_budget_percent,
@@ -178,12 +185,15 @@ fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
         maximum_sessions,
         sessions_per_source,
         handshakes_per_second_per_source,
+        sender,
         tokens,
         multicast: _,
     } = overrides;
     let wide = |value: &Option<u64>| value.map(|value| value.to_string());
     let narrow = |value: &Option<u32>| value.map(|value| value.to_string());
+    let switch = |on| if on { "on" } else { "off" }.to_owned();
     [
+        ("assist", assist.map(switch)),
         ("cache-bytes-per-session", wide(cache_bytes_per_session)),
         ("cache-bytes-total", wide(cache_bytes_total)),
         ("repair-budget-percent", narrow(repair_budget_percent)),
@@ -192,6 +202,7 @@ fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
         ("maximum-sessions", wide(maximum_sessions)),
         ("sessions-per-source", narrow(sessions_per_source)),
         ("handshakes-per-second-per-source", narrow(handshakes_per_second_per_source)),
+        ("sender", sender.map(|kind| kind.to_string())),
         ("tokens", tokens.map(|policy| policy.to_string())),
     ]
     .into_iter()

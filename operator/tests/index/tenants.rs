@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use packrat_operator::annotations::Reason;
-use packrat_operator::index::PodModel;
+use packrat_operator::index::{Index, Operator, PodModel, Resolution};
+use packrat_operator::policy::Policy;
 use packrat_operator::status::service_condition;
 use serde_json::{Value, json};
 
@@ -229,6 +230,88 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
     let (kept, above) = overrides(generous, &greedy);
     assert!(above.is_empty(), "{above:?}");
     assert_eq!(kept.repair_budget_percent, Some(1000));
+}
+
+/// Two operators in a cluster touch neither each other's EdgeGateways nor the Services that have
+/// chosen them.
+#[test]
+fn an_operator_leaves_alone_what_is_another_operators() {
+    let own = Operator { class: "team-b".to_owned(), identity: "b/operator".to_owned() };
+    let on = ("assist", "enabled");
+    let resolve = |operator: Operator, class: &str, holder: Option<&str>| {
+        let mut edge = gateway("app", "default", "Same");
+        edge["spec"]["class"] = class.into();
+        if let Some(holder) = holder {
+            edge["status"] = json!({ "operator": holder });
+        }
+        let objects = [
+            edge,
+            service("web", 0, &[on], &[("quic", 443)]),
+            slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+            service("astray", 0, &[on, ("gateway", "nowhere")], &[("quic", 444)]),
+        ];
+        let mut index = Index::new("packrat-system", Policy::default()).of_operator(operator);
+        objects.iter().for_each(|object| take(&mut index, object));
+        index.resolve()
+    };
+    let key = key("app", "default");
+    let services = |resolution: &Resolution| -> Vec<String> {
+        resolution.services.keys().map(|key| key.name.clone()).collect()
+    };
+    for holder in [None, Some("b/operator")] {
+        let served = resolve(own.clone(), "team-b", holder);
+        assert_eq!(endpoints(&served, 443), ["10.0.0.1:8443"]);
+        // Of what belongs to nobody the default class tells.
+        assert_eq!((services(&served), served.foreign.len()), (vec!["web".to_owned()], 0));
+    }
+    let of_other_class = resolve(own.clone(), "packrat", Some("a/operator"));
+    assert_eq!(of_other_class, Resolution::default());
+    let of_another = resolve(own.clone(), "team-b", Some("a/operator"));
+    assert!(of_another.gateways.is_empty() && of_another.services.is_empty());
+    let (_, problem) = &of_another.foreign[&key];
+    assert_eq!(problem.reason, Reason::OtherOperator);
+    assert!(problem.message.contains("that of operator a/operator"), "{}", problem.message);
+    // One that is of another class now is given up.
+    let given_up = resolve(own, "packrat", Some("b/operator"));
+    assert!(given_up.released.contains(&key) && given_up.gateways.is_empty());
+
+    let default = resolve(Operator::default(), "team-b", Some("b/operator"));
+    assert!(default.gateways.is_empty() && default.foreign.is_empty());
+    assert_eq!(services(&default), ["astray"]);
+}
+
+/// The off switch leaves the route, and with it the port and its connections, where it is.
+#[test]
+fn assistance_is_switched_off_without_closing_the_port() {
+    let resolve = |spec: Value, annotations: &[(&str, &str)]| {
+        let mut edge = gateway("app", "default", "Same");
+        edge["spec"] = spec.clone();
+        let mut all = vec![("assist", "enabled")];
+        all.extend(annotations);
+        let resolution = index(&[
+            edge,
+            service("web", 0, &all, &[("quic", 443)]),
+            slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+        ])
+        .resolve();
+        assert_eq!(endpoints(&resolution, 443), ["10.0.0.1:8443"]);
+        let own: packrat_operator::resource::EdgeGatewaySpec =
+            serde_json::from_value(spec).unwrap();
+        let mut route = packrat_api::route::RouteConfig::unchecked("web", []);
+        own.apply(&mut route);
+        let listener = &resolution.gateways[&key("app", "default")].listeners[&443];
+        listener.overrides.apply(&mut route);
+        let (is_assisted, reason, message) =
+            service_condition(&resolution.services[&key("app", "web")]).unwrap();
+        assert!(is_assisted || message.contains("forwarded without assistance"), "{message}");
+        (route.assist, is_assisted, reason)
+    };
+    assert_eq!(resolve(json!({}), &[]), (true, true, "Assisted"));
+    assert_eq!(resolve(json!({}), &[("config.assist", "off")]), (false, false, "SwitchedOff"));
+    assert_eq!(resolve(json!({ "assist": false }), &[]), (false, false, "SwitchedOff"));
+    // The platform has the last word.
+    let insists = resolve(json!({ "assist": false }), &[("config.assist", "on")]);
+    assert_eq!(insists, (false, false, "AboveLimit"));
 }
 
 /// A user who may write EndpointSlices does not choose where the gateway sends.

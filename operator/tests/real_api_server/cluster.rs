@@ -275,6 +275,16 @@ impl Cluster {
     /// Starts a replica of the operator, with a token of its ServiceAccount. `through`: the way to
     /// the API server, instead of the direct one.
     pub(crate) fn operator(&self, replica: &str, through: Option<SocketAddr>) -> Operator {
+        self.operator_with(replica, through, &[])
+    }
+
+    /// The operator of another release, with these options, too.
+    pub(crate) fn operator_with(
+        &self,
+        replica: &str,
+        through: Option<SocketAddr>,
+        options: &[&str],
+    ) -> Operator {
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), HOME);
         let request = TokenRequest {
             spec: TokenRequestSpec { audiences: Vec::new(), ..TokenRequestSpec::default() },
@@ -310,6 +320,7 @@ impl Cluster {
             .args(["--allow-host-network", "--allowed-images", "mirror.example/packrat/gateway:*"])
             .args(["--discovery-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0"])
             .args(["--webhook-listen", &format!("{host}:0"), "--discovery-host", &host.to_string()])
+            .args(options)
             .env("KUBECONFIG", &kubeconfig)
             .stdin(Stdio::null())
             .stdout(std::fs::File::create(&log).unwrap())

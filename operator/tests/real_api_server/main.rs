@@ -7,6 +7,7 @@
     reason = "a test may fail anywhere"
 )]
 
+mod classes;
 mod cluster;
 mod definition;
 mod objects;

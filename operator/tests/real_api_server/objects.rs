@@ -53,7 +53,14 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
         { "port": 443, "service": format!("{namespace}/web"), "servicePort": 443, "endpoints": 1 },
     ]);
     cluster.wait_until("the route with its endpoint", || {
-        cluster.get("EdgeGateway", namespace, "edge").unwrap()["status"]["listeners"] == listeners
+        let mut found = cluster.get("EdgeGateway", namespace, "edge").unwrap();
+        let node_port = found["status"]["listeners"][0]["nodePort"].take();
+        found["status"]["listeners"][0]
+            .as_object_mut()
+            .is_some_and(|it| it.remove("nodePort").is_some())
+            && found["status"]["listeners"] == listeners
+            && node_port
+                == cluster.get("Service", namespace, name).unwrap()["spec"]["ports"][0]["nodePort"]
     });
     let told = |status: &str, reason: &str, message: &str| {
         Some((status.to_owned(), reason.to_owned(), message.to_owned()))
@@ -98,6 +105,44 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
         })
     });
     assert_eq!(service_condition(), told("True", "Assisted", &route));
+
+    // Another mistake in its place: another Event, with its own text.
+    for text in ["yes, please", "1"] {
+        let change = json!({ "metadata": { "annotations": { "packrat.dev/assist": text } } });
+        cluster.merge("Service", namespace, "wrong", &change);
+        let note =
+            format!("packrat.dev/assist: \"{text}\" is not understood; write enabled or disabled");
+        cluster.wait_until("the Event about the next mistake", || {
+            let api = cluster.api("Event", namespace);
+            let events = cluster.runtime.block_on(api.list(&Default::default())).unwrap();
+            events.items.iter().any(|event| event.data["note"] == note)
+        });
+    }
+
+    // Without a route the Service stays, and with it its address.
+    let address = || {
+        let service = cluster.get("Service", namespace, name).unwrap();
+        (service["metadata"]["uid"].clone(), service["spec"]["clusterIP"].clone())
+    };
+    let port =
+        || cluster.get("Service", namespace, name).unwrap()["spec"]["ports"][0]["port"].clone();
+    let kept = address();
+    cluster.merge(
+        "EdgeGateway",
+        namespace,
+        "edge",
+        &json!({ "spec": { "drain": { "seconds": 1 } } }),
+    );
+    let assist =
+        |value: &str| json!({ "metadata": { "annotations": { "packrat.dev/assist": value } } });
+    cluster.merge("Service", namespace, "web", &assist("disabled"));
+    cluster.wait_until("the last route to go", || port() == 9);
+    cluster.merge("Service", namespace, "web", &assist("enabled"));
+    cluster.wait_until("the route to be back", || port() == 443);
+    assert_eq!(address(), kept);
+    cluster.wait_until("the Service's condition", || {
+        service_condition() == told("True", "Assisted", &route)
+    });
 
     // Our fields are repaired, those of others are left alone.
     cluster.merge(

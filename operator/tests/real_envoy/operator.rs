@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use packrat_operator::annotations::ObjectKey;
 use packrat_operator::certificates::Authority;
-use packrat_operator::index::{Address, GatewayModel, ServiceModel, ServicePort, SliceModel};
+use packrat_operator::index::{
+    Address, GatewayModel, Operator, ServiceModel, ServicePort, SliceModel,
+};
 use packrat_operator::keys::GatewayKeys;
 use packrat_operator::policy::Policy;
 use packrat_operator::resource::EndpointsFrom;
@@ -75,7 +77,13 @@ impl Replica {
             .unwrap();
         // Servers and clients of the tests are on the loopback interface.
         let policy = Policy { never: Vec::new(), ..Policy::default() };
-        let snapshots = Snapshots::new("packrat-system", policy, cluster.surroundings.clone(), 1);
+        let snapshots = Snapshots::new(
+            "packrat-system",
+            policy,
+            Operator::default(),
+            cluster.surroundings.clone(),
+            1,
+        );
         let connections = Arc::new(Connections::default());
         let now = jiff::Timestamp::now().as_second();
         let identities = Arc::new(
@@ -187,7 +195,12 @@ impl Replica {
 
     /// The reasons for which connected gateways have refused their configuration.
     pub(crate) fn refusals(&self) -> Vec<String> {
-        self.connections.list().into_values().flatten().filter_map(|(_, error)| error).collect()
+        self.connections
+            .list()
+            .into_values()
+            .flatten()
+            .filter_map(|(_, proxy)| proxy.error)
+            .collect()
     }
 
     /// Number of connected gateways.

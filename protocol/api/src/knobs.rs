@@ -46,6 +46,10 @@ pub enum ClusterValues {
     },
     /// Policies about tokens.
     TokenPolicies,
+    /// On and off.
+    Switch,
+    /// Kinds of senders.
+    Senders,
 }
 
 impl fmt::Display for ClusterValues {
@@ -56,6 +60,10 @@ impl fmt::Display for ClusterValues {
             Self::TokenPolicies => formatter.write_str(
                 "`off`, `optional`, `required`; in an EdgeGateway `Off`, `Optional`, `Required`",
             ),
+            Self::Senders => {
+                formatter.write_str("`any`, `bbr`, `bbr1`; in an EdgeGateway `Any`, `BBR`, `BBR1`")
+            }
+            Self::Switch => formatter.write_str("`on`, `off`; in an EdgeGateway `true`, `false`"),
         }
     }
 }
@@ -84,7 +92,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const KNOBS: [Knob; 31] = [
+pub const KNOBS: [Knob; 33] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -105,6 +113,13 @@ pub const KNOBS: [Knob; 31] = [
         "assist",
         "`true`, `false`",
         "clients may ask for assistance. `false`: control datagrams are dropped, everything else is forwarded",
+    )
+    .with_default("true")
+    .in_cluster("assist", "assist", ClusterValues::Switch),
+    Knob::new(
+        "new_clients",
+        "`true`, `false`",
+        "clients without a session get one. `false`, for a route that is about to go: their datagrams are dropped and counted; sessions that are there go on, assisted as they are",
     )
     .with_default("true"),
     Knob::new("cache_bytes_per_session", "from 1", "bytes that one session may keep for repair")
@@ -185,6 +200,13 @@ pub const KNOBS: [Knob; 31] = [
         "path",
         "a file with the static key: 32 raw bytes, or 64 hexadecimal digits",
     ),
+    Knob::new(
+        "sender",
+        "`\"any\"`, `\"bbr\"`, `\"bbr1\"`",
+        "congestion control of the servers. `bbr` (BBRv2, BBRv3): up to 3 % of losses on the last mile are left to the server, which tolerates them; `bbr1` (BBRv1): all are. `any`: they are repaired, and hidden meanwhile (docs/POLICY.md)",
+    )
+    .with_default("\"any\"")
+    .in_cluster("sender", "sender", ClusterValues::Senders),
     Knob::new("tokens", "`\"off\"`, `\"optional\"`, `\"required\"`", "which clients need a token to be assisted")
         .with_default("\"off\"")
         .in_cluster("tokens.policy", "tokens", ClusterValues::TokenPolicies),

@@ -17,6 +17,7 @@
 mod invalid_field;
 pub mod knobs;
 pub mod route;
+pub mod sender;
 pub mod status;
 pub mod token;
 pub mod token_endpoint;

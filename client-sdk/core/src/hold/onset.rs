@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!                  a repair without a queue
-//!   Undecided ------------------------------> On
-//!       |                                    | ^
-//!       | a standing queue, or a held hole   | | a repair without a queue
-//!       | that needed no repair              v |
-//!       +----------------------------------> Off
-//!                    30 s without such a repair: On --> Off
+//!   Undecided ------------------------------> On <---+
+//!     | |  ^                                 | ^     | a repair without
+//!     | |  | it has gone                     v |     | a queue
+//!     | |  +--- Overflowed <--- Queued       Off <---+- from any of them
+//!     | |         it loses something ^
+//!     | +-- a queue stands ----------+        On --> Off: 30 s without such a repair
+//!     +---- a held hole needed no repair --> Off
 //! ```
 //!
 //! A hole that is filled one round trip of an empty last mile after it opened was a loss of the
@@ -29,12 +30,19 @@ use packrat_wire::estimate::{Queueing, STANDING_QUEUE, Timestamp};
 /// little, while each packet number that is left out costs a round trip as long as the hold is on.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
+/// A queue has gone after so many round trips without one.
+const CALM: u32 = 3;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
     #[default]
     Undecided,
     /// Since the last loss of the medium.
     On(Timestamp),
+    /// Since a queue that stood.
+    Queued,
+    /// The queue has lost something: undecided again when it has gone.
+    Overflowed,
     Off,
 }
 
@@ -44,12 +52,23 @@ pub(crate) struct Onset {
     state: State,
     /// The round trips of this client's eACKs and their answers.
     queueing: Queueing,
+    /// Round trips without a queue since the last one with a queue.
+    calm: u32,
 }
 
 impl Onset {
     /// A round trip of the last mile was measured.
     pub(crate) fn on_round_trip(&mut self, sample: Duration, now: Timestamp) {
         self.queueing.on_round_trip(sample, now);
+        if self.queueing.base().is_some_and(|base| sample < base + STANDING_QUEUE) {
+            self.calm += 1;
+            if self.calm >= CALM && self.state == State::Overflowed {
+                self.state = State::Undecided;
+            }
+        } else {
+            self.calm = 0;
+            self.queued();
+        }
     }
 
     /// A missing packet arrived, so long after the hole had opened. `queue_stands`: the gateway
@@ -71,7 +90,22 @@ impl Onset {
 
     /// The gateway says that a queue stands.
     pub(crate) fn on_queue(&mut self) {
-        self.turn_off();
+        self.calm = 0;
+        self.queued();
+    }
+
+    /// A hole has opened.
+    pub(crate) fn on_hole(&mut self) {
+        if self.state == State::Queued {
+            self.calm = 0;
+            self.state = State::Overflowed;
+        }
+    }
+
+    fn queued(&mut self) {
+        if self.state == State::Undecided {
+            self.state = State::Queued;
+        }
     }
 
     /// The gateway had nothing to repair of holes that were held.
@@ -90,7 +124,7 @@ impl Onset {
         match self.state {
             State::Undecided => true,
             State::On(loss) => now.saturating_since(loss) < FORGOTTEN_AFTER,
-            State::Off => false,
+            State::Queued | State::Overflowed | State::Off => false,
         }
     }
 }
@@ -110,6 +144,27 @@ mod tests {
         let mut onset = Onset::default();
         onset.on_round_trip(BASE, at(0));
         onset
+    }
+
+    #[test]
+    fn a_queue_that_overflowed_and_has_gone_leaves_the_question_open() {
+        let mut onset = onset();
+        onset.on_queue();
+        assert!(!onset.is_on(at(1)), "a queue stands");
+        for second in 1..10 {
+            onset.on_round_trip(BASE, at(second));
+        }
+        assert!(!onset.is_on(at(10)), "it has lost nothing so far: this is slow start");
+        onset.on_hole();
+        onset.on_round_trip(BASE, at(11));
+        onset.on_round_trip(BASE + STANDING_QUEUE, at(12));
+        onset.on_round_trip(BASE, at(13));
+        onset.on_round_trip(BASE, at(14));
+        assert!(!onset.is_on(at(14)), "it came back");
+        onset.on_round_trip(BASE, at(15));
+        assert!(onset.is_on(at(15)), "the next loss may be the medium's");
+        onset.on_round_trip(BASE + STANDING_QUEUE, at(16));
+        assert!(!onset.is_on(at(16)), "the next queue");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use packrat_api::route::RouteConfig;
+use packrat_api::sender::SenderKind;
 use packrat_api::status::RouteSummary;
-use packrat_engine::{Gateway, GatewayConfig};
+use packrat_engine::{Gateway, GatewayConfig, SenderAnswer};
 use packrat_wire::hexadecimal;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -73,6 +74,7 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
     let size = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     GatewayConfig {
         assist: config.assist,
+        begins_sessions: true,
         cache_bytes_per_flow: size(config.cache_bytes_per_session),
         cache_bytes_total: size(config.cache_bytes_total),
         repair_budget: config.repair_budget,
@@ -82,6 +84,11 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
         sessions_per_source: config.sessions_per_source,
         handshakes_per_second_per_source: config.handshakes_per_second_per_source,
         handshakes_per_second_without_cookie: config.handshakes_per_second_without_cookie,
+        sender: match config.sender {
+            SenderKind::Any => SenderAnswer::Always,
+            SenderKind::Bbr => SenderAnswer::AboveTolerance,
+            SenderKind::Bbr1 => SenderAnswer::Never,
+        },
         ..GatewayConfig::default()
     }
 }
@@ -140,7 +147,7 @@ impl RouteContext {
         let tokens = read_token_admission(&config)?;
         let next = Settings::new(&self.environment, config, Some(&settings))?;
         let mut limits = engine_config(&next.config);
-        limits.assist &= !self.draining.load(Ordering::Relaxed);
+        limits.begins_sessions &= !self.draining.load(Ordering::Relaxed);
         self.engine.reconfigure(limits);
         self.engine.set_tokens(tokens);
         if next.static_key != settings.static_key {
@@ -151,14 +158,13 @@ impl RouteContext {
         Ok(())
     }
 
-    /// Ends assistance for all clients; sessions hear of it when they look at their configuration.
+    /// No client begins to be assisted any more. Those that are go on being assisted: nothing else
+    /// would do it for them while the network sends them here.
     pub(crate) fn drain(&self) {
         let settings = self.settings.write();
         self.draining.store(true, Ordering::Relaxed);
-        self.engine.reconfigure(GatewayConfig { assist: false, ..self.engine.config() });
-        self.generation.fetch_add(1, Ordering::Release);
+        self.engine.reconfigure(GatewayConfig { begins_sessions: false, ..self.engine.config() });
         drop(settings);
-        self.show_limits();
     }
 
     /// Brings the configured limits into the metrics.

@@ -36,6 +36,7 @@ macro_rules! events {
 
 events! {
     RouteConfigured Info "route_configured" "A configuration is in force: `endpoints`, `public_key`.";
+    RouteForgotten Info "route_forgotten" "A route is not shown any more: for a minute it had no configuration, no listener and no session.";
     ConfigurationRefused Error "configuration_refused" "A configuration was refused, the old one stays: `error`.";
     ListenerAttached Info "listener_attached" "A socket that clients send to is in use: `listener`, `worker`.";
     ListenerReleased Info "listener_released" "It is not any more: `listener`, `worker`.";

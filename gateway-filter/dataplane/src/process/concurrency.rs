@@ -268,7 +268,7 @@ fn a_thread_that_follows_an_earlier_configuration_does_not_have_the_last_word() 
 }
 
 #[test]
-fn a_route_that_drains_assists_no_one_whatever_is_configured_meanwhile() {
+fn a_route_that_drains_takes_no_one_whatever_is_configured_meanwhile() {
     explore(|| {
         let world = World::new(config(9));
         let configuring = world.spawn(|world| {
@@ -277,7 +277,7 @@ fn a_route_that_drains_assists_no_one_whatever_is_configured_meanwhile() {
         });
         world.route.context.drain();
         join([configuring]);
-        assert!(!world.route.context.engine.config().assist);
+        assert!(!world.route.context.engine.config().begins_sessions);
         assert_eq!(world.route.context.settings().config.endpoints, [endpoint(10)]);
     });
 }

@@ -19,6 +19,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use packrat_api::route::RouteConfig;
 use packrat_api::status::{Events, SessionEvent, SessionSnapshot};
+use packrat_wire::estimate::Timestamp;
 
 /// The options of a data plane.
 #[derive(Debug, Clone, Copy)]
@@ -126,8 +127,11 @@ impl Dataplane {
     pub fn configure(&self, config: RouteConfig) -> Result<Arc<Route>, ConfigurationError> {
         let config = config.checked()?;
         let mut routes = self.routes.lock();
+        let mut is_switched_off = false;
         let route = match routes.get(&config.route) {
             Some(route) => {
+                let was_on = route.context.engine.config().assist;
+                is_switched_off = was_on && !config.assist;
                 route.context.reconfigure(config)?;
                 Arc::clone(route)
             }
@@ -142,6 +146,10 @@ impl Dataplane {
         };
         drop(routes);
         self.listeners.mailboxes.follow_stream(&route);
+        if is_switched_off {
+            // Now, and not with the next word of each client.
+            self.listeners.mailboxes.post_to_all(|| Command::FollowRoutes);
+        }
         route.context.show_limits();
         let summary = route.summary();
         let capacity = &self.environment.capacity;
@@ -162,9 +170,24 @@ impl Dataplane {
         Ok(route)
     }
 
-    /// All routes, sorted by name.
+    /// All routes, sorted by name. Those that nobody has used for a while are forgotten on the way:
+    /// who shows routes asks again and again.
     pub fn routes(&self) -> Vec<Arc<Route>> {
-        let mut routes: Vec<_> = self.routes.lock().values().map(Arc::clone).collect();
+        self.routes_at(self.environment.now())
+    }
+
+    fn routes_at(&self, now: Timestamp) -> Vec<Arc<Route>> {
+        let mut routes = self.routes.lock();
+        // A configuration or a listener of the shell, and a thread with a session of the route,
+        // have it, too.
+        routes.retain(|_, route| {
+            let is_over = route.is_over(Arc::strong_count(route) > 1, now);
+            if is_over {
+                route.context.log(Event::RouteForgotten, || []);
+            }
+            !is_over
+        });
+        let mut routes: Vec<_> = routes.values().map(Arc::clone).collect();
         routes.sort_unstable_by(|one, other| one.name().cmp(other.name()));
         routes
     }
@@ -275,8 +298,9 @@ impl Dataplane {
         Ingress::new(mailboxes, Arc::clone(route), Arc::clone(&attachment.slot), worker)
     }
 
-    /// The gateway is going away: assisted clients are told now, so that none of them waits for it
-    /// any more, and no client begins to be assisted. Forwarding goes on. There is no way back.
+    /// The gateway is going away: no client begins to be assisted any more. Forwarding goes on, and
+    /// so does the assistance of those who have it, until [`Self::shutdown`] says Goodbye to them.
+    /// There is no way back.
     pub fn drain(&self) {
         let routes = self.routes.lock();
         if self.draining.swap(true, Ordering::Relaxed) {
@@ -284,11 +308,9 @@ impl Dataplane {
         }
         for route in routes.values() {
             route.context.drain();
-            self.listeners.mailboxes.follow_stream(route);
         }
         drop(routes);
         self.environment.logger.log(Event::Draining, || []);
-        self.listeners.mailboxes.post_to_all(|| Command::FollowRoutes);
     }
 
     /// Ends every session (assisted clients are told) and waits for the threads.
@@ -312,5 +334,29 @@ impl Dataplane {
 impl Drop for Dataplane {
     fn drop(&mut self) {
         self.shutdown();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::StandardOutput;
+
+    #[test]
+    fn a_route_without_configuration_listener_and_session_is_forgotten() {
+        let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(StandardOutput)).unwrap();
+        let config =
+            |name: &str| RouteConfig::new(name, ["192.0.2.1:443".parse().unwrap()]).unwrap();
+        let configured = dataplane.configure(config("configured")).unwrap();
+        drop(dataplane.configure(config("gone")).unwrap());
+        let names = |now: Duration| -> Vec<String> {
+            let now = dataplane.environment.now() + now;
+            dataplane.routes_at(now).iter().map(|route| route.name().to_owned()).collect()
+        };
+        assert_eq!(names(Duration::ZERO), ["configured", "gone"]);
+        assert_eq!(names(Duration::from_secs(30)), ["configured", "gone"]);
+        assert_eq!(names(Duration::from_secs(90)), ["configured"]);
+        drop(configured);
+        assert_eq!(names(Duration::from_secs(91)), ["configured"]);
     }
 }

@@ -1,9 +1,10 @@
-//! A route: its context, the sessions of its clients, its live stream. Lives as long as the
-//! process, whatever happens to the listeners that use it.
+//! A route: its context, the sessions of its clients, its live stream. Outlives the listeners that
+//! use it: it is forgotten a while after the last of them, and of its sessions.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::pending::PendingDatagrams;
 use super::stream::{ConfiguredStream, RouteStream, StreamChange, WhenInUse};
@@ -27,7 +28,13 @@ pub struct Route {
     pub(crate) pending: PendingDatagrams,
     slots: Mutex<HashMap<(ListenerAddress, usize), Arc<Slot>>>,
     stream: ConfiguredStream,
+    /// The time since which nobody uses it, if that has been noticed.
+    unused_since: Mutex<Option<Timestamp>>,
 }
+
+/// Time after which a route that nobody uses is forgotten. Until then its last counts can be read,
+/// and a listener that comes back finds it as it was.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 impl Route {
     pub(crate) fn new(
@@ -40,6 +47,7 @@ impl Route {
             pending: PendingDatagrams::default(),
             slots: Mutex::default(),
             stream: ConfiguredStream::default(),
+            unused_since: Mutex::default(),
         })
     }
 
@@ -66,6 +74,17 @@ impl Route {
         listeners.sort_unstable();
         listeners.dedup();
         listeners
+    }
+
+    /// True if the route can be forgotten: for a while nobody has used it. `is_used`: whether
+    /// anybody does now.
+    pub(crate) fn is_over(&self, is_used: bool, now: Timestamp) -> bool {
+        let mut since = self.unused_since.lock();
+        if is_used || self.sessions.count() > 0 || self.has_listener() {
+            *since = None;
+            return false;
+        }
+        now.saturating_since(*since.get_or_insert(now)) > FORGOTTEN_AFTER
     }
 
     /// The public key that clients may pin, in hexadecimal digits.
@@ -140,5 +159,22 @@ impl Route {
 
     fn has_listener(&self) -> bool {
         self.slots.lock().values().any(|slot| slot.is_filled())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_over_when_nobody_has_used_it_for_a_minute() {
+        let config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
+        let route = Route::new(config, Environment::silent(1)).unwrap();
+        let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
+        assert!(!route.is_over(true, at(0)) && !route.is_over(false, at(100)));
+        assert!(!route.is_over(false, at(160)));
+        // Used in between: the time begins anew.
+        assert!(!route.is_over(true, at(161)) && !route.is_over(false, at(200)));
+        assert!(!route.is_over(false, at(260)) && route.is_over(false, at(261)));
     }
 }

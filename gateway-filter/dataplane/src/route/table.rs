@@ -196,6 +196,10 @@ impl SessionTable {
             Entry::Occupied(entry) => return Some(Opened::Before(Arc::clone(entry.get()))),
             Entry::Vacant(entry) => entry,
         };
+        if !settings.config.new_clients {
+            refuse(route, path, "the route is about to go".to_owned());
+            return None;
+        }
         let limit = settings.config.maximum_sessions;
         let Some(place) = Place::take(&self.count, limit) else {
             refuse(route, path, format!("maximum_sessions ({limit}) reached"));

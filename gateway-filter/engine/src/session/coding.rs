@@ -138,7 +138,7 @@ impl Coding {
     }
 
     /// Loss of the medium: what was lost without a queue, and never more than what is lost now.
-    fn loss(&self) -> f64 {
+    pub(crate) fn loss(&self) -> f64 {
         self.medium.loss().min(self.all.loss())
     }
 

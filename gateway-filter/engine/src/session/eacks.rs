@@ -269,8 +269,10 @@ impl Session {
 
     /// Sets the rate of symbols anew.
     fn follow_coding(&mut self, now: Timestamp) {
+        let tolerated = self.is_tolerated();
         if let Some(coding) = &mut self.coding {
-            let maximum = self.permit.gateway().config().repair_budget;
+            let budget = self.permit.gateway().config().repair_budget;
+            let maximum = if tolerated { 0.0 } else { budget };
             coding.follow(&self.last_mile.path, maximum, now);
         }
     }
@@ -281,14 +283,14 @@ impl Session {
             return;
         }
         self.charge(REPAIR_WORK * self.repairs.len() as u64, turn);
-        let congested = self.standing_queue(turn.now).is_some();
+        let left_to_sender = self.standing_queue(turn.now).is_some() || self.is_tolerated();
         let patience =
             patience(&self.last_mile.path, self.live.is_some(), self.agreed.maximum_hold);
         let mut sequences = core::mem::take(&mut turn.scratch().sequences);
         sequences.clear();
         sequences.extend(self.repairs.sequences());
         for &sequence in &sequences {
-            let verdict = self.judge(sequence, newest, congested, patience, turn.now);
+            let verdict = self.judge(sequence, newest, left_to_sender, patience, turn.now);
             self.note_in_vain(sequence, &verdict, turn.now);
             match verdict {
                 Verdict::Wait => {}
@@ -346,7 +348,7 @@ impl Session {
         &self,
         sequence: u64,
         newest: Option<u64>,
-        congested: bool,
+        left_to_sender: bool,
         patience: Duration,
         now: Timestamp,
     ) -> Verdict {
@@ -356,7 +358,7 @@ impl Session {
         }
         // Lost in a queue that stands, most likely: its sender must know, or it takes what belongs
         // to others.
-        if congested && repair.is_new(now) {
+        if left_to_sender && repair.is_new(now) {
             return Verdict::GiveUp(GiveUpReason::QueueStands);
         }
         if self.history.cached_length(sequence).is_none() {

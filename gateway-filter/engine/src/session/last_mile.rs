@@ -56,10 +56,13 @@ impl LastMile {
         self.standing_queue(now).is_some() || self.has_grown()
     }
 
-    /// True if the smoothed round trip is longer than the shortest by what counts as a queue.
+    /// True if the smoothed round trip, and the last one, are longer than the shortest by what counts
+    /// as a queue: one that drains is seen at once.
     pub(crate) fn has_grown(&self) -> bool {
-        let both = self.path.round_trip().zip(self.queueing.base());
-        both.is_some_and(|(smoothed, base)| smoothed.saturating_sub(base) >= STANDING_QUEUE)
+        let now = self.path.round_trip().zip(self.queueing.latest());
+        now.zip(self.queueing.base()).is_some_and(|((smoothed, latest), base)| {
+            smoothed.min(latest).saturating_sub(base) >= STANDING_QUEUE
+        })
     }
 
     /// Another path has another round trip; what is known of the old one's loss is the best guess.

@@ -20,6 +20,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use crate::config::{GatewayConfig, SenderAnswer};
 use packrat_eack::Identifier;
 use packrat_wire::handshake::{GatewayParams, Numbered};
 use packrat_wire::number::{NUMBER_LENGTH, NumberHeader, NumberKey};
@@ -36,15 +37,18 @@ const ONE_OF: u32 = 64;
 /// Datagrams that were missing with a number and arrived without it, until such lengths go plain.
 const VANISHED: u32 = 8;
 
-/// The numbers that this gateway grants to a client at this address, to which the path carries
-/// packets of this length.
+/// The numbers that this gateway grants to a client at this address: none where nothing is hidden
+/// from the sender.
 pub(crate) fn granted(
     wish: Option<Numbered>,
     client: IpAddr,
-    longest_packet: u16,
+    config: &GatewayConfig,
 ) -> Option<Numbered> {
+    if config.sender == SenderAnswer::Never {
+        return None;
+    }
     let headers = if client.to_canonical().is_ipv4() { IPV4_HEADERS } else { IPV6_HEADERS };
-    let largest = longest_packet.saturating_sub(headers + NUMBER_LENGTH as u16);
+    let largest = config.longest_packet.saturating_sub(headers + NUMBER_LENGTH as u16);
     wish?.within(Numbered { to_client: true, to_server: false, coded: true, largest })
 }
 
@@ -297,10 +301,13 @@ mod tests {
     fn what_is_granted_fits_the_paths_that_most_clients_have() {
         let wish =
             Some(Numbered { to_client: true, to_server: true, coded: true, largest: u16::MAX });
-        let grant = |address: &str| granted(wish, address.parse().unwrap(), 1500).unwrap();
+        let config = GatewayConfig { longest_packet: 1500, ..GatewayConfig::default() };
+        let grant = |address: &str| granted(wish, address.parse().unwrap(), &config).unwrap();
         assert_eq!((grant("192.0.2.1").largest, grant("2001:db8::1").largest), (1464, 1444));
         assert_eq!(grant("::ffff:192.0.2.1").largest, 1464);
         assert!(!grant("192.0.2.1").to_server, "not yet");
-        assert_eq!(granted(None, [192, 0, 2, 1].into(), 1500), None);
+        assert_eq!(granted(None, [192, 0, 2, 1].into(), &config), None);
+        let config = GatewayConfig { sender: SenderAnswer::Never, ..config };
+        assert_eq!(granted(wish, [192, 0, 2, 1].into(), &config), None, "nothing is hidden");
     }
 }

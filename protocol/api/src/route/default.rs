@@ -1,6 +1,7 @@
 //! Defaults of a route's configuration, each stated here alone. EdgeGateways have the same ones.
 
 use super::{share_of_million, share_of_percent};
+use crate::sender::SenderKind;
 
 /// `repair_budget`, in percent.
 pub const REPAIR_BUDGET_PERCENT: u32 = 25;
@@ -22,6 +23,11 @@ pub fn namespace() -> String {
 
 /// `assist`.
 pub const fn assist() -> bool {
+    true
+}
+
+/// `new_clients`.
+pub const fn new_clients() -> bool {
     true
 }
 
@@ -106,6 +112,15 @@ pub(super) fn is_assist(value: &bool) -> bool {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(super) fn is_new_clients(value: &bool) -> bool {
+    *value == new_clients()
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(super) fn is_any_sender(kind: &SenderKind) -> bool {
+    *kind == SenderKind::Any
+}
+
 pub(super) fn is_early_copies(value: &f64) -> bool {
     *value == early_copies()
 }

@@ -18,6 +18,7 @@ pub use key::Hidden;
 pub use stream::StreamRoute;
 
 pub use crate::invalid_field::InvalidField;
+use crate::sender::SenderKind;
 use crate::token::TokenPolicy;
 
 /// The configuration of one route: one set of endpoints behind one or several listeners.
@@ -47,6 +48,10 @@ pub struct RouteConfig {
     /// everything else is forwarded.
     #[serde(default = "default::assist", skip_serializing_if = "default::is_assist")]
     pub assist: bool,
+    /// True if clients without a session get one. Without it, only the sessions that are there are
+    /// served: the route is about to go.
+    #[serde(default = "default::new_clients", skip_serializing_if = "default::is_new_clients")]
+    pub new_clients: bool,
     /// Bytes that one session may keep for repair.
     #[serde(
         default = "default::cache_bytes_per_session",
@@ -108,6 +113,9 @@ pub struct RouteConfig {
     /// space around them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_key_file: Option<PathBuf>,
+    /// Congestion control of the servers.
+    #[serde(default, skip_serializing_if = "default::is_any_sender")]
+    pub sender: SenderKind,
     /// Policy about tokens.
     #[serde(default)]
     pub tokens: TokenPolicy,
@@ -152,6 +160,7 @@ impl RouteConfig {
             endpoints: endpoints.into_iter().collect(),
             stream: None,
             assist: default::assist(),
+            new_clients: default::new_clients(),
             cache_bytes_per_session: default::cache_bytes_per_session(),
             cache_bytes_total: default::cache_bytes_total(),
             repair_budget: default::repair_budget(),
@@ -164,6 +173,7 @@ impl RouteConfig {
             handshakes_per_second_without_cookie: default::handshakes_per_second_without_cookie(),
             static_key: None,
             static_key_file: None,
+            sender: SenderKind::Any,
             tokens: TokenPolicy::Off,
             token_keys: Vec::new(),
             token_keys_file: None,

@@ -68,6 +68,11 @@ impl Queueing {
         [self.least.map(|(_, least)| least), self.least_before].into_iter().flatten().min()
     }
 
+    /// The last round trip.
+    pub fn latest(&self) -> Option<Duration> {
+        self.recent.back().map(|&(_, sample)| sample)
+    }
+
     /// Time that datagrams have waited at least in the queue that stands now; zero when there is
     /// none, or nothing is known.
     pub fn standing(&self, now: Timestamp) -> Duration {

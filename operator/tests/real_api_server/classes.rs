@@ -1,0 +1,90 @@
+//! Two operators in one cluster: each has its EdgeGateways.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, gateway, service};
+
+/// Options of another release's operator.
+const OTHER: [&str; 6] = [
+    "--service-name",
+    "other-operator",
+    "--authority-secret",
+    "other-operator-authority",
+    "--lease",
+    "other-operator",
+];
+
+#[test]
+fn two_operators_never_touch_each_others_gateways() {
+    let namespace = "packrat-test-classes";
+    let Some((cluster, first)) = Cluster::with_operator(namespace) else { return };
+    let deployment = "packrat-gateway-edge";
+    cluster.apply(gateway(namespace, "edge", &json!({})));
+    let wanted = json!({ "packrat.dev/assist": "enabled", "packrat.dev/gateway": "edge" });
+    for object in service(namespace, "web", 443, &wanted, &["192.0.2.1".to_owned()]) {
+        cluster.apply(object);
+    }
+    let holder =
+        || cluster.get("EdgeGateway", namespace, "edge").unwrap()["status"]["operator"].clone();
+    let is_assisted = || {
+        cluster
+            .condition("Service", namespace, "web", "packrat.dev/Assisted")
+            .is_some_and(|(_, reason, _)| reason == "Assisted")
+    };
+    cluster.wait_until("the first operator's gateways", || {
+        cluster.get("NetworkPolicy", namespace, deployment).is_some()
+            && holder() == format!("{}/packrat-operator", super::HOME)
+            && is_assisted()
+    });
+    // What its own controllers write into the status of a Deployment is nobody's business here.
+    let versions = || -> Vec<Value> {
+        [
+            ("Deployment", deployment, "generation"),
+            ("ConfigMap", deployment, "resourceVersion"),
+            ("Secret", "packrat-gateway-edge-client", "resourceVersion"),
+            ("Service", "web", "resourceVersion"),
+        ]
+        .map(|(kind, name, version)| {
+            cluster.get(kind, namespace, name).unwrap()["metadata"][version].clone()
+        })
+        .into()
+    };
+    let before = versions();
+
+    // A second release of the same class: it says that the gateway is not its own, and changes
+    // nothing.
+    let second = cluster.operator_with("second", None, &OTHER);
+    cluster.wait_until("the second operator", || second.is_elected());
+    cluster.wait_until("what it says", || {
+        let events =
+            cluster.runtime.block_on(cluster.api("Event", namespace).list(&Default::default()));
+        events.unwrap().items.iter().any(|event| event.data["reason"] == "OtherOperator")
+    });
+    // It does take one that is nobody's, and of two that see it at once one gets it.
+    cluster.apply(gateway(namespace, "another", &json!({})));
+    cluster.wait_until("another gateway", || {
+        cluster.get("Deployment", namespace, "packrat-gateway-another").is_some()
+    });
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(versions(), before, "{}", second.log());
+    drop(second);
+
+    // Another class: the first operator gives the gateway up, and the other one goes on with it.
+    let options: Vec<&str> = OTHER.into_iter().chain(["--class", "blue"]).collect();
+    let blue = cluster.operator_with("blue", None, &options);
+    cluster.wait_until("the operator of the other class", || blue.is_elected());
+    let uid = cluster.get("Deployment", namespace, deployment).unwrap()["metadata"]["uid"].clone();
+    cluster.merge("EdgeGateway", namespace, "edge", &json!({ "spec": { "class": "blue" } }));
+    cluster.wait_until("the hand-over", || {
+        holder() == format!("{}/other-operator", super::HOME) && is_assisted()
+    });
+    cluster.wait_until("the objects of the other operator", || {
+        cluster.get("Secret", namespace, "packrat-gateway-edge-client").unwrap()["metadata"]["resourceVersion"] != before[2]
+    });
+    assert_eq!(cluster.get("Deployment", namespace, deployment).unwrap()["metadata"]["uid"], uid);
+    let after = versions();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(versions(), after, "{}\n{}", first.log(), blue.log());
+    assert!(!first.lacks_rules() && !blue.lacks_rules(), "{}", blue.log());
+    cluster.remove_namespace(namespace);
+}
