@@ -150,6 +150,7 @@ pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
         let to = suite.node_port(GATEWAY, NODE_PORT)?;
         let undisturbed = suite.download(&suite.request(LARGE, &to))?;
         undisturbed.expect(&suite.checksum(LARGE)?)?;
+        report(&undisturbed, "")?;
         let (pod, _) = suite.gateway_pod(GATEWAY)?;
         let mut download = suite.start_download(&suite.request(LARGE, &to))?;
         download.wait_for(BEFORE)?;
@@ -162,7 +163,8 @@ pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
             *windows.get(1).ok_or_else(|| Failure::new("the download was too short"))?;
         if usual.is_empty() || second_worst < 0.8 * mean {
             return Err(Failure(format!(
-                "{second_worst:.1} Mbit/s in one window of five seconds, {mean:.1} undisturbed; by seconds: {:?}",
+                "{second_worst:.1} Mbit/s in one window of five seconds, {mean:.1} undisturbed; assistance: {}; bytes by seconds: {:?}",
+                transfer.assistance(),
                 transfer.seconds
             )));
         }
