@@ -49,6 +49,7 @@ fn inject(options: &Options) -> Result<(String, bool), String> {
         .map_err(|error| format!("{name} is neither YAML nor JSON: {error}"))?;
     let sidecar = Sidecar {
         image: options.image.clone(),
+        pull_policy: None,
         listen_address: options.listen_address.to_string(),
     };
     let (mut manifest, mut is_complete, mut is_wanted) = (String::new(), true, false);

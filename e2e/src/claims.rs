@@ -74,6 +74,8 @@ pub(crate) const CLAIMS: &[Claim] = &[
     full("client-address-changes", weather::address_changes),
     on_nodes("gateway-process-killed", weather::gateway_killed),
     full("gateway-pod-deleted", weather::gateway_deleted),
+    full("goodput-while-a-gateway-drains", weather::goodput_while_draining),
+    full("assistance-switched-off-and-on", weather::switched_off),
     on_nodes("flows-of-the-node-forgotten", weather::flows_forgotten),
     full("node-lost-and-returned", weather::node_lost),
     full("gateways-rolled-behind-load-balancer", exposure::rolled),

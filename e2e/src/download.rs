@@ -13,6 +13,9 @@ use sha2::{Digest, Sha256};
 
 use crate::command::{Background, Failure, Outcome, Prefix, last_lines};
 
+/// Seconds over which goodput is averaged.
+pub(crate) const WINDOW: usize = 5;
+
 /// The parameters of a download.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -41,6 +44,8 @@ pub(crate) struct Transfer {
     pub(crate) time: Duration,
     /// Longest time between the arrival of two parts.
     pub(crate) stall: Duration,
+    /// Bytes that arrived in each second after the first byte.
+    pub(crate) seconds: Vec<u64>,
     /// True if `packrat get` succeeded.
     pub(crate) success: bool,
     /// The summary that `packrat get` printed.
@@ -51,6 +56,15 @@ impl Transfer {
     /// Bytes per second of the whole command, in Mbit/s.
     pub(crate) fn goodput(&self) -> f64 {
         self.bytes as f64 * 8e-6 / self.time.as_secs_f64()
+    }
+
+    /// The goodput of each [`WINDOW`] that the download fills, one for each second, in Mbit/s. The
+    /// first second belongs to the transport's start.
+    pub(crate) fn windows(&self) -> Vec<f64> {
+        let full = self.seconds.split_last().map_or(&[][..], |(_, full)| full);
+        let settled = full.get(1..).unwrap_or_default();
+        let goodput = |bytes: &[u64]| bytes.iter().sum::<u64>() as f64 * 8e-6 / WINDOW as f64;
+        settled.windows(WINDOW).map(goodput).collect()
     }
 
     /// Datagrams that the gateway repaired; `None` without assistance.
@@ -91,8 +105,8 @@ impl Transfer {
 pub(crate) struct Download {
     program: Background,
     arrived: Arc<AtomicU64>,
-    /// Returns bytes, checksum and the longest stall.
-    reader: JoinHandle<(u64, String, Duration)>,
+    /// Returns bytes, checksum, the longest stall, and the bytes of each second.
+    reader: JoinHandle<(u64, String, Duration, Vec<u64>)>,
     complaints: JoinHandle<String>,
     started: Instant,
 }
@@ -134,6 +148,7 @@ impl Download {
             let mut digest = Sha256::new();
             let mut buffer = vec![0; 64 * 1024];
             let (mut bytes, mut stall, mut last) = (0, Duration::ZERO, None);
+            let (mut first, mut seconds) = (None, Vec::new());
             while let Ok(length @ 1..) = body.read(&mut buffer) {
                 let now = Instant::now();
                 // The time before the first byte is the handshake's.
@@ -141,13 +156,18 @@ impl Download {
                 last = Some(now);
                 digest.update(&buffer[..length]);
                 bytes += length as u64;
+                let second = (now - *first.get_or_insert(now)).as_secs() as usize;
+                seconds.resize(seconds.len().max(second + 1), 0);
+                if let Some(count) = seconds.get_mut(second) {
+                    *count += length as u64;
+                }
                 counter.store(bytes, Ordering::Relaxed);
                 if let Some(pace) = pace {
                     // Meanwhile the pipe is full, and flow control slows the server down.
                     thread::sleep(Duration::from_secs_f64(length as f64 / pace as f64));
                 }
             }
-            (bytes, hexadecimal::encode(&digest.finalize()), stall)
+            (bytes, hexadecimal::encode(&digest.finalize()), stall, seconds)
         });
         let complaints = thread::spawn(move || {
             let mut text = String::new();
@@ -190,8 +210,8 @@ impl Download {
         let status = self.program.0.wait()?;
         let time = self.started.elapsed();
         let broken = |_| Failure::new("a thread that read the download broke");
-        let (bytes, sha256, stall) = self.reader.join().map_err(broken)?;
+        let (bytes, sha256, stall, seconds) = self.reader.join().map_err(broken)?;
         let summary = self.complaints.join().map_err(broken)?;
-        Ok(Transfer { bytes, sha256, time, stall, success: status.success(), summary })
+        Ok(Transfer { bytes, sha256, time, stall, seconds, success: status.success(), summary })
     }
 }

@@ -15,6 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Shortest time before "no session" ends the wait: as long a load balancer, which hears of the end
 /// at the same time as Envoy, may go on sending new clients.
 const SETTLING: Duration = Duration::from_secs(5);
+/// Time before Envoy hears of the end. The nodes hear of it at the same time as this command, and
+/// send new clients here until then (kube-proxy: for a second): those stay here for the whole drain,
+/// and shall not be without assistance for so long.
+const NOTICE: Duration = Duration::from_secs(3);
 
 /// The reason for the end of waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +31,7 @@ pub enum End {
     Gone,
 }
 
-/// Drains the Envoy whose administration interface is the socket `admin`; returns when no session is left,
+/// Drains, after a moment, the Envoy whose administration interface is the socket `admin`; returns when no session is left,
 /// though not within the first seconds, or after `longest`. An Envoy that is too busy to answer is
 /// asked again: giving up would end its sessions.
 ///
@@ -37,6 +41,7 @@ pub fn drain(admin: &Path, longest: Duration) -> std::io::Result<End> {
     let start = Instant::now();
     let end = start + longest;
     let pause = || std::thread::sleep(INTERVAL.min(end.saturating_duration_since(Instant::now())));
+    std::thread::sleep(NOTICE.min(longest / 4));
     while let Err(error) = request(admin, "POST", "/drain_listeners?graceful&skip_exit") {
         if is_gone(&error) || Instant::now() >= end {
             return Err(error);

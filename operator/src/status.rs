@@ -192,7 +192,7 @@ fn programmed(observed: &Observed) -> Finding {
         );
         return Finding(Some(false), "NotConnected", message);
     }
-    // One that is not ready serves nobody who is new, and may be on its way out.
+    // One that is not ready serves no one who is new, and may be on its way out.
     let counts = |proxy: &&GatewayProxy| ready_pods.is_empty() || ready_pods.contains(&proxy.name);
     let counted: Vec<&GatewayProxy> = proxies.iter().filter(counts).collect();
     let behind: Vec<&str> = counted
@@ -497,7 +497,7 @@ mod tests {
         });
         assert_eq!((status.as_str(), reason.as_str()), ("False", "NotConnected"));
         assert!(message.starts_with("1 of 2 gateways are not connected"), "{message}");
-        // One that ends, and one that is not ready yet, are nobody's concern.
+        // One that ends, and one that is not ready yet, are no one's concern.
         let others = told(&|observed| {
             let ends = GatewayProxy { version: None, ..proxy("ends", None) };
             observed.proxies.push(ends);

@@ -39,6 +39,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ default .version .image.tag }}{{ end }}
 {{- end }}
 
+{{- /* When an image is pulled. A name without a registry is never pulled: it would be Docker Hub's, where it is not ours */}}
+{{- define "packrat.pullPolicy" -}}
+{{- default (ternary "IfNotPresent" "Never" (ne .registry "")) .pullPolicy }}
+{{- end }}
+
 {{- /* The namespaces in which the operator may make gateways, as JSON */}}
 {{- define "packrat.gatewayNamespaces" -}}
 {{- $names := concat (list .Release.Namespace) .Values.gateway.namespaces }}
@@ -60,6 +65,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or (not $found) (eq (dig "metadata" "labels" "app.kubernetes.io/managed-by" "" $found) "Helm") }}
 {{- fail (printf "EdgeGateway %s/%s is in a namespace that gateway.namespaces does not name: the operator would have no rights there. Add %s to gateway.namespaces, or set gateway.clusterWide=true" $namespace .metadata.name $namespace) }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Fails when another release of the same class is there: each would leave the other's EdgeGateways alone, and new ones would go to
+either */}}
+{{- define "packrat.isAlone" -}}
+{{- $own := include "packrat.operator" . }}
+{{- range (lookup "apps/v1" "Deployment" "" "").items }}
+{{- $labels := default dict .metadata.labels }}
+{{- $isOperator := and (eq (dig "app.kubernetes.io/component" "" $labels) "operator") (hasPrefix "packrat-" (dig "helm.sh/chart" "" $labels)) }}
+{{- if and $isOperator (not (and (eq .metadata.name $own) (eq .metadata.namespace $.Release.Namespace))) }}
+{{- $class := "packrat" }}
+{{- range .spec.template.spec.containers }}
+{{- range .args }}
+{{- if hasPrefix "--class=" . }}
+{{- $class = trimPrefix "--class=" . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if eq $class $.Values.class }}
+{{- fail (printf "the operator %s/%s of this cluster has the class %s, too: upgrade that release, or set another class here" .metadata.namespace .metadata.name $class) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -141,6 +141,10 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
         ("QUALITY", Align::Right),
         ("CACHE", Align::Right),
         ("RESETS", Align::Right),
+        // Since the gateways run: after a download, all else is of a moment in which nothing
+        // happens.
+        ("TOTAL", Align::Right),
+        ("REPAIRED", Align::Right),
     ]);
     if wide {
         columns.extend([
@@ -169,6 +173,7 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
             .filter(|(name, _)| name.starts_with("packrat_resets_total"))
             .map(|(_, n)| n)
             .sum();
+        let total = |name: &str| route.metrics.get(name).copied().unwrap_or_default();
         let times = |value: f64| {
             if value >= 10.0 { format!("{value:.0}x") } else { format!("{value:.1}x") }
         };
@@ -195,6 +200,8 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
             ),
             (bytes(figures.cache_bytes), None),
             (count(resets), (resets > 0.0).then_some(Paint::Warning)),
+            (bytes(total("packrat_to_client_bytes_total")), None),
+            (count(total("packrat_repairs_arrived_total")), None),
         ]);
         if wide {
             cells.extend([

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, until};
 use crate::download::{Download, Transfer};
-use crate::suite::{GATEWAY, LARGE, LOSS, NODE_PORT, RELEASE, SHOP, Suite};
+use crate::suite::{GATEWAY, LARGE, LOSS, NODE_PORT, RELEASE, SHOP, SMALL, SMALLEST, Suite};
 
 /// Bytes that have arrived when the fault occurs.
 const BEFORE: u64 = 5_000_000;
@@ -122,6 +122,92 @@ pub(super) fn gateway_deleted(suite: &mut Suite) -> Outcome<String> {
         Some(event) => Err(Failure(format!("the gateway did not drain: {}", event["message"]))),
         None => Ok(outcome),
     }
+}
+
+/// Runs a trial with the drain that an EdgeGateway has by default; the suite's manifests have a short
+/// one.
+fn with_default_drain(
+    suite: &mut Suite,
+    trial: impl FnOnce(&mut Suite) -> Outcome<String>,
+) -> Outcome<String> {
+    let drain = |suite: &Suite, seconds: u32| {
+        let patch = serde_json::json!({ "spec": { "drain": { "seconds": seconds } } });
+        suite.patch_gateway(GATEWAY, &patch)?;
+        let deployment = format!("deployment/packrat-gateway-{GATEWAY}");
+        suite.rolled_out(&deployment, SHOP)?;
+        until(Duration::from_secs(120), "one gateway is left", || suite.gateway_pod(GATEWAY))
+    };
+    drain(suite, 60)?;
+    let outcome = trial(suite);
+    drain(suite, 10)?;
+    outcome
+}
+
+/// The gateway's Pod is deleted, with the default drain: it goes on assisting the download. No
+/// window of five seconds but one is slower than 0.8 times those of an undisturbed download.
+pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
+    with_default_drain(suite, |suite| {
+        let to = suite.node_port(GATEWAY, NODE_PORT)?;
+        let undisturbed = suite.download(&suite.request(LARGE, &to))?;
+        undisturbed.expect(&suite.checksum(LARGE)?)?;
+        report(&undisturbed, "")?;
+        let (pod, _) = suite.gateway_pod(GATEWAY)?;
+        let mut download = suite.start_download(&suite.request(LARGE, &to))?;
+        download.wait_for(BEFORE)?;
+        suite.kubectl.output(["delete", "pod", &pod, "-n", SHOP, "--wait=false"])?;
+        let transfer = finish(suite, download)?;
+        let (usual, mut windows) = (undisturbed.windows(), transfer.windows());
+        let mean = usual.iter().sum::<f64>() / usual.len().max(1) as f64;
+        windows.sort_by(f64::total_cmp);
+        let second_worst =
+            *windows.get(1).ok_or_else(|| Failure::new("the download was too short"))?;
+        if usual.is_empty() || second_worst < 0.8 * mean {
+            return Err(Failure(format!(
+                "{second_worst:.1} Mbit/s in one window of five seconds, {mean:.1} undisturbed; assistance: {}; bytes by seconds: {:?}",
+                transfer.assistance(),
+                transfer.seconds
+            )));
+        }
+        report(
+            &transfer,
+            &format!("worst window but one {second_worst:.1} Mbit/s, {mean:.1} undisturbed"),
+        )
+    })
+}
+
+/// Assistance is switched off: the port stays, the download goes on, and a new one is let in.
+pub(super) fn switched_off(suite: &mut Suite) -> Outcome<String> {
+    let annotation = "packrat.dev/config.assist";
+    let annotate = |suite: &Suite, word: &str| {
+        suite.kubectl.output(["annotate", "--overwrite", "service", "web", "-n", SHOP, word])
+    };
+    let to = suite.node_port(GATEWAY, NODE_PORT)?;
+    let mut download = suite.start_download(&suite.request(SMALL, &to))?;
+    download.wait_for(1_000_000)?;
+    annotate(suite, &format!("{annotation}=off"))?;
+    let condition = "--for=jsonpath={.status.conditions[?(@.type==\"packrat.dev/Assisted\")].reason}=SwitchedOff";
+    let said =
+        suite.kubectl.output(["wait", "service/web", "-n", SHOP, condition, "--timeout=30s"]);
+    let plain = suite.download(&suite.request(SMALLEST, &to));
+    let finished = download.finish();
+    annotate(suite, &format!("{annotation}-"))?;
+    said?;
+    let (plain, finished) = (plain?, finished?);
+    plain.expect(&suite.checksum(SMALLEST)?)?;
+    finished.expect(&suite.checksum(SMALL)?)?;
+    if plain.repaired().is_some_and(|repaired| repaired > 0) {
+        return Err(Failure(format!("it was assisted all the same: {}", plain.assistance())));
+    }
+    until(Duration::from_secs(30), "assistance is back", || {
+        let again = suite.download(&suite.request(SMALLEST, &to))?;
+        again.repaired().map(drop).ok_or_else(|| Failure::new("it is still off"))
+    })?;
+    Ok(format!(
+        "the running download: {:.1} Mbit/s, stalled {} ms; a new one meanwhile: {:.1} Mbit/s, not assisted",
+        finished.goodput(),
+        finished.stall.as_millis(),
+        plain.goodput()
+    ))
 }
 
 /// The gateway's node loses its power for a moment.

@@ -79,7 +79,7 @@ impl Default for GatewayConfig {
             repair_budget: 0.25,
             early_copies: 0.5,
             residual_loss_target: 1e-5,
-            maximum_sessions: 100_000,
+            maximum_sessions: 25_000,
             sessions_per_source: 4096,
             handshakes_per_second_per_source: 100,
             handshakes_per_second_without_cookie: 100,

@@ -70,7 +70,7 @@ impl Operator {
         gateway.spec.class == self.class
     }
 
-    /// True if an EdgeGateway is its own, or nobody's yet.
+    /// True if an EdgeGateway is its own, or no one's yet.
     pub fn serves(&self, gateway: &GatewayModel) -> bool {
         self.is_of_class(gateway)
             && gateway.status.operator.as_ref().is_none_or(|operator| *operator == self.identity)

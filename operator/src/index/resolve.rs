@@ -55,7 +55,7 @@ pub struct Listener {
     pub endpoints: Vec<SocketAddr>,
     /// Overrides of the Service, or else of its Namespace.
     pub overrides: Overrides,
-    /// True if the route is gone: the sessions that are there are served, and nobody else.
+    /// True if the route is gone: the sessions that are there are served, and no one else.
     pub is_leaving: bool,
 }
 
@@ -357,7 +357,7 @@ impl Index {
     }
 }
 
-/// What is said about an EdgeGateway of this operator's class that is another operator's.
+/// The message about an EdgeGateway of this operator's class that is another operator's.
 fn foreign(holder: Option<&String>, own: &str, gateway: &ObjectKey) -> Problem {
     let holder = holder.map_or("another", String::as_str);
     let message = format!(

@@ -68,7 +68,11 @@ mod tests {
         let review = json!({ "request": { "uid": "u", "object": pod } }).to_string();
         let answer = super::review(
             review.as_bytes(),
-            &Sidecar { image: "i".to_owned(), listen_address: "0.0.0.0".to_owned() },
+            &Sidecar {
+                image: "i".to_owned(),
+                listen_address: "0.0.0.0".to_owned(),
+                pull_policy: None,
+            },
         )
         .unwrap();
         serde_json::from_str::<Value>(&answer).unwrap()["response"].take()
@@ -101,7 +105,11 @@ mod tests {
             assert!(
                 super::review(
                     text.as_bytes(),
-                    &Sidecar { image: String::new(), listen_address: String::new() }
+                    &Sidecar {
+                        image: String::new(),
+                        listen_address: String::new(),
+                        pull_policy: None
+                    }
                 )
                 .is_err(),
                 "{text}"

@@ -15,7 +15,8 @@ pub fn missing_sidecar(pod: &Pod) -> Option<Problem> {
         return None;
     }
     let mut pod = serde_json::to_value(pod).ok()?;
-    let sidecar = Sidecar { image: String::new(), listen_address: String::new() };
+    let sidecar =
+        Sidecar { image: String::new(), listen_address: String::new(), pull_policy: None };
     let message = match inject_pod(&mut pod, &sidecar) {
         Ok(Outcome::NotWanted | Outcome::Present) => return None,
         Ok(Outcome::Injected(_)) => {

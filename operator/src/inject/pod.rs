@@ -22,6 +22,8 @@ const DRAIN_SECONDS: u32 = 20;
 pub struct Sidecar {
     /// Its image.
     pub image: String,
+    /// When the image is pulled; `None`: Kubernetes chooses.
+    pub pull_policy: Option<String>,
     /// The address that it listens on: `0.0.0.0`, or `::` for IPv6 with IPv4.
     pub listen_address: String,
 }
@@ -200,7 +202,7 @@ fn container(sidecar: &Sidecar, gateway: &str, namespace: &str, forwards: &[Forw
             json!({ "name": "packrat-metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }),
         ])
         .collect();
-    json!({
+    let mut container = json!({
         "name": CONTAINER,
         "image": sidecar.image,
         "restartPolicy": "Always",
@@ -231,7 +233,11 @@ fn container(sidecar: &Sidecar, gateway: &str, namespace: &str, forwards: &[Forw
             "seccompProfile": { "type": "RuntimeDefault" },
         },
         "resources": { "requests": { "cpu": "50m", "memory": "64Mi" } },
-    })
+    });
+    if let Some(policy) = &sidecar.pull_policy {
+        container["imagePullPolicy"] = policy.as_str().into();
+    }
+    container
 }
 
 #[cfg(test)]
@@ -239,7 +245,11 @@ mod tests {
     use super::*;
 
     fn sidecar() -> Sidecar {
-        Sidecar { image: "packrat/gateway:1".to_owned(), listen_address: "0.0.0.0".to_owned() }
+        Sidecar {
+            image: "packrat/gateway:1".to_owned(),
+            listen_address: "0.0.0.0".to_owned(),
+            pull_policy: None,
+        }
     }
 
     fn pod(annotation: &str) -> Value {

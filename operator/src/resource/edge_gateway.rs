@@ -329,7 +329,7 @@ impl Default for LastMile {
 #[serde(rename_all = "camelCase", default)]
 pub struct Sessions {
     /// Sessions of one route in one gateway Pod; datagrams of further clients are dropped.
-    /// Default: 100000.
+    /// Default: 25000.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub maximum: i32,
     /// Seconds without a datagram after which a session ends. Default: 120.

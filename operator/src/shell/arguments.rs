@@ -50,6 +50,9 @@ pub struct Options {
     /// Image of gateways whose EdgeGateway names none.
     #[arg(long, env = "PACKRAT_GATEWAY_IMAGE", default_value = "packrat/gateway:dev")]
     pub gateway_image: String,
+    /// When that image is pulled: Always, IfNotPresent or Never [default: Kubernetes chooses].
+    #[arg(long, env = "PACKRAT_GATEWAY_IMAGE_PULL_POLICY")]
+    pub gateway_image_pull_policy: Option<String>,
     /// Address that gateways and sidecars listen on [default: :: for IPv6 and IPv4, or 0.0.0.0
     /// where the operator has no IPv6].
     #[arg(long, env = "PACKRAT_GATEWAY_LISTEN_ADDRESS")]

@@ -113,7 +113,7 @@ impl Events {
     }
 }
 
-/// Conditions of an EdgeGateway that somebody has to do something about.
+/// Conditions of an EdgeGateway that need an answer of the people who run it.
 fn failures(gateway: &GatewaySnapshot) -> impl Iterator<Item = Problem> {
     gateway
         .model
@@ -132,7 +132,7 @@ fn failures(gateway: &GatewaySnapshot) -> impl Iterator<Item = Problem> {
         })
 }
 
-/// What is to be done about a problem; another word for each problem.
+/// The action of an Event: another word for each problem.
 fn action(message: &str) -> String {
     format!("Resolve-{}", hexadecimal::encode(&Sha256::digest(message)[..4]))
 }

@@ -110,16 +110,19 @@ impl Health {
                 "# HELP packrat_operator_{name} {help}\n# TYPE packrat_operator_{name} gauge\npackrat_operator_{name} {value}\n"
             );
         }
-        let name = "packrat_operator_edge_gateway_condition";
+        let name = "edge_gateway_condition";
         let help = "1 while a condition of an EdgeGateway is True, 0 while it is not.";
-        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+        let _ = write!(
+            text,
+            "# HELP packrat_operator_{name} {help}\n# TYPE packrat_operator_{name} gauge\n"
+        );
         for (gateway, found) in &snapshot.gateways {
             for condition in &found.model.status.conditions {
                 let is_true = u8::from(condition.status == "True");
                 let _ = writeln!(
                     text,
-                    "{name}{{gateway=\"{gateway}\",condition=\"{}\"}} {is_true}",
-                    condition.type_
+                    "packrat_operator_{name}{{gateway=\"{gateway}\",condition=\"{}\",reason=\"{}\"}} {is_true}",
+                    condition.type_, condition.reason
                 );
             }
         }

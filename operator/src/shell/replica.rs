@@ -158,6 +158,7 @@ impl<'a> Replica<'a> {
     ) -> Result<(), RunError> {
         let sidecar = Arc::new(Sidecar {
             image: self.options.gateway_image.clone(),
+            pull_policy: self.options.gateway_image_pull_policy.clone(),
             listen_address: self.listen_address.clone(),
         });
         let listener = listen(self.options.webhook_listen).await?;
@@ -185,6 +186,7 @@ impl<'a> Replica<'a> {
             operator: self.options.operator(),
             platform: Platform {
                 image: self.options.gateway_image.clone(),
+                pull_policy: self.options.gateway_image_pull_policy.clone(),
                 discovery_host: self.options.discovery_host(),
                 discovery_port: self.options.discovery_port,
                 discovery_namespace: self.options.discovery_namespace(),

@@ -44,6 +44,8 @@ pub const TOKEN_DIRECTORY: &str = "/etc/packrat/token";
 pub struct Platform {
     /// The image of gateways, unless their EdgeGateway names another.
     pub image: String,
+    /// When that image is pulled; `None`: Kubernetes chooses.
+    pub pull_policy: Option<String>,
     /// Host name of the operator's discovery service, as it is in the operator's certificate.
     pub discovery_host: String,
     /// Its port.
@@ -122,6 +124,7 @@ mod tests {
         change(&mut model);
         let platform = Platform {
             image: "packrat/gateway:1".to_owned(),
+            pull_policy: Some("Never".to_owned()),
             discovery_host: "packrat-operator.packrat-system.svc".to_owned(),
             discovery_port: 18000,
             discovery_namespace: Some("packrat-system".to_owned()),
@@ -180,11 +183,28 @@ mod tests {
         assert!(!text.contains("--config-yaml"));
     }
 
+    /// Another image of the EdgeGateway's own is pulled as that says.
+    #[test]
+    fn the_operators_image_is_pulled_as_its_installer_says() {
+        let policy = |change: fn(&mut GatewayModel)| {
+            let objects = made(change);
+            let pod = &objects[&Kind::Deployment]["spec"]["template"]["spec"];
+            pod["containers"][0]["imagePullPolicy"].clone()
+        };
+        assert_eq!(policy(|_| ()), "Never");
+        assert_eq!(policy(|model| model.spec.envoy.image = Some("a/b:1".to_owned())), Value::Null);
+        let own = |model: &mut GatewayModel| {
+            model.spec.envoy.image_pull_policy = Some("Always".to_owned());
+        };
+        assert_eq!(policy(own), "Always");
+    }
+
     /// With the Service would go its address, and a cloud's load balancer.
     #[test]
     fn the_service_is_there_before_the_first_route_and_after_the_last() {
         let platform = Platform {
             image: String::new(),
+            pull_policy: None,
             discovery_host: String::new(),
             discovery_port: 1,
             discovery_namespace: None,

@@ -75,6 +75,9 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
                 "fsGroup": USER,
                 "seccompProfile": { "type": "RuntimeDefault" },
                 "sysctls": [
+                    // Each session has a socket towards its server: half of the ports, which is what
+                    // the kernel gives otherwise, are few.
+                    { "name": "net.ipv4.ip_local_port_range", "value": "1024 65535" },
                     // Port 443 without a capability.
                     { "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" },
                     // The gateway speaks to servers from clients' ports where it can; these are its own.
@@ -246,7 +249,8 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
         "resources": spec.workload.pod.resources,
         "volumeMounts": mounts,
     });
-    if let Some(policy) = &envoy.image_pull_policy {
+    let of_platform = platform.pull_policy.as_ref().filter(|_| envoy.image.is_none());
+    if let Some(policy) = envoy.image_pull_policy.as_ref().or(of_platform) {
         container["imagePullPolicy"] = policy.as_str().into();
     }
     container

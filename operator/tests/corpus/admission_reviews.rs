@@ -11,7 +11,11 @@ use crate::inject::{CONTAINER, INJECT, SIDECAR_LABEL, Sidecar, inject_pod, revie
 
 /// Answers a review; panics when the answer breaks a promise.
 pub(crate) fn admission_reviews(data: &[u8]) {
-    let sidecar = Sidecar { image: "gateway:1".to_owned(), listen_address: "::".to_owned() };
+    let sidecar = Sidecar {
+        image: "gateway:1".to_owned(),
+        listen_address: "::".to_owned(),
+        pull_policy: None,
+    };
     let answer = review(data, &sidecar);
     let question: Value = match serde_json::from_slice(data) {
         Ok(question) => question,

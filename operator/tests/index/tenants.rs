@@ -261,7 +261,7 @@ fn an_operator_leaves_alone_what_is_another_operators() {
     for holder in [None, Some("b/operator")] {
         let served = resolve(own.clone(), "team-b", holder);
         assert_eq!(endpoints(&served, 443), ["10.0.0.1:8443"]);
-        // Of what belongs to nobody the default class tells.
+        // Of what belongs to no one the default class tells.
         assert_eq!((services(&served), served.foreign.len()), (vec!["web".to_owned()], 0));
     }
     let of_other_class = resolve(own.clone(), "packrat", Some("a/operator"));

@@ -36,7 +36,7 @@ fn two_operators_never_touch_each_others_gateways() {
             && holder() == format!("{}/packrat-operator", super::HOME)
             && is_assisted()
     });
-    // What its own controllers write into the status of a Deployment is nobody's business here.
+    // What its own controllers write into the status of a Deployment is no one's business here.
     let versions = || -> Vec<Value> {
         [
             ("Deployment", deployment, "generation"),
@@ -60,7 +60,7 @@ fn two_operators_never_touch_each_others_gateways() {
             cluster.runtime.block_on(cluster.api("Event", namespace).list(&Default::default()));
         events.unwrap().items.iter().any(|event| event.data["reason"] == "OtherOperator")
     });
-    // It does take one that is nobody's, and of two that see it at once one gets it.
+    // It does take one that is no one's, and of two that see it at once one gets it.
     cluster.apply(gateway(namespace, "another", &json!({})));
     cluster.wait_until("another gateway", || {
         cluster.get("Deployment", namespace, "packrat-gateway-another").is_some()

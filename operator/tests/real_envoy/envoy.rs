@@ -24,6 +24,7 @@ pub(crate) fn start(
     let path = directory.path();
     let platform = Platform {
         image: String::new(),
+        pull_policy: None,
         discovery_host: "localhost".to_owned(),
         discovery_port: operator.port(),
         discovery_namespace: None,

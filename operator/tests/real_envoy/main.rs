@@ -58,6 +58,31 @@ fn envoy_forwards_with_assistance_what_the_index_says() {
     assert_eq!(status["routes"][0]["public_key"], scene.cluster.keys.public_key_text());
 }
 
+/// A gateway that does not hear of the newest configuration is not reported to have it.
+#[test]
+fn the_version_that_envoy_has_acknowledged_is_known() {
+    let Some(OneRoute { scene, envoy, server, port, .. }) = OneRoute::begin(&[]) else { return };
+    let replica = &scene.replica;
+    let is_current = || {
+        let (newest, acknowledged) = replica.versions();
+        newest.is_some() && acknowledged == newest
+    };
+    envoy.wait_until("the first acknowledgement", |_| is_current());
+    let signal = |name: &str| {
+        let id = envoy.id().to_string();
+        assert!(std::process::Command::new("kill").args([name, &id]).status().unwrap().success());
+    };
+    let (before, _) = replica.versions();
+    signal("-STOP");
+    let setting = [("packrat.dev/config.idle-timeout-seconds", "77")];
+    replica.service("web", port, &[server.local_addr().unwrap()], &setting);
+    envoy.wait_until("the newest configuration", |_| replica.versions().0 != before);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(replica.versions().1, before, "it has not answered");
+    signal("-CONT");
+    envoy.wait_until("the acknowledgement", |_| is_current());
+}
+
 /// A download of an assisted client, some of which the last mile loses, and which the gateway
 /// repairs.
 fn repaired(route: &OneRoute, gateway: SocketAddr) {

@@ -193,6 +193,16 @@ impl Replica {
         resources.map(|resources| resources.as_ref().clone()).unwrap_or_default()
     }
 
+    /// The version of the newest configuration, and that which the connected gateway has
+    /// acknowledged.
+    pub(crate) fn versions(&self) -> (Option<String>, Option<String>) {
+        let snapshot = self.snapshots.subscribe().borrow().clone();
+        let newest =
+            snapshot.and_then(|snapshot| snapshot.gateways.get(&self.gateway)?.version.clone());
+        let connected = self.connections.list().into_values().flatten().next();
+        (newest, connected.and_then(|(_, proxy)| proxy.version))
+    }
+
     /// The reasons for which connected gateways have refused their configuration.
     pub(crate) fn refusals(&self) -> Vec<String> {
         self.connections

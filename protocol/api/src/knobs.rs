@@ -164,7 +164,7 @@ pub const KNOBS: [Knob; 33] = [
         "from 1",
         "sessions that may exist at once; datagrams of further clients are dropped and counted",
     )
-    .with_default("100000")
+    .with_default("25000")
     .in_cluster("sessions.maximum", "maximum-sessions", numbers(1, 10_000_000)),
     Knob::new(
         "sessions_per_source",

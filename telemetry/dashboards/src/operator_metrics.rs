@@ -1,10 +1,17 @@
 //! The operator's metrics. A test compares them with the operator's source.
 
-/// Names without the prefix `packrat_operator_`, and their meaning; all are gauges without labels
-/// of their own.
+/// Names without the prefix `packrat_operator_`, and their meaning; all are gauges.
 pub const OPERATOR_METRICS: &[(&str, &str)] = &[
     ("elected", "Whether this replica writes: 0 or 1."),
     ("edge_gateways", "EdgeGateways."),
+    (
+        "foreign_edge_gateways",
+        "EdgeGateways of its class that this replica leaves alone, because they are another operator's.",
+    ),
+    (
+        "edge_gateway_condition",
+        "1 while a condition of an EdgeGateway is True, 0 while it is not; labels `gateway`, `condition`, `reason`.",
+    ),
     ("routes", "Routes of all EdgeGateways."),
     ("service_problems", "What is wrong with annotated Services; their conditions say what."),
     (

@@ -12,7 +12,7 @@ use crate::panel::{
 pub(crate) fn dashboard() -> Value {
     let loss = figure("packrat:last_mile_loss:ratio_rate5m").expanded(WINDOW, SELECTED);
     let quality = figure("packrat:quality:points_rate5m").expanded(WINDOW, SELECTED);
-    let by = "gateway, namespace, route";
+    let by = "cluster, gateway, namespace, route";
     let legend = "{{gateway}} {{namespace}}/{{route}}";
     Dashboard {
         uid: "packrat-overview",

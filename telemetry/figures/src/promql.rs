@@ -63,7 +63,7 @@ impl Scope {
     /// The labels of the aggregated series.
     pub const fn labels(self) -> &'static str {
         match self {
-            Self::Route => "gateway, namespace, route",
+            Self::Route => "cluster, gateway, namespace, route",
             Self::Gateway => "gateway",
         }
     }
@@ -342,8 +342,8 @@ mod tests {
         let figure = Figure::named("packrat:loss_hidden:ratio_rate5m").unwrap();
         assert_eq!(
             figure.promql(),
-            "clamp_max(sum by (gateway, namespace, route) (rate(packrat_repairs_arrived_total[5m])) / \
-             (sum by (gateway, namespace, route) (rate(packrat_datagrams_missing_total[5m])) > 0), 1)"
+            "clamp_max(sum by (cluster, gateway, namespace, route) (rate(packrat_repairs_arrived_total[5m])) / \
+             (sum by (cluster, gateway, namespace, route) (rate(packrat_datagrams_missing_total[5m])) > 0), 1)"
         );
         for figure in FIGURES {
             let query = figure.promql();

@@ -63,7 +63,7 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
             checks.push(check.see("packratconfigurationrefused"));
         }
     }
-    for listener in status.listeners.iter().filter(|listener| listener.endpoints == 0) {
+    for listener in without_endpoints(&status.listeners) {
         let hint = format!(
             "kubectl get endpointslices -n {}",
             listener.service.replace('/', " -l kubernetes.io/service-name=")
@@ -81,11 +81,14 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
     checks
 }
 
-/// A Pod that is not ready, and why.
-pub(super) fn not_ready(name: &str, pod: &Pod) -> Check {
-    if pod.metadata.deletion_timestamp.is_some() {
-        return Check::passed("gateway", format!("{name} is ending"), None);
-    }
+/// Listeners that have nothing to forward to. One that is about to go need not have: after a restart
+/// of the operator its endpoints are not known.
+fn without_endpoints(listeners: &[ListenerStatus]) -> impl Iterator<Item = &ListenerStatus> {
+    listeners.iter().filter(|listener| listener.endpoints == 0 && !listener.draining)
+}
+
+/// Why a Pod is not ready, as far as it says so.
+pub(super) fn reason_of(pod: &Pod) -> Option<String> {
     let status = pod.status.clone().unwrap_or_default();
     let waiting = status.container_statuses.iter().flatten().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
@@ -101,8 +104,16 @@ pub(super) fn not_ready(name: &str, pod: &Pod) -> Check {
         .flatten()
         .find(|condition| condition.status != "True" && condition.message.is_some())
         .and_then(|condition| condition.message.clone());
-    let detail =
-        waiting.or(condition).or(status.phase).unwrap_or_else(|| "nothing is known".to_owned());
+    waiting.or(condition)
+}
+
+/// A Pod that is not ready, and why.
+pub(super) fn not_ready(name: &str, pod: &Pod) -> Check {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Check::passed("gateway", format!("{name} is ending"), None);
+    }
+    let phase = || pod.status.as_ref().and_then(|status| status.phase.clone());
+    let detail = reason_of(pod).or_else(phase).unwrap_or_else(|| "nothing is known".to_owned());
     let hint = format!("kubectl describe pod -n {}", name.replace('/', " "));
     Check::of("gateway", format!("{name} is ready"), false, Verdict::Failed, detail, hint)
 }
@@ -124,7 +135,7 @@ pub(super) fn reachable(cluster: &Cluster, gateway: &EdgeGateway) -> Vec<Check> 
         if exposure == ExposureType::NodePort { service_of(cluster, gateway) } else { None };
     let mut targets = Vec::new();
     for address in &status.addresses {
-        for listener in &status.listeners {
+        for listener in status.listeners.iter().filter(|listener| !listener.draining) {
             let Some(port) = port_of(exposure, listener, service.as_ref()) else { continue };
             let found =
                 (address.as_str(), port).to_socket_addrs().ok().and_then(|mut found| found.next());
@@ -208,6 +219,20 @@ mod tests {
         assert_eq!(verdict("has its configuration"), Verdict::Failed);
         assert_eq!(verdict("pod-1"), Verdict::Failed);
         assert_eq!(verdict("shop/web has endpoints"), Verdict::Failed);
+    }
+
+    /// After a restart the operator does not know its endpoints any more.
+    #[test]
+    fn a_route_that_is_about_to_go_needs_no_endpoints() {
+        let listener = |port, endpoints, draining| ListenerStatus {
+            port,
+            endpoints,
+            draining,
+            ..ListenerStatus::default()
+        };
+        let listeners = [listener(443, 1, false), listener(444, 0, false), listener(445, 0, true)];
+        let ports: Vec<i32> = without_endpoints(&listeners).map(|found| found.port).collect();
+        assert_eq!(ports, [444]);
     }
 
     #[test]

@@ -4,10 +4,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
 
-use super::{Check, Verdict};
-use crate::operate::cluster::Cluster;
+use packrat_operator::resource::DEFAULT_CLASS;
+
+use super::{Check, Verdict, edge};
+use crate::operate::cluster::{Cluster, is_ready};
 use crate::operate::error::OperateError;
 
 const GROUP: &str = "operator";
@@ -53,6 +56,11 @@ impl Operator {
         format!("{}/{}", self.namespace, self.deployment.name_any())
     }
 
+    /// The class of EdgeGateways that it serves.
+    fn class(&self) -> &str {
+        self.argument("class").unwrap_or(DEFAULT_CLASS)
+    }
+
     /// The value of one of its arguments.
     fn argument(&self, name: &str) -> Option<&str> {
         let containers = &self.deployment.spec.as_ref()?.template.spec.as_ref()?.containers;
@@ -68,7 +76,7 @@ pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
         Err(error) => vec![unreadable(&error)],
         Ok(found) => {
             let names: Vec<String> = found.iter().map(Operator::name).collect();
-            let hint = "one operator serves a whole cluster: use `helm upgrade` for the release that is there";
+            let hint = "use `helm upgrade` for the release that is there, or give the new one a class of its own: --set class=NAME,sidecarInjector.enabled=false";
             let detail = format!("there is {}", names.join(", "));
             vec![Check::of(
                 GROUP,
@@ -108,6 +116,12 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
         );
     };
     let names: Vec<String> = found.iter().map(Operator::name).collect();
+    let same_class: Vec<&str> = names
+        .iter()
+        .zip(&found)
+        .filter(|(_, one)| found.iter().filter(|other| other.class() == one.class()).count() > 1)
+        .map(|(name, _)| name.as_str())
+        .collect();
     let label = |name: &str| operator.deployment.labels().get(name).cloned().unwrap_or_default();
     let (chart, version) = (label("helm.sh/chart"), label("app.kubernetes.io/version"));
     let ours = env!("CARGO_PKG_VERSION");
@@ -118,11 +132,11 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
         Check::passed(GROUP, "is there", Some(operator.name())),
         Check::of(
             GROUP,
-            "is the only one",
-            found.len() == 1,
-            Verdict::Warning,
-            names.join(", "),
-            "each would write the same objects: uninstall all releases but one",
+            "is the only one of its class",
+            same_class.is_empty(),
+            Verdict::Failed,
+            same_class.join(", "),
+            "an EdgeGateway is served by the first that finds it: give one release another class (value class), or uninstall all but one",
         ),
         Check::of(
             GROUP,
@@ -137,7 +151,7 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
             "has its replicas ready",
             ready >= wanted && wanted > 0,
             if ready > 0 { Verdict::Warning } else { Verdict::Failed },
-            format!("{ready} of {wanted}"),
+            format!("{ready} of {wanted}{}", why_not_ready(cluster, &operator)),
             format!(
                 "kubectl describe pods -n {} -l app.kubernetes.io/component=operator",
                 operator.namespace
@@ -147,6 +161,15 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
     checks.push(elected(cluster, &operator));
     checks.extend(webhook(cluster, &operator));
     (checks, Some(operator))
+}
+
+/// Reasons that the operator's Pods give, if one of them is not ready.
+fn why_not_ready(cluster: &Cluster, operator: &Operator) -> String {
+    let pods = cluster.api_in::<Pod>(&operator.namespace);
+    let selector = "app.kubernetes.io/component=operator";
+    let found = cluster.list(&pods, selector).unwrap_or_default();
+    let reason = found.iter().filter(|pod| !is_ready(pod)).find_map(edge::reason_of);
+    reason.map(|reason| format!("; {reason}")).unwrap_or_default()
 }
 
 fn elected(cluster: &Cluster, operator: &Operator) -> Check {

@@ -108,6 +108,7 @@ mod tests {
             injected["metadata"]["annotations"] = json!({ "packrat.dev/inject": "sidecar" });
             let sidecar = packrat_operator::inject::Sidecar {
                 image: String::new(),
+                pull_policy: None,
                 listen_address: "0.0.0.0".to_owned(),
             };
             packrat_operator::inject::inject_pod(&mut injected, &sidecar).unwrap();

@@ -113,6 +113,12 @@ fn recorded(route: &RouteFigures) -> f64 {
     route.route.metrics.get("packrat_datagrams_recorded_total").copied().unwrap_or_default()
 }
 
+/// Mean of a histogram of microseconds since the gateway runs, in seconds.
+fn mean_seconds(value: impl Fn(&str) -> f64, histogram: &str) -> Option<f64> {
+    let count = value(&format!("{histogram}_count"));
+    (count > 0.0).then(|| value(&format!("{histogram}_sum")) / count / 1e6)
+}
+
 /// Name and measurements of the route that the options name, or of the busiest one.
 fn measure(options: &Options) -> Result<(String, Measured), OperateError> {
     let gateways = options.target.gateways()?;
@@ -130,12 +136,31 @@ fn measure(options: &Options) -> Result<(String, Measured), OperateError> {
     let value = |series: &str| chosen.route.metrics.get(series).copied().unwrap_or_default();
     let recorded = recorded(chosen);
     let measured = Measured {
-        last_mile: chosen.figures.last_mile_round_trip,
+        // Without a client at the moment: those that there were.
+        last_mile: (chosen.figures.last_mile_round_trip)
+            .or_else(|| mean_seconds(value, "packrat_last_mile_round_trip_sample_microseconds")),
         // Since the gateway runs: more to go by than two seconds.
         last_mile_loss: (recorded > 0.0)
             .then(|| value("packrat_datagrams_missing_total") / recorded),
-        far: chosen.figures.far_round_trip,
+        far: (chosen.figures.far_round_trip)
+            .or_else(|| mean_seconds(value, "packrat_far_round_trip_sample_microseconds")),
         repair_budget: Some(chosen.route.configuration.repair_budget),
     };
     Ok((chosen.route.route.clone(), measured))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_without_a_client_has_the_round_trips_of_those_that_there_were() {
+        let value = |series: &str| match series {
+            "rtt_sum" => 9_000.0,
+            "rtt_count" => 3.0,
+            _ => 0.0,
+        };
+        assert_eq!(mean_seconds(value, "rtt"), Some(0.003));
+        assert_eq!(mean_seconds(value, "other"), None);
+    }
 }

@@ -170,7 +170,7 @@ impl Dataplane {
         Ok(route)
     }
 
-    /// All routes, sorted by name. Those that nobody has used for a while are forgotten on the way:
+    /// All routes, sorted by name. Those that no one has used for a while are forgotten on the way:
     /// who shows routes asks again and again.
     pub fn routes(&self) -> Vec<Arc<Route>> {
         self.routes_at(self.environment.now())

@@ -28,11 +28,11 @@ pub struct Route {
     pub(crate) pending: PendingDatagrams,
     slots: Mutex<HashMap<(ListenerAddress, usize), Arc<Slot>>>,
     stream: ConfiguredStream,
-    /// The time since which nobody uses it, if that has been noticed.
+    /// The time since which no one uses it, if that has been noticed.
     unused_since: Mutex<Option<Timestamp>>,
 }
 
-/// Time after which a route that nobody uses is forgotten. Until then its last counts can be read,
+/// Time after which a route that no one uses is forgotten. Until then its last counts can be read,
 /// and a listener that comes back finds it as it was.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
@@ -76,7 +76,7 @@ impl Route {
         listeners
     }
 
-    /// True if the route can be forgotten: for a while nobody has used it. `is_used`: whether
+    /// True if the route can be forgotten: for a while no one has used it. `is_used`: whether
     /// anybody does now.
     pub(crate) fn is_over(&self, is_used: bool, now: Timestamp) -> bool {
         let mut since = self.unused_since.lock();

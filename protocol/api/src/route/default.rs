@@ -63,7 +63,7 @@ pub const fn idle_timeout_seconds() -> u64 {
 
 /// `maximum_sessions`.
 pub const fn maximum_sessions() -> u64 {
-    100_000
+    25_000
 }
 
 /// `sessions_per_source`.

@@ -250,7 +250,7 @@ mod tests {
             "repair_budget": 0.25,
             "residual_loss_target": 0.00001,
             "idle_timeout_seconds": 120,
-            "maximum_sessions": 100_000,
+            "maximum_sessions": 25_000,
             "sessions_per_source": 4096,
             "handshakes_per_second_per_source": 100,
             "static_key": "0f".repeat(32),
