@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use mio::{Events, Interest, Poll, Token as Number, Waker};
-use packrat_client::{ClientConfig, Timestamp, Token};
+use packrat_client::{Access, ClientConfig, Timestamp};
 
 use crate::flow::Outlet;
 use crate::network::{Source, Wakefulness, source_towards};
@@ -51,7 +51,7 @@ pub struct Service {
 
 /// What other threads want of the agent.
 enum Command {
-    SetToken(usize, Token),
+    SetAccess(usize, Access),
     SetTarget(usize, SocketAddr),
     Status(Sender<Status>),
     Stop,
@@ -67,7 +67,7 @@ pub struct Handle {
 impl std::fmt::Debug for Command {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
-            Self::SetToken(..) => "SetToken",
+            Self::SetAccess(..) => "SetAccess",
             Self::SetTarget(..) => "SetTarget",
             Self::Status(_) => "Status",
             Self::Stop => "Stop",
@@ -83,9 +83,9 @@ impl Handle {
         }
     }
 
-    /// Another token for a service.
-    pub fn set_token(&self, service: usize, token: Token) {
-        self.tell(Command::SetToken(service, token));
+    /// Another token, key or hold for a service. Flows that there are take the token.
+    pub fn set_access(&self, service: usize, access: Access) {
+        self.tell(Command::SetAccess(service, access));
     }
 
     /// Another address of a service, for the flows that begin from now on.
@@ -412,8 +412,8 @@ impl Agent {
     fn obey(&mut self, command: Command) -> bool {
         let now = self.now();
         match command {
-            Command::SetToken(service, token) => {
-                self.table.set_token(service, token);
+            Command::SetAccess(service, access) => {
+                self.table.set_access(service, access);
                 for id in self.table.flows_of(service) {
                     self.with(id, |table, wire| table.give_token(id, now, wire));
                 }

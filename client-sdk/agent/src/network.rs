@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const SLEEP: Duration = Duration::from_secs(3);
 
 /// The address that datagrams to `target` would leave from; `None`: there is no route.
-pub(crate) fn source_towards(target: SocketAddr) -> Option<IpAddr> {
+pub fn source_towards(target: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match target {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -218,7 +218,7 @@ impl Status {
             }
         };
         let label = |service: &ServiceStatus| format!("service=\"{}\"", escape(&service.name));
-        let of_services = |value: &dyn Fn(&ServiceStatus) -> u64| -> Vec<(String, u64)> {
+        let of_services = |value: Value<'_>| -> Vec<(String, u64)> {
             let with_label = |one| (format!("{{{}}}", label(one)), value(one));
             self.services.iter().map(with_label).collect()
         };
@@ -244,7 +244,7 @@ impl Status {
             "Times that the network has changed, or the host has slept.",
             &[(String::new(), self.network_changes)],
         );
-        let beside: [(&str, &str, &dyn Fn(&ServiceStatus) -> u64); 3] = [
+        let beside: [(&str, &str, Value<'_>); 3] = [
             ("refused_datagrams", "Datagrams of programs that were not served.", &|service| {
                 service.refused_datagrams
             }),
@@ -269,6 +269,9 @@ impl Status {
         text
     }
 }
+
+/// Reads a figure of a service.
+type Value<'a> = &'a dyn Fn(&ServiceStatus) -> u64;
 
 /// A label's value (Prometheus' text format).
 fn escape(text: &str) -> String {

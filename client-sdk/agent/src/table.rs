@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{ClientConfig, Shim, Timestamp, Token};
+use packrat_client::{Access, ClientConfig, Shim, Timestamp};
 
 use crate::flow::{Flow, Outlet};
 use crate::statistics::{Condition, Counters, FlowStatus};
@@ -209,11 +209,11 @@ impl<M: Clone> Table<M> {
         self.serve(id, now, outlet);
     }
 
-    /// Another token for the flows of a service that come. Those that there are get it from
+    /// Other settings for the flows of a service that come. Those that there are get the token from
     /// [`Self::give_token`].
-    pub fn set_token(&mut self, service: usize, token: Token) {
+    pub fn set_access(&mut self, service: usize, access: Access) {
         if let Some(config) = self.configs.get_mut(service) {
-            config.access.token = token;
+            config.access = access;
         }
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_agent::{
-    ClientConfig, Condition, FlowId, Found, IdentifierScheme, Limits, Outlet, Table, Timestamp,
-    Token,
+    Access, ClientConfig, Condition, FlowId, Found, IdentifierScheme, Limits, Outlet, Table,
+    Timestamp, Token,
 };
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use rand_chacha::ChaCha8Rng;
@@ -313,7 +313,7 @@ fn a_token_reaches_the_flows_that_there_are() {
     let id = world.begin(1);
     world.steps(200, true);
     let token = Token::new(vec![7; 40]).unwrap();
-    world.table.set_token(0, token);
+    world.table.set_access(0, Access::default().with_token(token));
     let side = &mut world.sides[0];
     world.table.give_token(id, world.now, &mut side.taken);
     // The session that exists is not touched.

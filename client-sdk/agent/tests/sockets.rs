@@ -4,7 +4,7 @@
 //! ```text
 //!   server (quinn) <-- far segment <-- gateway <-- last mile, delay and loss <-- agent <-- client (quinn)
 //! ```
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
