@@ -16,6 +16,7 @@ help: ## Show this list
 
 demo: ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="--help" lists options)
 	@tools/build-demo
+	@case "$(ARGS)" in *--client*) tools/install-client-parts ;; esac
 	@"$(DEMO_COMMAND)" demo $(ARGS)
 
 flood: ## Downloads over a full link, alone and beside 250,000 hostile datagrams (ARGS as for the demo)

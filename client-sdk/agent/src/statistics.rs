@@ -100,6 +100,8 @@ counters! {
     control_dropped,
     /// Reports to gateways.
     eacks,
+    /// Bytes of these reports (UDP payload).
+    eack_bytes,
     /// Bytes of all control datagrams to gateways (UDP payload).
     control_bytes_sent,
     /// Bytes of all control datagrams from gateways (UDP payload).
@@ -120,6 +122,7 @@ impl Counters {
             duplicates: assist.duplicates,
             control_dropped: assist.control_dropped,
             eacks: assist.eacks,
+            eack_bytes: assist.eack_bytes,
             control_bytes_sent: assist.control_bytes_sent,
             control_bytes_received: assist.control_bytes_received,
             ..self
