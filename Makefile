@@ -99,6 +99,7 @@ test-interop: ## The second client, in Python from docs/PROTOCOL.md alone: golde
 	cargo test --locked --workspace --test interop -- --ignored
 
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
+	@tools/install-client-parts
 	$(BUILD_FOR_TESTS)
 	cargo test --locked --workspace --test demo --test roaming -- --ignored --test-threads 1
 
