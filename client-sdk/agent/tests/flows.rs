@@ -10,7 +10,8 @@ use packrat_agent::{
     Access, ClientConfig, Condition, FlowId, Found, IdentifierScheme, Limits, Outlet, Table,
     Timestamp, Token,
 };
-use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
+use packrat_assist_token::{Claims, Key, Keys, RouteHash};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received, TokenAdmission, TokenCheck};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -306,18 +307,26 @@ fn a_flow_that_could_not_be_opened_is_forgotten_and_one_without_randomness_does_
     assert_eq!(table.find(7, program(1), now, || Some([1; 32])), Found::Full, "no such service");
 }
 
-/// A gateway that wants a token refuses, until there is one.
+/// A gateway that wants a token refuses, until there is one; datagrams pass all the same.
 #[test]
 fn a_token_reaches_the_flows_that_there_are() {
     let mut world = World::new(Limits::default(), true, 0);
+    let (key, route) = (|| Key::new(1.into(), [1; 32]), RouteHash::of("web"));
+    let check = TokenCheck { keys: Keys { current: key(), previous: None }, route };
+    let gateway = world.gateway.as_ref().unwrap();
+    gateway.set_unix_origin(Duration::from_secs(1_800_000_000));
+    gateway.set_tokens(TokenAdmission::Required(check));
     let id = world.begin(1);
     world.steps(200, true);
-    let token = Token::new(vec![7; 40]).unwrap();
+    assert_eq!(world.table.sums(0).1.get(&Condition::Refused), Some(&1));
+    world.serve(0, 1);
+    world.steps(ONE_WAY, true);
+    assert_eq!(world.delivered(0), [1]);
+    let claims = Claims { expires: 1_800_000_300, route, binding: None, nonce: 5 };
+    let token = Token::new(key().issue(&claims)).unwrap();
     world.table.set_access(0, Access::default().with_token(token));
-    let side = &mut world.sides[0];
-    world.table.give_token(id, world.now, &mut side.taken);
-    // The session that exists is not touched.
-    assert_eq!(world.table.sums(0).0.sessions, 1);
+    world.table.give_token(id, world.now, &mut world.sides[0].taken);
+    world.steps(200, true);
     assert_eq!(world.table.sums(0).1.get(&Condition::Assisted), Some(&1));
 }
 
