@@ -3,7 +3,7 @@
 mod options;
 mod plan;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -90,12 +90,19 @@ fn raise_descriptor_limit() {
 
 /// Says where to send to; for scripts, too: a port may have been chosen.
 fn announce(handle: &Handle, pages: Option<&Pages>) {
+    let mut text = String::new();
     for service in handle.status().map(|status| status.services).unwrap_or_default() {
-        println!("{} listens on {} and forwards to {}", service.name, service.listen, service.to);
+        let (name, listen, to) = (service.name, service.listen, service.to);
+        text += &format!("{name} listens on {listen} and forwards to {to}\n");
     }
     if let Some(pages) = pages {
-        println!("metrics on http://{}/metrics, the status on /packrat", pages.address());
+        text += &format!(
+            "metrics on http://{0}/metrics, status on http://{0}/packrat\n",
+            pages.address()
+        );
     }
+    // A reader that has gone away does not end the forwarding.
+    let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
 }
 
 fn pages(address: std::net::SocketAddr, handle: &Handle) -> Result<Pages, String> {

@@ -311,7 +311,7 @@ fn a_flow_that_could_not_be_opened_is_forgotten_and_one_without_randomness_does_
 #[test]
 fn a_token_reaches_the_flows_that_there_are() {
     let mut world = World::new(Limits::default(), true, 0);
-    let (key, route) = (|| Key::new(1.into(), [1; 32]), RouteHash::of("web"));
+    let (key, route) = (|| Key::new(1, [1; 32]), RouteHash::of("web"));
     let check = TokenCheck { keys: Keys { current: key(), previous: None }, route };
     let gateway = world.gateway.as_ref().unwrap();
     gateway.set_unix_origin(Duration::from_secs(1_800_000_000));
