@@ -60,7 +60,7 @@ fn page(address: &str, path: &str) -> String {
     answer
 }
 
-/// What it says on standard error when it fails.
+/// The words on standard error of one that fails.
 fn failure(arguments: &[&str]) -> String {
     let output =
         Command::new(env!("CARGO_BIN_EXE_packrat")).arg("agent").args(arguments).output().unwrap();

@@ -159,7 +159,8 @@ impl<M: Clone> Flow<M> {
     }
 }
 
-/// What a program gets of a datagram where the shim has failed; `None`: it is the gateway's.
+/// The part of a datagram that is the program's where the shim has failed; `None`: all of it is the
+/// gateway's.
 fn without_shim(datagram: &[u8]) -> Option<&[u8]> {
     match split(datagram) {
         Some((_, base)) => Some(base),

@@ -292,7 +292,7 @@ async fn datagrams_of_others_and_odd_ones_cost_nothing() {
     assert!(status.total().repaired_in_time > 0, "{status:?}");
 }
 
-/// What a game, a tunnel or a probe may send arrives as it was, marks and batches included.
+/// Datagrams as of games, tunnels and probes, alone and in batches.
 #[test]
 fn datagrams_of_all_sizes_pass_unchanged_in_both_directions() {
     let server = UdpSocket::bind(ANY).unwrap();
