@@ -45,11 +45,11 @@ pub struct Service {
     pub socket: UdpSocket,
     /// Where their datagrams go: the service, with a gateway on the way or at this very address.
     pub to: SocketAddr,
-    /// What the gateway is asked for.
+    /// The settings of its assistance.
     pub config: ClientConfig,
 }
 
-/// What other threads want of the agent.
+/// A request of another thread's.
 enum Command {
     SetAccess(usize, Access),
     SetTarget(usize, SocketAddr),
