@@ -16,6 +16,7 @@ help: ## Show this list
 
 demo: ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="--help" lists options)
 	@tools/build-demo
+	@case "$(ARGS)" in *--client*) tools/install-client-parts ;; esac
 	@"$(DEMO_COMMAND)" demo $(ARGS)
 
 flood: ## Downloads over a full link, alone and beside 250,000 hostile datagrams (ARGS as for the demo)
@@ -98,6 +99,7 @@ test-interop: ## The second client, in Python from docs/PROTOCOL.md alone: golde
 	cargo test --locked --workspace --test interop -- --ignored
 
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
+	@tools/install-client-parts
 	$(BUILD_FOR_TESTS)
 	cargo test --locked --workspace --test demo --test roaming -- --ignored --test-threads 1
 

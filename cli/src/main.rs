@@ -1,6 +1,7 @@
 //! The `packrat` command.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod demo;
 mod get;
 #[cfg(feature = "operate")]
@@ -30,6 +31,9 @@ struct Command {
 enum Subcommands {
     /// Download a file over HTTP/3; a Packrat gateway on the path is found and used by itself
     Get(get::command::Options),
+    /// Let any UDP program on this machine use a gateway, as the program is: browsers, curl, games,
+    /// tunnels
+    Agent(agent::Options),
     /// Receive a gateway's live stream: RTP, SRTP or anything else, repaired and in order
     Recv(recv::Options),
     /// Show on this machine what a gateway does for a download over a lossy network
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         .init();
     match command.subcommand {
         Subcommands::Get(options) => get::command::run(options),
+        Subcommands::Agent(options) => agent::run(options),
         Subcommands::Recv(options) => recv::run(&options),
         Subcommands::Demo(options) => demo::run(&options),
         #[cfg(feature = "operate")]

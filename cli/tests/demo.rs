@@ -197,3 +197,21 @@ fn processes_of(folder: &Path) -> Vec<PathBuf> {
         })
         .collect()
 }
+
+/// Programs that no one here wrote, and that know nothing of Packrat.
+#[test]
+#[ignore = "needs Caddy, aioquic and libcurl: make test-demo"]
+fn other_programs_through_an_agent() {
+    for client in ["curl", "aioquic"] {
+        let options =
+            ["--client", client, "--profile", "wifi", "--arms", "packrat", "--size", "4MB"];
+        let report = report(&[&options[..], &["--gateway", "standalone"]].concat());
+        let arm = arm(&report, "packrat");
+        assert_eq!((&arm["sha256_ok"], &arm["complete"]), (&true.into(), &true.into()), "{arm:#}");
+        let assistance = &arm["assistance"];
+        assert_eq!(assistance["sessions"], 1, "{arm:#}");
+        let (holes, in_time) = (number(assistance, "holes"), number(assistance, "filled_in_time"));
+        // A busy host is late for some.
+        assert!(holes > 50.0 && in_time >= 0.5 * holes, "{client}: {arm:#}");
+    }
+}

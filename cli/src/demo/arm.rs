@@ -13,9 +13,10 @@ use super::error::DemoError;
 use super::flood::RunningFlood;
 use super::gateway::{Gateway, GatewaySetup};
 use super::metrics::Metrics;
-use super::options::{ArmName, Options};
+use super::options::{ArmName, ClientKind, Options};
 use super::payload::Payload;
 use super::profile::Network;
+use super::program::{self, RunningAgent};
 use super::qlog::DeclaredLost;
 use super::report::{ArmReport, AssistanceReport};
 use super::server::{Server, ServerSetup};
@@ -75,8 +76,12 @@ impl Stage<'_> {
             | ArmName::PackratMoved
             | ArmName::PackratFlooded => LONGEST,
         };
+        let last_mile = scene.last_mile.address();
+        let client = self.options.client;
+        let needs_agent = name.is_assisted() && client != ClientKind::Packrat;
+        let agent = needs_agent.then(|| RunningAgent::start(last_mile)).transpose()?;
         let download = Download {
-            server: scene.last_mile.address(),
+            server: agent.as_ref().map_or(last_mile, |agent| agent.address),
             file: FILE,
             authority: &self.certificate.authority,
             assist: name.is_assisted(),
@@ -87,7 +92,15 @@ impl Stage<'_> {
         let flood = (name == ArmName::PackratFlooded).then(|| {
             RunningFlood::start(self.payload.size, self.options.seed, scene.gateway.address)
         });
-        let watched = scene.watch(download.run(progress), move_after).await;
+        let downloading = async {
+            match client {
+                ClientKind::Packrat => download.run(progress).await,
+                ClientKind::Curl | ClientKind::Aioquic => {
+                    program::run(client, &download, &self.options.parts, &work, progress).await
+                }
+            }
+        };
+        let watched = scene.watch(downloading, move_after).await;
         // The flood stops even if the download failed.
         let flood_datagrams = flood.map_or(0, RunningFlood::stop);
         let (downloaded, cache_high_water) = watched?;
@@ -95,6 +108,14 @@ impl Stage<'_> {
             scene.gateway.resident_bytes().zip(memory).map(|(after, before)| after - before);
         let finished = scene.finish(network.round_trip()).await?;
         let mut report = self.report(name, &downloaded, cache_high_water, &finished);
+        if client != ClientKind::Packrat {
+            report.spurious = None;
+        }
+        if let Some(counters) = agent.map(|agent| agent.counters()) {
+            (report.repairs_late, report.eack_bytes) =
+                (counters.repaired_late, counters.eack_bytes);
+            report.assistance = Some(counters.into());
+        }
         report.flood_datagrams = flood_datagrams;
         report.gateway_memory_growth_bytes = grown;
         Ok(report)

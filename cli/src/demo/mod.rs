@@ -16,6 +16,7 @@ mod options;
 mod payload;
 mod process;
 mod profile;
+mod program;
 mod qlog;
 mod report;
 mod screen;

@@ -17,6 +17,10 @@ pub(crate) struct Options {
     /// The unmodified HTTP/3 server that sends
     #[arg(long, value_enum, default_value_t = ServerKind::Caddy)]
     pub(crate) server: ServerKind,
+    /// The client that downloads; others than packrat know nothing of it, and go through an agent
+    /// where they are assisted
+    #[arg(long, value_enum, default_value_t = ClientKind::Packrat)]
+    pub(crate) client: ClientKind,
     /// The network: delays and rates of the far segment and of the last mile, and how much the
     /// last mile loses
     #[arg(long, value_enum, default_value_t = ProfileName::Wifi)]
@@ -102,6 +106,18 @@ pub(crate) enum ServerKind {
     Aioquic,
 }
 
+/// The client that downloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ClientKind {
+    /// `packrat get` (s2n-quic).
+    Packrat,
+    /// libcurl (ngtcp2), unmodified.
+    Curl,
+    /// aioquic, unmodified.
+    Aioquic,
+}
+
 /// A network known from the literature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -171,6 +187,7 @@ macro_rules! displayed_as_on_the_command_line {
 displayed_as_on_the_command_line!(
     GatewayKind,
     ServerKind,
+    ClientKind,
     ProfileName,
     LossDirection,
     QueueKind,

@@ -82,7 +82,7 @@ pub(crate) struct ArmReport {
 }
 
 /// Assistance, seen from the client.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct AssistanceReport {
     /// Handshakes with the gateway.
     pub(crate) sessions: u64,

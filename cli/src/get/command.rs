@@ -100,7 +100,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn host_and_port(text: &str) -> Result<(String, u16), String> {
+/// Reads `HOST:PORT`.
+pub(crate) fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let expected = || "expected HOST:PORT, an IPv6 address in brackets".to_owned();
     let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));

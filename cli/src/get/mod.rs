@@ -18,7 +18,7 @@ mod request;
 mod resume;
 mod sink;
 mod summary;
-mod token;
+pub(crate) mod token;
 mod trust;
 
 pub(crate) use download::download;

@@ -51,7 +51,8 @@ pub(crate) struct Options {
     statistics: bool,
 }
 
-fn token(text: &str) -> Result<Token, String> {
+/// Reads a token as its issuer writes it.
+pub(crate) fn token(text: &str) -> Result<Token, String> {
     let bytes = packrat_assist_token::from_text(text).map_err(|error| error.to_string())?;
     Token::new(bytes).map_err(|error| error.to_string())
 }

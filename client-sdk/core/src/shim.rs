@@ -363,4 +363,9 @@ impl<M: Clone> Shim<M> {
     pub fn waiting(&self) -> usize {
         self.release.waiting()
     }
+
+    /// Bytes of the datagrams that wait now.
+    pub fn waiting_bytes(&self) -> usize {
+        self.release.waiting_bytes()
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use packrat_api::status::LogSettings;
 use packrat_dataplane::log::{Clients, Level, Logger};
 use packrat_dataplane::{Dataplane, ObservationError};
-use serde::Serialize;
+use packrat_pages::Answer;
 
 use crate::history::History;
 use crate::{page, status};
@@ -22,8 +22,6 @@ const MOST_SESSION_EVENTS: usize = 1000;
 const OBSERVED_SECONDS: usize = 30;
 const MOST_OBSERVED_SECONDS: usize = 600;
 
-const JSON: &str = "application/json";
-const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Every path, its content, and true if it changes something.
@@ -42,30 +40,6 @@ pub const PATHS: [(&str, &str, bool); 5] = [
     ),
     ("/packrat/overview", "Packrat: the overview page as HTML", false),
 ];
-
-/// An answer over HTTP.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// The status code.
-    pub status: u16,
-    /// The media type of the body.
-    pub content_type: &'static str,
-    /// The body.
-    pub body: String,
-}
-
-impl Answer {
-    fn json(document: &impl Serialize) -> Self {
-        match serde_json::to_string_pretty(document) {
-            Ok(text) => Self { status: 200, content_type: JSON, body: text + "\n" },
-            Err(error) => Self::problem(500, format!("the answer cannot be written: {error}")),
-        }
-    }
-
-    pub(crate) fn problem(status: u16, text: String) -> Self {
-        Self { status, content_type: TEXT, body: text + "\n" }
-    }
-}
 
 /// The answer to a request. `target`: path and query. `dataplane`: `None` before the first route is
 /// configured.

@@ -17,17 +17,16 @@
 #![forbid(unsafe_code)]
 
 mod answer;
-mod connection;
 #[cfg(any(test, fuzzing))]
 mod fuzz_corpus;
 mod history;
 mod page;
-mod request;
 mod server;
 mod status;
 
-pub use answer::{Answer, PATHS, answer};
+pub use answer::{PATHS, answer};
 #[cfg(fuzzing)]
 pub use fuzz_corpus::admin_requests;
 pub use history::History;
+pub use packrat_pages::Answer;
 pub use server::Server;

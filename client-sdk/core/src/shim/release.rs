@@ -76,6 +76,11 @@ impl<M> Release<M> {
     pub(super) fn waiting(&self) -> usize {
         self.count
     }
+
+    /// Their bytes.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +99,7 @@ mod tests {
         let released: Vec<u64> =
             std::iter::from_fn(|| release.poll()).map(|released| released.metadata).collect();
         assert_eq!(released, [0, 1]);
-        assert_eq!((release.waiting(), release.bytes), (16, MAXIMUM_BYTES));
+        assert_eq!((release.waiting(), release.waiting_bytes()), (16, MAXIMUM_BYTES));
         for number in 100..100 + MAXIMUM_WAITING as u64 {
             release.keep(PacketNumber::new(number), b"", number);
         }

@@ -6,10 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use packrat_dataplane::log::Silent;
 use packrat_dataplane::{Dataplane, Options, RouteConfig};
+use packrat_pages::{Answer, LONGEST_HEAD, Request};
 
-use crate::answer::Answer;
 use crate::history::History;
-use crate::request::{LONGEST_HEAD, Request};
 use crate::server::respond;
 
 /// A name that is not harmless on a page.

@@ -3,14 +3,15 @@
 use std::net::IpAddr;
 
 /// Longest head that is read.
-pub(crate) const LONGEST_HEAD: usize = 8 * 1024;
+pub const LONGEST_HEAD: usize = 8 * 1024;
 
 /// The parts of a request that answers depend on.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Request<'a> {
-    pub(crate) method: &'a str,
+pub struct Request<'a> {
+    /// GET, POST and so on.
+    pub method: &'a str,
     /// Path and query.
-    pub(crate) target: &'a str,
+    pub target: &'a str,
     host: Option<&'a str>,
     /// It has a header that a page of another site cannot send without asking first.
     is_deliberate: bool,
@@ -19,7 +20,7 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// The request that begins with these bytes; `None` while its head is not complete. `Err`: it
     /// is none.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Result<Self, &'static str>> {
+    pub fn parse(bytes: &'a [u8]) -> Option<Result<Self, &'static str>> {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
         let Some(end) = end else {
             return (bytes.len() >= LONGEST_HEAD).then_some(Err("the head is too long"));
@@ -46,7 +47,7 @@ impl<'a> Request<'a> {
 
     /// The reason why the request must not change anything: a page in a browser that can reach the
     /// gateway may have made it. `None`: it may.
-    pub(crate) fn objection(&self) -> Option<&'static str> {
+    pub fn objection(&self) -> Option<&'static str> {
         if !self.is_deliberate {
             return Some("a change needs the header X-Requested-With, with any value");
         }

@@ -1,0 +1,241 @@
+//! `packrat agent`: a local forwarder that makes any UDP program a client.
+
+mod options;
+mod plan;
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use packrat_agent::{Agent, Condition, Counters, Handle};
+use packrat_pages::{Answer, Pages, Request};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+pub(crate) use options::Options;
+use plan::{Plan, Tokens, choose};
+
+use crate::get::token;
+
+/// Interval of the status line.
+const SHOW_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which the services' hosts are resolved again.
+const RESOLVE_EVERY: Duration = Duration::from_secs(60);
+/// Pause after a token endpoint's failure, until the first token is there.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// Runs the command; its exit code.
+pub(crate) fn run(options: Options) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = runtime
+        .map_err(|error| format!("cannot start: {error}"))
+        .and_then(|runtime| runtime.block_on(serve(&options)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("packrat agent: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Forwards until a signal ends the command.
+async fn serve(options: &Options) -> Result<(), String> {
+    raise_descriptor_limit();
+    let Plan { services, hosts, tokens, limits, metrics } = Plan::new(options)?;
+    let begun = |error: io::Error| format!("cannot start: {error}");
+    // From here on signals end the command in order.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
+    let targets: Vec<_> = services.iter().map(|service| service.to).collect();
+    let (agent, handle) = Agent::new(services, limits).map_err(begun)?;
+    let (ended, has_ended) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("packrat-agent".to_owned());
+    let thread = thread.spawn(move || drop(ended.send(agent.run()))).map_err(begun)?;
+    let pages = metrics.map(|address| pages(address, &handle)).transpose()?;
+    announce(&handle, pages.as_ref());
+
+    let helpers = async {
+        tokio::join!(
+            show(options, &handle),
+            follow_names(&hosts, targets, &handle),
+            futures_of(tokens.into_iter().map(|tokens| keep_token(tokens, &handle))),
+        )
+    };
+    let failed = |error: io::Error| format!("forwarding has ended: {error}");
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        ended = has_ended => return match ended {
+            Ok(result) => result.map_err(failed),
+            Err(_) => Err("forwarding has ended with an internal error; please report it".to_owned()),
+        },
+        _ = helpers => {}
+    }
+    handle.stop();
+    // Its panic has been printed already.
+    let _ = thread.join();
+    Ok(())
+}
+
+/// Every flow needs a descriptor.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // With fewer there are fewer flows.
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
+/// Says where to send to; for scripts, too: a port may have been chosen.
+fn announce(handle: &Handle, pages: Option<&Pages>) {
+    let mut text = String::new();
+    for service in handle.status().map(|status| status.services).unwrap_or_default() {
+        let (name, listen, to) = (service.name, service.listen, service.to);
+        text += &format!("{name} listens on {listen} and forwards to {to}\n");
+    }
+    if let Some(pages) = pages {
+        text += &format!(
+            "metrics on http://{0}/metrics, status on http://{0}/packrat\n",
+            pages.address()
+        );
+    }
+    // A reader that has gone away does not end the forwarding.
+    let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+}
+
+fn pages(address: std::net::SocketAddr, handle: &Handle) -> Result<Pages, String> {
+    let handle = handle.clone();
+    Pages::serve(address, move |request| answer(request, &handle))
+        .map_err(|error| error.to_string())
+}
+
+fn answer(request: &Request<'_>, handle: &Handle) -> Answer {
+    let path = request.target.split('?').next().unwrap_or_default();
+    if request.method != "GET" && request.method != "HEAD" {
+        return Answer::problem(405, format!("{path} takes no {}; use GET", request.method));
+    }
+    if !["/metrics", "/packrat"].contains(&path) {
+        return Answer::problem(404, format!("nothing is at {path}; try /metrics or /packrat"));
+    }
+    match handle.status() {
+        None => Answer::problem(503, "the agent ends".to_owned()),
+        Some(status) if path == "/metrics" => Answer::prometheus(status.prometheus()),
+        Some(status) => Answer::json(&status),
+    }
+}
+
+/// Shows on a terminal what goes on.
+async fn show(options: &Options, handle: &Handle) {
+    if options.silent || !io::stderr().is_terminal() {
+        return std::future::pending().await;
+    }
+    let bar = ProgressBar::new_spinner();
+    let mut before = (Instant::now(), 0);
+    loop {
+        tokio::time::sleep(SHOW_EVERY).await;
+        let Some(status) = handle.status() else { return };
+        let total = status.total();
+        let (now, bytes) = (Instant::now(), total.delivered_bytes);
+        let seconds = (now - before.0).as_secs_f64();
+        let rate = bytes.saturating_sub(before.1) as f64 * 8e-6 / seconds.max(1e-3);
+        before = (now, bytes);
+        let flows: u64 = status.services.iter().flat_map(|service| service.flows.values()).sum();
+        bar.set_message(line(flows, status.flows_in(Condition::Assisted), rate, &total));
+        bar.tick();
+    }
+}
+
+/// The status line.
+fn line(flows: u64, assisted: u64, rate: f64, total: &Counters) -> String {
+    format!(
+        "{flows} flows, {assisted} assisted; {rate:.1} Mbit/s; {} datagrams missing: {} repaired in time, {} late, {} given up",
+        total.holes, total.repaired_in_time, total.repaired_late, total.given_up
+    )
+}
+
+/// Flows that begin follow the services' names when these lead to other addresses.
+async fn follow_names(
+    hosts: &[(String, u16)],
+    mut targets: Vec<std::net::SocketAddr>,
+    handle: &Handle,
+) {
+    loop {
+        tokio::time::sleep(RESOLVE_EVERY).await;
+        for (index, ((host, port), target)) in hosts.iter().zip(&mut targets).enumerate() {
+            // Without an answer the address stays.
+            let Ok(found) = tokio::net::lookup_host((host.as_str(), *port)).await else { continue };
+            let found: Vec<_> = found.collect();
+            if !found.contains(target)
+                && let Some(address) = choose(found)
+            {
+                *target = address;
+                handle.set_target(index, address);
+            }
+        }
+    }
+}
+
+/// Does all of them at once.
+async fn futures_of<F: Future<Output = ()>>(all: impl Iterator<Item = F>) {
+    let mut all: Vec<_> = all.map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        all.retain_mut(|one| one.as_mut().poll(context).is_pending());
+        if all.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    std::future::pending().await
+}
+
+/// Asks for a service's token, and for later ones. Without one the gateway does not assist, and
+/// everything passes all the same.
+async fn keep_token(tokens: Tokens, handle: &Handle) {
+    let Tokens { service, source, request, access } = tokens;
+    let mut is_told = false;
+    loop {
+        let (token, fresh, mut later) = match token::fetch(&source, &request).await {
+            Ok(fetched) => fetched,
+            Err(error) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    eprintln!(
+                        "packrat agent: {error}; forwarding without assistance, asking again"
+                    );
+                }
+                tokio::time::sleep(ASK_AGAIN).await;
+                continue;
+            }
+        };
+        if access.gateway_key.is_some_and(|key| key != token.gateway_key) {
+            eprintln!(
+                "packrat agent: the token endpoint names another gateway key than the given one; forwarding without assistance"
+            );
+            return std::future::pending().await;
+        }
+        let mut access = access.clone().with_gateway_key(token.gateway_key).with_token(token.token);
+        handle.set_access(service, access.clone());
+        fresh
+            .during(async {
+                while later.changed().await.is_ok() {
+                    access.token = later.borrow_and_update().clone();
+                    handle.set_access(service, access.clone());
+                }
+            })
+            .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_line_says_what_was_repaired() {
+        let mut total = Counters::default();
+        (total.holes, total.repaired_in_time, total.repaired_late) = (12, 10, 1);
+        assert_eq!(
+            line(3, 2, 17.06, &total),
+            "3 flows, 2 assisted; 17.1 Mbit/s; 12 datagrams missing: 10 repaired in time, 1 late, 0 given up"
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! The command line.
+
+use clap::{Args, ValueHint};
+use packrat_token_client::gateway_key;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::get::token::TokenSource;
+
+const EXAMPLES: &str = "\
+Examples:
+    packrat agent --to edge.example:443 --listen 127.0.0.1:4433
+    curl --http3-only --connect-to edge.example:443:127.0.0.1:4433 https://edge.example/file
+    chromium --host-resolver-rules='MAP edge.example 127.0.0.1:4433' --origin-to-force-quic-on=edge.example:443
+
+    packrat agent --config agent.toml, with one table for each service:
+        metrics = \"127.0.0.1:9191\"
+        [[service]]
+        to = \"edge.example:443\"
+        listen = \"127.0.0.1:4433\"
+        [[service]]
+        name = \"tunnel\"
+        to = \"vpn.example:51820\"
+        listen = \"127.0.0.1:51820\"
+
+docs/CLIENTS.md has more programs, all settings of the file, and units for systemd.";
+
+/// Options of `packrat agent`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The service, or the gateway in front of it, that datagrams go to
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        required_unless_present = "config",
+        conflicts_with = "config"
+    )]
+    pub(crate) to: Option<String>,
+    /// The address that programs send to instead [default: a free port of 127.0.0.1; sockets that
+    /// systemd passes are used first]
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// A TOML file with several services
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    /// Listen on addresses that other machines can reach, too: everyone who reaches them can send to the
+    /// service through this machine
+    #[arg(long)]
+    pub(crate) allow_remote: bool,
+    /// Accept help only from the gateway with this public key (64 hexadecimal digits)
+    #[arg(long, value_name = "HEX", conflicts_with = "config", value_parser = gateway_key)]
+    pub(crate) gateway_key: Option<[u8; 32]>,
+    /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
+    #[arg(long, value_name = "MS", conflicts_with = "config")]
+    pub(crate) maximum_hold: Option<u64>,
+    /// Ask this URL for assist tokens, and accept only the gateway that it names; auto:
+    /// /.well-known/packrat of the service's host
+    #[arg(long, value_name = "URL|auto", conflicts_with_all = ["config", "assist_token_file"])]
+    pub(crate) assist_token_from: Option<TokenSource>,
+    /// Read an assist token from this file, as the gateway's token endpoint gives it out (the field
+    /// token)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "config")]
+    pub(crate) assist_token_file: Option<PathBuf>,
+    /// Trust the certificate authorities in this PEM file with token endpoints, in addition to the
+    /// system's
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Address to serve Prometheus metrics (/metrics) and the status (/packrat) on, over plain HTTP
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Sockets of programs that are served at the same time [default: 10000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) flows: Option<u32>,
+    /// Seconds without a datagram after which a program's socket is forgotten [default: 300]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) idle: Option<u32>,
+    /// No status line; errors are shown
+    #[arg(short, long)]
+    pub(crate) silent: bool,
+}

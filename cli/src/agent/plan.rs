@@ -1,0 +1,277 @@
+//! The services, of the command line or of a file, checked and resolved.
+
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use listenfd::ListenFd;
+use packrat_agent::{
+    Access, ClientConfig, IdentifierScheme, Limits, Service, Token, source_towards,
+};
+use packrat_token_client::gateway_key;
+use serde::Deserialize;
+
+use super::options::Options;
+use crate::get::command::host_and_port;
+use crate::get::token::TokenSource;
+use crate::get::{Request, read_certificates};
+
+/// A file with services.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    metrics: Option<SocketAddr>,
+    #[serde(default)]
+    allow_remote: bool,
+    flows: Option<u32>,
+    idle_seconds: Option<u32>,
+    cacert: Option<PathBuf>,
+    service: Vec<Entry>,
+}
+
+/// One service of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: Option<String>,
+    to: String,
+    listen: Option<SocketAddr>,
+    gateway_key: Option<String>,
+    maximum_hold_ms: Option<u64>,
+    assist_token_from: Option<String>,
+    assist_token_file: Option<PathBuf>,
+}
+
+/// Where the tokens of a service come from.
+pub(super) struct Tokens {
+    pub(super) service: usize,
+    pub(super) source: TokenSource,
+    pub(super) request: Request,
+    /// The settings without a token.
+    pub(super) access: Access,
+}
+
+/// Everything that an agent needs.
+pub(super) struct Plan {
+    pub(super) services: Vec<Service>,
+    /// The hosts of the services, as they were given.
+    pub(super) hosts: Vec<(String, u16)>,
+    pub(super) tokens: Vec<Tokens>,
+    pub(super) limits: Limits,
+    pub(super) metrics: Option<SocketAddr>,
+}
+
+impl Plan {
+    /// Reads files, resolves hosts and opens sockets.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong, and what to do.
+    pub(super) fn new(options: &Options) -> Result<Self, String> {
+        let file = match &options.config {
+            Some(path) => read(path)?,
+            None => File { service: vec![of_options(options)?], ..File::default() },
+        };
+        if file.service.is_empty() {
+            return Err("the configuration names no service; add one with [[service]]".to_owned());
+        }
+        let defaults = Limits::default();
+        let limits = Limits {
+            flows: options.flows.or(file.flows).map_or(defaults.flows, |flows| flows as usize),
+            idle: options
+                .idle
+                .or(file.idle_seconds)
+                .map_or(defaults.idle, |seconds| Duration::from_secs(seconds.into())),
+            ..defaults
+        };
+        let authorities = options.cacert.as_ref().or(file.cacert.as_ref());
+        let authorities = authorities.map(|path| read_certificates(path)).transpose();
+        let authorities = authorities.map_err(|error| error.to_string())?.unwrap_or_default();
+        let allow_remote = options.allow_remote || file.allow_remote;
+        let mut plan = Self {
+            services: Vec::new(),
+            hosts: Vec::new(),
+            tokens: Vec::new(),
+            limits,
+            metrics: options.metrics.or(file.metrics),
+        };
+        // Sockets that systemd has opened, in the order of its unit.
+        let mut passed = ListenFd::from_env();
+        for (index, entry) in file.service.into_iter().enumerate() {
+            let name = entry.name.clone().unwrap_or_else(|| entry.to.clone());
+            let of_service = |error: String| format!("service {name}: {error}");
+            let source = entry.assist_token_from.clone();
+            let (host, to) = resolve(&entry.to).map_err(of_service)?;
+            let socket = socket(&mut passed, index, entry.listen, allow_remote, to);
+            let socket = socket.map_err(of_service)?;
+            let access = entry.access().map_err(of_service)?;
+            if let Some(source) = source {
+                let url = format!("https://{}", entry.to);
+                let Ok(source) = source.parse::<TokenSource>();
+                let url = if let TokenSource::Url(url) = &source { url } else { &url };
+                let mut request =
+                    Request::new(url).map_err(|error| of_service(error.to_string()))?;
+                request.trust.additional.clone_from(&authorities);
+                plan.tokens.push(Tokens {
+                    service: index,
+                    source,
+                    request,
+                    access: access.clone(),
+                });
+            }
+            // A program's datagrams need not end in random bytes.
+            let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
+            plan.services.push(Service { name: name.clone(), socket, to, config });
+            plan.hosts.push(host);
+        }
+        Ok(plan)
+    }
+}
+
+impl Entry {
+    fn access(&self) -> Result<Access, String> {
+        let mut access = Access::default();
+        if let Some(key) = &self.gateway_key {
+            access.gateway_key =
+                Some(gateway_key(key).map_err(|error| format!("gateway_key: {error}"))?);
+        }
+        if let Some(hold) = self.maximum_hold_ms {
+            access.maximum_hold = Duration::from_millis(hold);
+        }
+        if let Some(path) = &self.assist_token_file {
+            access.token = read_token(path)?;
+        }
+        Ok(access)
+    }
+}
+
+fn read(path: &Path) -> Result<File, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the configuration {}: {error}", path.display()))?;
+    toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn of_options(options: &Options) -> Result<Entry, String> {
+    let to = options.to.clone().ok_or("give --to HOST:PORT or --config FILE")?;
+    Ok(Entry {
+        name: None,
+        to,
+        listen: options.listen,
+        gateway_key: options.gateway_key.map(|key| packrat_wire::hexadecimal::encode(&key)),
+        maximum_hold_ms: options.maximum_hold,
+        assist_token_from: options.assist_token_from.as_ref().map(|source| match source {
+            TokenSource::SameHost => "auto".to_owned(),
+            TokenSource::Url(url) => url.clone(),
+        }),
+        assist_token_file: options.assist_token_file.clone(),
+    })
+}
+
+fn read_token(path: &Path) -> Result<Token, String> {
+    let fault =
+        |error: String| format!("cannot use the assist token of {}: {error}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
+    crate::recv::token(text.trim()).map_err(fault)
+}
+
+/// The host as it was given, and its address: the first that there is a route to.
+fn resolve(to: &str) -> Result<((String, u16), SocketAddr), String> {
+    let (host, port) = host_and_port(to).map_err(|error| format!("{to:?}: {error}"))?;
+    let found = (host.as_str(), port).to_socket_addrs().map_err(|error| {
+        format!("cannot resolve the host {host:?}: {error}; check the spelling and the name server")
+    })?;
+    let address = choose(found).ok_or_else(|| format!("the host {host:?} has no address"))?;
+    if port == 0 {
+        return Err(format!("{to:?}: a datagram cannot be sent to port 0"));
+    }
+    Ok(((host, port), address))
+}
+
+/// The first address that there is a route to, or the first one.
+pub(super) fn choose(found: impl IntoIterator<Item = SocketAddr>) -> Option<SocketAddr> {
+    let found: Vec<_> = found.into_iter().collect();
+    let reached = found.iter().find(|address| source_towards(**address).is_some());
+    reached.or(found.first()).copied()
+}
+
+/// The socket that programs send to.
+fn socket(
+    passed: &mut ListenFd,
+    index: usize,
+    listen: Option<SocketAddr>,
+    allow_remote: bool,
+    to: SocketAddr,
+) -> Result<UdpSocket, String> {
+    let socket = if index < passed.len() {
+        let taken = passed.take_udp_socket(index);
+        taken
+            .map_err(|error| {
+                format!("socket {index} that systemd has passed is no UDP socket: {error}")
+            })?
+            .ok_or_else(|| format!("socket {index} that systemd has passed was taken already"))?
+    } else {
+        let listen = listen.unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
+        UdpSocket::bind(listen).map_err(|error| {
+            format!("cannot listen on {listen}: {error}; choose another address with --listen")
+        })?
+    };
+    let address = socket.local_addr().map_err(|error| error.to_string())?;
+    if !address.ip().to_canonical().is_loopback() && !allow_remote {
+        return Err(format!(
+            "other machines can reach {address}, and could send to {to} through this one; listen on 127.0.0.1, or allow it \
+             with --allow-remote"
+        ));
+    }
+    let is_own =
+        to.ip() == address.ip() || (address.ip().is_unspecified() && to.ip().is_loopback());
+    if is_own && to.port() == address.port() {
+        return Err(format!("{to} is the agent's own address; give that of the service"));
+    }
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_strictly() {
+        let file: File = toml::from_str(
+            "metrics = \"127.0.0.1:0\"\n[[service]]\nto = \"localhost:1\"\nmaximum_hold_ms = 50\n",
+        )
+        .unwrap();
+        assert_eq!(file.service.len(), 1);
+        assert_eq!(file.service[0].access().unwrap().maximum_hold, Duration::from_millis(50));
+        for wrong in ["", "[[service]]\nlisten = \"x\"", "[[service]]\nto = \"a:1\"\nmode = 3"] {
+            assert!(toml::from_str::<File>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_may_use_the_agent_unless_that_is_said() {
+        let mut none = ListenFd::empty();
+        let to: SocketAddr = "192.0.2.1:443".parse().unwrap();
+        let mut open =
+            |listen: &str, allowed| socket(&mut none, 0, listen.parse().ok(), allowed, to);
+        assert!(open("127.0.0.1:0", false).is_ok());
+        assert!(open("0.0.0.0:0", false).unwrap_err().contains("--allow-remote"));
+        assert!(open("0.0.0.0:0", true).is_ok());
+        let own = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = socket(&mut none, 0, Some(own), false, own).unwrap_err();
+        assert!(error.contains("own address"), "{error}");
+    }
+
+    #[test]
+    fn targets_are_resolved_or_said_to_be_wrong() {
+        let (host, address) = resolve("localhost:4433").unwrap();
+        assert_eq!(host, ("localhost".to_owned(), 4433));
+        assert!(address.ip().is_loopback() && address.port() == 4433);
+        for (wrong, why) in [
+            ("localhost", "HOST:PORT"),
+            ("localhost:0", "port 0"),
+            ("no-such-host.invalid:1", "cannot resolve"),
+        ] {
+            let error = resolve(wrong).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! The agent on real sockets: one thread, which waits for all of them.
+//!
+//! ```text
+//!   program A ----> listener --+--> upstream socket of A ----> service, with a gateway before it
+//!   program B ---->            +--> upstream socket of B ---->
+//!             <---- shim of A, shim of B <----------------
+//! ```
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use mio::{Events, Interest, Poll, Token as Number, Waker};
+use packrat_client::{Access, ClientConfig, Timestamp};
+
+use crate::flow::Outlet;
+use crate::network::{Source, Wakefulness, source_towards};
+use crate::socket::{Batch, Mark, Message, Run, Socket, Way};
+use crate::statistics::{ServiceStatus, Status};
+use crate::table::{FlowId, Found, Limits, Table};
+
+/// Events taken at once.
+const EVENTS: usize = 1024;
+/// Receiving calls for one socket before the others have their turn.
+const TURN: usize = 8;
+/// The agent looks at least this often if the host has slept.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Flows in a status.
+const FLOWS_SHOWN: usize = 100;
+/// The number of the waker; flows have those from [`FIRST_FLOW`] on, services those between.
+const WAKER: usize = 0;
+const FIRST_FLOW: usize = 1 << 16;
+/// Services of one agent.
+const MOST_SERVICES: usize = FIRST_FLOW - 1;
+
+/// A service that programs reach through the agent.
+#[derive(Debug)]
+pub struct Service {
+    /// Its name, for people.
+    pub name: String,
+    /// Where programs send to; bound.
+    pub socket: UdpSocket,
+    /// Where their datagrams go: the service, with a gateway on the way or at this very address.
+    pub to: SocketAddr,
+    /// The settings of its assistance.
+    pub config: ClientConfig,
+}
+
+/// A request of another thread's.
+enum Command {
+    SetAccess(usize, Access),
+    SetTarget(usize, SocketAddr),
+    Status(Sender<Status>),
+    Stop,
+}
+
+/// Speaks to an agent that runs in another thread.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    commands: Sender<Command>,
+    waker: Arc<Waker>,
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::SetAccess(..) => "SetAccess",
+            Self::SetTarget(..) => "SetTarget",
+            Self::Status(_) => "Status",
+            Self::Stop => "Stop",
+        })
+    }
+}
+
+impl Handle {
+    fn tell(&self, command: Command) {
+        // An agent that has ended wants nothing any more.
+        if self.commands.send(command).is_ok() {
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// Another token, key or hold for a service. Flows that there are take the token.
+    pub fn set_access(&self, service: usize, access: Access) {
+        self.tell(Command::SetAccess(service, access));
+    }
+
+    /// Another address of a service, for the flows that begin from now on.
+    pub fn set_target(&self, service: usize, to: SocketAddr) {
+        self.tell(Command::SetTarget(service, to));
+    }
+
+    /// The agent's figures; `None`: it has ended.
+    pub fn status(&self) -> Option<Status> {
+        let (sender, receiver) = channel();
+        self.tell(Command::Status(sender));
+        receiver.recv().ok()
+    }
+
+    /// Ends the agent: gateways are told.
+    pub fn stop(&self) {
+        self.tell(Command::Stop);
+    }
+}
+
+/// A service as the agent has it.
+struct Listener {
+    name: String,
+    socket: Socket,
+    listen: SocketAddr,
+    to: SocketAddr,
+    source: Source,
+    send_errors: u64,
+    foreign: u64,
+}
+
+/// The socket of a flow towards its service.
+struct Upstream {
+    socket: Socket,
+    to: SocketAddr,
+    /// The address that the program sends to, which answers come from.
+    local: Option<IpAddr>,
+}
+
+/// Sends what leaves a flow.
+struct Wire<'a> {
+    listener: &'a Socket,
+    upstream: &'a Upstream,
+    program: SocketAddr,
+    run: &'a mut Run,
+    errors: u64,
+}
+
+impl Wire<'_> {
+    fn to_program(&self) -> Way {
+        Way { to: self.program, from: self.upstream.local }
+    }
+
+    fn finish(self) -> u64 {
+        let to_program = self.to_program();
+        self.errors + self.run.flush(self.listener, to_program)
+    }
+}
+
+impl Outlet<Mark> for Wire<'_> {
+    fn deliver(&mut self, datagram: &[u8], mark: Mark) {
+        self.errors += self.run.add(self.listener, self.to_program(), datagram, mark);
+    }
+
+    fn transmit(&mut self, control: &[u8]) {
+        let way = Way { to: self.upstream.to, from: None };
+        self.errors += self.upstream.socket.send(way, control, control.len(), None);
+    }
+}
+
+/// An agent with its sockets.
+pub struct Agent {
+    poll: Poll,
+    commands: Receiver<Command>,
+    table: Table<Mark>,
+    limits: Limits,
+    listeners: Vec<Listener>,
+    upstreams: HashMap<FlowId, Upstream>,
+    run: Run,
+    began: Instant,
+    wakefulness: Wakefulness,
+    network_changes: u64,
+}
+
+impl Agent {
+    /// An agent for these services, and the handle to it.
+    ///
+    /// # Errors
+    /// When the system refuses what an agent needs, or there are more than 65,535 services.
+    pub fn new(services: Vec<Service>, limits: Limits) -> io::Result<(Self, Handle)> {
+        if services.is_empty() || services.len() > MOST_SERVICES {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("an agent has 1 to {MOST_SERVICES} services, not {}", services.len()),
+            ));
+        }
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), Number(WAKER))?);
+        let (sender, commands) = channel();
+        let configs = services.iter().map(|service| service.config.clone()).collect();
+        let mut listeners = Vec::with_capacity(services.len());
+        for (index, Service { name, socket, to, .. }) in services.into_iter().enumerate() {
+            let listen = socket.local_addr()?;
+            let mut socket = Socket::new(socket)?;
+            let number = Number(index + 1);
+            poll.registry().register(&mut socket.socket, number, Interest::READABLE)?;
+            let source = Source::default();
+            listeners.push(Listener {
+                name,
+                socket,
+                listen,
+                to,
+                source,
+                send_errors: 0,
+                foreign: 0,
+            });
+        }
+        let began = Instant::now();
+        let agent = Self {
+            poll,
+            commands,
+            table: Table::new(configs, limits),
+            limits,
+            listeners,
+            upstreams: HashMap::new(),
+            run: Run::default(),
+            began,
+            wakefulness: Wakefulness::new(began, SystemTime::now()),
+            network_changes: 0,
+        };
+        Ok((agent, Handle { commands: sender, waker }))
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.began.elapsed()
+    }
+
+    /// Forwards until it is told to stop.
+    ///
+    /// # Errors
+    /// When the system can't wait for sockets any more.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut ready: Vec<usize> = Vec::new();
+        let mut batch = Batch::new();
+        loop {
+            let wait = if ready.is_empty() { self.wait() } else { Duration::ZERO };
+            match self.poll.poll(&mut events, Some(wait)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                result => result?,
+            }
+            for event in &events {
+                let number = event.token().0;
+                // One that has not been read to its end is still on the list.
+                if number != WAKER && !ready.contains(&number) {
+                    ready.push(number);
+                }
+            }
+            self.follow_network();
+            ready.retain(|number| self.read(*number, &mut batch));
+            self.handle_timeouts();
+            while let Ok(command) = self.commands.try_recv() {
+                if self.obey(command) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        let due = self.table.next_timeout();
+        let until = due.map_or(LONGEST_WAIT, |due| due.saturating_since(self.now()));
+        until.min(LONGEST_WAIT)
+    }
+
+    /// Reads a socket for a turn. False: there is no more.
+    fn read(&mut self, number: usize, batch: &mut Batch) -> bool {
+        match number.checked_sub(FIRST_FLOW) {
+            Some(flow) => self.read_upstream(FlowId(flow as u64), batch),
+            None => self.read_listener(number - 1, batch),
+        }
+    }
+
+    fn read_listener(&mut self, service: usize, batch: &mut Batch) -> bool {
+        for _ in 0..TURN {
+            let Some(listener) = self.listeners.get(service) else { return false };
+            if batch.receive(&listener.socket).is_err() {
+                return false;
+            }
+            let now = self.now();
+            for message in batch.messages() {
+                self.forward(service, &message, now);
+            }
+        }
+        true
+    }
+
+    /// Datagrams of a program.
+    fn forward(&mut self, service: usize, message: &Message<'_>, now: Timestamp) {
+        let id = match self.table.find(service, message.source, now, seed) {
+            Found::Known(id) => id,
+            Found::New(id) => match self.open(service, id, message.local) {
+                Ok(()) => id,
+                Err(error) => {
+                    tracing::warn!(%error, "a program cannot be served");
+                    self.table.refuse(id);
+                    return;
+                }
+            },
+            Found::Full => return,
+        };
+        let Some(upstream) = self.upstreams.get(&id) else { return };
+        let way = Way { to: upstream.to, from: None };
+        let errors = upstream.socket.send(way, message.data, message.size, message.mark);
+        self.count_errors(service, errors);
+        self.table.on_sent(id, message.count(), message.data.len() as u64, now);
+        self.with(id, |table, wire| table.serve(id, now, wire));
+    }
+
+    /// Opens the upstream socket of a new flow.
+    fn open(&mut self, service: usize, id: FlowId, local: Option<IpAddr>) -> io::Result<()> {
+        let Some(listener) = self.listeners.get(service) else { return Ok(()) };
+        let any: IpAddr = match listener.to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        // Not connected: after a change of network it sends from the new address.
+        let mut socket = Socket::new(UdpSocket::bind((any, 0))?)?;
+        let number = usize::try_from(id.0).ok().and_then(|number| number.checked_add(FIRST_FLOW));
+        let number = number.ok_or_else(|| io::Error::other("the numbers are used up"))?;
+        let registry = self.poll.registry();
+        registry.register(&mut socket.socket, Number(number), Interest::READABLE)?;
+        // Answers come from where the program has sent to.
+        let local = local.filter(|_| listener.listen.ip().is_unspecified());
+        self.upstreams.insert(id, Upstream { socket, to: listener.to, local });
+        Ok(())
+    }
+
+    fn read_upstream(&mut self, id: FlowId, batch: &mut Batch) -> bool {
+        for _ in 0..TURN {
+            let Some(upstream) = self.upstreams.get(&id) else { return false };
+            let to = upstream.to;
+            if batch.receive(&upstream.socket).is_err() {
+                return false;
+            }
+            let now = self.now();
+            let mut foreign = 0;
+            self.with(id, |table, wire| {
+                for message in batch.messages() {
+                    if is_same(message.source, to) {
+                        table.on_received(id, message.datagrams(), now, wire);
+                    } else {
+                        foreign += message.count();
+                    }
+                }
+                table.serve(id, now, wire);
+            });
+            let service = self.table.place(id).map(|(service, _)| service);
+            if let Some(listener) = service.and_then(|service| self.listeners.get_mut(service)) {
+                listener.foreign += foreign;
+            }
+        }
+        true
+    }
+
+    /// Calls the table for a flow, and sends what it wants sent.
+    fn with<R>(
+        &mut self,
+        id: FlowId,
+        call: impl FnOnce(&mut Table<Mark>, &mut Wire<'_>) -> R,
+    ) -> Option<R> {
+        let (service, program) = self.table.place(id)?;
+        let upstream = self.upstreams.get(&id)?;
+        let listener = &self.listeners.get(service)?.socket;
+        let mut wire = Wire { listener, upstream, program, run: &mut self.run, errors: 0 };
+        let result = call(&mut self.table, &mut wire);
+        let errors = wire.finish();
+        self.count_errors(service, errors);
+        Some(result)
+    }
+
+    fn count_errors(&mut self, service: usize, errors: u64) {
+        if errors > 0
+            && let Some(listener) = self.listeners.get_mut(service)
+        {
+            listener.send_errors += errors;
+        }
+    }
+
+    fn handle_timeouts(&mut self) {
+        let now = self.now();
+        // Each once: one that wants more has its turn after the sockets.
+        let due: Vec<FlowId> = std::iter::from_fn(|| self.table.next_due(now)).collect();
+        for id in due {
+            let is_over = self.with(id, |table, wire| table.handle_timeout(id, now, wire));
+            if is_over != Some(false) {
+                self.upstreams.remove(&id);
+            }
+        }
+    }
+
+    /// The gateways learn of another network before anything is sent from there.
+    fn follow_network(&mut self) {
+        let now = self.now();
+        let has_slept = self.wakefulness.has_slept(Instant::now(), SystemTime::now());
+        if self.table.is_empty() {
+            return;
+        }
+        for service in 0..self.listeners.len() {
+            let Some(listener) = self.listeners.get_mut(service) else { return };
+            let to = listener.to;
+            let has_moved = listener.source.has_changed(now, || source_towards(to));
+            if !has_moved && !has_slept {
+                continue;
+            }
+            self.network_changes += 1;
+            for id in self.table.flows_of(service) {
+                self.with(id, |table, wire| table.on_network_change(id, now, wire));
+            }
+        }
+    }
+
+    /// True if it is the end.
+    fn obey(&mut self, command: Command) -> bool {
+        let now = self.now();
+        match command {
+            Command::SetAccess(service, access) => {
+                self.table.set_access(service, access);
+                for id in self.table.flows_of(service) {
+                    self.with(id, |table, wire| table.give_token(id, now, wire));
+                }
+            }
+            Command::SetTarget(service, to) => {
+                if let Some(listener) = self.listeners.get_mut(service) {
+                    listener.to = to;
+                    listener.source = Source::default();
+                }
+            }
+            Command::Status(sender) => drop(sender.send(self.status(now))),
+            Command::Stop => {
+                for id in (0..self.listeners.len())
+                    .flat_map(|service| self.table.flows_of(service))
+                    .collect::<Vec<_>>()
+                {
+                    self.with(id, |table, wire| table.close(id, now, wire));
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    fn status(&mut self, now: Timestamp) -> Status {
+        let mut services = Vec::with_capacity(self.listeners.len());
+        for (index, listener) in self.listeners.iter().enumerate() {
+            let (counters, flows) = self.table.sums(index);
+            services.push(ServiceStatus {
+                name: listener.name.clone(),
+                listen: listener.listen,
+                to: listener.to,
+                flows,
+                refused_datagrams: self.table.refused(index),
+                send_errors: listener.send_errors,
+                foreign_datagrams: listener.foreign,
+                counters,
+            });
+        }
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            flow_limit: self.limits.flows,
+            waiting_bytes: self.table.waiting_bytes(),
+            network_changes: self.network_changes,
+            services,
+            flows: self.table.busiest(FLOWS_SHOWN, now),
+        }
+    }
+}
+
+fn seed() -> Option<[u8; 32]> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).ok().map(|()| seed)
+}
+
+/// True for the same host and port: the scope and the flow label of IPv6 are this host's.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()
+}

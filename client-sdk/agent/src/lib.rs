@@ -1,0 +1,26 @@
+//! A local forwarder that makes any UDP program a client of a Packrat gateway, as the program is.
+//!
+//! A program sends to the agent's address instead of its server's; the agent forwards what it sends
+//! unchanged, from an upstream socket of its own for each of the program's sockets, and passes what
+//! comes back through a [`packrat_client::Shim`]: missing datagrams are repaired by the gateway on
+//! the way, and come out in order. Without a gateway, and where assistance fails, everything passes
+//! as it comes.
+//!
+//! - [`Table`]: the flows, sans-IO; time and randomness are arguments
+//! - [`Agent`]: the same on sockets, in one thread; [`Handle`] speaks to it from others
+//! - [`Status`]: its figures, as JSON and for Prometheus
+#![forbid(unsafe_code)]
+
+mod flow;
+mod forwarder;
+mod network;
+mod socket;
+mod statistics;
+mod table;
+
+pub use flow::Outlet;
+pub use forwarder::{Agent, Handle, Service};
+pub use network::source_towards;
+pub use packrat_client::{Access, ClientConfig, IdentifierScheme, Timestamp, Token};
+pub use statistics::{Condition, Counters, FlowStatus, ServiceStatus, Status};
+pub use table::{FlowId, Found, IsOver, Limits, Table};

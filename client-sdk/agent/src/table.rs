@@ -1,0 +1,321 @@
+//! The table of flows, sans-IO: which program belongs to which flow, and when each is due.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use packrat_client::{Access, ClientConfig, Shim, Timestamp};
+
+use crate::flow::{Flow, Outlet};
+use crate::statistics::{Condition, Counters, FlowStatus};
+
+/// Limits of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Flows at the same time. A program that would begin another one is not served.
+    pub flows: usize,
+    /// A flow ends when nothing has passed for so long.
+    pub idle: Duration,
+    /// Bytes that may wait for repairs in one flow; beyond, all of them pass.
+    pub flow_bytes: usize,
+    /// The same, in all flows together.
+    pub total_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            flows: 10_000,
+            // RFC 4787, requirement 5, recommends five minutes to NATs.
+            idle: Duration::from_secs(300),
+            flow_bytes: 4 << 20,
+            total_bytes: 256 << 20,
+        }
+    }
+}
+
+/// The name of a flow; never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub(crate) u64);
+
+/// The flow for a datagram of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// One that there was.
+    Known(FlowId),
+    /// A new one, which needs an upstream socket.
+    New(FlowId),
+    /// None: there are as many as there may be.
+    Full,
+}
+
+/// True for a flow that is over.
+pub type IsOver = bool;
+
+/// All flows of an agent. `M` belongs to a datagram from upstream and passes through untouched, such
+/// as its ECN mark.
+///
+/// After [`Self::find`] with a new flow call [`Self::serve`]; when [`Self::next_timeout`] has come,
+/// call [`Self::next_due`] and [`Self::handle_timeout`] until nothing is due.
+pub struct Table<M> {
+    limits: Limits,
+    configs: Vec<ClientConfig>,
+    flows: HashMap<FlowId, Flow<M>>,
+    by_program: HashMap<(usize, SocketAddr), FlowId>,
+    deadlines: BTreeSet<(Timestamp, FlowId)>,
+    /// Bytes that wait, by flow where there are any.
+    waiting: HashMap<FlowId, usize>,
+    waiting_total: usize,
+    next: u64,
+    refused: Vec<u64>,
+    ended: Vec<Counters>,
+}
+
+impl<M: Clone> Table<M> {
+    /// A table for as many services as there are configurations.
+    pub fn new(configs: Vec<ClientConfig>, limits: Limits) -> Self {
+        Self {
+            limits,
+            refused: vec![0; configs.len()],
+            ended: vec![Counters::default(); configs.len()],
+            configs,
+            flows: HashMap::new(),
+            by_program: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            waiting: HashMap::new(),
+            waiting_total: 0,
+            next: 0,
+        }
+    }
+
+    /// The flow of a program. `seed`: 32 fresh random bytes, asked for when the flow is new; `None`:
+    /// there are none.
+    pub fn find(
+        &mut self,
+        service: usize,
+        program: SocketAddr,
+        now: Timestamp,
+        seed: impl FnOnce() -> Option<[u8; 32]>,
+    ) -> Found {
+        if let Some(id) = self.by_program.get(&(service, program)) {
+            return Found::Known(*id);
+        }
+        let config = self.configs.get(service).filter(|_| self.flows.len() < self.limits.flows);
+        let Some((config, seed)) = config.cloned().zip(seed()) else {
+            if let Some(refused) = self.refused.get_mut(service) {
+                *refused += 1;
+            }
+            return Found::Full;
+        };
+        let id = FlowId(self.next);
+        self.next += 1;
+        let flow = Flow::new(service, program, Shim::new(config, seed, now), now);
+        self.flows.insert(id, flow);
+        self.by_program.insert((service, program), id);
+        Found::New(id)
+    }
+
+    /// The program of a flow has sent so much.
+    pub fn on_sent(&mut self, id: FlowId, datagrams: u64, bytes: u64, now: Timestamp) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.on_sent(datagrams, bytes, now);
+        }
+    }
+
+    /// Datagrams arrived from upstream, in this order. Call [`Self::serve`] afterwards.
+    pub fn on_received<'a>(
+        &mut self,
+        id: FlowId,
+        datagrams: impl IntoIterator<Item = (&'a [u8], M)>,
+        now: Timestamp,
+        outlet: &mut impl Outlet<M>,
+    ) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        for (datagram, metadata) in datagrams {
+            flow.on_received(datagram, metadata, now, outlet);
+        }
+    }
+
+    /// Lets go of what is ready, and notes when the flow is due next.
+    pub fn serve(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        flow.drain(now, outlet);
+        let mut waits = flow.waiting_bytes();
+        let before = self.waiting.get(&id).copied().unwrap_or_default();
+        let total = self.waiting_total - before + waits;
+        if waits > self.limits.flow_bytes || total > self.limits.total_bytes {
+            flow.with_shim(Shim::release_all);
+            flow.drain(now, outlet);
+            waits = flow.waiting_bytes();
+        }
+        self.waiting_total = self.waiting_total - before + waits;
+        if waits > 0 {
+            self.waiting.insert(id, waits);
+        } else if before > 0 {
+            self.waiting.remove(&id);
+        }
+        let end = flow.last_active + self.limits.idle;
+        let due = flow.next_timeout().map_or(end, |at| at.min(end));
+        // What moves to a later time is looked at when the earlier one has come.
+        if flow.armed.is_none_or(|armed| due < armed) {
+            if let Some(armed) = flow.armed.replace(due) {
+                self.deadlines.remove(&(armed, id));
+            }
+            self.deadlines.insert((due, id));
+        }
+    }
+
+    /// When [`Self::next_due`] has something.
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// A flow that is due: call [`Self::handle_timeout`].
+    pub fn next_due(&mut self, now: Timestamp) -> Option<FlowId> {
+        let (at, id) = *self.deadlines.first().filter(|(at, _)| *at <= now)?;
+        self.deadlines.remove(&(at, id));
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.armed = None;
+        }
+        Some(id)
+    }
+
+    /// Time has passed for a flow. One that is over is forgotten.
+    pub fn handle_timeout(
+        &mut self,
+        id: FlowId,
+        now: Timestamp,
+        outlet: &mut impl Outlet<M>,
+    ) -> IsOver {
+        let Some(flow) = self.flows.get_mut(&id) else { return true };
+        if now >= flow.last_active + self.limits.idle {
+            self.close(id, now, outlet);
+            return true;
+        }
+        flow.with_shim(|shim| {
+            if shim.next_timeout().is_some_and(|at| at <= now) {
+                shim.handle_timeout(now);
+            }
+        });
+        self.serve(id, now, outlet);
+        false
+    }
+
+    /// The network is another one: call it before anything is sent from there.
+    pub fn on_network_change(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.with_shim(|shim| shim.on_network_change(now));
+        }
+        self.serve(id, now, outlet);
+    }
+
+    /// Other settings for the flows of a service that come. Those that there are get the token from
+    /// [`Self::give_token`].
+    pub fn set_access(&mut self, service: usize, access: Access) {
+        if let Some(config) = self.configs.get_mut(service) {
+            config.access = access;
+        }
+    }
+
+    /// A flow gets its service's token.
+    pub fn give_token(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
+        if let Some(flow) = self.flows.get_mut(&id)
+            && let Some(config) = self.configs.get(flow.service)
+        {
+            let token = config.access.token.clone();
+            flow.with_shim(|shim| shim.set_token(token, now));
+        }
+        self.serve(id, now, outlet);
+    }
+
+    /// Ends a flow: the gateway is told, and what waits passes.
+    pub fn close(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
+        let Some(mut flow) = self.flows.remove(&id) else { return };
+        flow.with_shim(|shim| shim.close(now));
+        flow.drain(now, outlet);
+        self.forget(id, &mut flow);
+    }
+
+    /// Takes back a flow that could not be given an upstream socket.
+    pub fn refuse(&mut self, id: FlowId) {
+        let Some(mut flow) = self.flows.remove(&id) else { return };
+        if let Some(refused) = self.refused.get_mut(flow.service) {
+            *refused += 1;
+        }
+        self.forget(id, &mut flow);
+    }
+
+    fn forget(&mut self, id: FlowId, flow: &mut Flow<M>) {
+        self.by_program.remove(&(flow.service, flow.program));
+        if let Some(armed) = flow.armed {
+            self.deadlines.remove(&(armed, id));
+        }
+        self.waiting_total -= self.waiting.remove(&id).unwrap_or_default();
+        if let Some(ended) = self.ended.get_mut(flow.service) {
+            ended.add(&flow.counters());
+        }
+    }
+
+    /// The service and the program of a flow.
+    pub fn place(&self, id: FlowId) -> Option<(usize, SocketAddr)> {
+        self.flows.get(&id).map(|flow| (flow.service, flow.program))
+    }
+
+    /// The flows of a service.
+    pub fn flows_of(&self, service: usize) -> Vec<FlowId> {
+        let of_service = self.flows.iter().filter(|(_, flow)| flow.service == service);
+        of_service.map(|(id, _)| *id).collect()
+    }
+
+    /// Flows that there are.
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// True without flows.
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// Bytes that wait for repairs in all flows.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_total
+    }
+
+    /// Datagrams of programs that were not served, of a service.
+    pub fn refused(&self, service: usize) -> u64 {
+        self.refused.get(service).copied().unwrap_or_default()
+    }
+
+    /// The sums of a service's flows, of those that are over too, and how many are in which
+    /// condition.
+    pub fn sums(&mut self, service: usize) -> (Counters, BTreeMap<Condition, u64>) {
+        let mut sum = self.ended.get(service).copied().unwrap_or_default();
+        let mut conditions = BTreeMap::new();
+        for flow in self.flows.values_mut().filter(|flow| flow.service == service) {
+            sum.add(&flow.counters());
+            *conditions.entry(flow.condition()).or_default() += 1;
+        }
+        (sum, conditions)
+    }
+
+    /// The flows, those first that have carried most, at most `limit`.
+    pub fn busiest(&mut self, limit: usize, now: Timestamp) -> Vec<FlowStatus> {
+        let mut all: Vec<FlowStatus> = self
+            .flows
+            .values_mut()
+            .map(|flow| FlowStatus {
+                service: flow.service,
+                program: flow.program,
+                condition: flow.condition(),
+                idle_seconds: now.saturating_since(flow.last_active).as_secs_f64(),
+                last_mile_round_trip_ms: flow.round_trip().map(|time| time.as_secs_f64() * 1e3),
+                counters: flow.counters(),
+            })
+            .collect();
+        let carried = |flow: &FlowStatus| flow.counters.delivered_bytes + flow.counters.sent_bytes;
+        all.sort_by_key(|flow| std::cmp::Reverse(carried(flow)));
+        all.truncate(limit);
+        all
+    }
+}

@@ -1,0 +1,365 @@
+//! The table of flows in virtual time, with the real gateway's engine at the other end of a last
+//! mile that loses datagrams.
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packrat_agent::{
+    Access, ClientConfig, Condition, FlowId, Found, IdentifierScheme, Limits, Outlet, Table,
+    Timestamp, Token,
+};
+use packrat_assist_token::{Claims, Key, Keys, RouteHash};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received, TokenAdmission, TokenCheck};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+const STEP: Duration = Duration::from_millis(1);
+const ONE_WAY: u64 = 5;
+
+fn program(number: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 10_000 + number))
+}
+
+/// The number of the datagram, and what it is about.
+fn datagram(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0x40; 1200];
+    ChaCha8Rng::seed_from_u64(number).fill_bytes(&mut bytes[9..]);
+    bytes[1..9].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+#[derive(Default)]
+struct Taken {
+    delivered: Vec<Vec<u8>>,
+    control: Vec<Vec<u8>>,
+    marks: Vec<u8>,
+}
+
+impl Outlet<u8> for Taken {
+    fn deliver(&mut self, datagram: &[u8], mark: u8) {
+        self.delivered.push(datagram.to_vec());
+        self.marks.push(mark);
+    }
+
+    fn transmit(&mut self, control: &[u8]) {
+        self.control.push(control.to_vec());
+    }
+}
+
+/// The gateway's side of one flow: what is under way in both directions, with the time of arrival.
+struct Side {
+    id: FlowId,
+    flow: Flow,
+    down: Vec<(Timestamp, Vec<u8>)>,
+    up: Vec<(Timestamp, Vec<u8>)>,
+    taken: Taken,
+    random: ChaCha8Rng,
+    lost: u64,
+}
+
+struct World {
+    now: Timestamp,
+    table: Table<u8>,
+    gateway: Option<Arc<Gateway>>,
+    sides: Vec<Side>,
+    /// Of the last mile, per 1000, towards the agent.
+    loss: u32,
+}
+
+impl World {
+    fn new(limits: Limits, with_gateway: bool, loss: u32) -> Self {
+        let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
+        let gateway = || Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
+        Self {
+            now: Timestamp::from_millis(1000),
+            table: Table::new(vec![config], limits),
+            gateway: with_gateway.then(gateway),
+            sides: Vec::new(),
+            loss,
+        }
+    }
+
+    /// A program sends its first datagram.
+    fn begin(&mut self, number: u16) -> FlowId {
+        let Found::New(id) =
+            self.table.find(0, program(number), self.now, || Some([number as u8; 32]))
+        else {
+            unreachable!("there is room, and the program is a new one")
+        };
+        self.table.on_sent(id, 1, 100, self.now);
+        let gateway = Arc::clone(
+            self.gateway
+                .get_or_insert_with(|| Gateway::new(GatewayConfig::default(), [3; 32], [4; 32])),
+        );
+        let mut side = Side {
+            id,
+            flow: Flow::new(gateway),
+            down: Vec::new(),
+            up: Vec::new(),
+            taken: Taken::default(),
+            random: ChaCha8Rng::seed_from_u64(u64::from(number)),
+            lost: 0,
+        };
+        self.table.serve(id, self.now, &mut side.taken);
+        self.sides.push(side);
+        id
+    }
+
+    /// A server sends a datagram, which passes the gateway.
+    fn serve(&mut self, side: usize, number: u64) {
+        let (now, loss) = (self.now, self.loss);
+        let side = &mut self.sides[side];
+        let mut bytes = datagram(number);
+        if let Some(header) = side.flow.forward(&bytes, now) {
+            bytes.splice(..0, header);
+        }
+        side.send_down(bytes, now, loss);
+    }
+
+    /// A millisecond passes. `gateway_answers`: control datagrams reach it.
+    fn step(&mut self, gateway_answers: bool) {
+        self.now = self.now + STEP;
+        let (now, loss) = (self.now, self.loss);
+        for side in &mut self.sides {
+            let control: Vec<_> = side.taken.control.drain(..).collect();
+            side.up.extend(control.into_iter().map(|bytes| (now + STEP * ONE_WAY as u32, bytes)));
+            for said in due(&mut side.up, now) {
+                if gateway_answers {
+                    let gateway = self.gateway.as_ref().unwrap();
+                    let mut out = Outbox::new();
+                    match gateway.receive(&said, program(0), now, &mut out) {
+                        Received::Done(_) => {}
+                        Received::Begin(begin) => {
+                            side.flow.begin(begin, [5; 32], now, &mut out);
+                        }
+                        Received::ForFlow => side.flow.control(&said, now, &mut out),
+                    }
+                    for bytes in out.datagrams().map(<[u8]>::to_vec).collect::<Vec<_>>() {
+                        side.send_down(bytes, now, loss);
+                    }
+                }
+            }
+            let arrived = due(&mut side.down, now);
+            let datagrams = arrived.iter().map(|bytes| (bytes.as_slice(), 2));
+            self.table.on_received(side.id, datagrams, now, &mut side.taken);
+            self.table.serve(side.id, now, &mut side.taken);
+        }
+        while let Some(id) = self.table.next_due(now) {
+            let side = self.sides.iter_mut().find(|side| side.id == id).unwrap();
+            self.table.handle_timeout(id, now, &mut side.taken);
+        }
+    }
+
+    fn steps(&mut self, count: u64, gateway_answers: bool) {
+        (0..count).for_each(|_| self.step(gateway_answers));
+    }
+
+    fn delivered(&self, side: usize) -> Vec<u64> {
+        let number = |bytes: &Vec<u8>| u64::from_be_bytes(bytes[1..9].try_into().unwrap());
+        let delivered = &self.sides[side].taken.delivered;
+        for bytes in delivered {
+            assert_eq!(*bytes, datagram(number(bytes)), "changed on the way");
+        }
+        delivered.iter().map(number).collect()
+    }
+}
+
+impl Side {
+    fn send_down(&mut self, bytes: Vec<u8>, now: Timestamp, loss: u32) {
+        if self.random.next_u32() % 1000 < loss {
+            self.lost += 1;
+        } else {
+            self.down.push((now + STEP * ONE_WAY as u32, bytes));
+        }
+    }
+}
+
+fn due(queue: &mut Vec<(Timestamp, Vec<u8>)>, now: Timestamp) -> Vec<Vec<u8>> {
+    let (due, later) = std::mem::take(queue).into_iter().partition(|(at, _)| *at <= now);
+    *queue = later;
+    due.into_iter().map(|(_, bytes): (_, Vec<u8>)| bytes).collect()
+}
+
+#[test]
+fn two_programs_get_everything_in_order_over_a_last_mile_that_loses_a_twentieth() {
+    let mut world = World::new(Limits::default(), true, 50);
+    world.begin(1);
+    world.begin(2);
+    world.steps(200, true);
+    let (sums, conditions) = world.table.sums(0);
+    assert_eq!(conditions.get(&Condition::Assisted), Some(&2), "{sums:?}");
+    for number in 0..3000 {
+        world.serve(0, number);
+        world.serve(1, 1_000_000 + number);
+        world.step(true);
+    }
+    // The last ones may be lost with nothing behind them to show it: the gateway sees to these.
+    world.steps(1000, true);
+    assert_eq!(world.delivered(0), (0..3000).collect::<Vec<_>>());
+    assert_eq!(world.delivered(1), (1_000_000..1_003_000).collect::<Vec<_>>());
+    let (sums, _) = world.table.sums(0);
+    assert!(world.sides.iter().all(|side| side.lost > 100));
+    assert!(sums.repaired_in_time >= 250 && sums.kept > 500, "{sums:?}");
+    assert_eq!((sums.delivered_datagrams, sums.given_up), (6000, 0), "{sums:?}");
+    assert_eq!(world.table.waiting_bytes(), 0);
+    assert!(world.sides[0].taken.marks.iter().all(|mark| *mark == 2), "marks are passed on");
+}
+
+#[test]
+fn without_a_gateway_everything_passes_at_once_and_as_it_comes() {
+    let mut world = World::new(Limits::default(), true, 0);
+    world.begin(1);
+    for number in [3, 1, 2, 2] {
+        world.serve(0, number);
+        world.steps(ONE_WAY, false);
+        assert_eq!(world.delivered(0).last(), Some(&number));
+    }
+    world.steps(30_000, false);
+    assert_eq!(world.delivered(0), [3, 1, 2, 2]);
+    assert_eq!(world.table.sums(0).1.get(&Condition::NoGateway), Some(&1));
+}
+
+/// The gateway is lost with its memory while datagrams wait for repairs.
+#[test]
+fn nothing_is_kept_back_for_long_when_the_gateway_has_gone() {
+    let mut world = World::new(Limits::default(), true, 0);
+    world.begin(1);
+    world.steps(200, true);
+    (0..50).for_each(|number| {
+        world.serve(0, number);
+        world.step(true);
+    });
+    world.steps(20, true);
+    // One is lost, and no one repairs it.
+    world.loss = 1000;
+    world.serve(0, 50);
+    world.loss = 0;
+    (51..60).for_each(|number| {
+        world.serve(0, number);
+        world.step(false);
+    });
+    world.steps(4, false);
+    assert_eq!(world.delivered(0).len(), 50, "they wait for the missing one");
+    assert!(world.table.waiting_bytes() > 0);
+    world.steps(1000, false);
+    let expected: Vec<u64> = (0..50).chain(51..60).collect();
+    assert_eq!(world.delivered(0), expected);
+    assert_eq!(world.table.waiting_bytes(), 0);
+}
+
+#[test]
+fn what_waits_is_bounded() {
+    let limits = Limits { flow_bytes: 5 * 1200, ..Limits::default() };
+    let mut world = World::new(limits, true, 0);
+    world.begin(1);
+    world.steps(200, true);
+    (0..20).for_each(|number| {
+        world.serve(0, number);
+        world.step(true);
+    });
+    world.steps(20, true);
+    world.loss = 1000;
+    world.serve(0, 20);
+    world.loss = 0;
+    (21..26).for_each(|number| world.serve(0, number));
+    world.steps(ONE_WAY, false);
+    assert_eq!(world.delivered(0).len(), 20);
+    assert_eq!(world.table.waiting_bytes(), 5 * 1200);
+    world.serve(0, 26);
+    world.steps(ONE_WAY, false);
+    assert_eq!(world.delivered(0)[20..], [21, 22, 23, 24, 25, 26]);
+    assert_eq!(world.table.waiting_bytes(), 0);
+}
+
+#[test]
+fn as_many_flows_as_there_may_be_and_room_again_when_one_has_been_idle() {
+    let limits = Limits { flows: 2, idle: Duration::from_secs(60), ..Limits::default() };
+    let mut world = World::new(limits, true, 0);
+    let first = world.begin(1);
+    world.begin(2);
+    let seed = || Some([9; 32]);
+    assert_eq!(world.table.find(0, program(3), world.now, seed), Found::Full);
+    assert_eq!(world.table.find(0, program(1), world.now, seed), Found::Known(first));
+    assert_eq!((world.table.refused(0), world.table.len()), (1, 2));
+    // The second one is used, the first one is not.
+    for _ in 0..70 {
+        world.steps(1000, true);
+        world.table.on_sent(world.sides[1].id, 1, 100, world.now);
+        let side = &mut world.sides[1];
+        world.table.serve(side.id, world.now, &mut side.taken);
+    }
+    assert_eq!(world.table.len(), 1);
+    assert_eq!(world.table.place(first), None);
+    assert!(matches!(world.table.find(0, program(3), world.now, seed), Found::New(_)));
+    assert_eq!(world.table.sums(0).0.sent_datagrams, 2 + 70, "those that are over count too");
+}
+
+#[test]
+fn a_flow_that_could_not_be_opened_is_forgotten_and_one_without_randomness_does_not_begin() {
+    let mut table: Table<u8> = Table::new(vec![ClientConfig::default()], Limits::default());
+    let now = Timestamp::from_millis(1000);
+    assert_eq!(table.find(0, program(1), now, || None), Found::Full);
+    let Found::New(id) = table.find(0, program(1), now, || Some([1; 32])) else { unreachable!() };
+    table.refuse(id);
+    assert_eq!((table.len(), table.refused(0), table.next_timeout()), (0, 2, None));
+    assert_eq!(table.find(7, program(1), now, || Some([1; 32])), Found::Full, "no such service");
+}
+
+/// A gateway that wants a token refuses, until there is one; datagrams pass all the same.
+#[test]
+fn a_token_reaches_the_flows_that_there_are() {
+    let mut world = World::new(Limits::default(), true, 0);
+    let (key, route) = (|| Key::new(1, [1; 32]), RouteHash::of("web"));
+    let check = TokenCheck { keys: Keys { current: key(), previous: None }, route };
+    let gateway = world.gateway.as_ref().unwrap();
+    gateway.set_unix_origin(Duration::from_secs(1_800_000_000));
+    gateway.set_tokens(TokenAdmission::Required(check));
+    let id = world.begin(1);
+    world.steps(200, true);
+    assert_eq!(world.table.sums(0).1.get(&Condition::Refused), Some(&1));
+    world.serve(0, 1);
+    world.steps(ONE_WAY, true);
+    assert_eq!(world.delivered(0), [1]);
+    let claims = Claims { expires: 1_800_000_300, route, binding: None, nonce: 5 };
+    let token = Token::new(key().issue(&claims)).unwrap();
+    world.table.set_access(0, Access::default().with_token(token));
+    world.table.give_token(id, world.now, &mut world.sides[0].taken);
+    world.steps(200, true);
+    assert_eq!(world.table.sums(0).1.get(&Condition::Assisted), Some(&1));
+}
+
+#[test]
+fn a_flow_that_is_closed_says_goodbye_and_lets_everything_go() {
+    let mut world = World::new(Limits::default(), true, 0);
+    let id = world.begin(1);
+    world.steps(200, true);
+    world.serve(0, 0);
+    world.steps(20, true);
+    world.loss = 1000;
+    world.serve(0, 1);
+    world.loss = 0;
+    world.serve(0, 2);
+    world.steps(ONE_WAY, false);
+    assert_eq!(world.delivered(0), [0]);
+    let side = &mut world.sides[0];
+    side.taken.control.clear();
+    world.table.close(id, world.now, &mut side.taken);
+    assert_eq!(side.taken.control.len(), 1, "a goodbye");
+    assert_eq!(world.delivered(0), [0, 2]);
+    assert_eq!((world.table.len(), world.table.next_timeout()), (0, None));
+    assert_eq!(world.table.waiting_bytes(), 0);
+}
+
+/// After a change of the network the same session goes on from another address.
+#[test]
+fn a_change_of_the_network_is_told_at_once() {
+    let mut world = World::new(Limits::default(), true, 0);
+    let id = world.begin(1);
+    world.steps(200, true);
+    let side = &mut world.sides[0];
+    side.taken.control.clear();
+    world.table.on_network_change(id, world.now, &mut side.taken);
+    assert_eq!(side.taken.control.len(), 1, "a message from the new address");
+}
