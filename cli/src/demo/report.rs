@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::options::{ArmName, GatewayKind, ProfileName, ServerKind};
 
-/// A whole demo.
+/// A demo on one network.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct DemoReport {
     /// The network.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What belongs to a datagram: both addresses, and its ECN codepoint.
+/// Beside each datagram: both addresses, and its ECN codepoint.
 pub(crate) type Metadata = Header<Tuple>;
 
 /// Control datagrams sent at one go: a shim that never runs dry must not starve the transport.

@@ -33,7 +33,7 @@ const MAXIMUM_RANGES: usize = 65_536;
 pub struct ReceivedPacketNumbers(Arc<Mutex<Ranges>>);
 
 impl ReceivedPacketNumbers {
-    /// What has arrived, as ascending inclusive ranges.
+    /// The numbers that have arrived, as ascending inclusive ranges.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ranges()
     }

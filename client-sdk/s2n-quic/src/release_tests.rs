@@ -25,7 +25,7 @@ impl World {
         Self { paths, host, gateway }
     }
 
-    /// What s2n-quic sees when a datagram arrives.
+    /// Datagrams that s2n-quic sees when a datagram arrives.
     fn arrive_with(&mut self, header: Metadata, mut datagram: Vec<u8>) -> Vec<(Metadata, Vec<u8>)> {
         let mut seen = Vec::new();
         arrive(&self.paths, header, &mut datagram, &mut |header, bytes| {

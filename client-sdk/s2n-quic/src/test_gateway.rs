@@ -87,7 +87,7 @@ pub(crate) fn new_path_on(
     AssistedPath::new(SERVER.parse().unwrap(), host.clone(), shim, released)
 }
 
-/// What belongs to a datagram from this address.
+/// Metadata of a datagram from this address.
 pub(crate) fn metadata(from: SocketAddr) -> Metadata {
     let remote = RemoteAddress::from(SocketAddress::from(from));
     let path = Tuple::from_remote_address(remote);
