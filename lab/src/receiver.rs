@@ -13,7 +13,7 @@ use crate::traffic::arrivals::Arrivals;
 use crate::traffic::exchange::{ClientConnection, Failure};
 use crate::traffic::work::{Work, WorkOutcome, Working};
 use packrat_client::ClientConfig;
-use packrat_s2n_quic::{AssistanceStats, Attachment, ReceivedPacketNumbers};
+use packrat_s2n_quic::{Assistance, AssistanceStats, Attachment, ReceivedPacketNumbers};
 use s2n_quic::Client;
 use s2n_quic::client::Connect;
 use s2n_quic::provider::congestion_controller::Bbr;
@@ -185,7 +185,7 @@ impl S2nReceiver {
         spawn(driver);
         let Order { work, limit, arrivals } = order;
         let mut working = Working::new(self.host.clock, arrivals, limit);
-        let result = self.transfer(server, &work, &mut working).await;
+        let result = self.transfer(server, &work, &assistance, &mut working).await;
         let mut download = Download::of(working, result);
         download.assistance = assistance.stats();
         download.packet_numbers = self.packet_numbers.ranges();
@@ -197,10 +197,12 @@ impl S2nReceiver {
         &self,
         server: SocketAddr,
         work: &Work,
+        assistance: &Assistance,
         working: &mut Working,
     ) -> Result<(), Failure> {
         let connect = Connect::new(server).with_server_name(SERVER_NAME);
         let connection = self.client.connect(connect).await?;
+        assistance.connected(&connection);
         // The connection stays open until its work is done.
         working.perform(work, ClientConnection::S2n(connection.handle())).await
     }

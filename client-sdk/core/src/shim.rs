@@ -22,9 +22,9 @@ mod release;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number::split;
 
-use crate::assist::{Assist, Datagram};
+use crate::assist::{Assist, Datagram, TimeoutActions};
 use crate::config::ClientConfig;
-use crate::events::Observer;
+use crate::events::{ClientEvent, Observer};
 use crate::packet_number::PacketNumber;
 use crate::stats::AssistStats;
 use crate::token::Token;
@@ -199,6 +199,8 @@ impl<M: Clone> Shim<M> {
         {
             let number = places.number_of(place);
             self.stats.recovered += 1;
+            let packet_number = number;
+            self.assist.tell(now, || ClientEvent::DatagramRecovered { packet_number });
             self.assist.on_recovered(now);
             // The gateway codes no control datagrams.
             if self.assist.on_datagram(&datagram, now) == Datagram::Base {
@@ -267,6 +269,9 @@ impl<M: Clone> Shim<M> {
             Verdict::Now { skip, metadata }
         } else if self.release.keep(number, base, metadata) {
             self.stats.kept += 1;
+            let waiting = self.release.waiting();
+            let kept = || ClientEvent::DatagramKept { packet_number: number, waiting };
+            self.assist.tell(now, kept);
             Verdict::Later
         } else {
             Verdict::Never
@@ -320,10 +325,12 @@ impl<M: Clone> Shim<M> {
         self.assist.next_timeout()
     }
 
-    /// Time has passed.
-    pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.assist.handle_timeout(now);
+    /// Time has passed. A caller that can make its transport send something does so if that is asked
+    /// for.
+    pub fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
+        let actions = self.assist.handle_timeout(now);
         self.release();
+        actions
     }
 
     /// Datagrams were dropped unseen, or will not be believed: a new epoch begins.

@@ -46,7 +46,7 @@ use std::sync::Arc;
 /// tokio::spawn(driver);
 /// let connect = Connect::new(remote).with_server_name("example.org");
 /// let connection = client.connect(connect).await?;
-/// println!("{:?}", assistance.stats());
+/// assistance.connected(&connection);
 /// # drop(connection);
 /// # Ok(())
 /// # }
@@ -142,7 +142,7 @@ impl Attachment {
                 drive(path).await;
             }
         };
-        (Assistance { path, paths: Arc::clone(&self.paths) }, driver)
+        (Assistance::new(path, Arc::clone(&self.paths)), driver)
     }
 }
 

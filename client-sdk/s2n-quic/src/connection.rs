@@ -6,6 +6,10 @@ use crate::paths::Paths;
 use packrat_client::{AssistStats, ShimStats, Token};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Numbers of handles.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A connected s2n-quic connection and its assistance.
 #[derive(Debug)]
@@ -53,13 +57,28 @@ pub struct AssistanceStats {
 /// Assistance lives as long as the QUIC connection; this handle is for looking at it and for
 /// [`Self::set_token`]. Connections of an endpoint to the same address share one assistance, which
 /// lives as long as the last of them.
+///
+/// s2n-quic counts handles: while this one exists, its connection is not closed by dropping it. An
+/// assistance whose handle is dropped goes on, but can't make an idle connection send something,
+/// which a gateway that takes another one's place waits for.
 #[derive(Debug)]
 pub struct Assistance {
     pub(crate) path: Arc<AssistedPath>,
     pub(crate) paths: Arc<Paths>,
+    number: u64,
 }
 
 impl Assistance {
+    pub(crate) fn new(path: Arc<AssistedPath>, paths: Arc<Paths>) -> Self {
+        Self { path, paths, number: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// The handshake of the connection that was prepared for this is complete: it can be made to
+    /// send something from now on.
+    pub fn connected(&self, connection: &s2n_quic::Connection) {
+        self.path.add_connection(self.number, connection.handle());
+    }
+
     /// True if assistance is at work: it was asked for, has not failed and was not closed.
     pub fn is_active(&self) -> bool {
         self.path.health() == Health::Active && !self.path.is_closed()
@@ -119,6 +138,7 @@ impl Assistance {
 
 impl Drop for Assistance {
     fn drop(&mut self) {
+        self.path.remove_connection(self.number);
         self.paths.on_handle_dropped(&self.path);
     }
 }

@@ -12,6 +12,7 @@ pub(crate) async fn drive(path: Arc<AssistedPath>) {
     loop {
         match path.step() {
             Step::Ended => return,
+            Step::Remind => path.remind(),
             Step::Until(None) => path.wake.notified().await,
             Step::Until(Some(next)) => {
                 let sleep = path.host().sleep_until(next.max(path.host().now() + SHORTEST_SLEEP));

@@ -318,7 +318,9 @@ impl Endpoint {
             result = attempt => result.map_err(|error| self.connect_error(remote, error)),
             source = refusal::refused(remote) => Err(ConnectError::Unreachable { remote, source }),
         };
-        Ok(Connection { connection: connected?, assistance })
+        let connection = connected?;
+        assistance.connected(&connection);
+        Ok(Connection { connection, assistance })
     }
 
     fn connect_error(&self, remote: SocketAddr, error: QuicError) -> ConnectError {

@@ -6,6 +6,7 @@ use crate::released::ReleasedDatagrams;
 use packrat_client::{AssistStats, Shim, ShimStats, Token, Verdict};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::{is_control, number};
+use s2n_quic::connection::Handle;
 use s2n_quic_core::inet::datagram::Header;
 use s2n_quic_core::path::Tuple;
 use std::net::{IpAddr, SocketAddr};
@@ -43,6 +44,9 @@ struct State {
     /// When the driver will wake by itself.
     armed: Option<Timestamp>,
     closed: bool,
+    /// The connections whose handles of assistance the application has: only they can be made to
+    /// send something.
+    connections: Vec<(u64, Handle)>,
     counters: ShellCounters,
 }
 
@@ -60,6 +64,8 @@ pub(crate) struct ShellCounters {
 pub(crate) enum Step {
     /// Call again at this time at the latest; `None`: when woken.
     Until(Option<Timestamp>),
+    /// Make s2n-quic send something, and call again.
+    Remind,
     /// Nothing will ever happen again.
     Ended,
 }
@@ -78,6 +84,7 @@ impl AssistedPath {
             source_asked: None,
             armed: None,
             closed: false,
+            connections: Vec::new(),
             counters: ShellCounters::default(),
         };
         Self { remote, host, released, state: Mutex::new(state), wake: Notify::new() }
@@ -144,12 +151,46 @@ impl AssistedPath {
             return Step::Ended;
         }
         let due = next_timeout(state).is_some_and(|due| due <= now);
-        if due {
-            state.shim.call("handle_timeout", |shim| shim.handle_timeout(now));
-        }
+        let actions =
+            due.then(|| state.shim.call("handle_timeout", |shim| shim.handle_timeout(now)));
         self.settle(state, now);
+        if actions.flatten().is_some_and(|actions| actions.remind) {
+            return Step::Remind;
+        }
         state.armed = next_timeout(state);
         Step::Until(state.armed)
+    }
+
+    /// The handshake of a connection is complete; it is known by this number.
+    pub(crate) fn add_connection(&self, number: u64, handle: Handle) {
+        let before = {
+            let connections = &mut self.lock().connections;
+            let before = connections.iter().position(|(known, _)| *known == number);
+            let before = before.map(|index| connections.swap_remove(index));
+            connections.push((number, handle));
+            before
+        };
+        drop(before);
+    }
+
+    /// The application has dropped its handle of the assistance.
+    pub(crate) fn remove_connection(&self, number: u64) {
+        let removed = {
+            let connections = &mut self.lock().connections;
+            let known = connections.iter().position(|(known, _)| *known == number);
+            known.map(|index| connections.swap_remove(index))
+        };
+        // The last handle of a connection closes it: not under the lock.
+        drop(removed);
+    }
+
+    /// Makes s2n-quic send a packet in each connection. An error means that it has ended, and the
+    /// application learns that from its streams.
+    pub(crate) fn remind(&self) {
+        let connections = self.lock().connections.clone();
+        for (_, mut handle) in connections {
+            let _ = handle.ping();
+        }
     }
 
     /// Sends what the shim has ready, and passes on what it has released.

@@ -203,6 +203,21 @@ async fn the_driver_is_woken_when_its_timer_is_too_late() {
 }
 
 #[test]
+fn the_next_gateway_is_to_hear_of_the_connection_at_once_and_again_while_nothing_comes() {
+    let (world, mut gateway) = World::assisted();
+    world.arrive(&gateway.forward(&datagram(0), &world.host));
+    for said in gateway.goodbye() {
+        world.arrive(&said);
+    }
+    let mut reminders = 0;
+    for _ in 0..100 {
+        reminders += usize::from(world.path.step() == Step::Remind);
+        world.host.pass(Duration::from_millis(20));
+    }
+    assert!((2..8).contains(&reminders), "{reminders} in 2 s");
+}
+
+#[test]
 fn without_a_shim_the_path_passes_everything_on() {
     let world = World::new(false);
     let control = [&[packrat_wire::control::FIRST_BYTE][..], &packrat_wire::control::MAGIC, &[1]];

@@ -119,6 +119,14 @@ impl TestGateway {
         }
     }
 
+    /// Says goodbye.
+    #[cfg(test)]
+    pub(crate) fn goodbye(&mut self) -> Vec<Vec<u8>> {
+        let mut out = Outbox::new();
+        self.flow.close(packrat_wire::message::GoodbyeReason::Draining, &mut out);
+        out.datagrams().map(<[u8]>::to_vec).collect()
+    }
+
     /// Hears what the client has said; answers and repairs.
     pub(crate) fn hear(&mut self, said: &[u8], host: &TestHost) -> Vec<Vec<u8>> {
         let (client, mut out) = ("192.0.2.1:5000".parse().unwrap(), Outbox::new());

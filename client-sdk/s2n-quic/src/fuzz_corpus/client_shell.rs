@@ -286,6 +286,7 @@ impl World {
         let now = self.timestamp();
         self.driver = match self.path.step() {
             Step::Until(next) => next.map(|next| next.max(now + TIMER)),
+            Step::Remind => Some(now),
             Step::Ended => None,
         };
     }
