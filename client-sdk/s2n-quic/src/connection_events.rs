@@ -1,6 +1,7 @@
-//! Begins and ends of connections, as s2n-quic's events tell of them.
+//! Begins and ends of connections, and their keys, as s2n-quic's events tell of them.
 
 use crate::paths::Paths;
+use s2n_quic::provider::event::events::PacketHeader;
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events};
 use s2n_quic_core::event::api::SocketAddress;
 use std::net::SocketAddr;
@@ -14,12 +15,14 @@ pub(crate) struct ConnectionEvents(pub(crate) Arc<Paths>);
 #[derive(Debug)]
 pub(crate) struct Existence {
     paths: Arc<Paths>,
+    connection: u64,
     /// Known once the connection has begun.
     remote: Option<SocketAddr>,
 }
 
 impl Drop for Existence {
     fn drop(&mut self) {
+        self.paths.keys.on_gone(self.connection);
         if let Some(remote) = self.remote {
             self.paths.on_gone(remote);
         }
@@ -29,8 +32,45 @@ impl Drop for Existence {
 impl Subscriber for ConnectionEvents {
     type ConnectionContext = Existence;
 
-    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo) -> Existence {
-        Existence { paths: Arc::clone(&self.0), remote: None }
+    fn create_connection_context(
+        &mut self,
+        connection: &ConnectionMeta,
+        _: &ConnectionInfo,
+    ) -> Existence {
+        Existence { paths: Arc::clone(&self.0), connection: connection.id, remote: None }
+    }
+
+    fn on_key_update(
+        &mut self,
+        existence: &mut Existence,
+        _: &ConnectionMeta,
+        event: &events::KeyUpdate,
+    ) {
+        if let events::KeyType::OneRtt { .. } = event.key_type {
+            self.0.keys.on_key_update(existence.connection);
+        }
+    }
+
+    fn on_packet_received(
+        &mut self,
+        existence: &mut Existence,
+        _: &ConnectionMeta,
+        event: &events::PacketReceived,
+    ) {
+        if let PacketHeader::OneRtt { number, .. } = event.packet_header {
+            self.0.keys.on_packet(existence.connection, number);
+        }
+    }
+
+    fn on_duplicate_packet(
+        &mut self,
+        existence: &mut Existence,
+        _: &ConnectionMeta,
+        event: &events::DuplicatePacket,
+    ) {
+        if let PacketHeader::OneRtt { number, .. } = event.packet_header {
+            self.0.keys.on_packet(existence.connection, number);
+        }
     }
 
     fn on_connection_started(

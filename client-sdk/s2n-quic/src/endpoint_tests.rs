@@ -13,6 +13,15 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Starts a server that sends [`BODY`] bytes on every stream that a client opens; returns its
 /// address and certificate.
 fn server() -> (SocketAddr, String) {
+    start_server(false)
+}
+
+/// The same, with new keys every few milliseconds.
+fn server_that_updates_keys() -> (SocketAddr, String) {
+    start_server(true)
+}
+
+fn start_server(updates_keys: bool) -> (SocketAddr, String) {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
@@ -30,6 +39,15 @@ fn server() -> (SocketAddr, String) {
         while let Some(incoming) = endpoint.accept().await {
             tokio::spawn(async move {
                 let Ok(connection) = incoming.await else { return };
+                if updates_keys {
+                    let connection = connection.clone();
+                    tokio::spawn(async move {
+                        while connection.close_reason().is_none() {
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                            connection.force_key_update();
+                        }
+                    });
+                }
                 while let Ok((mut sender, mut receiver)) = connection.accept_bi().await {
                     tokio::spawn(async move {
                         let _ = receiver.read_to_end(16).await;
@@ -315,6 +333,135 @@ async fn assistance_lives_as_long_as_its_connection_even_without_its_handle() {
     .await
     .expect("it outlives its connection");
     assert!(endpoint.attachment.paths.get(server).is_none());
+}
+
+/// The events that say under which keys a client sends, in their order.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Seen {
+    KeyUpdate,
+    Received(u64),
+    Sent,
+}
+
+/// Records these events.
+#[derive(Clone, Default)]
+struct Recorder(Arc<std::sync::Mutex<Vec<Seen>>>);
+
+impl Recorder {
+    fn push(&self, seen: Seen) {
+        self.0.lock().unwrap().push(seen);
+    }
+}
+
+impl event::Subscriber for Recorder {
+    type ConnectionContext = ();
+
+    fn create_connection_context(&mut self, _: &event::ConnectionMeta, _: &event::ConnectionInfo) {}
+
+    fn on_key_update(
+        &mut self,
+        (): &mut (),
+        _: &event::ConnectionMeta,
+        event: &event::events::KeyUpdate,
+    ) {
+        if let event::events::KeyType::OneRtt { .. } = event.key_type {
+            self.push(Seen::KeyUpdate);
+        }
+    }
+
+    fn on_packet_received(
+        &mut self,
+        (): &mut (),
+        _: &event::ConnectionMeta,
+        event: &event::events::PacketReceived,
+    ) {
+        if let event::events::PacketHeader::OneRtt { number, .. } = event.packet_header {
+            self.push(Seen::Received(number));
+        }
+    }
+
+    fn on_packet_sent(
+        &mut self,
+        (): &mut (),
+        _: &event::ConnectionMeta,
+        _: &event::events::PacketSent,
+    ) {
+        self.push(Seen::Sent);
+    }
+}
+
+/// A relay in front of `server` that lets every thirtieth datagram to the client come later than the
+/// next ten, and then nothing for a while.
+fn reordering_relay(server: SocketAddr) -> SocketAddr {
+    let front = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let back = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = front.local_addr().unwrap();
+    back.connect(server).unwrap();
+    for socket in [&front, &back] {
+        socket.set_nonblocking(true).unwrap();
+    }
+    let front = tokio::net::UdpSocket::from_std(front).unwrap();
+    let back = tokio::net::UdpSocket::from_std(back).unwrap();
+    tokio::spawn(async move {
+        let (mut up, mut down) = (vec![0; 65_536], vec![0; 65_536]);
+        let (mut client, mut count, mut late) = (None, 0, Vec::new());
+        loop {
+            tokio::select! {
+                Ok((length, from)) = front.recv_from(&mut up) => {
+                    client = Some(from);
+                    if !packrat_wire::is_control(&up[..length]) {
+                        let _ = back.send(&up[..length]).await;
+                    }
+                }
+                Ok(length) = back.recv(&mut down) => {
+                    let Some(client) = client else { continue };
+                    count += 1;
+                    // Not during the handshake.
+                    if count > 20 && count % 30 == 0 {
+                        late = down[..length].to_vec();
+                        continue;
+                    }
+                    let _ = front.send_to(&down[..length], client).await;
+                    if count % 30 == 10 && !late.is_empty() {
+                        tokio::time::sleep(Duration::from_millis(2)).await;
+                        let _ = front.send_to(&std::mem::take(&mut late), client).await;
+                        tokio::time::sleep(Duration::from_millis(3)).await;
+                    }
+                }
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_sent_under_old_keys_when_a_late_packet_of_them_arrives() {
+    let (server, certificate) = server_that_updates_keys();
+    let recorder = Recorder::default();
+    let relay = reordering_relay(server);
+    let (local, config) = ((Ipv4Addr::LOCALHOST, 0).into(), EndpointConfig::default());
+    let tls = client_tls(&certificate);
+    let endpoint = Endpoint::bind_with_events(local, tls, recorder.clone(), config).unwrap();
+    let (connection, _assistance) = endpoint.connect(relay, "localhost").await.unwrap().split();
+    for _ in 0..3 {
+        assert_eq!(fetch(&connection).await, BODY);
+    }
+    // With each update that a packet other than the highest has caused, the next event but the
+    // packet itself is the update that takes it back.
+    let seen = recorder.0.lock().unwrap().clone();
+    let (mut highest, mut taken_back) = (0, 0);
+    for (at, event) in seen.iter().enumerate() {
+        if let (Seen::KeyUpdate, Some(&Seen::Received(number))) = (event, seen.get(at + 1))
+            && number < highest
+        {
+            taken_back += 1;
+            assert_eq!(seen.get(at + 2), Some(&Seen::KeyUpdate), "after packet {number}");
+        }
+        if let Seen::Received(number) = event {
+            highest = highest.max(*number);
+        }
+    }
+    assert!(taken_back > 0, "no packet was late enough: the test shows nothing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -42,6 +42,7 @@ mod driver;
 mod endpoint;
 mod guard;
 mod host;
+mod key_phases;
 mod path;
 mod paths;
 mod received;

@@ -1,5 +1,6 @@
 //! The paths of an endpoint: who uses them, and when they end.
 
+use crate::key_phases::KeyPhases;
 use crate::path::AssistedPath;
 use crate::released::ReleasedDatagrams;
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Paths {
     by_remote: Mutex<HashMap<SocketAddr, Users>>,
     pub(crate) released: ReleasedDatagrams,
+    pub(crate) keys: KeyPhases,
 }
 
 /// A path and its users.

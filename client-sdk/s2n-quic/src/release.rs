@@ -73,15 +73,31 @@ pub(crate) fn arrive<H: Handle>(
     if let Some(front) = path.arrive(datagram, metadata(&header))
         && let Some(base) = datagram.get_mut(front..)
     {
-        pass(header, base);
+        pass_on(paths, header, base, pass);
     }
     release(paths, pass);
+}
+
+/// s2n-quic sees a datagram, and another one if that has taken it back to old keys.
+fn pass_on<H: Handle>(
+    paths: &Paths,
+    header: Header<H>,
+    datagram: &mut [u8],
+    pass: &mut impl FnMut(Header<H>, &mut [u8]),
+) {
+    paths.keys.on_pass(datagram);
+    pass(header, datagram);
+    if let Some(mut newest) = paths.keys.after_pass() {
+        paths.keys.on_pass(&newest);
+        pass(header, &mut newest);
+        paths.keys.after_pass();
+    }
 }
 
 /// Passes on what the shims have released.
 pub(crate) fn release<H: Handle>(paths: &Paths, pass: &mut impl FnMut(Header<H>, &mut [u8])) {
     while let Some(Released { mut datagram, metadata }) = paths.released.pop() {
-        pass(header(&metadata), &mut datagram);
+        pass_on(paths, header(&metadata), &mut datagram, pass);
     }
 }
 
