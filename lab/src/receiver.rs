@@ -1,4 +1,4 @@
-//! The receiver: an unmodified QUIC client with Packrat's client joined to it.
+//! The receiver: an unmodified QUIC client, with Packrat's client under it.
 
 use crate::certificate::{Certificate, SERVER_NAME};
 use crate::clock::VirtualClock;
@@ -95,9 +95,9 @@ impl Download {
 /// The QUIC stack of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReceiverStack {
-    /// s2n-quic, which Packrat's client can join.
+    /// s2n-quic, with Packrat's client in its I/O provider.
     S2n,
-    /// quinn, which it cannot: only a shim assists it.
+    /// quinn, with a shim at its host.
     Quinn,
 }
 
