@@ -133,7 +133,7 @@ struct Run {
     /// Bytes of a download instead of the scenario's
     #[arg(long)]
     size: Option<u64>,
-    /// Longest time an acknowledgement is withheld, milliseconds, instead of the client's default
+    /// Longest time that a datagram waits for one before it, milliseconds, instead of the client's default
     #[arg(long)]
     maximum_hold: Option<u64>,
     /// Repairs as a share of the forwarded bytes, instead of the gateway's default

@@ -132,7 +132,7 @@ pub struct TrialResult {
     pub cache_mean: f64,
     /// Bytes cached, at most.
     pub cache_max: u64,
-    /// Mean time that a hole was withheld, milliseconds.
+    /// Mean time that a hole was waited for, milliseconds.
     pub hold_ms_mean: f64,
     /// Bytes sent on the last mile towards the client, UDP payload.
     pub bytes_last_mile: u64,
@@ -154,7 +154,7 @@ pub struct TrialResult {
     pub expired: u64,
     /// See `expired`.
     pub settled: u64,
-    /// Times that the client stopped withholding because it did not pay.
+    /// Times that the client stopped waiting for holes because it did not pay.
     pub hold_suspensions: u64,
     /// Packets that arrived too late for the receiver's window of packet numbers, repairs above
     /// all.
