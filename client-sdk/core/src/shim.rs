@@ -178,12 +178,12 @@ impl<M: Clone> Shim<M> {
     }
 
     /// Where the gateway numbers, a datagram without a number comes behind what has arrived before it.
-    fn pass_behind(&mut self, base: &[u8], skip: usize, metadata: M) -> Verdict<M> {
+    fn pass_behind(&mut self, base: &[u8], skip: usize, metadata: M, now: Timestamp) -> Verdict<M> {
         let in_order = self.places.is_some() && self.release.waiting() > 0;
         let newest = self.assist.highest_arrived().filter(|_| in_order);
         match newest {
             Some(newest) if self.release.keep(newest, base, metadata.clone()) => {
-                self.stats.kept += 1;
+                self.on_kept(newest, now);
                 self.release();
                 Verdict::Later
             }
@@ -258,9 +258,9 @@ impl<M: Clone> Shim<M> {
             Order::Number(number) => number,
             Order::Unnumbered => {
                 self.assist.on_authentic(now);
-                return self.pass_behind(base, skip, metadata);
+                return self.pass_behind(base, skip, metadata, now);
             }
-            Order::Unproven => return self.pass_behind(base, skip, metadata),
+            Order::Unproven => return self.pass_behind(base, skip, metadata, now),
         };
         // As true as it will get: the transport authenticates it, and keeps that to itself.
         self.assist.on_packet_number(number, now);
@@ -268,16 +268,19 @@ impl<M: Clone> Shim<M> {
         let verdict = if passes {
             Verdict::Now { skip, metadata }
         } else if self.release.keep(number, base, metadata) {
-            self.stats.kept += 1;
-            let waiting = self.release.waiting();
-            let kept = || ClientEvent::DatagramKept { packet_number: number, waiting };
-            self.assist.tell(now, kept);
+            self.on_kept(number, now);
             Verdict::Later
         } else {
             Verdict::Never
         };
         self.release();
         verdict
+    }
+
+    fn on_kept(&mut self, packet_number: PacketNumber, now: Timestamp) {
+        self.stats.kept += 1;
+        let waiting = self.release.waiting();
+        self.assist.tell(now, || ClientEvent::DatagramKept { packet_number, waiting });
     }
 
     /// A message of the gateway's may have begun a session, or ended one.
