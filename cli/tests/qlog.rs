@@ -151,6 +151,11 @@ fn a_qlog_tells_what_became_of_each_hole() {
     }
     assert_eq!(named(&events, "packrat:session_opened").len(), 1);
     assert!(named(&events, "packrat:eack_sent").len() as u64 >= count("eacks"));
+    let kept = named(&events, "packrat:datagram_kept").len() as u64;
+    assert!(count("kept") > 0 && kept >= count("kept"), "{kept} {assist}");
+    assert!(count("numbered") > 0, "{assist}");
+    let recovered = named(&events, "packrat:datagram_recovered").len() as u64;
+    assert!(recovered >= count("recovered"), "{recovered} {assist}");
     assert_eq!(named(&events, "packrat:session_closed")[0]["reason"], "done");
     dataplane.shutdown();
 }

@@ -111,12 +111,11 @@ struct Run {
     /// repeated [default: s2n-cubic]
     #[arg(long)]
     sender: Vec<Sender>,
-    /// s2n-quic or quinn: the client's stack. Only a shim assists quinn, so its arms are end-to-end, shim,
-    /// split and ideal
+    /// s2n-quic or quinn: the client's stack
     #[arg(long, default_value = "s2n-quic")]
     receiver: ReceiverStack,
-    /// end-to-end, packrat, repair-only, shim, split, ideal; may be repeated [default: all, without
-    /// shim and ideal where flows compete]
+    /// end-to-end, packrat, repair-only, split, ideal; may be repeated [default: all, without ideal
+    /// where flows compete]
     #[arg(long)]
     arm: Vec<Arm>,
     /// Trials of each kind, with the seeds 1, 2, 3 …
@@ -134,7 +133,7 @@ struct Run {
     /// Bytes of a download instead of the scenario's
     #[arg(long)]
     size: Option<u64>,
-    /// Longest time an acknowledgement is withheld, milliseconds, instead of the client's default
+    /// Longest time that a datagram waits for one before it, milliseconds, instead of the client's default
     #[arg(long)]
     maximum_hold: Option<u64>,
     /// Repairs as a share of the forwarded bytes, instead of the gateway's default
@@ -194,8 +193,6 @@ pub struct Real {
 
 /// The arms of flows that compete, unless others are named.
 const COMPETING_ARMS: [Arm; 4] = [Arm::EndToEnd, Arm::Packrat, Arm::RepairOnly, Arm::Split];
-/// The arms of a quinn client, which only a shim assists.
-const QUINN_ARMS: [Arm; 4] = [Arm::EndToEnd, Arm::Shim, Arm::Split, Arm::Ideal];
 /// The first seed of those on which no constant was chosen.
 pub(crate) const HELD_OUT: u64 = 1001;
 /// The arms that real servers can have.
@@ -350,11 +347,7 @@ impl Run {
             Plan::new(&scenario, Arm::Packrat, sender)?;
         }
         let competes = Plan::new(&scenario, Arm::Packrat, senders[0])?.competes();
-        let arms = match self.receiver {
-            ReceiverStack::S2n if competes => &COMPETING_ARMS[..],
-            ReceiverStack::S2n => &Arm::ALL[..],
-            ReceiverStack::Quinn => &QUINN_ARMS[..],
-        };
+        let arms = if competes { &COMPETING_ARMS[..] } else { &Arm::ALL[..] };
         let arms = choose(&self.arm, arms, Arm::Packrat);
         let mut trials = Vec::new();
         for queue in queues {

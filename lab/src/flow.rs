@@ -122,9 +122,7 @@ impl Flow {
                 observer,
                 uploader,
             )?)),
-            ReceiverStack::Quinn if is_upload || config.is_some() => {
-                return Err("a quinn client only downloads, and only a shim assists it".into());
-            }
+            ReceiverStack::Quinn if is_upload => return Err("a quinn client only downloads".into()),
             ReceiverStack::Quinn => {
                 Receiver::Quinn(QuinnReceiver::start(handle, clock, certificate, seed, observer)?)
             }

@@ -1,7 +1,7 @@
 //! The laboratory: downloads in virtual time, and [`live`] streams.
 //!
 //! A trial puts real parts on an emulated path: an unmodified QUIC server, an unmodified s2n-quic
-//! client with Packrat's client joined to it through the very interceptor that applications use,
+//! client with Packrat's client under it, in the very shell that applications use,
 //! and the gateway's engine as a node in the middle. Only time is not real: a download of 25 MB
 //! over a satellite takes a second or two of computing, and the same seed gives the same result in
 //! every process.

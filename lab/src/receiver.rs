@@ -1,4 +1,4 @@
-//! The receiver: an unmodified QUIC client with Packrat's client joined to it.
+//! The receiver: an unmodified QUIC client, with Packrat's client under it.
 
 use crate::certificate::{Certificate, SERVER_NAME};
 use crate::clock::VirtualClock;
@@ -13,7 +13,7 @@ use crate::traffic::arrivals::Arrivals;
 use crate::traffic::exchange::{ClientConnection, Failure};
 use crate::traffic::work::{Work, WorkOutcome, Working};
 use packrat_client::ClientConfig;
-use packrat_s2n_quic::{Assistance, AssistanceStats, Attachment};
+use packrat_s2n_quic::{Assistance, AssistanceStats, Attachment, ReceivedPacketNumbers};
 use s2n_quic::Client;
 use s2n_quic::client::Connect;
 use s2n_quic::provider::congestion_controller::Bbr;
@@ -95,9 +95,9 @@ impl Download {
 /// The QUIC stack of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReceiverStack {
-    /// s2n-quic, which Packrat's client can join.
+    /// s2n-quic, with Packrat's client in its I/O provider.
     S2n,
-    /// quinn, which it cannot: only a shim assists it.
+    /// quinn, with a shim at its host.
     Quinn,
 }
 
@@ -132,6 +132,7 @@ pub(crate) struct S2nReceiver {
     client: Client,
     host: Arc<VirtualHost>,
     attachment: Attachment,
+    packet_numbers: ReceivedPacketNumbers,
     config: Option<ClientConfig>,
     seed: u64,
 }
@@ -155,20 +156,20 @@ impl S2nReceiver {
         let io = handle.builder().on_socket(move |socket| {
             let _ = of_socket.socket.set(socket);
         });
+        let packet_numbers = ReceivedPacketNumbers::default();
         let random = randomness::generator(seed, Stream::Client);
         let builder = Client::builder()
-            .with_tls(attachment.tls(tls::client(certificate)?))?
+            .with_tls(tls::client(certificate)?)?
             .with_io(attachment.io(io.build()?))?
-            .with_event((observer, attachment.subscriber()))?
+            .with_event((observer, (packet_numbers.clone(), attachment.subscriber())))?
             .with_limits(limits()?)?
             .with_connection_id(ConnectionIds::new(random.clone())?)?
-            .with_random(Seeded(random))?
-            .with_packet_interceptor(attachment.interceptor())?;
+            .with_random(Seeded(random))?;
         let client = match uploader {
             Some(Sender::S2nBbr) => builder.with_congestion_controller(Bbr::default())?.start()?,
             _ => builder.start()?,
         };
-        Ok(Self { client, host, attachment, config, seed })
+        Ok(Self { client, host, attachment, packet_numbers, config, seed })
     }
 
     /// Its address.
@@ -180,17 +181,14 @@ impl S2nReceiver {
     pub(crate) async fn download(mut self, server: SocketAddr, order: Order) -> Download {
         let secret = randomness::bytes(&mut randomness::generator(self.seed, Stream::Assist));
         let assisted = self.config.take().map(|config| (config, secret));
-        // The only connection of this client: its path is free.
-        let Some((assistance, driver)) = self.attachment.assist(server, assisted) else {
-            return Download::default();
-        };
+        let (assistance, driver) = self.attachment.assist(server, assisted);
         spawn(driver);
         let Order { work, limit, arrivals } = order;
         let mut working = Working::new(self.host.clock, arrivals, limit);
         let result = self.transfer(server, &work, &assistance, &mut working).await;
         let mut download = Download::of(working, result);
         download.assistance = assistance.stats();
-        download.packet_numbers = assistance.received_packet_numbers();
+        download.packet_numbers = self.packet_numbers.ranges();
         assistance.close();
         download
     }

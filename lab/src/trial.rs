@@ -31,12 +31,10 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(1200);
 pub enum Arm {
     /// Nothing.
     EndToEnd,
-    /// Repair and hold.
+    /// Repair, and datagrams in order below an unmodified client.
     Packrat,
     /// Repair without hold.
     RepairOnly,
-    /// Repair, and datagrams in order below an unmodified client.
-    Shim,
     /// Two QUIC connections joined at the gateway.
     Split,
     /// No loss, and no assistance.
@@ -47,7 +45,6 @@ packrat_emulation::choices!(Arm, "arm", [
     EndToEnd "end-to-end",
     Packrat "packrat",
     RepairOnly "repair-only",
-    Shim "shim",
     Split "split",
     Ideal "ideal",
 ]);
@@ -135,7 +132,7 @@ pub struct TrialResult {
     pub cache_mean: f64,
     /// Bytes cached, at most.
     pub cache_max: u64,
-    /// Mean time that a hole was withheld, milliseconds.
+    /// Mean time that a hole was waited for, milliseconds.
     pub hold_ms_mean: f64,
     /// Bytes sent on the last mile towards the client, UDP payload.
     pub bytes_last_mile: u64,
@@ -157,7 +154,7 @@ pub struct TrialResult {
     pub expired: u64,
     /// See `expired`.
     pub settled: u64,
-    /// Times that the client stopped withholding because it did not pay.
+    /// Times that the client stopped waiting for holes because it did not pay.
     pub hold_suspensions: u64,
     /// Packets that arrived too late for the receiver's window of packet numbers, repairs above
     /// all.
@@ -313,10 +310,13 @@ impl Trial {
                     |own: bool| if own { of_world.add_links(&of_scenario, self.seed) } else { 0 };
                 let segments = [own(flow.own_far), own(flow.own_last_mile)];
                 for (place, connection) in connections.iter().enumerate() {
-                    // Below the client, or within it.
+                    // At the client's host, or in the I/O provider of its stack.
                     let config = flow.is_assisted().then(|| self.client_of(flow.arm));
-                    let (below, config) =
-                        if flow.arm == Arm::Shim { (config, None) } else { (None, config) };
+                    let (below, config) = if self.receiver == ReceiverStack::Quinn {
+                        (config, None)
+                    } else {
+                        (None, config)
+                    };
                     let seed = self.seed ^ (number << 48);
                     let setup = FlowSetup {
                         sender: flow.sender,

@@ -39,16 +39,9 @@ fn bbr3_tolerates_a_loss_that_stops_cubic_and_cubic_does_not_with_assistance() {
 #[test]
 fn a_shim_assists_a_quinn_client() {
     let [ideal, end_to_end, shim] =
-        [Arm::Ideal, Arm::EndToEnd, Arm::Shim].map(|arm| quinn(0.04, arm));
+        [Arm::Ideal, Arm::EndToEnd, Arm::Packrat].map(|arm| quinn(0.04, arm));
     assert!(shim.complete && shim.repaired > 0, "{shim:?}");
     assert!(shim.goodput_mbps > 3.0 * end_to_end.goodput_mbps, "{end_to_end:?}\n{shim:?}");
     assert!(shim.goodput_mbps > 0.8 * ideal.goodput_mbps, "{ideal:?}\n{shim:?}");
-    assert_eq!(shim, quinn(0.04, Arm::Shim));
-}
-
-#[test]
-fn packrats_own_client_is_not_one_of_quinn() {
-    let mut trial = trial(0.0, Arm::Packrat, Sender::S2nCubic);
-    trial.receiver = ReceiverStack::Quinn;
-    assert!(trial.run().unwrap_err().to_string().contains("only a shim"));
+    assert_eq!(shim, quinn(0.04, Arm::Packrat));
 }

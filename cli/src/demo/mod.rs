@@ -34,6 +34,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use arm::Stage;
 use certificate::Certificate;
 use error::DemoError;
+use options::ProfileName;
 use payload::Payload;
 use profile::Network;
 use report::DemoReport;
@@ -99,13 +100,30 @@ async fn interrupted() {
     }
 }
 
-/// Runs all arms; true if each succeeded.
+/// Runs all arms on all networks; true if each succeeded.
 async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
     let workplace = Workplace::open(options)?;
-    let network = Network::new(options);
-    let stage = stage(options, network, &workplace)?;
+    let mut reports = Vec::new();
+    for &profile in &options.profile {
+        reports.push(demonstrate_on(profile, options, &workplace).await?);
+    }
+    if let Some(file) = &options.json {
+        write_json(file, &reports)?;
+    }
+    let mut arms = reports.iter().flat_map(|report| &report.arms);
+    Ok(arms.all(report::ArmReport::succeeded))
+}
+
+/// Runs all arms on one network, and prints their table.
+async fn demonstrate_on(
+    profile: ProfileName,
+    options: &Options,
+    workplace: &Workplace,
+) -> Result<DemoReport, DemoError> {
+    let network = Network::new(profile, options);
+    let stage = stage(options, network, &workplace.path().join(profile.to_string()))?;
     let mut report = DemoReport {
-        profile: options.profile,
+        profile,
         loss: network.loss(),
         gateway: options.gateway,
         server: options.server,
@@ -126,24 +144,17 @@ async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
     }
     report.compare();
     print!("{}", screen::summary(&report));
-    if let Some(file) = &options.json {
-        write_json(file, &report)?;
-    }
-    Ok(report.arms.iter().all(report::ArmReport::succeeded))
+    Ok(report)
 }
 
 /// Everything that arms share.
-fn stage<'a>(
-    options: &'a Options,
-    network: Network,
-    workplace: &Workplace,
-) -> Result<Stage<'a>, DemoError> {
-    let files = workplace.path().join("files");
+fn stage<'a>(options: &'a Options, network: Network, work: &Path) -> Result<Stage<'a>, DemoError> {
+    let files = work.join("files");
     fs::create_dir_all(&files).map_err(|error| DemoError::write(&files, error))?;
     let payload = Payload::new(options.seed, options.size.0);
     payload.write(&files.join(arm::FILE))?;
-    let certificate = Certificate::create(workplace.path())?;
-    Ok(Stage { options, network, payload, files, certificate, work: workplace.path().to_owned() })
+    let certificate = Certificate::create(work)?;
+    Ok(Stage { options, network, payload, files, certificate, work: work.to_owned() })
 }
 
 /// One download over a network of the laboratory's.
@@ -154,11 +165,11 @@ pub(crate) async fn download_over(
     arm: options::ArmName,
 ) -> Result<report::ArmReport, DemoError> {
     let workplace = Workplace::open(options)?;
-    stage(options, network, &workplace)?.run(arm, |_| {}).await
+    stage(options, network, workplace.path())?.run(arm, |_| {}).await
 }
 
-fn write_json(file: &Path, report: &DemoReport) -> Result<(), DemoError> {
-    let text = serde_json::to_string_pretty(report)
+fn write_json(file: &Path, reports: &[DemoReport]) -> Result<(), DemoError> {
+    let text = serde_json::to_string_pretty(reports)
         .map_err(|error| DemoError::write(file, error.into()))?;
     fs::write(file, text + "\n").map_err(|error| DemoError::write(file, error))
 }

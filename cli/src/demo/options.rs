@@ -21,10 +21,10 @@ pub(crate) struct Options {
     /// where they are assisted
     #[arg(long, value_enum, default_value_t = ClientKind::Packrat)]
     pub(crate) client: ClientKind,
-    /// The network: delays and rates of the far segment and of the last mile, and how much the
-    /// last mile loses
-    #[arg(long, value_enum, default_value_t = ProfileName::Wifi)]
-    pub(crate) profile: ProfileName,
+    /// The networks, one after the other: delays and rates of the far segment and of the last mile,
+    /// and how much the last mile loses
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ProfileName::DEFAULT)]
+    pub(crate) profile: Vec<ProfileName>,
     /// Share of datagrams that the last mile loses, instead of the profile's (0.04 is 4 %)
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) loss: Option<f64>,
@@ -60,7 +60,7 @@ pub(crate) struct Options {
     pub(crate) json: Option<PathBuf>,
     /// Seconds after which the download without help is stopped; its goodput is what arrived by
     /// then
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     pub(crate) patience: u64,
     /// Keep certificates, configurations, logs, qlogs and captures of the server's datagrams in
     /// this folder instead of a temporary one
@@ -118,7 +118,7 @@ pub(crate) enum ClientKind {
     Aioquic,
 }
 
-/// A network known from the literature.
+/// A network: three from the literature, and one without a far segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ProfileName {
@@ -128,6 +128,13 @@ pub(crate) enum ProfileName {
     Cellular,
     /// Far 50 ms, 20 Mbit/s; last mile 30 ms, 50 Mbit/s, 10 % loss
     Satellite,
+    /// Far 1 ms, 500 Mbit/s (the server beside the gateway); last mile 15 ms, 50 Mbit/s, 1 % loss
+    Ingress,
+}
+
+impl ProfileName {
+    /// The networks of a demo by default, in this order.
+    pub(crate) const DEFAULT: [Self; 2] = [Self::Wifi, Self::Ingress];
 }
 
 /// The direction in which the last mile loses.

@@ -7,8 +7,9 @@ use packrat_emulation::scenario::Links;
 
 use super::options::{LossDirection, Options, ProfileName, QueueKind};
 
-/// Rate of the far segment, bits per second.
+/// Rate of the far segment, bits per second, and where the server is beside the gateway.
 const FAR_RATE: u64 = 20_000_000;
+const NEAR_RATE: u64 = 500_000_000;
 /// Rate of the last mile, bits per second.
 const LAST_MILE_RATE: u64 = 50_000_000;
 
@@ -20,12 +21,13 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The network that the options describe.
-    pub(crate) fn new(options: &Options) -> Self {
-        let (far_delay, last_mile_delay, loss) = match options.profile {
-            ProfileName::Wifi => (30, 2, 0.04),
-            ProfileName::Cellular => (30, 10, 0.10),
-            ProfileName::Satellite => (50, 30, 0.10),
+    /// The network of this profile, with what the options change in it.
+    pub(crate) fn new(profile: ProfileName, options: &Options) -> Self {
+        let (far_delay, far_rate, last_mile_delay, loss) = match profile {
+            ProfileName::Wifi => (30, FAR_RATE, 2, 0.04),
+            ProfileName::Cellular => (30, FAR_RATE, 10, 0.10),
+            ProfileName::Satellite => (50, FAR_RATE, 30, 0.10),
+            ProfileName::Ingress => (1, NEAR_RATE, 15, 0.01),
         };
         let round_trip = Duration::from_millis(2 * (far_delay + last_mile_delay));
         let link = |delay, rate, seed| {
@@ -41,8 +43,8 @@ impl Network {
         let loss = LossModel::new(options.loss.unwrap_or(loss), options.burst);
         let upward = link(last_mile_delay, LAST_MILE_RATE, 0x7570);
         let links = Links {
-            far_down: link(far_delay, FAR_RATE, 0),
-            far_up: link(far_delay, FAR_RATE, 0),
+            far_down: link(far_delay, far_rate, 0),
+            far_up: link(far_delay, far_rate, 0),
             last_mile_down: link(last_mile_delay, LAST_MILE_RATE, 0x646f_776e).with_loss(loss),
             last_mile_up: match options.loss_direction {
                 LossDirection::Both => upward.with_loss(loss),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::options::{ArmName, GatewayKind, ProfileName, ServerKind};
 
-/// A whole demo.
+/// A demo on one network.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct DemoReport {
     /// The network.
@@ -46,7 +46,7 @@ pub(crate) struct ArmReport {
     pub(crate) lost_last_mile: u64,
     /// Datagrams that the gateway repaired.
     pub(crate) repairs: u64,
-    /// Repairs that arrived after the hole had been revealed to the server.
+    /// Repairs that arrived after the server had been able to notice the hole.
     pub(crate) repairs_late: u64,
     /// Packets that the server declared lost although they arrived; `null` without a qlog of the
     /// server.
@@ -94,16 +94,22 @@ pub(crate) struct AssistanceReport {
     pub(crate) control_bytes_received: u64,
     /// Datagrams that arrived twice.
     pub(crate) duplicates: u64,
-    /// Packet numbers that were missing when a later one arrived.
+    /// Datagrams that were missing when a later one arrived.
     pub(crate) holes: u64,
     /// Of them, those that arrived before the server could notice.
     pub(crate) filled_in_time: u64,
-    /// Of them, those that arrived after they had been revealed.
+    /// Of them, those that arrived after the server had been able to notice.
     pub(crate) filled_late: u64,
-    /// Of them, those that were revealed because the hold time had expired.
+    /// Of them, those that were not waited for any longer because the hold time had expired.
     pub(crate) expired: u64,
-    /// Of them, those that were revealed because the gateway had nothing to repair.
+    /// Of them, those that were not waited for any longer because the gateway had nothing to repair.
     pub(crate) settled: u64,
+    /// Datagrams that came with the gateway's number.
+    pub(crate) numbered: u64,
+    /// Datagrams that waited below QUIC for one before them.
+    pub(crate) kept: u64,
+    /// Datagrams recovered from the gateway's symbols.
+    pub(crate) recovered: u64,
     /// Times that the hold was suspended because it was of no benefit.
     pub(crate) hold_suspensions: u64,
     /// Last-mile round trip, milliseconds, as the client measured it.
@@ -130,6 +136,9 @@ impl From<AssistanceStats> for AssistanceReport {
             filled_late: assist.filled_late,
             expired: assist.expired,
             settled: assist.settled,
+            numbered: stats.shim.numbered,
+            kept: stats.shim.kept,
+            recovered: stats.shim.recovered,
             hold_suspensions: assist.hold_suspensions,
             round_trip_ms: assist.round_trip.map(|time| time.as_secs_f64() * 1e3),
             repair_transmissions: assist.gateway.repair_transmissions.into(),

@@ -55,8 +55,8 @@ pub(crate) struct Options {
     /// Download end to end, without a gateway's help
     #[arg(long)]
     no_assist: bool,
-    /// Longest time an acknowledgement is withheld while a gateway repairs a loss, in
-    /// milliseconds; 0 never withholds
+    /// Longest time that what has arrived waits while a gateway repairs a loss before it, in
+    /// milliseconds; 0: nothing waits
     #[arg(long, value_name = "MS")]
     maximum_hold: Option<u64>,
     /// Ask this URL for an assist token first, pin the gateway key that it names, and download

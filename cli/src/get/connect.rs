@@ -5,7 +5,7 @@ use super::qlog::Qlog;
 use super::report::Progress;
 use super::request::Request;
 use super::trust::{self, Verdict};
-use packrat_s2n_quic::{ConnectError, Connection, Endpoint, EndpointConfig};
+use packrat_s2n_quic::{ConnectError, Connection, Endpoint, EndpointConfig, ReceivedPacketNumbers};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::PoisonError;
@@ -20,6 +20,7 @@ pub(super) struct Connected {
     pub(super) connection: Connection,
     pub(super) remote: SocketAddr,
     pub(super) qlog: Option<Qlog>,
+    pub(super) received: ReceivedPacketNumbers,
 }
 
 /// Looks the target up and connects to the first address that answers, IPv6 and IPv4 in the
@@ -94,12 +95,14 @@ async fn attempt(
         .with_handshake_timeout(limit + Duration::from_secs(1))
         .with_idle_timeout(IDLE_TIMEOUT);
     let qlog = request.qlog.as_deref().map(|path| qlog(path, request)).transpose()?;
+    let received = ReceivedPacketNumbers::default();
     let endpoint = match &qlog {
         Some(qlog) => {
             let config = config.with_observer(qlog.observer());
-            Endpoint::bind_with_events(local, tls, qlog.subscriber(), config)
+            let events = (received.clone(), qlog.subscriber());
+            Endpoint::bind_with_events(local, tls, events, config)
         }
-        None => Endpoint::bind(local, tls, config),
+        None => Endpoint::bind_with_events(local, tls, received.clone(), config),
     };
     let endpoint = endpoint.map_err(|error| GetError::Local { reason: error.to_string() })?;
     let timed_out = || GetError::ConnectTimedOut { remote, after: request.connect_timeout };
@@ -108,7 +111,7 @@ async fn attempt(
     let host = server_name;
     match result {
         Err(_) => Err(timed_out()),
-        Ok(Ok(connection)) => Ok(Connected { endpoint, connection, remote, qlog }),
+        Ok(Ok(connection)) => Ok(Connected { endpoint, connection, remote, qlog, received }),
         Ok(Err(error)) => Err(match error {
             ConnectError::TimedOut { .. } => timed_out(),
             ConnectError::Unreachable { remote, source } => {

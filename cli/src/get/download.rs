@@ -54,7 +54,8 @@ async fn run(
     bytes: &mut u64,
 ) -> Result<Report, GetError> {
     let started = Instant::now();
-    let Connected { endpoint, connection, remote, qlog } = connect(request, progress).await?;
+    let Connected { endpoint, connection, remote, qlog, received } =
+        connect(request, progress).await?;
     let connect_time = started.elapsed();
     progress(Progress::Connected { remote });
 
@@ -86,7 +87,6 @@ async fn run(
     });
 
     let stats = assistance.stats();
-    let received_packet_numbers = assistance.received_packet_numbers();
     assistance.close();
     drop(assistance);
     handle.close(H3_NO_ERROR.into());
@@ -114,7 +114,7 @@ async fn run(
             .as_ref()
             .is_some_and(|assist| assist.access.gateway_key.is_some()),
         with_token: request.assist.as_ref().is_some_and(|assist| !assist.access.token.is_empty()),
-        received_packet_numbers,
+        received_packet_numbers: received.ranges(),
         partial: body.stopped,
     })
 }

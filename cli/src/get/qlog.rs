@@ -317,8 +317,7 @@ fn header(header: &PacketHeader) -> Value {
     Value::Object(header)
 }
 
-/// A frame as qlog has it. s2n-quic tells no ranges of an ACK frame that it sends, and assistance
-/// may rewrite it: `packrat:revealed` and `packrat:ack_withheld` say what left.
+/// A frame as qlog has it. s2n-quic tells no ranges of an ACK frame that it sends.
 fn frame(frame: &Frame) -> Value {
     match frame {
         Frame::Padding { len, .. } => json!({ "frame_type": "padding", "length": len }),

@@ -45,15 +45,16 @@ fn assistance(report: &Report) -> String {
     }
     let mut text = format!(
         "the gateway repaired {} datagrams; of {} holes {} were filled in time, {} too late, {} not at all\n            \
-         {} eACKs with {}, {} acknowledgements withheld, {} Resets",
+         {} datagrams recovered by code, {} kept for a moment; {} eACKs with {}, {} Resets",
         assist.gateway.repaired,
         assist.holes,
         assist.filled_in_time,
         assist.filled_late,
         assist.holes.saturating_sub(assist.filled_in_time + assist.filled_late),
+        stats.shim.recovered,
+        stats.shim.kept,
         assist.eacks,
         bytes(assist.eack_bytes),
-        assist.acks_withheld,
         assist.gateway.resets,
     );
     if let Some(round_trip) = assist.round_trip {
@@ -61,7 +62,7 @@ fn assistance(report: &Report) -> String {
     }
     if assist.hold_suspensions > 0 {
         text += &format!(
-            "\n            withholding did not pay and was suspended {} times",
+            "\n            waiting for repairs did not pay and was suspended {} times",
             assist.hold_suspensions
         );
     }
@@ -155,9 +156,9 @@ fn json_assistance(stats: &AssistanceStats, report: &Report) -> Value {
         "expired": assist.expired,
         "settled": assist.settled,
         "hold_suspensions": assist.hold_suspensions,
-        "acks_withheld": assist.acks_withheld,
-        "acks_forced": assist.acks_forced,
-        "packets_rewritten": stats.packets_rewritten,
+        "numbered": stats.shim.numbered,
+        "kept": stats.shim.kept,
+        "recovered": stats.shim.recovered,
         "round_trip_seconds": assist.round_trip.map(|round_trip| round_trip.as_secs_f64()),
         "repaired": assist.gateway.repaired,
         "repair_transmissions": assist.gateway.repair_transmissions,

@@ -67,9 +67,10 @@ pub enum Datagram {
 /// Actions that the shell must take after [`Assist::handle_timeout`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TimeoutActions {
-    /// Make the transport send a packet with an ACK frame now: something that was withheld may be
-    /// revealed.
-    pub force_ack: bool,
+    /// Make the transport send a packet of any kind now, where that is possible: the next gateway
+    /// knows a connection only by what its client sends, and acknowledgements sent during an outage
+    /// have been lost.
+    pub remind: bool,
 }
 
 /// A datagram that has arrived and may be forged.
@@ -140,6 +141,8 @@ pub struct Assist {
     authentic: u64,
     /// Datagrams that may still be believed unproven.
     unproven: u8,
+    /// The server is to hear from this client.
+    remind: bool,
     closed: bool,
     stats: AssistStats,
     events: Events,
@@ -192,6 +195,7 @@ impl Assist {
             provisional: None,
             authentic: 0,
             unproven: UNPROVEN_AT_FIRST,
+            remind: false,
             closed: false,
             stats: AssistStats::default(),
             events: Events::default(),
@@ -204,11 +208,15 @@ impl Assist {
         self.events = Events::to(observer);
     }
 
+    /// Tells the observer, if there is one.
+    pub(crate) fn tell(&self, now: Timestamp, event: impl FnOnce() -> ClientEvent) {
+        self.events.tell(now, event);
+    }
+
     /// A UDP payload arrived: still encrypted, exactly as received, one datagram.
     ///
-    /// Nothing is believed of [`Datagram::Base`] until [`Self::on_packet_number`],
-    /// [`Self::on_authentic`] or [`Self::on_withheld`] says that it is authentic; the next datagram
-    /// takes its place otherwise. (The first 16 of a connection are believed at once, until it has a
+    /// Nothing is believed of [`Datagram::Base`] until [`Self::on_packet_number`] or
+    /// [`Self::on_authentic`] says that it is authentic; the next datagram takes its place otherwise. (The first 16 of a connection are believed at once, until it has a
     /// packet number: a transport that has lost its first packet can't authenticate the next.) A caller that knows at once passes it to [`Self::on_packet`].
     pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram {
         self.provisional = None;
@@ -256,7 +264,7 @@ impl Assist {
     /// let number = PacketNumber::new(0);
     /// let arrived = assist.on_packet(b"ciphertext and tag", number, Timestamp::ZERO);
     /// assert_eq!(arrived, Datagram::Base);
-    /// assert_eq!(assist.received_packet_numbers(), [(0, 0)]);
+    /// assert_eq!(assist.stats().holes, 0);
     /// ```
     pub fn on_packet(
         &mut self,
@@ -353,34 +361,6 @@ impl Assist {
         }
     }
 
-    /// The shell has authenticated the 1-RTT packet of this number in the datagram that was passed
-    /// in last, and keeps it back from the transport: it shows holes and fills them, and is not
-    /// acknowledged before [`Self::on_packet_number`].
-    pub fn on_withheld(&mut self, packet_number: PacketNumber, now: Timestamp) {
-        if !self.hold.has_arrived(packet_number) {
-            self.on_arrival(packet_number, now);
-        }
-        self.provisional = None;
-    }
-
-    /// True if the transport must not see a packet of this number before the shell has
-    /// authenticated it: a transport that drops what is more than `window` packet numbers behind
-    /// its newest one would drop it, or the repair of a hole that it opens. Everything else may
-    /// pass at once, and is believed when the transport has decrypted it.
-    pub fn needs_proof(&self, packet_number: PacketNumber, window: u64, now: Timestamp) -> bool {
-        if self.stats.sessions == 0 || self.closed {
-            return false;
-        }
-        let highest = self.hold.highest_arrived();
-        let next = highest.map_or(PacketNumber::new(0), |highest| highest.saturating_add(1));
-        let first = match self.hold.first_held() {
-            None if self.not_held(now).is_none() => Some(next),
-            first => first,
-        };
-        packet_number.saturating_add(window) < next
-            || first.is_some_and(|first| packet_number > first.saturating_add(window))
-    }
-
     /// The highest packet number that a transport may be given which drops what is more than
     /// `window` packet numbers behind the newest: with anything higher, the repair that is
     /// waited for would be of no use any more.
@@ -391,20 +371,13 @@ impl Assist {
         }
     }
 
-    /// The packet number next to which a truncated one is to be found (RFC 9000, appendix A.3): the
-    /// peer has not heard of anything above.
-    pub fn packet_number_reference(&self) -> Option<PacketNumber> {
-        match self.hold.first_held() {
-            Some(first) => first.get().checked_sub(1).map(PacketNumber::new),
-            None => self.hold.highest_arrived(),
-        }
-    }
-
-    /// The transport decrypted a 1-RTT packet: its number. Unless it was withheld, it was in the
-    /// datagram that was passed in last, which is therefore authentic.
+    /// The transport has authenticated a packet with a number: it was in the datagram that was passed
+    /// in last, which is therefore authentic.
     pub fn on_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
-        self.on_withheld(packet_number, now);
-        self.hold.on_decrypted(packet_number);
+        if !self.hold.has_arrived(packet_number) {
+            self.on_arrival(packet_number, now);
+        }
+        self.provisional = None;
     }
 
     /// The datagram that was passed in last carries a packet of this number.
@@ -460,15 +433,7 @@ impl Assist {
         self.config.live.is_some_and(|live| live.selective)
     }
 
-    /// The key phase (RFC 9001 section 6) that the transport uses now, in which the packet came
-    /// whose number is passed to [`Self::on_packet_number`] next, and in which the next packet
-    /// is sealed. Changes at a key update, and back and forth while late packets of the old
-    /// keys arrive. Phase `false` is the first.
-    pub fn on_key_phase(&mut self, phase: bool) {
-        self.hold.on_key_phase(phase);
-    }
-
-    /// The reason for not holding acknowledgements for a hole that opens now; `None`: they are held.
+    /// The reason for not waiting for a hole that opens now; `None`: it is waited for.
     fn not_held(&self, now: Timestamp) -> Option<NotHeldReason> {
         if self.config.access.maximum_hold.is_zero() {
             return Some(NotHeldReason::Disabled);
@@ -542,7 +507,7 @@ impl Assist {
         self.stats.gateway_key = established.gateway_key;
         if self.reconnection.on_established() {
             // What the server sends still goes to the gateway before.
-            self.hold.repeat_ack();
+            self.remind = true;
         }
         let mut scheduler = Scheduler::new(self.is_selective());
         // The first eACK tells the gateway at once where the client's set begins.
@@ -591,7 +556,7 @@ impl Assist {
             && let Some(session) = &mut self.session
             && session.liveness.on_authentic()
         {
-            self.hold.repeat_ack();
+            self.remind = true;
         }
         match Message::decode(&plaintext) {
             _ if !opened => self.stats.control_dropped += 1,
@@ -727,7 +692,7 @@ impl Assist {
         }
     }
 
-    /// The gateway is gone: nothing is withheld any more, another one is looked for.
+    /// The gateway is gone: nothing is waited for any more, another one is looked for.
     fn lose_gateway(&mut self, reason: SessionClosedReason, wait: Duration, now: Timestamp) {
         self.hold.give_up(HoldEndedReason::SessionClosed, now);
         self.tell_closed(reason, now);
@@ -744,26 +709,6 @@ impl Assist {
             let session = session.sealer.session();
             self.events.tell(now, || ClientEvent::SessionClosed { session, reason });
         }
-    }
-
-    /// Rewrites the frames of an outgoing 1-RTT packet (plaintext): what is above a hole is not
-    /// revealed. `room`: largest length that the payload may have. `force_ack`: insert an ACK
-    /// frame if there is none. `None`: leave it as it is.
-    pub fn rewrite_frames(
-        &mut self,
-        frames: &[u8],
-        room: usize,
-        force_ack: bool,
-        now: Timestamp,
-    ) -> Option<Vec<u8>> {
-        // Once withholding has begun, the transport's own record of what was acknowledged is not
-        // complete any more, so that the frame is always written from the record kept here
-        // (a transport forgets ranges of which it thinks that the peer knows them).
-        if self.stats.sessions == 0 || self.config.access.maximum_hold.is_zero() {
-            return None;
-        }
-        self.hold.expire(&self.path, now, &mut self.stats);
-        self.hold.rewrite(frames, room, force_ack, now, &mut self.stats)
     }
 
     /// The next control datagram to send to the peer's address from the base connection's own
@@ -862,11 +807,11 @@ impl Assist {
     /// The table of the connection's timers: when each is due, if it runs.
     fn deadline(&self, timer: Timer) -> Option<Timestamp> {
         let session = self.session.as_deref();
-        if self.closed && timer != Timer::Reveal {
+        if self.closed {
             return None;
         }
         match timer {
-            Timer::Reveal => self.hold.wants_force_ack().then_some(Timestamp::ZERO),
+            Timer::Remind => self.remind.then_some(Timestamp::ZERO),
             Timer::Hold => self.hold.next_timeout(&self.path),
             Timer::Doubt => session?.liveness.doubt_deadline(),
             Timer::Reminder => self.reconnection.reminder_deadline(),
@@ -893,12 +838,7 @@ impl Assist {
                 self.on_timer(timer, now);
             }
         }
-        let force_ack = self.hold.take_force_ack();
-        if force_ack {
-            self.events.tell(now, || ClientEvent::AckForced);
-        }
-        self.stats.acks_forced += u64::from(force_ack && !self.closed);
-        TimeoutActions { force_ack }
+        TimeoutActions { remind: core::mem::take(&mut self.remind) && !self.closed }
     }
 
     fn on_timer(&mut self, timer: Timer, now: Timestamp) {
@@ -907,9 +847,7 @@ impl Assist {
                 self.lose_gateway(SessionClosedReason::Unknown, Duration::ZERO, now);
             }
             (Timer::Reminder, _) => {
-                if self.reconnection.is_reminder_due(now) {
-                    self.hold.repeat_ack();
-                }
+                self.remind |= self.reconnection.is_reminder_due(now);
             }
             (Timer::Quiet, Some(session)) => {
                 if session.liveness.on_quiet() {
@@ -927,7 +865,7 @@ impl Assist {
                 }
             }
             // What these are for is done by every call: `handle_timeout`, `poll_transmit`.
-            (Timer::Reveal | Timer::Hold | Timer::Handshake | Timer::Eack, _) => {}
+            (Timer::Remind | Timer::Hold | Timer::Handshake | Timer::Eack, _) => {}
             (Timer::Quiet | Timer::Echo, None) => {}
         }
     }
@@ -942,8 +880,8 @@ impl Assist {
         self.on_reset(epoch, reason, now);
     }
 
-    /// The base connection ends: a last Goodbye is ready in [`Self::poll_transmit`], what was
-    /// withheld may be revealed, and nothing else happens after it.
+    /// The base connection ends: a last Goodbye is ready in [`Self::poll_transmit`], nothing is waited
+    /// for, and nothing else happens after it.
     pub fn close(&mut self, now: Timestamp) {
         self.send_urgently(&Message::Goodbye { reason: GoodbyeReason::Done });
         self.hold.give_up(HoldEndedReason::SessionClosed, now);
@@ -995,15 +933,10 @@ impl Assist {
     pub fn set_token(&mut self, token: Token, now: Timestamp) {
         self.discovery.set_token(token, now);
     }
-
-    /// Packet numbers received so far as ascending inclusive ranges.
-    pub fn received_packet_numbers(&self) -> Vec<(u64, u64)> {
-        self.hold.received().ascending().collect()
-    }
 }
 
 /// The longest time in which a missing packet counts as one that the gateway may repair. It does
-/// where nothing is withheld, too: eACKs are to be long enough for it.
+/// where nothing waits, too: eACKs are to be long enough for it.
 fn expected_repair_time(config: &ClientConfig) -> Duration {
     if config.access.maximum_hold.is_zero() {
         config.live.map_or(DEFAULT_MAXIMUM_HOLD, |live| live.window.min(DEFAULT_MAXIMUM_HOLD))

@@ -43,8 +43,8 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Sets the longest time an acknowledgement is withheld for a hole. The actual hold follows
-    /// the measured last mile below it. Zero: nothing is withheld.
+    /// Sets the longest time that what has arrived waits for a hole below it. The actual hold follows
+    /// the measured last mile. Zero: nothing waits.
     ///
     /// Defaults to 1 s.
     #[must_use]

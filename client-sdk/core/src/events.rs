@@ -55,14 +55,14 @@ pub enum ClientEvent {
         first: PacketNumber,
         /// The last one.
         last: PacketNumber,
-        /// The reason for not holding acknowledgements; `None`: they are held.
+        /// The reason for not waiting for them; `None`: what is above them waits.
         not_held: Option<NotHeldReason>,
     },
     /// A missing packet arrived: repaired, or late.
     MissingArrived {
         /// Its number.
         packet_number: PacketNumber,
-        /// True if acknowledgements were held for it until now: the sender never learns of it.
+        /// True if what is above it has waited until now: the transport sees no loss.
         held: bool,
         /// Time since the hole opened.
         #[cfg_attr(
@@ -71,7 +71,7 @@ pub enum ClientEvent {
         )]
         after: Duration,
     },
-    /// Acknowledgements are not held for a hole any more.
+    /// A hole is not waited for any more.
     HoldEnded {
         /// The first packet number that is missing.
         first: PacketNumber,
@@ -86,20 +86,18 @@ pub enum ClientEvent {
         )]
         after: Duration,
     },
-    /// An acknowledgement left that reveals less than the transport wanted.
-    AckWithheld {
-        /// The largest packet number that the transport would have acknowledged.
-        wanted: PacketNumber,
-        /// The largest one that is acknowledged; `None`: nothing is.
-        largest: Option<PacketNumber>,
+    /// A shim keeps a datagram that is above a hole.
+    DatagramKept {
+        /// Its number.
+        packet_number: PacketNumber,
+        /// Datagrams that wait, with this one.
+        waiting: usize,
     },
-    /// An acknowledgement left that reveals more than all before.
-    Revealed {
-        /// The largest packet number acknowledged.
-        largest: PacketNumber,
+    /// A shim has recovered a missing datagram from the gateway's symbols.
+    DatagramRecovered {
+        /// Its number.
+        packet_number: PacketNumber,
     },
-    /// The transport is made to send an acknowledgement.
-    AckForced,
     /// An eACK left.
     EackSent {
         /// Its counter.
@@ -158,7 +156,7 @@ pub enum SessionClosedReason {
     Done,
 }
 
-/// Reason for not holding acknowledgements for a hole.
+/// Reason for not waiting for a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! Decides which packets may be acknowledged: none above a hole that is worth waiting for.
+//! Decides which packets a transport may see: none above a hole that is worth waiting for.
 //!
 //! ```text
 //!   a packet number is skipped                 it arrives
@@ -9,51 +9,36 @@
 //!                          Expired    Settled ----------------> filled late
 //! ```
 //!
-//! Packrat26 (table 3) withholds for a constant that depends on the setting. Here the hold
+//! Packrat26 (table 3) waits for a constant that depends on the setting. Here the hold
 //! follows the measured last mile, below a configured maximum, and it switches itself off where it
 //! does not pay: without a gateway, when repairs do not come, when holes never fill.
 
 mod holes;
-mod key_phases;
 mod onset;
-mod reveal;
-mod steady;
 mod suspension;
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 
 use packrat_wire::estimate::{PathEstimate, Timestamp, patience_margin};
 
-use crate::ack_frame;
 use crate::events::{ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer};
 use crate::packet_number::PacketNumber;
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 use holes::{Hole, Holes, State};
-use key_phases::KeyPhases;
 pub(crate) use onset::Onset;
-use reveal::Reveal;
-use steady::Steady;
 use suspension::Suspension;
 
 /// A timer that is later than this means that this host did not run: what has arrived meanwhile
 /// must be looked at first.
 const STALL: Duration = Duration::from_millis(4);
-/// The exponent of ACK Delay that this endpoint has declared: the default (RFC 9000 section 18.2).
-const ACK_DELAY_EXPONENT: u32 = 3;
-/// ACK frames carry at most this many ranges: like the stacks themselves do.
-const MAXIMUM_RANGES: usize = 24;
 /// Ranges of received packet numbers that are remembered: the oldest go first on a connection that
 /// never heals.
 const MAXIMUM_REMEMBERED_RANGES: usize = 8192;
 /// Holes are forgotten after this time: no repair is expected any more.
 const FORGET_AFTER: Duration = Duration::from_secs(2);
-/// Holes that are remembered: when there are more, the oldest are forgotten, and with that
-/// revealed.
+/// Holes that are remembered: when there are more, the oldest are forgotten, and not waited for.
 const MAXIMUM_HOLES: usize = 4096;
-/// Arrival times kept for the ACK Delay.
-const ARRIVALS: usize = 2048;
 /// The gateway gives up a little later than the client: half a round trip, and the time until the
 /// next eACK.
 const STILL_EXPECTED: Duration = Duration::from_millis(60);
@@ -75,21 +60,14 @@ impl Patience {
     }
 }
 
-/// Received packet numbers, holes among them, and what of it may be revealed.
+/// Packet numbers that have arrived, the holes among them, and which are waited for.
 #[derive(Debug)]
 pub(crate) struct Hold {
     patience: Patience,
-    /// Numbers of packets that are here, decrypted or not: what is missing among them is a hole.
+    /// Numbers of packets that are here: what is missing among them is a hole.
     arrived: RangeSet,
-    /// Numbers of packets that the transport has decrypted: only those may be acknowledged.
-    received: RangeSet,
-    /// When the last packets arrived, for the ACK Delay.
-    arrivals: BTreeMap<u64, Timestamp>,
     holes: Holes,
     suspension: Suspension,
-    reveal: Reveal,
-    keys: KeyPhases,
-    steady: Steady,
     events: Events,
 }
 
@@ -113,13 +91,8 @@ impl Hold {
         Self {
             patience: Patience { maximum, margin: patience_margin(live), to_the_end, limit: None },
             arrived: RangeSet::default(),
-            received: RangeSet::default(),
-            arrivals: BTreeMap::new(),
             holes: Holes::default(),
             suspension: Suspension::default(),
-            reveal: Reveal::default(),
-            keys: KeyPhases::default(),
-            steady: Steady::default(),
             events: Events::default(),
         }
     }
@@ -132,25 +105,6 @@ impl Hold {
     /// From here on holes are held no longer than this, if there is a limit.
     pub(crate) fn limit_patience(&mut self, limit: Option<Duration>) {
         self.patience.limit = limit;
-    }
-
-    pub(crate) fn received(&self) -> &RangeSet {
-        &self.received
-    }
-
-    /// See [`crate::Assist::on_key_phase`].
-    pub(crate) fn on_key_phase(&mut self, phase: bool) {
-        self.keys.on_key_phase(phase);
-    }
-
-    /// A packet was decrypted: it may be acknowledged.
-    pub(crate) fn on_decrypted(&mut self, number: PacketNumber) {
-        let number = number.get();
-        let highest = self.received.last().is_none_or(|highest| number > highest);
-        if self.received.insert(number) {
-            self.received.limit(MAXIMUM_REMEMBERED_RANGES);
-            self.keys.on_packet_number(number, highest);
-        }
     }
 
     /// True if a packet with this number has arrived.
@@ -182,14 +136,7 @@ impl Hold {
             return Arrival::default();
         }
         self.arrived.limit(MAXIMUM_REMEMBERED_RANGES);
-        self.arrivals.insert(number, now);
-        while self.arrivals.len() > ARRIVALS {
-            self.arrivals.pop_first();
-        }
         let newest = highest.is_none_or(|highest| number > highest);
-        if newest && not_held.is_none() {
-            self.steady.on_newest(number, now);
-        }
         if !newest {
             let filled = self.fill(number, now, stats);
             return Arrival {
@@ -238,7 +185,6 @@ impl Hold {
         if hole.state == State::Held {
             stats.filled_in_time += 1;
             stats.hold_sum += now.saturating_since(hole.opened);
-            self.steady.on_filled(now.saturating_since(hole.opened), now);
             stats.hold_suspensions += u64::from(self.suspension.on_paid(now));
         } else {
             stats.filled_late += 1;
@@ -262,18 +208,13 @@ impl Hold {
         {
             if hole.state == State::Held {
                 self.tell_ended(start, &hole, HoldEndedReason::TooMany, now);
-                self.reveal.force();
             }
         }
     }
 
-    /// Ends holes whose time is over and forgets old ones. Something that was withheld may be
-    /// revealed now when this asks for a forced ACK.
+    /// Ends holes whose time is over and forgets old ones.
     pub(crate) fn expire(&mut self, path: &PathEstimate, now: Timestamp, stats: &mut AssistStats) {
         let hold = self.patience.with(path);
-        if self.steady.pass(path.round_trip().unwrap_or_default(), now) {
-            self.reveal.force();
-        }
         let mut expired = 0u64;
         while let Some((start, hole)) =
             self.holes.oldest_held().filter(|(_, hole)| now >= hole.opened + hold)
@@ -295,17 +236,14 @@ impl Hold {
             // What was lost in a queue says nothing about repairs.
             let unpaid = if self.patience.limit.is_none() { expired } else { 0 };
             stats.hold_suspensions += u64::from(self.suspension.on_unpaid(unpaid, now));
-            self.reveal.force();
         }
     }
 
     /// Nothing is waited for any more (no gateway, or it went silent).
     pub(crate) fn give_up(&mut self, reason: HoldEndedReason, now: Timestamp) {
-        self.steady.give_up();
         while let Some((start, hole)) = self.holes.oldest_held() {
             self.holes.replace(start, Hole { state: State::Expired, ..hole });
             self.tell_ended(start, &hole, reason, now);
-            self.reveal.force();
         }
     }
 
@@ -322,7 +260,6 @@ impl Hold {
             self.holes.replace(start, Hole { state: State::Settled, ..hole });
             self.tell_ended(start, &hole, HoldEndedReason::Settled, now);
             stats.settled += hole.numbers(start);
-            self.reveal.force();
         }
         !settled.is_empty()
     }
@@ -345,95 +282,7 @@ impl Hold {
 
     /// When the next hole expires.
     pub(crate) fn next_timeout(&self, path: &PathEstimate) -> Option<Timestamp> {
-        let hole = self.holes.oldest_held().map(|(_, hole)| hole.opened + self.patience.with(path));
-        [hole, self.steady.next_timeout()].into_iter().flatten().min()
-    }
-
-    /// True, once, if the transport must send an ACK.
-    pub(crate) fn take_force_ack(&mut self) -> bool {
-        let limit = self.limit();
-        self.reveal.take_forced(limit)
-    }
-
-    /// Forces another ACK: the one that revealed packets may not have reached the sender.
-    pub(crate) fn repeat_ack(&mut self) {
-        self.reveal.repeat();
-    }
-
-    /// True if [`Self::take_force_ack`] is to be asked.
-    pub(crate) fn wants_force_ack(&self) -> bool {
-        self.reveal.is_forced()
-    }
-
-    /// The highest packet number that may be revealed.
-    fn limit(&self) -> u64 {
-        self.holes
-            .first_held()
-            .map_or(u64::MAX, |start| start.saturating_sub(1))
-            .min(self.keys.limit())
-            .min(self.steady.limit())
-            .min(self.received.last().unwrap_or(0))
-    }
-
-    /// See [`crate::Assist::rewrite_frames`].
-    pub(crate) fn rewrite(
-        &mut self,
-        frames: &[u8],
-        room: usize,
-        force_ack: bool,
-        now: Timestamp,
-        stats: &mut AssistStats,
-    ) -> Option<Vec<u8>> {
-        let Ok(found) = ack_frame::find(frames) else {
-            stats.frames_left_alone += 1;
-            return None;
-        };
-        if found.is_none() && !force_ack {
-            return None;
-        }
-        let limit = self.limit();
-        let mut ranges: Vec<(u64, u64)> =
-            self.received.descending_to(limit).take(MAXIMUM_RANGES).collect();
-        let (start, end, ecn) = found.map_or((0, 0, None), |ack| (ack.start, ack.end, ack.ecn));
-        let mut frame = Vec::new();
-        if let Some(&(_, largest)) = ranges.first() {
-            let delay =
-                self.arrivals.get(&largest).map_or(Duration::ZERO, |at| now.saturating_since(*at));
-            let delay = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) >> ACK_DELAY_EXPONENT;
-            let room = room.saturating_sub(frames.len() - (end - start));
-            loop {
-                frame.clear();
-                ack_frame::write(&ranges, delay, ecn, &mut frame);
-                if frame.len() <= room {
-                    break;
-                }
-                if ranges.len() == 1 {
-                    stats.frames_left_alone += 1;
-                    return None;
-                }
-                ranges.pop();
-            }
-            if self.reveal.on_revealed(largest) {
-                let largest = PacketNumber::new(largest);
-                self.events.tell(now, || ClientEvent::Revealed { largest });
-            }
-        }
-        let largest = ranges.first().map(|&(_, largest)| largest);
-        if let Some(ack) = found.filter(|ack| largest.is_none_or(|largest| ack.largest > largest)) {
-            stats.acks_withheld += 1;
-            self.events.tell(now, || ClientEvent::AckWithheld {
-                wanted: PacketNumber::new(ack.largest),
-                largest: largest.map(PacketNumber::new),
-            });
-        }
-        let mut rewritten = Vec::with_capacity(frames.len() + frame.len());
-        rewritten.extend_from_slice(&frames[..start]);
-        // PADDING in place of what was cut: the packet keeps its length, which header protection
-        // and minimum sizes rely on.
-        rewritten.resize(rewritten.len() + (end - start).saturating_sub(frame.len()), 0);
-        rewritten.extend_from_slice(&frame);
-        rewritten.extend_from_slice(&frames[end..]);
-        Some(rewritten)
+        self.holes.oldest_held().map(|(_, hole)| hole.opened + self.patience.with(path))
     }
 }
 
@@ -479,20 +328,16 @@ mod tests {
             for number in numbers {
                 let number = PacketNumber::new(number);
                 self.hold.on_arrival(number, None, self.now, &mut self.stats);
-                self.hold.on_decrypted(number);
             }
         }
 
-        /// Largest packet number in an ACK of everything received, after the hold has limited it.
-        fn acknowledged(&mut self) -> Option<u64> {
-            let mut frames = Vec::new();
-            let ranges: Vec<_> = self.hold.received.descending_to(u64::MAX).collect();
-            ack_frame::write(&ranges, 0, None, &mut frames);
-            let length = frames.len();
-            let rewritten =
-                self.hold.rewrite(&frames, 1200, false, self.now, &mut self.stats).unwrap();
-            assert!(rewritten.len() >= length, "the packet became shorter");
-            ack_frame::find(&rewritten).unwrap().map(|ack| ack.largest)
+        /// The highest number that a transport may see of what has arrived.
+        fn released(&self) -> Option<u64> {
+            let last = self.hold.highest_arrived()?.get();
+            match self.hold.first_held() {
+                Some(first) => first.get().checked_sub(1),
+                None => Some(last),
+            }
         }
 
         fn wait(&mut self, time: Duration) {
@@ -502,16 +347,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_above_a_hole_is_revealed_until_it_is_filled() {
+    fn nothing_above_a_hole_is_released_until_it_is_filled() {
         let mut client = Client::new();
         client.receive(0..10);
-        assert_eq!(client.acknowledged(), Some(9));
+        assert_eq!(client.released(), Some(9));
         client.receive([12, 13]);
-        assert_eq!(client.acknowledged(), Some(9));
+        assert_eq!(client.released(), Some(9));
         client.receive([10]);
-        assert_eq!(client.acknowledged(), Some(10));
+        assert_eq!(client.released(), Some(10));
         client.receive([11]);
-        assert_eq!(client.acknowledged(), Some(13));
+        assert_eq!(client.released(), Some(13));
         assert_eq!((client.stats.holes, client.stats.filled_in_time), (2, 2));
     }
 
@@ -519,10 +364,10 @@ mod tests {
     fn the_very_first_packets_are_missed_when_they_are_lost() {
         let mut client = Client::new();
         client.receive([2, 3]);
-        assert_eq!(client.acknowledged(), None);
+        assert_eq!(client.released(), None);
         assert_eq!(client.hold.held(), 2);
         client.receive([0, 1]);
-        assert_eq!(client.acknowledged(), Some(3));
+        assert_eq!(client.released(), Some(3));
     }
 
     #[test]
@@ -531,10 +376,9 @@ mod tests {
         client.receive(0..10);
         client.receive([11]);
         client.wait(MAXIMUM - Duration::from_millis(1));
-        assert_eq!(client.acknowledged(), Some(9));
+        assert_eq!(client.released(), Some(9));
         client.wait(Duration::from_millis(1));
-        assert!(client.hold.take_force_ack());
-        assert_eq!(client.acknowledged(), Some(11));
+        assert_eq!(client.released(), Some(11));
         client.receive([10]);
         assert_eq!((client.stats.expired, client.stats.filled_late), (1, 1));
         assert_eq!(client.ended(), [(10, 10, HoldEndedReason::Expired)]);
@@ -546,15 +390,15 @@ mod tests {
         client.receive([0, 2]);
         // Nothing ran for a second; the timer fires before the socket is read.
         client.wait(Duration::from_secs(1));
-        assert_eq!(client.acknowledged(), Some(0));
+        assert_eq!(client.released(), Some(0));
         client.receive([1]);
-        assert_eq!(client.acknowledged(), Some(2));
+        assert_eq!(client.released(), Some(2));
         assert_eq!((client.stats.expired, client.stats.filled_in_time), (0, 1));
         // It is not extended for ever.
         client.receive([4]);
         client.wait(Duration::from_secs(1));
         client.wait(Duration::from_secs(1));
-        assert_eq!(client.acknowledged(), Some(4));
+        assert_eq!(client.released(), Some(4));
     }
 
     #[test]
@@ -562,26 +406,9 @@ mod tests {
         let mut client = Client::new();
         client.receive([0, 2, 4]);
         client.hold.settle(PacketNumber::new(2), client.now, &mut client.stats);
-        assert_eq!(client.acknowledged(), Some(2));
+        assert_eq!(client.released(), Some(2));
         assert_eq!(client.stats.settled, 1);
         assert_eq!(client.ended(), [(1, 1, HoldEndedReason::Settled)], "3 is held");
-    }
-
-    #[test]
-    fn packets_of_new_keys_are_not_acknowledged_under_old_ones() {
-        let mut client = Client::new();
-        client.receive(0..100);
-        client.hold.on_key_phase(true);
-        client.receive([101, 102, 105]);
-        client.receive([103, 104]);
-        assert_eq!(client.acknowledged(), Some(99), "100 is still waited for");
-        // The late packet came under the old keys, and the transport goes back to them.
-        client.hold.on_key_phase(false);
-        client.receive([100]);
-        assert_eq!(client.acknowledged(), Some(100));
-        client.hold.on_key_phase(true);
-        client.receive([106]);
-        assert_eq!(client.acknowledged(), Some(106));
     }
 
     #[test]
@@ -594,99 +421,37 @@ mod tests {
             client.wait(MAXIMUM);
             assert!(number < 1000, "never suspended");
         }
-        // A hole that opens now is revealed at once.
+        // A hole that opens now is not waited for.
         client.receive([number + 1]);
-        assert_eq!(client.acknowledged(), Some(number + 1));
+        assert_eq!(client.released(), Some(number + 1));
         client.wait(suspension::FIRST_SUSPENSION);
         client.receive([number + 3]);
-        assert_eq!(client.acknowledged(), Some(number + 1));
+        assert_eq!(client.released(), Some(number + 1));
     }
 
     #[test]
-    fn an_ack_that_reveals_nothing_becomes_padding() {
-        let mut client = Client::new();
-        // Only numbers above a hole, none below: there is nothing left to say.
-        let mut other = Hold::new(MAXIMUM, false, false);
-        other.received.insert(7);
-        other
-            .holes
-            .insert(3, Hole { end: 6, opened: client.now, state: State::Held, extended: false });
-        let mut frames = Vec::new();
-        ack_frame::write(&[(7, 7)], 0, None, &mut frames);
-        let rewritten = other.rewrite(&frames, 1200, false, client.now, &mut client.stats).unwrap();
-        assert_eq!(rewritten, vec![0; frames.len()]);
-    }
-
-    #[test]
-    fn too_many_holes_are_revealed_from_the_oldest_on() {
+    fn too_many_holes_are_given_up_from_the_oldest_on() {
         let mut client = Client::new();
         // Every odd number is missing.
         client.receive((0..=MAXIMUM_HOLES as u64).map(|number| number * 2));
-        assert_eq!(client.acknowledged(), Some(0));
+        assert_eq!(client.released(), Some(0));
         assert_eq!(client.hold.held(), MAXIMUM_HOLES as u64);
         client.receive([MAXIMUM_HOLES as u64 * 2 + 2]);
-        assert!(client.hold.take_force_ack());
-        assert_eq!(client.acknowledged(), Some(2), "the hole at 1 is forgotten");
+        assert_eq!(client.released(), Some(2), "the hole at 1 is forgotten");
         assert_eq!(client.ended(), [(1, 1, HoldEndedReason::TooMany)]);
         assert_eq!(client.hold.held(), MAXIMUM_HOLES as u64);
     }
 
     #[test]
-    fn acknowledgements_tell_what_they_reveal_and_what_they_withhold() {
-        let mut client = Client::new();
-        client.receive([0, 1, 3]);
-        client.acknowledged();
-        client.acknowledged();
-        client.receive([2]);
-        client.acknowledged();
-        let told = client.told.lock().unwrap().clone();
-        let (after, number) = (Duration::ZERO, PacketNumber::new);
-        let withheld = ClientEvent::AckWithheld { wanted: number(3), largest: Some(number(1)) };
-        assert_eq!(
-            told,
-            [
-                ClientEvent::HoleOpened { first: number(2), last: number(2), not_held: None },
-                ClientEvent::Revealed { largest: number(1) },
-                withheld,
-                withheld,
-                ClientEvent::MissingArrived { packet_number: number(2), held: true, after },
-                ClientEvent::Revealed { largest: number(3) },
-            ]
-        );
-    }
-
-    #[test]
-    fn giving_up_reveals_everything_at_once_and_the_record_goes_on() {
+    fn giving_up_releases_everything_at_once() {
         let mut client = Client::new();
         client.receive([0, 2, 5]);
         client.hold.give_up(HoldEndedReason::SessionClosed, client.now);
-        assert!(client.hold.take_force_ack());
-        assert_eq!((client.acknowledged(), client.hold.held()), (Some(5), 0));
+        assert_eq!((client.released(), client.hold.held()), (Some(5), 0));
         assert_eq!(client.hold.next_timeout(&client.path), None);
-        // As after a Goodbye: nothing is waited for, and the frames are still written from the
-        // record.
+        // Nothing is waited for any more.
         let (number, not_held) = (PacketNumber::new(9), Some(NotHeldReason::NoSession));
         client.hold.on_arrival(number, not_held, client.now, &mut client.stats);
-        client.hold.on_decrypted(number);
-        let mut frames = Vec::new();
-        ack_frame::write(&[(9, 9)], 0, None, &mut frames);
-        frames.resize(64, 0);
-        let rewritten =
-            client.hold.rewrite(&frames, 1200, false, client.now, &mut client.stats).unwrap();
-        let mut expected = Vec::new();
-        ack_frame::write(&[(9, 9), (5, 5), (2, 2), (0, 0)], 0, None, &mut expected);
-        assert_eq!(rewritten[..expected.len()], expected, "also what the transport has forgotten");
-    }
-
-    #[test]
-    fn a_forced_ack_is_inserted_where_there_is_none() {
-        let mut client = Client::new();
-        client.receive([0, 1]);
-        let rewritten =
-            client.hold.rewrite(&[0x01], 1200, true, client.now, &mut client.stats).unwrap();
-        assert_eq!(ack_frame::find(&rewritten).unwrap().map(|ack| ack.largest), Some(1));
-        assert!(client.hold.rewrite(&[0x01], 1200, false, client.now, &mut client.stats).is_none());
-        // No room: the packet leaves as it was.
-        assert!(client.hold.rewrite(&[0x01], 2, true, client.now, &mut client.stats).is_none());
+        assert_eq!(client.released(), Some(9));
     }
 }

@@ -1,36 +1,31 @@
 //! The client of Packrat without sockets and without a transport: records what arrives, tells the
-//! gateway, shapes acknowledgements.
+//! gateway, decides what waits for a repair.
 //!
-//! Sans-IO. A thin shell per transport (s2n-quic, quinn, media) passes datagrams, packet numbers
-//! and `now` in, sends what [`Assist::poll_transmit`] gives, and lets [`Assist::rewrite_frames`]
-//! edit outgoing acknowledgements.
+//! Sans-IO. A thin shell per transport (s2n-quic, media) passes datagrams and `now` in, sends what
+//! [`Shim::poll_transmit`] gives, and hands on what [`Shim`] releases.
 //!
 //! ```text
 //!              Offer             InitAck
 //!  Discovering -----> Initiating --------> Established --+ eACKs: every 24 datagrams or 15 ms, at once for a new hole
 //!    ^   |  no answer     |  no answer       |    ^      | echo answered
 //!    |   v                v                  |    +------+
-//!    +-- Waiting <---------------------------+ Goodbye, or echoes unanswered: acknowledgements are not withheld any more
+//!    +-- Waiting <---------------------------+ Goodbye, or echoes unanswered: nothing is waited for any more
 //! ```
 //!
 //! - [`Assist`]: assistance of one base connection; everything below behind one door
 //! - `discovery`: finding a gateway and agreeing with it
 //! - `recorder`, `scheduler`: the set of identifiers, and when to send its sketch
-//! - `hold`, `ack_frame`, `ranges`: what may be acknowledged, and how that looks in QUIC (RFC 9000
-//!   section 19.3)
+//! - `hold`, `ranges`: which holes are waited for
 //! - [`Shim`]: datagrams in order for a transport that knows nothing of this
 //! - [`ClientEvent`]: what happens on a connection that is observed
 #![forbid(unsafe_code)]
 
-mod ack_frame;
 mod assist;
 mod coded;
 mod config;
 mod discovery;
 mod epoch;
 mod events;
-#[cfg(test)]
-mod fuzz_corpus;
 mod hold;
 mod liveness;
 mod packet_number;

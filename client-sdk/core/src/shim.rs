@@ -22,9 +22,9 @@ mod release;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number::split;
 
-use crate::assist::{Assist, Datagram};
+use crate::assist::{Assist, Datagram, TimeoutActions};
 use crate::config::ClientConfig;
-use crate::events::Observer;
+use crate::events::{ClientEvent, Observer};
 use crate::packet_number::PacketNumber;
 use crate::stats::AssistStats;
 use crate::token::Token;
@@ -178,12 +178,12 @@ impl<M: Clone> Shim<M> {
     }
 
     /// Where the gateway numbers, a datagram without a number comes behind what has arrived before it.
-    fn pass_behind(&mut self, base: &[u8], skip: usize, metadata: M) -> Verdict<M> {
+    fn pass_behind(&mut self, base: &[u8], skip: usize, metadata: M, now: Timestamp) -> Verdict<M> {
         let in_order = self.places.is_some() && self.release.waiting() > 0;
         let newest = self.assist.highest_arrived().filter(|_| in_order);
         match newest {
             Some(newest) if self.release.keep(newest, base, metadata.clone()) => {
-                self.stats.kept += 1;
+                self.on_kept(newest, now);
                 self.release();
                 Verdict::Later
             }
@@ -199,6 +199,8 @@ impl<M: Clone> Shim<M> {
         {
             let number = places.number_of(place);
             self.stats.recovered += 1;
+            let packet_number = number;
+            self.assist.tell(now, || ClientEvent::DatagramRecovered { packet_number });
             self.assist.on_recovered(now);
             // The gateway codes no control datagrams.
             if self.assist.on_datagram(&datagram, now) == Datagram::Base {
@@ -256,9 +258,9 @@ impl<M: Clone> Shim<M> {
             Order::Number(number) => number,
             Order::Unnumbered => {
                 self.assist.on_authentic(now);
-                return self.pass_behind(base, skip, metadata);
+                return self.pass_behind(base, skip, metadata, now);
             }
-            Order::Unproven => return self.pass_behind(base, skip, metadata),
+            Order::Unproven => return self.pass_behind(base, skip, metadata, now),
         };
         // As true as it will get: the transport authenticates it, and keeps that to itself.
         self.assist.on_packet_number(number, now);
@@ -266,13 +268,19 @@ impl<M: Clone> Shim<M> {
         let verdict = if passes {
             Verdict::Now { skip, metadata }
         } else if self.release.keep(number, base, metadata) {
-            self.stats.kept += 1;
+            self.on_kept(number, now);
             Verdict::Later
         } else {
             Verdict::Never
         };
         self.release();
         verdict
+    }
+
+    fn on_kept(&mut self, packet_number: PacketNumber, now: Timestamp) {
+        self.stats.kept += 1;
+        let waiting = self.release.waiting();
+        self.assist.tell(now, || ClientEvent::DatagramKept { packet_number, waiting });
     }
 
     /// A message of the gateway's may have begun a session, or ended one.
@@ -320,10 +328,12 @@ impl<M: Clone> Shim<M> {
         self.assist.next_timeout()
     }
 
-    /// Time has passed.
-    pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.assist.handle_timeout(now);
+    /// Time has passed. A caller that can make its transport send something does so if that is asked
+    /// for.
+    pub fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
+        let actions = self.assist.handle_timeout(now);
         self.release();
+        actions
     }
 
     /// Datagrams were dropped unseen, or will not be believed: a new epoch begins.

@@ -61,22 +61,15 @@ pub struct AssistStats {
     pub holes: u64,
     /// Missing packet numbers that arrived before the sender could notice.
     pub filled_in_time: u64,
-    /// Missing packet numbers that arrived after the hole had been revealed.
+    /// Missing packet numbers that arrived after the wait for them had ended.
     pub filled_late: u64,
-    /// Missing packet numbers that were revealed because the hold time was over.
+    /// Missing packet numbers whose hold time was over.
     pub expired: u64,
-    /// Missing packet numbers that were revealed because the gateway said that there is nothing to
+    /// Missing packet numbers that the wait ended for because the gateway said that there is nothing to
     /// repair.
     pub settled: u64,
-    /// Times that withholding was suspended because it did not pay.
+    /// Times that the hold was suspended because it did not pay.
     pub hold_suspensions: u64,
-    /// ACK frames that revealed less than the transport would have.
-    pub acks_withheld: u64,
-    /// Packets that the transport was made to send so that something could be revealed.
-    pub acks_forced: u64,
-    /// Outgoing packets that could not be understood or had no room, so that they left as they
-    /// were.
-    pub frames_left_alone: u64,
     /// Sum of the hold that the holes had, for their mean.
     pub hold_sum: Duration,
     /// Smoothed last-mile round trip, as measured here.

@@ -4,9 +4,9 @@
 /// Timers that are due at the same time are handled in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timer {
-    /// Something that was withheld may be revealed: due at once.
-    Reveal,
-    /// A hole's hold ends, or a smoothed reveal is due.
+    /// The server is to hear from this client: due at once.
+    Remind,
+    /// A hole's hold ends.
     Hold,
     /// A doubted session is believed to be gone.
     Doubt,
@@ -25,7 +25,7 @@ pub(crate) enum Timer {
 impl Timer {
     /// All of them, in the order in which they are handled.
     pub(crate) const ALL: [Self; 8] = [
-        Self::Reveal,
+        Self::Remind,
         Self::Hold,
         Self::Doubt,
         Self::Reminder,

@@ -3,18 +3,16 @@
 
 use crate::connection::Assistance;
 use crate::connection_events::ConnectionEvents;
-use crate::driver::{LateHandle, drive};
-use crate::guard::Guarded;
+use crate::driver::drive;
+use crate::guard::{Guarded, PathShim};
 use crate::host::Host;
-use crate::interceptor::{Interceptor, Paths};
 use crate::path::AssistedPath;
+use crate::paths::Paths;
 use crate::release::ReleasingProvider;
-use crate::tls::{KeyOf, NewKeys, PacketKeyOf, SharingProvider};
-use packrat_client::{Assist, ClientConfig, Observer};
+use packrat_client::{ClientConfig, Observer, Shim};
 use s2n_quic::client::{Builder, ClientProviders};
 use s2n_quic::provider::event::Subscriber;
-use s2n_quic::provider::packet_interceptor::PacketInterceptor;
-use s2n_quic::provider::{io, tls};
+use s2n_quic::provider::io;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -40,15 +38,16 @@ use std::sync::Arc;
 ///
 /// // `host` sends from the socket that `io` reads.
 /// let attachment = Attachment::new(host);
-/// let client = attachment.apply(Client::builder(), tls, io).start()?;
+/// let client = attachment.apply(Client::builder(), io).with_tls(tls)?.start()?;
 ///
 /// let remote = "192.0.2.7:443".parse()?;
 /// let assist = Some((ClientConfig::default(), seed));
-/// let (assistance, driver) = attachment.assist(remote, assist).ok_or("connected already")?;
+/// let (assistance, driver) = attachment.assist(remote, assist);
 /// tokio::spawn(driver);
 /// let connect = Connect::new(remote).with_server_name("example.org");
 /// let connection = client.connect(connect).await?;
 /// assistance.connected(&connection);
+/// # drop(connection);
 /// # Ok(())
 /// # }
 /// ```
@@ -56,21 +55,13 @@ use std::sync::Arc;
 pub struct Attachment {
     host: Arc<dyn Host>,
     pub(crate) paths: Arc<Paths>,
-    keys: NewKeys,
-    events: ConnectionEvents,
     observer: Option<Observer>,
 }
 
 impl Attachment {
     /// For a client that runs on `host`.
     pub fn new(host: Arc<dyn Host>) -> Self {
-        Self {
-            host,
-            paths: Arc::new(Paths::default()),
-            keys: NewKeys::default(),
-            events: ConnectionEvents::default(),
-            observer: None,
-        }
+        Self { host, paths: Arc::new(Paths::default()), observer: None }
     }
 
     /// Tells `observer` of the events of all connections that begin from here on.
@@ -82,100 +73,76 @@ impl Attachment {
         self
     }
 
-    /// A client's builder with everything that assistance needs: `tls` and `io` as its providers,
-    /// and a packet interceptor and an event subscriber of the attachment's own. Exactly one client
-    /// uses it. A builder that has its own subscriber takes [`Self::io`], [`Self::tls`],
-    /// [`Self::interceptor`] and [`Self::subscriber`] one by one instead.
-    pub fn apply<B, T, I>(
+    /// A client's builder with everything that assistance needs: `io` as its provider, and an event
+    /// subscriber of the attachment's own. Exactly one client uses it. A builder that has its own
+    /// subscriber takes [`Self::io`] and [`Self::subscriber`] one by one instead.
+    pub fn apply<B, I>(
         &self,
         builder: Builder<B>,
-        tls: T,
         io: I,
-    ) -> Builder<impl ClientProviders + use<B, T, I>>
+    ) -> Builder<impl ClientProviders + use<B, I>>
     where
         B: ClientProviders,
-        T: tls::Provider,
         I: io::Provider,
-        KeyOf<T>: 'static,
-        PacketKeyOf<T>: 'static,
     {
-        let builder = infallible(builder.with_tls(self.tls(tls)));
         let builder = infallible(builder.with_io(self.io(io)));
-        let builder = infallible(builder.with_event(self.subscriber()));
-        infallible(builder.with_packet_interceptor(self.interceptor()))
+        infallible(builder.with_event(self.subscriber()))
     }
 
     /// The I/O provider for the client's builder: `provider`, between which and s2n-quic assistance
-    /// consumes its own datagrams and keeps others back until s2n-quic can use them.
+    /// consumes its own datagrams, takes numbers off the others, and keeps back what is above a hole.
     pub fn io<P: io::Provider>(
         &self,
         provider: P,
     ) -> impl io::Provider<PathHandle = P::PathHandle, Error = P::Error> + use<P> {
-        ReleasingProvider { provider, paths: Arc::clone(&self.paths), keys: self.keys.clone() }
+        ReleasingProvider { provider, paths: Arc::clone(&self.paths) }
     }
 
-    /// The TLS provider for the same client's builder: `provider`, of whose connections assistance
-    /// may read the packet numbers.
-    pub fn tls<P>(&self, provider: P) -> impl tls::Provider<Error = P::Error> + use<P>
-    where
-        P: tls::Provider,
-        KeyOf<P>: 'static,
-        PacketKeyOf<P>: 'static,
-    {
-        SharingProvider { provider, keys: self.keys.clone() }
-    }
-
-    /// The packet interceptor for the client's builder; exactly one client uses it.
-    pub fn interceptor(&self) -> impl PacketInterceptor + use<> {
-        Interceptor::new(Arc::clone(&self.paths), self.events.clone())
-    }
-
-    /// The event subscriber for the same client's builder: through it the interceptor learns of key
-    /// updates and of what s2n-quic drops. Assistance needs both.
+    /// The event subscriber for the same client's builder: through it assistance learns which
+    /// connections there are. Assistance needs both.
     pub fn subscriber(&self) -> impl Subscriber + use<> {
-        self.events.clone()
+        ConnectionEvents(Arc::clone(&self.paths))
     }
 
     /// Prepares a connection to `remote`; call it before connecting. `config` and 32 fresh random
-    /// bytes, or `None` for a connection whose packet numbers are only recorded. The future
-    /// keeps the timers and must be spawned; it ends with the assistance. `None` when there
-    /// is a connection to this address already.
+    /// bytes, or `None` for a connection without assistance. The future keeps the timers and must be
+    /// spawned; it ends with the assistance. Connections to the same address are one flow for a
+    /// gateway, and share the assistance of the first.
     pub fn assist(
         &self,
         remote: SocketAddr,
         config: Option<(ClientConfig, [u8; 32])>,
-    ) -> Option<(Assistance, impl Future<Output = ()> + Send + use<>)> {
-        let core = config.map(|(config, seed)| self.core(config, seed));
-        self.assist_with(remote, Guarded::new(core))
+    ) -> (Assistance, impl Future<Output = ()> + Send + use<>) {
+        let shim = config.map(|(config, seed)| self.shim(config, seed));
+        self.assist_with(remote, Guarded::new(shim))
     }
 
-    /// The core of a connection that begins now.
-    pub(crate) fn core(&self, config: ClientConfig, seed: [u8; 32]) -> Box<Assist> {
-        let mut core = Assist::new(config, seed, self.host.now());
+    /// The shim of a path that begins now.
+    pub(crate) fn shim(&self, config: ClientConfig, seed: [u8; 32]) -> Box<PathShim> {
+        let mut shim = Shim::new(config, seed, self.host.now());
         if let Some(observer) = &self.observer {
-            core.observe(observer.clone());
+            shim.observe(observer.clone());
         }
-        Box::new(core)
+        Box::new(shim)
     }
 
-    /// [`Self::assist`] with any core.
+    /// [`Self::assist`] with any shim.
     pub(crate) fn assist_with(
         &self,
         remote: SocketAddr,
-        core: Guarded,
-    ) -> Option<(Assistance, impl Future<Output = ()> + Send + use<>)> {
-        let path = Arc::new(AssistedPath::new(
-            remote,
-            Arc::clone(&self.host),
-            core,
-            self.paths.waker.clone(),
-        ));
-        if !self.paths.insert(&path) {
-            return None;
-        }
-        let handle = LateHandle::default();
-        let driver = drive(Arc::clone(&path), Arc::clone(&handle));
-        Some((Assistance { path, paths: Arc::clone(&self.paths), handle }, driver))
+        shim: Guarded,
+    ) -> (Assistance, impl Future<Output = ()> + Send + use<>) {
+        let (path, is_new) = self.paths.join(remote, || {
+            let released = self.paths.released.clone();
+            AssistedPath::new(remote, Arc::clone(&self.host), shim, released)
+        });
+        let driven = is_new.then(|| Arc::clone(&path));
+        let driver = async move {
+            if let Some(path) = driven {
+                drive(path).await;
+            }
+        };
+        (Assistance::new(path, Arc::clone(&self.paths)), driver)
     }
 }
 

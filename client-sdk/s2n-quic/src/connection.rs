@@ -1,12 +1,15 @@
 //! The application's handle on the assistance of a connection.
 
-use crate::driver::LateHandle;
 use crate::guard::Health;
-use crate::interceptor::Paths;
 use crate::path::AssistedPath;
-use packrat_client::{AssistStats, Token};
+use crate::paths::Paths;
+use packrat_client::{AssistStats, ShimStats, Token};
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Numbers of handles.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A connected s2n-quic connection and its assistance.
 #[derive(Debug)]
@@ -28,12 +31,15 @@ impl Connection {
     }
 }
 
-/// Figures of one connection, accumulated since it was opened.
+/// Figures of the connections between an endpoint and one address, accumulated since the first was
+/// opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AssistanceStats {
     /// Counters of the core; all zero without assistance.
     pub assist: AssistStats,
+    /// Counters of the shim; all zero without assistance.
+    pub shim: ShimStats,
     /// Datagrams of the base connection received.
     pub base_datagrams_received: u64,
     /// Control datagrams received and hidden from s2n-quic.
@@ -42,63 +48,54 @@ pub struct AssistanceStats {
     pub control_datagrams_sent: u64,
     /// Control datagrams that the socket refused; they count as lost.
     pub control_send_failures: u64,
-    /// Outgoing packets whose frames were rewritten.
-    pub packets_rewritten: u64,
-    /// Packets sent only to reveal what had been withheld.
-    pub acks_forced: u64,
     /// Assistance broke down and was switched off; the connection went on without it.
     pub failed: bool,
 }
 
-/// Assistance of one connection, also when it is off (then it only records what arrives).
+/// Assistance of one connection, also when it is off (then it only counts what arrives).
 ///
-/// Assistance lives as long as the QUIC connection, this handle is for looking at it and for
-/// [`Self::set_token`]. s2n-quic counts handles, so that an assistance whose handle is dropped has
-/// no handle of the connection either: it goes on, but what it had withheld leaves with the
-/// connection's next packet, and it can't make an idle connection send one. Its place is free for
-/// the next connection to the same address. While this handle exists, the QUIC connection is not
-/// closed by dropping it.
+/// Assistance lives as long as the QUIC connection; this handle is for looking at it and for
+/// [`Self::set_token`]. Connections of an endpoint to the same address share one assistance, which
+/// lives as long as the last of them.
+///
+/// s2n-quic counts handles: while this one exists, its connection is not closed by dropping it. An
+/// assistance whose handle is dropped goes on, but can't make an idle connection send something,
+/// which a gateway that takes another one's place waits for.
 #[derive(Debug)]
 pub struct Assistance {
     pub(crate) path: Arc<AssistedPath>,
     pub(crate) paths: Arc<Paths>,
-    /// Given to the driver once the handshake is complete.
-    pub(crate) handle: LateHandle,
+    number: u64,
 }
 
 impl Assistance {
-    /// The handshake of the connection that was prepared for this is complete: acknowledgements can
-    /// be forced from now on.
-    pub fn connected(&self, connection: &s2n_quic::Connection) {
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        handle.get_or_insert_with(|| connection.handle());
+    pub(crate) fn new(path: Arc<AssistedPath>, paths: Arc<Paths>) -> Self {
+        Self { path, paths, number: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// True if the core is at work: assistance was asked for, has not failed and was not closed.
+    /// The handshake of the connection that was prepared for this is complete: it can be made to
+    /// send something from now on.
+    pub fn connected(&self, connection: &s2n_quic::Connection) {
+        self.path.add_connection(self.number, connection.handle());
+    }
+
+    /// True if assistance is at work: it was asked for, has not failed and was not closed.
     pub fn is_active(&self) -> bool {
-        self.path.health() == Health::Active
+        self.path.health() == Health::Active && !self.path.is_closed()
     }
 
     /// Figures so far; also after [`Self::close`].
     pub fn stats(&self) -> AssistanceStats {
-        let (assist, shell) = self.path.stats();
+        let (assist, shim, shell) = self.path.stats();
         AssistanceStats {
             assist,
+            shim,
             base_datagrams_received: shell.base_received,
             control_datagrams_received: shell.control_received,
             control_datagrams_sent: shell.control_sent,
             control_send_failures: shell.control_send_failures,
-            packets_rewritten: shell.acks_rewritten,
-            acks_forced: shell.acks_forced,
             failed: self.path.health() == Health::Failed,
         }
-    }
-
-    /// The 1-RTT packet numbers that s2n-quic has decrypted, as ascending inclusive ranges, with
-    /// assistance or without: what a sender declared lost although it is in here was lost
-    /// spuriously.
-    pub fn received_packet_numbers(&self) -> Vec<(u64, u64)> {
-        self.path.received_packet_numbers()
     }
 
     /// Another token for the handshakes to come: one that was issued after the connection had
@@ -135,23 +132,13 @@ impl Assistance {
     /// Says goodbye to the gateway now instead of at the end of the connection, which goes on as a
     /// plain one. Idempotent.
     pub fn close(&self) {
-        self.paths.end(&self.path);
+        self.path.close();
     }
 }
 
 impl Drop for Assistance {
     fn drop(&mut self) {
-        if self.path.is_closed() {
-            return;
-        }
-        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match handle {
-            Some(handle) => {
-                self.path.let_go();
-                drop(handle);
-            }
-            // There is no connection that could end.
-            None => self.close(),
-        }
+        self.path.remove_connection(self.number);
+        self.paths.on_handle_dropped(&self.path);
     }
 }

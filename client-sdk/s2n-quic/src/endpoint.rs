@@ -2,11 +2,10 @@
 
 use crate::attachment::Attachment;
 use crate::connection::Connection;
-use crate::guard::Guarded;
+use crate::guard::{Guarded, PathShim};
 use crate::host::{Host, OperatingSystem};
-use crate::tls::{KeyOf as HeaderKeyOf, PacketKeyOf};
 use crate::{refusal, socket};
-use packrat_client::{Assist, ClientConfig, Observer};
+use packrat_client::{ClientConfig, Observer};
 use rustls_pki_types::ServerName;
 use s2n_quic::client::Connect;
 use s2n_quic::connection::Error as QuicError;
@@ -57,8 +56,7 @@ impl Default for EndpointConfig {
 }
 
 impl EndpointConfig {
-    /// Sets the assistance of the endpoint's connections; `None` switches it off (packet numbers
-    /// are still recorded).
+    /// Sets the assistance of the endpoint's connections; `None` switches it off.
     ///
     /// Defaults to [`ClientConfig::default`].
     #[must_use]
@@ -148,14 +146,6 @@ pub enum ConnectError {
         /// The name.
         name: String,
     },
-    /// There is a connection to this address already.
-    #[error(
-        "this endpoint has a connection to {remote} already; open a second endpoint for another one"
-    )]
-    RemoteInUse {
-        /// The address.
-        remote: SocketAddr,
-    },
     /// No randomness for the session.
     #[error("the operating system gave no random bytes: {reason}")]
     Randomness {
@@ -235,8 +225,6 @@ impl Endpoint {
     pub fn bind<T>(local: SocketAddr, tls: T, config: EndpointConfig) -> Result<Self, EndpointError>
     where
         T: tls::Provider,
-        HeaderKeyOf<T>: 'static,
-        PacketKeyOf<T>: 'static,
     {
         Self::bind_with_events(local, tls, event::disabled::Subscriber, config)
     }
@@ -254,8 +242,6 @@ impl Endpoint {
     ) -> Result<Self, EndpointError>
     where
         T: tls::Provider,
-        HeaderKeyOf<T>: 'static,
-        PacketKeyOf<T>: 'static,
         E: event::Subscriber,
     {
         let of_socket = |source| EndpointError::Socket { local, source };
@@ -270,7 +256,9 @@ impl Endpoint {
             .with_observer(config.observer.clone());
         let start = |reason: String| EndpointError::Start { reason };
         let client = attachment
-            .apply(s2n_quic::Client::builder(), tls, io)
+            .apply(s2n_quic::Client::builder(), io)
+            .with_tls(tls)
+            .map_err(|error| start(error.to_string()))?
             .with_limits(limits(&config)?)
             .map_err(|error| start(error.to_string()))?
             .with_event((attachment.subscriber(), events))
@@ -304,34 +292,28 @@ impl Endpoint {
         if ServerName::try_from(server_name).is_err() {
             return Err(ConnectError::ServerName { name: server_name.to_owned() });
         }
-        let core = self.config.assist.clone().map(|config| self.core(config)).transpose()?;
-        self.connect_with(remote, server_name, Guarded::new(core)).await
+        let shim = self.config.assist.clone().map(|config| self.shim(config)).transpose()?;
+        self.connect_with(remote, server_name, Guarded::new(shim)).await
     }
 
-    fn core(&self, config: ClientConfig) -> Result<Box<Assist>, ConnectError> {
+    fn shim(&self, config: ClientConfig) -> Result<Box<PathShim>, ConnectError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)
             .map_err(|error| ConnectError::Randomness { reason: error.to_string() })?;
-        Ok(self.attachment.core(config, seed))
+        Ok(self.attachment.shim(config, seed))
     }
 
-    /// [`Self::connect`] with any core.
+    /// [`Self::connect`] with any shim.
     pub(crate) async fn connect_with(
         &self,
         remote: SocketAddr,
         server_name: &str,
-        core: Guarded,
+        shim: Guarded,
     ) -> Result<Connection, ConnectError> {
-        let assisted = core.is_active();
-        // Until it is connected its destructor takes the path out again, whatever happens.
-        let (assistance, driver) = self
-            .attachment
-            .assist_with(remote, core)
-            .ok_or(ConnectError::RemoteInUse { remote })?;
+        // Until there is a connection its destructor takes the path out again, whatever happens.
+        let (assistance, driver) = self.attachment.assist_with(remote, shim);
+        tokio::spawn(driver);
         let attempt = self.client.connect(Connect::new(remote).with_server_name(server_name));
-        if assisted {
-            tokio::spawn(driver);
-        }
         let connected = tokio::select! {
             result = attempt => result.map_err(|error| self.connect_error(remote, error)),
             source = refusal::refused(remote) => Err(ConnectError::Unreachable { remote, source }),

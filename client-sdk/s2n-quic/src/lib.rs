@@ -1,11 +1,12 @@
-//! Joins the sans-IO client core to unmodified s2n-quic, through its packet interceptor.
+//! Puts the client's shim under unmodified s2n-quic, through its I/O provider.
 //!
 //! An [`Endpoint`] owns one UDP socket. s2n-quic receives from and sends to clones of it; a third
 //! clone sends the control datagrams of assistance from the very same port, so that they travel on
-//! the base connection's own 4-tuple. Received control datagrams end in front of s2n-quic. A
-//! datagram of the base connection is recorded once s2n-quic has decrypted it; one that has to be
-//! kept back is authenticated first, with the connection's own keys. The interceptor rewrites the
-//! ACK frames of outgoing 1-RTT packets. A task per connection keeps the core's timers.
+//! the base connection's own 4-tuple. Between the socket and s2n-quic stands
+//! [`packrat_client::Shim`]: it consumes control datagrams, takes the gateway's numbers off the
+//! others, and passes those on in the order of the numbers; what is above a hole waits while the
+//! hole may still be repaired. s2n-quic sees a link that repairs its losses. A task per remote
+//! address keeps the shim's timers.
 //!
 //! ```no_run
 //! # async fn example(tls: s2n_quic::provider::tls::rustls::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -22,41 +23,38 @@
 //! ```
 //!
 //! # What is promised
-//! Whatever goes wrong in assistance, the base connection goes on: the core runs behind a guard,
-//! and when it panics it is put away, nothing is withheld any more, and control datagrams are
-//! dropped. Sending a control datagram never blocks.
+//! Whatever goes wrong in assistance, the base connection goes on: the shim runs behind a guard,
+//! and when it panics it is put away, what waited in it is passed on, and so is everything that
+//! arrives. Sending a control datagram never blocks. Nothing here knows a key of the connection or
+//! what is in its packets.
 //!
 //! # Limits
-//! A gateway tells connections apart by their 4-tuple. Therefore an endpoint has at most one
-//! connection to the same remote address at a time ([`ConnectError::RemoteInUse`] otherwise; use a
-//! second endpoint), and the remote address of an assisted connection is the one that was connected
-//! to: datagrams from elsewhere (a server's preferred address) are passed on unrecorded.
+//! A gateway tells flows apart by their 4-tuple. Therefore the connections of an endpoint to one
+//! remote address share their assistance and its figures, and the remote address of an assisted
+//! connection is the one that was connected to: datagrams from elsewhere (a server's preferred
+//! address) are passed on as they are.
 #![forbid(unsafe_code)]
 
-mod acknowledgements;
 mod attachment;
 mod connection;
 mod connection_events;
 mod driver;
 mod endpoint;
 mod guard;
-mod header_protection;
 mod host;
-mod interceptor;
-mod packet_protection;
+mod key_phases;
 mod path;
+mod paths;
 mod received;
 mod refusal;
 mod release;
+mod released;
 mod socket;
-mod tls;
 
 #[cfg(any(test, fuzzing))]
 mod fuzz_corpus;
 #[cfg(any(test, fuzzing))]
 mod test_gateway;
-#[cfg(any(test, fuzzing))]
-mod test_keys;
 
 pub use attachment::Attachment;
 pub use connection::{Assistance, AssistanceStats, Connection};
@@ -67,7 +65,7 @@ pub use host::{Host, Sleep};
 pub use packrat_client::{
     Access, AssistState, AssistStats, ClientConfig, ClientEvent, Epoch, HoldEndedReason,
     IdentifierScheme, Live, MessageCounter, NotHeldReason, Observer, PacketNumber, RefusalReason,
-    ResetReason, SessionClosedReason, SessionId, Timestamp, Token, TokenTooLong, Totals,
+    ResetReason, SessionClosedReason, SessionId, ShimStats, Timestamp, Token, TokenTooLong, Totals,
 };
+pub use received::ReceivedPacketNumbers;
 pub use s2n_quic;
-pub use tls::{KeyOf as HeaderKeyOf, PacketKeyOf};

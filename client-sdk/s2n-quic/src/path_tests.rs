@@ -1,260 +1,247 @@
-//! The shell around a real core, without s2n-quic.
+//! The shell around a real shim, without s2n-quic.
 
 use super::*;
-use crate::acknowledgements::tests::frames;
-use crate::test_gateway::{TestGateway, TestHost};
+use crate::test_gateway::{SERVER, TestGateway, TestHost, metadata, new_path};
 use packrat_wire::SessionId;
 use packrat_wire::seal::session_of;
-use std::time::Duration;
 
-fn path(assisted: bool) -> (Arc<AssistedPath>, Arc<TestHost>) {
-    crate::test_gateway::path(assisted, EndpointWaker::default())
+/// A path on its host, and what is released to s2n-quic.
+struct World {
+    path: Arc<AssistedPath>,
+    host: Arc<TestHost>,
+    released: ReleasedDatagrams,
 }
 
-/// With a session.
-fn assisted() -> (Arc<AssistedPath>, Arc<TestHost>) {
-    let (path, host) = path(true);
-    TestGateway::meet(&path, &host);
-    (path, host)
+impl World {
+    fn new(assisted: bool) -> Self {
+        let released = ReleasedDatagrams::default();
+        let (path, host) = new_path(assisted, released.clone());
+        Self { path: Arc::new(path), host, released }
+    }
+
+    /// With a session.
+    fn assisted() -> (Self, TestGateway) {
+        let world = Self::new(true);
+        let gateway = TestGateway::meet(&world.path, &world.host);
+        (world, gateway)
+    }
+
+    /// Datagrams that s2n-quic sees when one arrives.
+    fn arrive(&self, datagram: &[u8]) -> Vec<Vec<u8>> {
+        let front = self.path.arrive(datagram, metadata(SERVER.parse().unwrap()));
+        let mut seen: Vec<Vec<u8>> =
+            front.map(|front| datagram[front..].to_vec()).into_iter().collect();
+        seen.extend(self.released());
+        seen
+    }
+
+    fn released(&self) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| self.released.pop()).map(|released| released.datagram).collect()
+    }
+
+    /// The name under which the client speaks next, after it has received something.
+    fn name(&self, gateway: &mut TestGateway, number: u8) -> SessionId {
+        self.arrive(&gateway.forward(&datagram(number), &self.host));
+        self.host.pass(Duration::from_millis(50));
+        self.path.step();
+        let sent = self.host.sent();
+        let names: Vec<_> = sent.iter().map(|datagram| session_of(datagram).unwrap()).collect();
+        assert!(!names.is_empty() && names.iter().all(|name| *name == names[0]), "{names:?}");
+        names[0]
+    }
 }
 
-/// A datagram of the base connection whose header tells nothing.
+/// A datagram of the base connection.
 fn datagram(number: u8) -> Vec<u8> {
-    [&[0xc0, 1, 2][..], &[number + 1; 40]].concat()
-}
-
-/// A datagram arrives, and the transport decrypts a 1-RTT packet out of it.
-fn receive(path: &AssistedPath, number: u8) {
-    assert_eq!(path.arrive(&datagram(number)), Arrival::Pass);
-    path.on_packet_number(number.into());
+    [&[0x41, 1, 2][..], &[number + 1; 40]].concat()
 }
 
 #[test]
-fn what_the_core_has_ready_leaves_at_once_and_the_goodbye_as_well() {
-    let (path, host) = path(true);
-    path.step();
-    assert_eq!(host.sent().len(), 1, "the question for a gateway");
-    let (path, host) = assisted();
-    path.close();
-    assert_eq!(host.sent().len(), 1, "the goodbye");
-    assert!(path.step().ended);
+fn what_the_shim_has_ready_leaves_at_once_and_the_goodbye_as_well() {
+    let world = World::new(true);
+    world.path.step();
+    assert_eq!(world.host.sent().len(), 1, "the question for a gateway");
+    let (world, _) = World::assisted();
+    world.path.close();
+    assert_eq!(world.host.sent().len(), 1, "the goodbye");
+    assert_eq!(world.path.step(), Step::Ended);
+}
+
+#[test]
+fn a_hole_keeps_back_what_is_above_it_until_it_is_repaired() {
+    let (world, mut gateway) = World::assisted();
+    let sent: Vec<_> =
+        (0..5).map(|number| gateway.forward(&datagram(number), &world.host)).collect();
+    assert_eq!(sent[0].len(), datagram(0).len() + number::NUMBER_LENGTH, "it has a number");
+    assert_eq!(world.arrive(&sent[0]), [datagram(0)]);
+    assert!(world.arrive(&sent[2]).is_empty() && world.arrive(&sent[4]).is_empty());
+    assert_eq!(world.arrive(&sent[1]), [1, 2].map(datagram));
+    assert_eq!(world.arrive(&sent[3]), [3, 4].map(datagram));
+    let (assist, shim, _) = world.path.stats();
+    assert_eq!((assist.holes, assist.filled_in_time, shim.kept), (2, 2, 2));
+}
+
+#[test]
+fn the_gateway_repairs_what_the_path_asks_for() {
+    let (world, mut gateway) = World::assisted();
+    let sent: Vec<_> =
+        (0..3).map(|number| gateway.forward(&datagram(number), &world.host)).collect();
+    world.arrive(&sent[0]);
+    world.host.pass(Duration::from_millis(5));
+    assert!(world.arrive(&sent[2]).is_empty());
+    world.path.step();
+    let mut seen = Vec::new();
+    for said in world.host.sent() {
+        for answer in gateway.hear(&said, &world.host) {
+            seen.extend(world.arrive(&answer));
+        }
+    }
+    assert_eq!(seen, [1, 2].map(datagram));
+}
+
+#[tokio::test]
+async fn what_waits_in_vain_is_released_by_the_driver_which_wakes_the_endpoint() {
+    let (world, mut gateway) = World::assisted();
+    let sent: Vec<_> =
+        (0..3).map(|number| gateway.forward(&datagram(number), &world.host)).collect();
+    world.arrive(&sent[0]);
+    assert!(world.arrive(&sent[2]).is_empty());
+    let woken = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    struct Count(Arc<std::sync::atomic::AtomicUsize>);
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    world.released.set_waker(&std::task::Waker::from(Arc::new(Count(Arc::clone(&woken)))));
+    world.path.step();
+    assert_eq!(woken.load(std::sync::atomic::Ordering::Relaxed), 0);
+    // A hold that ends late is extended once: this host may not have run.
+    for _ in 0..2 {
+        world.host.pass(Duration::from_secs(2));
+        world.path.step();
+    }
+    assert_eq!(woken.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert_eq!(world.released(), [datagram(2)]);
 }
 
 #[test]
 fn a_connection_that_outlives_its_assistance_is_plain() {
-    let (path, _) = assisted();
-    receive(&path, 0);
-    assert!(path.rewrite(&frames(&[(0, 0)]), 1200).is_some());
-    path.close();
-    path.on_packet_number(1);
-    assert_eq!(path.rewrite(&[1], 10), None, "nothing is withheld when nobody repairs");
-    assert_eq!(path.health(), Health::Off);
-    assert_eq!(path.stats().0.sessions, 1, "its figures stay");
+    let (world, mut gateway) = World::assisted();
+    let sent: Vec<_> =
+        (0..4).map(|number| gateway.forward(&datagram(number), &world.host)).collect();
+    world.arrive(&sent[0]);
+    assert!(world.arrive(&sent[2]).is_empty());
+    world.path.close();
+    assert_eq!(world.released(), [datagram(2)], "nothing waits when nobody repairs");
+    // The gateway numbers until it has heard the goodbye.
+    assert_eq!(world.arrive(&sent[3]), [datagram(3)]);
+    assert_eq!(world.path.stats().0.sessions, 1, "its figures stay");
 }
 
 #[test]
-fn a_panic_in_the_core_ends_assistance_and_nothing_else() {
-    let (path, _) = assisted();
-    receive(&path, 1);
-    assert_eq!(path.stats().0.datagrams, 1);
-    assert!(path.rewrite(&frames(&[(1, 1)]), 1200).is_some());
-    path.lock().core.fails_at = Some(1);
-    path.on_packet_number(2);
-    path.on_packet_number(3);
-    assert_eq!(path.health(), Health::Failed);
-    assert_eq!(path.rewrite(&[1; 9], 100), None, "frames leave as the transport wrote them");
-    assert_eq!(path.received_packet_numbers(), [(1, 3)]);
-    assert_eq!(path.stats().0.datagrams, 1, "what it had counted stays");
-    assert!(path.step().ended, "the driver has nothing left to do");
-}
-
-/// The name under which the client speaks next, after it has received something.
-fn name(path: &AssistedPath, host: &TestHost, number: u8) -> SessionId {
-    receive(path, number);
-    host.pass(Duration::from_millis(50));
-    path.step();
-    let sent = host.sent();
-    let names: Vec<_> = sent.iter().map(|datagram| session_of(datagram).unwrap()).collect();
-    assert!(!names.is_empty() && names.iter().all(|name| *name == names[0]), "{names:?}");
-    names[0]
+fn a_panic_in_the_shim_ends_assistance_and_nothing_else() {
+    let (world, mut gateway) = World::assisted();
+    let sent: Vec<_> =
+        (0..5).map(|number| gateway.forward(&datagram(number), &world.host)).collect();
+    world.arrive(&sent[0]);
+    assert!(world.arrive(&sent[2]).is_empty() && world.arrive(&sent[3]).is_empty());
+    let received = world.path.stats().0.datagrams;
+    world.path.fail_at(1);
+    assert_eq!(world.arrive(&sent[4]), [4, 2, 3].map(datagram), "what waited is passed on");
+    assert_eq!(world.path.health(), Health::Failed);
+    assert_eq!(world.arrive(&sent[1]), [datagram(1)], "numbers come off without a shim");
+    assert_eq!(world.path.stats().0.datagrams, received, "what it had counted stays");
+    assert_eq!(world.path.step(), Step::Ended, "the driver has nothing left to do");
+    assert!(!world.path.is_usable(), "the next connection gets a shim of its own");
 }
 
 #[test]
 fn after_a_change_of_the_address_nothing_leaves_under_the_name_of_the_path_before() {
-    let (path, host) = path(true);
-    TestGateway::meet(&path, &host);
-    let first = name(&path, &host, 0);
-    host.pass(Duration::from_secs(1));
-    assert_eq!(name(&path, &host, 1), first, "nothing has changed");
+    let (world, mut gateway) = World::assisted();
+    let gateway = &mut gateway;
+    let first = world.name(gateway, 0);
+    world.host.pass(Duration::from_secs(1));
+    assert_eq!(world.name(gateway, 1), first, "nothing has changed");
     // For a while there is no route, and then the same one again.
-    *host.source.lock().unwrap() = None;
-    host.pass(Duration::from_secs(1));
-    assert_eq!(name(&path, &host, 2), first);
-    *host.source.lock().unwrap() = Some([192, 0, 2, 1].into());
-    host.pass(Duration::from_secs(1));
-    assert_eq!(name(&path, &host, 3), first);
+    *world.host.source.lock().unwrap() = None;
+    world.host.pass(Duration::from_secs(1));
+    assert_eq!(world.name(gateway, 2), first);
+    *world.host.source.lock().unwrap() = Some([192, 0, 2, 1].into());
+    world.host.pass(Duration::from_secs(1));
+    assert_eq!(world.name(gateway, 3), first);
 
-    *host.source.lock().unwrap() = Some([198, 51, 100, 7].into());
-    host.pass(SOURCE_INTERVAL);
-    let second = name(&path, &host, 4);
+    *world.host.source.lock().unwrap() = Some([198, 51, 100, 7].into());
+    world.host.pass(SOURCE_INTERVAL);
+    let second = world.name(gateway, 4);
     assert_ne!(second, first);
-    assert_eq!(name(&path, &host, 5), second, "one change, one name");
+    assert_eq!(world.name(gateway, 5), second, "one change, one name");
 
     // The application says so first; the host's answer is no further change.
-    *host.source.lock().unwrap() = Some([203, 0, 113, 9].into());
-    path.on_network_change();
-    let third = host.sent().iter().filter_map(|datagram| session_of(datagram)).next_back();
-    host.pass(SOURCE_INTERVAL);
-    let now = name(&path, &host, 6);
+    *world.host.source.lock().unwrap() = Some([203, 0, 113, 9].into());
+    world.path.on_network_change();
+    let third = world.host.sent().iter().filter_map(|datagram| session_of(datagram)).next_back();
+    world.host.pass(SOURCE_INTERVAL);
+    let now = world.name(gateway, 6);
     assert_ne!(now, second);
     assert!(third.is_none_or(|third| third == now));
 }
 
-#[test]
-fn a_rewritten_packet_keeps_its_length_with_padding_in_front() {
-    assert_eq!(fit(vec![9, 9], 4, 10), Some(vec![0, 0, 9, 9]));
-    assert_eq!(fit(vec![9, 9], 2, 2), Some(vec![9, 9]));
-    assert_eq!(fit(vec![9, 9], 1, 3), Some(vec![9, 9]));
-    assert_eq!(fit(vec![9, 9], 1, 1), None, "more than there is room for");
-}
-
-#[test]
-fn the_driver_is_told_to_force_an_acknowledgement_when_a_timeout_wants_it() {
-    let (path, host) = assisted();
-    for number in [0, 1, 3] {
-        receive(&path, number);
-    }
-    assert!(!path.step().force_ack);
-    // A hold that ends late is extended once: this host may not have run.
-    for _ in 0..2 {
-        host.pass(Duration::from_secs(2));
-        if path.step().force_ack {
-            assert!(!path.step().force_ack, "once");
-            assert_eq!(path.stats().1.acks_forced, 1);
-            return;
-        }
-    }
-    panic!("the hold did not end");
-}
-
 #[tokio::test]
 async fn the_driver_is_woken_when_its_timer_is_too_late() {
-    let (path, _) = assisted();
-    assert_eq!(path.step().next, None);
-    let woken = || tokio::time::timeout(Duration::from_millis(50), path.wake.notified());
+    let (world, mut gateway) = World::assisted();
+    world.path.step();
+    let woken = || tokio::time::timeout(Duration::from_millis(50), world.path.wake.notified());
     let _ = woken().await;
-    receive(&path, 0);
-    receive(&path, 1);
-    assert!(path.lock().armed.is_some(), "an eACK is due");
+    for number in 0..2 {
+        world.arrive(&gateway.forward(&datagram(number), &world.host));
+    }
+    assert!(world.path.lock().armed.is_some(), "an eACK is due");
     woken().await.unwrap();
-    receive(&path, 2);
+    world.arrive(&gateway.forward(&datagram(2), &world.host));
     assert!(woken().await.is_err(), "the timer is as it was");
 }
 
 #[test]
-fn a_packet_of_the_handshake_is_reported_at_once() {
-    let (path, host) = assisted();
-    assert_eq!(path.arrive(&datagram(0)), Arrival::Pass);
-    assert!(host.sent().is_empty());
-    path.on_handshake_packet();
-    assert_eq!(host.sent().len(), 1);
-}
-
-#[test]
-fn a_datagram_is_reported_together_with_its_packet_number() {
-    let (path, host) = assisted();
-    receive(&path, 0);
-    receive(&path, 1);
-    host.pass(Duration::from_millis(15));
-    host.sent();
-    assert_eq!(path.arrive(&datagram(2)), Arrival::Pass);
-    // s2n-quic is about to decrypt it: neither the driver nor a packet in front of the 1-RTT packet
-    // makes the report leave.
-    assert_eq!(path.step().next, Some(path.host().now() + DECRYPTION_TIME));
-    path.on_handshake_packet();
-    assert!(host.sent().is_empty());
-    path.on_packet_number(2);
-    assert_eq!(host.sent().len(), 1);
-    assert_eq!(path.lock().unopened, None);
-}
-
-#[test]
-fn a_datagram_that_the_transport_drops_delays_a_report_and_is_not_part_of_it() {
-    let (path, host) = assisted();
-    receive(&path, 0);
-    receive(&path, 1);
-    host.pass(Duration::from_millis(15));
-    host.sent();
-    assert_eq!(path.arrive(&datagram(2)), Arrival::Pass);
-    path.step();
-    assert!(host.sent().is_empty());
-    host.pass(DECRYPTION_TIME);
-    path.step();
-    assert_eq!(host.sent().len(), 1);
-    // When it comes once more, it is as new as before.
-    path.arrive(&datagram(2));
-    assert_eq!(path.stats().0.duplicates, 0);
-    path.on_packet_number(2);
-    path.arrive(&datagram(2));
-    assert_eq!(path.stats().0.duplicates, 1);
-}
-
-#[test]
-fn what_was_withheld_is_acknowledged_after_the_core_has_gone() {
-    for panics in [false, true] {
-        let (path, _) = assisted();
-        for number in [0, 1, 3, 4, 6] {
-            receive(&path, number);
-        }
-        let withheld = path.rewrite(&frames(&[(6, 6), (3, 4), (0, 1)]), 1200).unwrap();
-        assert!(withheld.windows(2).any(|pair| pair == [2, 1]), "2 is missing: no more than 1");
-        if panics {
-            path.lock().core.fails_at = Some(1);
-        } else {
-            path.close();
-        }
-        path.on_packet_number(9);
-        assert_eq!(path.health(), if panics { Health::Failed } else { Health::Off });
-        // The transport takes everything up to 6 for acknowledged.
-        let rewritten = path.rewrite(&frames(&[(9, 9)]), 1200).unwrap();
-        assert_eq!(rewritten, frames(&[(9, 9), (6, 6), (3, 4), (0, 1)]));
+fn the_next_gateway_is_to_hear_of_the_connection_at_once_and_again_while_nothing_comes() {
+    let (world, mut gateway) = World::assisted();
+    world.arrive(&gateway.forward(&datagram(0), &world.host));
+    for said in gateway.goodbye() {
+        world.arrive(&said);
     }
+    let mut reminders = 0;
+    for _ in 0..100 {
+        reminders += usize::from(world.path.step() == Step::Remind);
+        world.host.pass(Duration::from_millis(20));
+    }
+    assert!((2..8).contains(&reminders), "{reminders} in 2 s");
 }
 
 #[test]
-fn without_a_core_the_path_only_records() {
-    let (path, _) = path(false);
-    let control = [&[packrat_wire::control::FIRST_BYTE][..], &packrat_wire::control::MAGIC];
-    assert_eq!(path.arrive(&control.concat()), Arrival::Pass);
-    path.on_packet_number(4);
-    assert_eq!(path.received_packet_numbers(), [(4, 4)]);
-    assert_eq!(path.rewrite(&[1], 10), None);
-    assert_eq!(path.health(), Health::Off);
-}
-
-#[test]
-fn the_first_connection_owns_the_path() {
-    let (path, _) = path(false);
-    assert!(path.claim(3));
-    assert!(!path.claim(4));
-    assert!(path.claim(3));
+fn without_a_shim_the_path_passes_everything_on() {
+    let world = World::new(false);
+    let control = [&[packrat_wire::control::FIRST_BYTE][..], &packrat_wire::control::MAGIC, &[1]];
+    assert_eq!(world.arrive(&control.concat()), [control.concat()]);
+    assert_eq!(world.arrive(&datagram(4)), [datagram(4)]);
+    assert_eq!(world.path.health(), Health::Off);
+    assert_eq!(world.path.stats().2.base_received, 2);
 }
 
 #[test]
 fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_one() {
     use packrat_client::{AssistState, RefusalReason};
     use packrat_wire::control::{Control, VERSION};
-    let (path, host) = path(true);
+    let world = World::new(true);
+    let World { path, host, .. } = &world;
     path.step();
     let sent = host.sent();
     let Ok(Control::Discover { nonce, .. }) = Control::decode(&sent[0]) else { panic!("{sent:?}") };
     let mut refusal = Vec::new();
     Control::Refusal { nonce, reason: RefusalReason::Token, versions: &[1] }.encode(&mut refusal);
-    assert_eq!(path.arrive(&refusal), Arrival::Control);
+    assert!(world.arrive(&refusal).is_empty());
     assert_eq!(path.stats().0.state, AssistState::Refused);
-    assert!(
-        path.step().next.is_some_and(|next| next > path.host().now() + Duration::from_secs(200))
-    );
+    let Step::Until(Some(next)) = path.step() else { panic!("it asks again some time") };
+    assert!(next > path.host().now() + Duration::from_secs(200));
     host.sent();
 
     let token = vec![0xab; 60];
@@ -264,7 +251,7 @@ fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_on
     let Ok(Control::Discover { nonce, .. }) = Control::decode(&sent[0]) else { panic!("{sent:?}") };
     let mut offer = Vec::new();
     Control::Offer { nonce, version: VERSION, cookie_time: 1, cookie: [2; 16] }.encode(&mut offer);
-    path.arrive(&offer);
+    world.arrive(&offer);
     path.step();
     let sent = host.sent();
     assert!(sent.iter().any(|said| match Control::decode(said) {

@@ -1,21 +1,66 @@
 //! Which packet numbers have arrived.
 
+use s2n_quic::provider::event::events::{PacketHeader, PacketReceived};
+use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Ranges kept: a packet number is never used twice in QUIC, so every loss leaves a gap for good.
 /// 65,536 gaps are more than a gigabyte at 4 % loss; beyond that the oldest ranges are forgotten.
 const MAXIMUM_RANGES: usize = 65_536;
 
-/// The 1-RTT packet numbers received, as disjoint ranges.
+/// Records the 1-RTT packet numbers that s2n-quic decrypts, with assistance or without: a packet
+/// that its sender has declared lost although it is in here was lost spuriously.
+///
+/// A subscriber to s2n-quic's events, for an endpoint with one connection; all clones are one.
+///
+/// ```no_run
+/// # fn example(tls: s2n_quic::provider::tls::rustls::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use packrat_s2n_quic::{Endpoint, EndpointConfig, ReceivedPacketNumbers};
+///
+/// let (local, config) = ("0.0.0.0:0".parse()?, EndpointConfig::default());
+/// let received = ReceivedPacketNumbers::default();
+/// let endpoint = Endpoint::bind_with_events(local, tls, received.clone(), config)?;
+/// // … after a connection:
+/// for (first, last) in received.ranges() {
+///     println!("{first} to {last}");
+/// }
+/// # drop(endpoint);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ReceivedPacketNumbers(Arc<Mutex<Ranges>>);
+
+impl ReceivedPacketNumbers {
+    /// The numbers that have arrived, as ascending inclusive ranges.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).ranges()
+    }
+}
+
+impl Subscriber for ReceivedPacketNumbers {
+    type ConnectionContext = ();
+
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo) {}
+
+    fn on_packet_received(&mut self, (): &mut (), _: &ConnectionMeta, event: &PacketReceived) {
+        if let PacketHeader::OneRtt { number, .. } = event.packet_header {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
+        }
+    }
+}
+
+/// Packet numbers as disjoint ranges.
 #[derive(Debug, Default)]
-pub(crate) struct ReceivedPacketNumbers {
+struct Ranges {
     /// First of a range to its last (inclusive).
     ranges: BTreeMap<u64, u64>,
 }
 
-impl ReceivedPacketNumbers {
+impl Ranges {
     /// Takes in one packet number; a repeated one changes nothing.
-    pub(crate) fn insert(&mut self, number: u64) {
+    fn insert(&mut self, number: u64) {
         let before = self.ranges.range(..=number).next_back().map(|(&first, &last)| (first, last));
         let mut first = number;
         if let Some((range_first, range_last)) = before {
@@ -36,18 +81,8 @@ impl ReceivedPacketNumbers {
         }
     }
 
-    /// True if nothing has been received.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
-    /// Inclusive ranges from the highest down, cut off above `limit`.
-    pub(crate) fn descending_to(&self, limit: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.ranges.range(..=limit).rev().map(move |(&first, &last)| (first, last.min(limit)))
-    }
-
     /// Ascending inclusive ranges.
-    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+    fn ranges(&self) -> Vec<(u64, u64)> {
         self.ranges.iter().map(|(&first, &last)| (first, last)).collect()
     }
 }
@@ -58,7 +93,7 @@ mod tests {
 
     #[test]
     fn ranges_grow_join_and_ignore_repetitions() {
-        let mut received = ReceivedPacketNumbers::default();
+        let mut received = Ranges::default();
         for number in [5, 3, 4, 4, 9, 0, 1, 10, 8] {
             received.insert(number);
         }
@@ -71,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_oldest_ranges_are_forgotten_when_there_are_too_many() {
-        let mut received = ReceivedPacketNumbers::default();
+        let mut received = Ranges::default();
         for number in 0..=MAXIMUM_RANGES as u64 {
             received.insert(number * 2);
         }

@@ -4,11 +4,13 @@
 
 use crate::guard::Guarded;
 use crate::host::{Host, Sleep};
-use crate::interceptor::EndpointWaker;
-use crate::path::AssistedPath;
-use packrat_client::{Assist, AssistState, ClientConfig, Live};
+use crate::path::{AssistedPath, Metadata};
+use crate::released::ReleasedDatagrams;
+use packrat_client::{AssistState, ClientConfig, Shim};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
+use s2n_quic_core::inet::{ExplicitCongestionNotification, SocketAddress};
+use s2n_quic_core::path::{Handle as _, RemoteAddress, Tuple};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -65,19 +67,31 @@ impl Host for TestHost {
     }
 }
 
-/// Holds are on from the first hole.
-pub(crate) fn config() -> ClientConfig {
-    let window = Duration::from_secs(1);
-    ClientConfig::default().with_live(Live { window, tolerance: window, ..Live::default() })
+/// A path that nothing has answered yet.
+pub(crate) fn new_path(
+    assisted: bool,
+    released: ReleasedDatagrams,
+) -> (AssistedPath, Arc<TestHost>) {
+    let host = TestHost::new();
+    (new_path_on(&host, assisted, released), host)
 }
 
-/// A path that nothing has answered yet.
-pub(crate) fn path(assisted: bool, waker: EndpointWaker) -> (Arc<AssistedPath>, Arc<TestHost>) {
-    let host = TestHost::new();
-    let core = assisted.then(|| Box::new(Assist::new(config(), [1; 32], host.now())));
-    let remote = SERVER.parse().unwrap();
-    let path = AssistedPath::new(remote, host.clone(), Guarded::new(core), waker);
-    (Arc::new(path), host)
+/// The same on a host that there is already.
+pub(crate) fn new_path_on(
+    host: &Arc<TestHost>,
+    assisted: bool,
+    released: ReleasedDatagrams,
+) -> AssistedPath {
+    let shim = || Box::new(Shim::new(ClientConfig::default(), [1; 32], host.now()));
+    let shim = Guarded::new(assisted.then(shim));
+    AssistedPath::new(SERVER.parse().unwrap(), host.clone(), shim, released)
+}
+
+/// Metadata of a datagram from this address.
+pub(crate) fn metadata(from: SocketAddr) -> Metadata {
+    let remote = RemoteAddress::from(SocketAddress::from(from));
+    let path = Tuple::from_remote_address(remote);
+    Metadata { path, ecn: ExplicitCongestionNotification::Ect0 }
 }
 
 /// A gateway, and its session with the path.
@@ -97,9 +111,20 @@ impl TestGateway {
         new
     }
 
-    /// A datagram of the server passes.
-    pub(crate) fn forward(&mut self, datagram: &[u8], host: &TestHost) {
-        self.flow.forward(datagram, host.now());
+    /// A datagram of the server passes; returns what the client gets, with its number.
+    pub(crate) fn forward(&mut self, datagram: &[u8], host: &TestHost) -> Vec<u8> {
+        match self.flow.forward(datagram, host.now()) {
+            Some(number) => [&number[..], datagram].concat(),
+            None => datagram.to_vec(),
+        }
+    }
+
+    /// Says goodbye.
+    #[cfg(test)]
+    pub(crate) fn goodbye(&mut self) -> Vec<Vec<u8>> {
+        let mut out = Outbox::new();
+        self.flow.close(packrat_wire::message::GoodbyeReason::Draining, &mut out);
+        out.datagrams().map(<[u8]>::to_vec).collect()
     }
 
     /// Hears what the client has said; answers and repairs.
@@ -116,14 +141,14 @@ impl TestGateway {
     }
 
     /// Hears what was sent, and answers until both have said everything.
-    fn talk(&mut self, path: &AssistedPath, host: &TestHost) {
+    pub(crate) fn talk(&mut self, path: &AssistedPath, host: &TestHost) {
         loop {
             let sent = host.sent();
             if sent.is_empty() {
                 return;
             }
             for answer in sent.iter().flat_map(|said| self.hear(said, host)) {
-                path.arrive(&answer);
+                path.arrive(&answer, metadata(SERVER.parse().unwrap()));
             }
         }
     }

@@ -64,10 +64,7 @@ fn a_drained_gateway_is_replaced_within_seconds_and_the_server_hears_of_it() {
     let (mut now, mut refusals, mut number) = (START, 0, 0);
     while now < START + Duration::from_secs(10) {
         now = client.next_timeout().unwrap().max(now + Duration::from_millis(1));
-        assert!(
-            !client.handle_timeout(now).force_ack,
-            "datagrams come: nobody needs to be reminded"
-        );
+        assert!(!client.handle_timeout(now).remind, "datagrams come: nobody needs to be reminded");
         while let Some(question) = client.poll_transmit(now) {
             let Ok(Control::Discover { nonce, .. }) = Control::decode(&question) else {
                 panic!("no question")
@@ -89,7 +86,7 @@ fn a_drained_gateway_is_replaced_within_seconds_and_the_server_hears_of_it() {
     let mut reminded = None;
     while reminded.is_none() {
         now = client.next_timeout().unwrap().max(now);
-        if client.handle_timeout(now).force_ack {
+        if client.handle_timeout(now).remind {
             reminded = Some(now);
         }
         while client.poll_transmit(now).is_some() {}
@@ -105,6 +102,6 @@ fn a_drained_gateway_is_replaced_within_seconds_and_the_server_hears_of_it() {
         meet(&mut second, &mut client, now);
     }
     assert!(now <= since + Duration::from_secs(2), "{:?}", now.saturating_since(since));
-    assert!(client.handle_timeout(now).force_ack);
-    assert!(!client.handle_timeout(now).force_ack, "once");
+    assert!(client.handle_timeout(now).remind);
+    assert!(!client.handle_timeout(now).remind, "once");
 }

@@ -44,8 +44,7 @@ pub(crate) struct Field {
     /// These senders instead of the five of the committed tables (s2n-quic's and quinn's); may be repeated
     #[arg(long)]
     sender: Vec<Sender>,
-    /// These arms instead of end-to-end, packrat and split; may be repeated. The assisted one is
-    /// packrat, or shim where that is missing
+    /// These arms instead of end-to-end, packrat and split; may be repeated
     #[arg(long)]
     arm: Vec<Arm>,
     /// These losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated

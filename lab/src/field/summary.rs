@@ -62,8 +62,6 @@ pub(super) fn compare(rows: &[Row]) -> Vec<Comparison> {
         if known {
             continue;
         }
-        let assisted =
-            if rows.iter().any(|row| row.arm == Arm::Packrat) { Arm::Packrat } else { Arm::Shim };
         let goodput = |arm: Arm| {
             median(
                 rows.iter()
@@ -79,7 +77,7 @@ pub(super) fn compare(rows: &[Row]) -> Vec<Comparison> {
             loss: row.loss,
             own_loss: row.own_loss,
             end_to_end_mbps: goodput(Arm::EndToEnd),
-            packrat_mbps: goodput(assisted),
+            packrat_mbps: goodput(Arm::Packrat),
             split_mbps: goodput(Arm::Split),
             lossless_mbps: goodput(Arm::Ideal),
         });

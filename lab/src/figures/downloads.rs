@@ -53,7 +53,7 @@ const PAPER: [PaperPoint; 27] = [
 pub(super) fn subject(arm: Arm) -> Subject {
     match arm {
         Arm::Packrat => Subject::Packrat,
-        Arm::RepairOnly | Arm::Shim => Subject::Variant,
+        Arm::RepairOnly => Subject::Variant,
         Arm::Split => Subject::Split,
         Arm::EndToEnd => Subject::EndToEnd,
         Arm::Ideal => Subject::Bound,
@@ -64,7 +64,6 @@ pub(super) fn label(arm: Arm) -> &'static str {
     match arm {
         Arm::Packrat => "Packrat",
         Arm::RepairOnly => "repair only",
-        Arm::Shim => "shim",
         Arm::Split => "split",
         Arm::EndToEnd => "end to end",
         Arm::Ideal => "no loss",

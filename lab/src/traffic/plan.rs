@@ -143,7 +143,7 @@ impl PlannedFlow {
 
     /// True if the gateway assists it.
     pub(crate) fn is_assisted(&self) -> bool {
-        matches!(self.arm, Arm::Packrat | Arm::RepairOnly | Arm::Shim)
+        matches!(self.arm, Arm::Packrat | Arm::RepairOnly)
     }
 
     /// True if it takes as much as it can until the end.

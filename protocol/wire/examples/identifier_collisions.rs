@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! packrat demo --keep /tmp/kept
-//! cargo run -p packrat-wire --example identifier_collisions /tmp/kept/packrat/datagrams.capture
+//! cargo run -p packrat-wire --example identifier_collisions /tmp/kept/wifi/packrat/datagrams.capture
 //! ```
 //!
 //! A capture is a sequence of datagrams, each behind its length in four bytes, big end first. Of
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let paths: Vec<_> = std::env::args().skip(1).collect();
     if paths.is_empty() {
         return Err(
-            "name at least one capture, such as packrat demo --keep FOLDER leaves in FOLDER/packrat".into()
+            "name at least one capture, such as packrat demo --keep FOLDER leaves in FOLDER/wifi/packrat".into()
         );
     }
     println!(

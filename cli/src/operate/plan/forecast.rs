@@ -108,7 +108,7 @@ fn reason(paths: &Paths, hidden: f64, pays: bool) -> String {
     }
 }
 
-/// The share of losses that repairs fill before the client has to reveal them.
+/// The share of losses that repairs fill before the client gives them up.
 fn hidden(paths: &Paths) -> f64 {
     let loss = paths.last_mile_loss;
     if loss <= 0.0 {

@@ -13,7 +13,7 @@ use packrat_wire::estimate::Timestamp;
 
 /// Ended holes that are judged together.
 const JUDGED: u32 = 32;
-/// First suspension; doubles each time withholding has not paid again.
+/// First suspension; doubles each time waiting has not paid again.
 pub(super) const FIRST_SUSPENSION: Duration = Duration::from_secs(1);
 /// Longest suspension.
 const LONGEST_SUSPENSION: Duration = Duration::from_secs(32);

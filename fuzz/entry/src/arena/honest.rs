@@ -96,7 +96,7 @@ impl Honest {
         margins: &mut Margins,
     ) -> Result<(), Violation> {
         let Some(assist) = &mut self.assist else {
-            if let Some(packet) = self.authentic(datagram) {
+            if let Some(packet) = authentic(self.connection, datagram) {
                 self.deliver(packet.number, now, now, margins)?;
             }
             return Ok(());
@@ -104,30 +104,13 @@ impl Honest {
         if assist.on_datagram(datagram, now) == Datagram::Control {
             return self.look_after(now, margins);
         }
-        // The number in the header, which is anyone's.
-        if let Some(packet) =
-            Packet::decode(datagram).filter(|packet| packet.connection == self.connection)
-        {
-            let number = PacketNumber::new(packet.number);
-            if !assist.needs_proof(number, WINDOW, now) {
-                if packet.is_authentic {
-                    assist.on_packet_number(number, now);
-                    self.deliver(packet.number, now, now, margins)?;
-                }
-            } else if packet.is_authentic {
-                assist.on_withheld(number, now);
-                self.note_arrival(packet.number, now);
-                self.kept.entry(packet.number).or_insert(now);
-            }
+        // What is not authentic is dropped: the client forgets it.
+        if let Some(packet) = authentic(self.connection, datagram) {
+            assist.on_packet_number(PacketNumber::new(packet.number), now);
+            self.note_arrival(packet.number, now);
+            self.kept.entry(packet.number).or_insert(now);
         }
         self.look_after(now, margins)
-    }
-
-    fn authentic(&self, datagram: &[u8]) -> Option<Packet> {
-        let is_own = |packet: &Packet| {
-            packet.is_authentic && packet.connection == self.connection && !packet.to_server
-        };
-        Packet::decode(datagram).filter(is_own)
     }
 
     fn note_arrival(&mut self, number: u64, now: Timestamp) {
@@ -172,7 +155,6 @@ impl Honest {
                 break;
             }
             self.kept.pop_first();
-            assist.on_packet_number(packet, now);
             delivered.push((number, arrived));
         }
         let awaited = self.missing.iter().find(|(number, since)| {
@@ -218,4 +200,12 @@ impl Honest {
         let arrived = |number: &u64| self.delivered.get(number).map(|at| (*number, *at));
         self.lost.iter().filter_map(arrived).collect()
     }
+}
+
+/// The packet in a datagram, if it is one of the server's to this connection.
+fn authentic(connection: u16, datagram: &[u8]) -> Option<Packet> {
+    let is_own = |packet: &Packet| {
+        packet.is_authentic && packet.connection == connection && !packet.to_server
+    };
+    Packet::decode(datagram).filter(is_own)
 }
