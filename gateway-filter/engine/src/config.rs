@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use crate::sync::RwLock;
 
-/// How a route's senders answer to losses that they are shown.
+/// Answer of a route's senders to losses that they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SenderAnswer {
     /// To each of them (CUBIC, NewReno), or it is not known: losses of the medium are hidden.
@@ -58,7 +58,7 @@ pub struct GatewayConfig {
     /// Longest packet, headers of IP and UDP included, that the paths to clients carry: datagrams
     /// that would be longer with a number in front have none.
     pub longest_packet: u16,
-    /// How the senders answer to losses.
+    /// Answer of the senders to losses.
     pub sender: SenderAnswer,
 }
 

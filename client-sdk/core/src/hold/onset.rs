@@ -15,7 +15,7 @@
 //! medium: its repair found no queue. (A repair that takes longer found one, or another was lost.)
 //!
 //! A hold helps against losses of the medium. Elsewhere it does harm: it delays what the sender
-//! must know (a queue overflows), or it withholds acknowledgements for a packet number that the
+//! must know (a queue overflows), or it holds back what arrived for a packet number that the
 //! sender left out (RFC 9000, section 21.4), by a round trip of the last mile each time.
 //!
 //! The loss that decides is itself held: while the session is undecided, holes are. Otherwise a
