@@ -113,7 +113,7 @@ fn mistakes_end_the_program_with_a_reason() {
 }
 
 #[test]
-fn a_drained_gateway_says_goodbye_at_once_and_forwards_until_it_ends() {
+fn a_drained_gateway_assists_whom_it_assists_until_it_ends_and_says_goodbye_then() {
     let server = socket();
     let endpoint = server.local_addr().unwrap().to_string();
     let start = |seconds| {
@@ -129,23 +129,24 @@ fn a_drained_gateway_says_goodbye_at_once_and_forwards_until_it_ends() {
     // A second signal ends it at once.
     let (mut program, ready, mut client) = start("3600");
     program.signal("-TERM");
-    client.wait_for_goodbye();
+    program.line("draining");
     pass_one_datagram(&server, &ready["listen"]);
     let metrics = get(&ready["metrics"], "/metrics");
     assert!(
         metrics.contains(
-            "packrat_sessions_assisted{route=\"default\",gateway=\"packrat\",namespace=\"default\"} 0"
+            "packrat_sessions_assisted{route=\"default\",gateway=\"packrat\",namespace=\"default\"} 1"
         ),
         "{metrics}"
     );
     assert_eq!(program.process.try_wait().unwrap(), None);
     program.signal("-TERM");
+    client.wait_for_goodbye();
     assert_eq!(program.line("session_closed")["reason"], "draining");
     assert_eq!(program.wait(), Some(0));
     // Without one, it ends by itself.
     let (mut program, _, mut client) = start("1");
     program.signal("-TERM");
-    client.wait_for_goodbye();
     program.line("draining");
+    client.wait_for_goodbye();
     assert_eq!(program.wait(), Some(0));
 }
