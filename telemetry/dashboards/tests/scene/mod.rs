@@ -39,7 +39,7 @@ impl Demo {
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let process = Command::new(built().join("packrat"))
-            .args(["demo", "--arms", "packrat", "--size", "200MB", "--parts"])
+            .args(["demo", "--profile", "wifi", "--arms", "packrat", "--size", "200MB", "--parts"])
             .arg(root().join(".packrat"))
             .arg("--keep")
             .arg(folder.path())
@@ -52,12 +52,12 @@ impl Demo {
 
     /// The log of its Envoy.
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("packrat/envoy.log")).unwrap_or_default()
+        fs::read_to_string(self.folder.path().join("wifi/packrat/envoy.log")).unwrap_or_default()
     }
 
     /// The address at which its Envoy serves metrics.
     pub(crate) fn admin(&self) -> SocketAddr {
-        let file = self.folder.path().join("packrat/envoy.json");
+        let file = self.folder.path().join("wifi/packrat/envoy.json");
         let begun = Instant::now();
         loop {
             let read = fs::read_to_string(&file)
