@@ -1,9 +1,8 @@
 //! One flow: a program's socket, and the shim for what comes back to it.
 
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use packrat_client::{AssistStats, Released, Shim, ShimStats, Timestamp, Verdict};
+use packrat_client::{GuardedShim, Health, Released, Shim, Timestamp, Verdict};
 use packrat_wire::control::is_control;
 use packrat_wire::number::split;
 
@@ -17,43 +16,11 @@ pub trait Outlet<M> {
     fn transmit(&mut self, control: &[u8]);
 }
 
-/// Control datagrams sent at one go: a shim that never runs dry must not starve the others.
-const TRANSMIT_BATCH: usize = 64;
-
-/// A shim that is put away for good when it panics: the flow goes on as a plain one.
-struct Guarded<M> {
-    shim: Option<Box<Shim<M>>>,
-    last: (AssistStats, ShimStats),
-}
-
-impl<M: Clone> Guarded<M> {
-    fn call<R>(&mut self, call: impl FnOnce(&mut Shim<M>) -> R) -> Option<R> {
-        let shim = self.shim.as_mut()?;
-        match catch_unwind(AssertUnwindSafe(|| call(shim))) {
-            Ok(result) => Some(result),
-            Err(_) => {
-                let broken = self.shim.take();
-                // Its destructor may panic as well.
-                let _ = catch_unwind(AssertUnwindSafe(move || drop(broken)));
-                tracing::error!("assistance failed and is off for this flow, which goes on");
-                None
-            }
-        }
-    }
-
-    fn stats(&mut self) -> (AssistStats, ShimStats) {
-        if let Some(stats) = self.call(|shim| (shim.assistance(), shim.stats())) {
-            self.last = stats;
-        }
-        self.last
-    }
-}
-
 /// A flow of the table.
 pub(crate) struct Flow<M> {
     pub(crate) service: usize,
     pub(crate) program: SocketAddr,
-    guarded: Guarded<M>,
+    guarded: GuardedShim<M>,
     counters: Counters,
     /// When a datagram passed last, in either direction.
     pub(crate) last_active: Timestamp,
@@ -66,7 +33,7 @@ impl<M: Clone> Flow<M> {
         Self {
             service,
             program,
-            guarded: Guarded { shim: Some(Box::new(shim)), last: Default::default() },
+            guarded: GuardedShim::new(Some(Box::new(shim))),
             counters: Counters::default(),
             last_active: now,
             armed: None,
@@ -89,23 +56,25 @@ impl<M: Clone> Flow<M> {
         outlet: &mut impl Outlet<M>,
     ) {
         self.last_active = now;
-        let verdict = self.guarded.call(|shim| {
-            let verdict = shim.on_datagram(datagram, metadata.clone(), now);
-            // Nearly always nothing follows.
-            (verdict, shim.poll_deliver())
-        });
-        let Some((verdict, mut next)) = verdict else {
-            if let Some(base) = without_shim(datagram) {
-                self.deliver(base, metadata, outlet);
+        let (passed, metadata) = (metadata.clone(), metadata);
+        let on_datagram = |shim: &mut Shim<M>| shim.on_datagram(datagram, passed, now);
+        match self.guarded.call("on_datagram", on_datagram) {
+            Some(Verdict::Now { skip, metadata }) => {
+                self.deliver(datagram.get(skip..).unwrap_or_default(), metadata, outlet);
             }
-            return;
-        };
-        if let Verdict::Now { skip, metadata } = verdict {
-            self.deliver(datagram.get(skip..).unwrap_or_default(), metadata, outlet);
+            Some(Verdict::Later | Verdict::Never) => {}
+            None => {
+                if let Some(base) = without_shim(datagram) {
+                    self.deliver(base, metadata, outlet);
+                }
+            }
         }
-        while let Some(Released { datagram, metadata }) = next {
+        self.deliver_released(outlet);
+    }
+
+    fn deliver_released(&mut self, outlet: &mut impl Outlet<M>) {
+        while let Some(Released { datagram, metadata }) = self.guarded.poll_deliver() {
             self.deliver(&datagram, metadata, outlet);
-            next = self.guarded.call(Shim::poll_deliver).flatten();
         }
     }
 
@@ -117,41 +86,36 @@ impl<M: Clone> Flow<M> {
 
     /// Lets go of what is ready.
     pub(crate) fn drain(&mut self, now: Timestamp, outlet: &mut impl Outlet<M>) {
-        while let Some(Released { datagram, metadata }) =
-            self.guarded.call(Shim::poll_deliver).flatten()
-        {
-            self.deliver(&datagram, metadata, outlet);
-        }
-        for _ in 0..TRANSMIT_BATCH {
-            let control = self.guarded.call(|shim| shim.poll_transmit(now)).flatten();
-            let Some(control) = control else { return };
-            outlet.transmit(&control);
-        }
+        self.deliver_released(outlet);
+        self.guarded.transmit(now, |control| outlet.transmit(&control));
     }
 
-    /// Calls the shim, where there is one.
-    pub(crate) fn with_shim(&mut self, call: impl FnOnce(&mut Shim<M>)) {
-        self.guarded.call(call);
+    /// Calls the shim, where there is one. `what`: the call, for the log.
+    pub(crate) fn with_shim(&mut self, what: &'static str, call: impl FnOnce(&mut Shim<M>)) {
+        self.guarded.call(what, call);
     }
 
     pub(crate) fn waiting_bytes(&mut self) -> usize {
-        self.guarded.call(|shim| shim.waiting_bytes()).unwrap_or_default()
+        self.guarded.call("waiting_bytes", |shim| shim.waiting_bytes()).unwrap_or_default()
     }
 
     pub(crate) fn next_timeout(&mut self) -> Option<Timestamp> {
-        self.guarded.call(|shim| shim.next_timeout()).flatten()
+        self.guarded.next_timeout()
     }
 
     pub(crate) fn condition(&mut self) -> Condition {
-        match self.guarded.stats() {
-            _ if self.guarded.shim.is_none() => Condition::Failed,
-            (assist, _) => assist.into(),
-        }
+        let (assist, _) = self.guarded.stats();
+        if self.guarded.health() == Health::Failed { Condition::Failed } else { assist.into() }
     }
 
     pub(crate) fn counters(&mut self) -> Counters {
         let (assist, shim) = self.guarded.stats();
         self.counters.with(&assist, &shim)
+    }
+
+    /// Bytes that have passed, in both directions.
+    pub(crate) fn carried_bytes(&self) -> u64 {
+        self.counters.delivered_bytes + self.counters.sent_bytes
     }
 
     pub(crate) fn round_trip(&mut self) -> Option<std::time::Duration> {
@@ -191,7 +155,7 @@ mod tests {
         let now = Timestamp::from_millis(1000);
         let shim = Shim::new(ClientConfig::default(), [1; 32], now);
         let mut flow = Flow::new(0, "127.0.0.1:9".parse().unwrap(), shim, now);
-        flow.with_shim(|_| panic!("as the test wants it"));
+        flow.with_shim("test", |_| panic!("as the test wants it"));
         assert_eq!(flow.condition(), Condition::Failed);
         let identifier = packrat_eack::Identifier::from_hash(7);
         let header = NumberKey::new([1, 2]).header(5, identifier);

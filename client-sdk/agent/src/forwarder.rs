@@ -6,7 +6,7 @@
 //!             <---- shim of A, shim of B <----------------
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use mio::{Events, Interest, Poll, Token as Number, Waker};
-use packrat_client::{Access, ClientConfig, Timestamp};
+use packrat_client::{Access, ClientConfig, SourceAddress, Timestamp};
 
 use crate::flow::Outlet;
-use crate::network::{Source, Wakefulness, source_towards};
+use crate::network::{Wakefulness, source_towards};
 use crate::socket::{Batch, Mark, Message, Run, Socket, Way};
 use crate::statistics::{ServiceStatus, Status};
 use crate::table::{FlowId, Found, Limits, Table};
@@ -112,7 +112,7 @@ struct Listener {
     socket: Socket,
     listen: SocketAddr,
     to: SocketAddr,
-    source: Source,
+    source: SourceAddress,
     send_errors: u64,
     foreign: u64,
 }
@@ -192,7 +192,7 @@ impl Agent {
             let mut socket = Socket::new(socket)?;
             let number = Number(index + 1);
             poll.registry().register(&mut socket.socket, number, Interest::READABLE)?;
-            let source = Source::default();
+            let source = SourceAddress::default();
             listeners.push(Listener {
                 name,
                 socket,
@@ -229,7 +229,7 @@ impl Agent {
     /// When the system can't wait for sockets any more.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
-        let mut ready: Vec<usize> = Vec::new();
+        let mut ready = BTreeSet::new();
         let mut batch = Batch::new();
         loop {
             let wait = if ready.is_empty() { self.wait() } else { Duration::ZERO };
@@ -239,9 +239,8 @@ impl Agent {
             }
             for event in &events {
                 let number = event.token().0;
-                // One that has not been read to its end is still on the list.
-                if number != WAKER && !ready.contains(&number) {
-                    ready.push(number);
+                if number != WAKER {
+                    ready.insert(number);
                 }
             }
             self.follow_network();
@@ -421,7 +420,7 @@ impl Agent {
             Command::SetTarget(service, to) => {
                 if let Some(listener) = self.listeners.get_mut(service) {
                     listener.to = to;
-                    listener.source = Source::default();
+                    listener.source = SourceAddress::default();
                 }
             }
             Command::Status(sender) => drop(sender.send(self.status(now))),

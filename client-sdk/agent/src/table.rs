@@ -144,7 +144,7 @@ impl<M: Clone> Table<M> {
         let before = self.waiting.get(&id).copied().unwrap_or_default();
         let total = self.waiting_total - before + waits;
         if waits > self.limits.flow_bytes || total > self.limits.total_bytes {
-            flow.with_shim(Shim::release_all);
+            flow.with_shim("release_all", Shim::release_all);
             flow.drain(now, outlet);
             waits = flow.waiting_bytes();
         }
@@ -192,7 +192,7 @@ impl<M: Clone> Table<M> {
             self.close(id, now, outlet);
             return true;
         }
-        flow.with_shim(|shim| {
+        flow.with_shim("handle_timeout", |shim| {
             if shim.next_timeout().is_some_and(|at| at <= now) {
                 shim.handle_timeout(now);
             }
@@ -204,7 +204,7 @@ impl<M: Clone> Table<M> {
     /// The network is another one: call it before anything is sent from there.
     pub fn on_network_change(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id) {
-            flow.with_shim(|shim| shim.on_network_change(now));
+            flow.with_shim("on_network_change", |shim| shim.on_network_change(now));
         }
         self.serve(id, now, outlet);
     }
@@ -223,7 +223,7 @@ impl<M: Clone> Table<M> {
             && let Some(config) = self.configs.get(flow.service)
         {
             let token = config.access.token.clone();
-            flow.with_shim(|shim| shim.set_token(token, now));
+            flow.with_shim("set_token", |shim| shim.set_token(token, now));
         }
         self.serve(id, now, outlet);
     }
@@ -231,7 +231,7 @@ impl<M: Clone> Table<M> {
     /// Ends a flow: the gateway is told, and what waits passes.
     pub fn close(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let Some(mut flow) = self.flows.remove(&id) else { return };
-        flow.with_shim(|shim| shim.close(now));
+        flow.with_shim("close", |shim| shim.close(now));
         flow.drain(now, outlet);
         self.forget(id, &mut flow);
     }
@@ -301,21 +301,17 @@ impl<M: Clone> Table<M> {
 
     /// The flows, those first that have carried most, at most `limit`.
     pub fn busiest(&mut self, limit: usize, now: Timestamp) -> Vec<FlowStatus> {
-        let mut all: Vec<FlowStatus> = self
-            .flows
-            .values_mut()
-            .map(|flow| FlowStatus {
-                service: flow.service,
-                program: flow.program,
-                condition: flow.condition(),
-                idle_seconds: now.saturating_since(flow.last_active).as_secs_f64(),
-                last_mile_round_trip_ms: flow.round_trip().map(|time| time.as_secs_f64() * 1e3),
-                counters: flow.counters(),
-            })
-            .collect();
-        let carried = |flow: &FlowStatus| flow.counters.delivered_bytes + flow.counters.sent_bytes;
-        all.sort_by_key(|flow| std::cmp::Reverse(carried(flow)));
+        let mut all: Vec<&mut Flow<M>> = self.flows.values_mut().collect();
+        all.sort_by_key(|flow| std::cmp::Reverse(flow.carried_bytes()));
         all.truncate(limit);
-        all
+        let status = |flow: &mut Flow<M>| FlowStatus {
+            service: flow.service,
+            program: flow.program,
+            condition: flow.condition(),
+            idle_seconds: now.saturating_since(flow.last_active).as_secs_f64(),
+            last_mile_round_trip_ms: flow.round_trip().map(|time| time.as_secs_f64() * 1e3),
+            counters: flow.counters(),
+        };
+        all.into_iter().map(status).collect()
     }
 }

@@ -16,7 +16,9 @@
 //! - `discovery`: finding a gateway and agreeing with it
 //! - `recorder`, `scheduler`: the set of identifiers, and when to send its sketch
 //! - `hold`, `ranges`: which holes are waited for
-//! - [`Shim`]: datagrams in order for a transport that knows nothing of this
+//! - [`Shim`]: datagrams in order for a transport that knows nothing of this; [`GuardedShim`]: the
+//!   same, with its failures kept away from the connection
+//! - [`SourceAddress`]: notices another network
 //! - [`ClientEvent`]: what happens on a connection that is observed
 #![forbid(unsafe_code)]
 
@@ -26,6 +28,7 @@ mod config;
 mod discovery;
 mod epoch;
 mod events;
+mod guarded;
 mod hold;
 mod liveness;
 mod packet_number;
@@ -37,6 +40,7 @@ mod renewal;
 mod scheduler;
 mod session;
 mod shim;
+mod source_address;
 mod stats;
 mod timers;
 mod token;
@@ -44,6 +48,7 @@ mod token;
 pub use assist::{Assist, Datagram, TimeoutActions};
 pub use config::{Access, ClientConfig};
 pub use events::{ClientEvent, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason};
+pub use guarded::{GuardedShim, Health};
 pub use packet_number::PacketNumber;
 pub use packrat_wire::control::RefusalReason;
 pub use packrat_wire::estimate::Timestamp;
@@ -53,5 +58,6 @@ pub use packrat_wire::message::{ResetReason, Totals};
 pub use packrat_wire::{Epoch, MessageCounter, SessionId};
 pub use renewal::RenewalSchedule;
 pub use shim::{Order, Released, Shim, ShimStats, Verdict};
+pub use source_address::SourceAddress;
 pub use stats::{AssistState, AssistStats};
 pub use token::{Token, TokenTooLong};

@@ -4,9 +4,8 @@
 use crate::connection::Assistance;
 use crate::connection_events::ConnectionEvents;
 use crate::driver::drive;
-use crate::guard::{Guarded, PathShim};
 use crate::host::Host;
-use crate::path::AssistedPath;
+use crate::path::{AssistedPath, Guarded, PathShim};
 use crate::paths::Paths;
 use crate::release::ReleasingProvider;
 use packrat_client::{ClientConfig, Observer, Shim};

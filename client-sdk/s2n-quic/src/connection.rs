@@ -1,9 +1,8 @@
 //! The application's handle on the assistance of a connection.
 
-use crate::guard::Health;
 use crate::path::AssistedPath;
 use crate::paths::Paths;
-use packrat_client::{AssistStats, ShimStats, Token};
+use packrat_client::{AssistStats, Health, ShimStats, Token};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

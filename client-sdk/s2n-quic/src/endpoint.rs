@@ -2,8 +2,8 @@
 
 use crate::attachment::Attachment;
 use crate::connection::Connection;
-use crate::guard::{Guarded, PathShim};
 use crate::host::{Host, OperatingSystem};
+use crate::path::{Guarded, PathShim};
 use crate::{refusal, socket};
 use packrat_client::{ClientConfig, Observer};
 use rustls_pki_types::ServerName;

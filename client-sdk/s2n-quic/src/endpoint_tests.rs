@@ -2,6 +2,7 @@
 //! and with real shims.
 
 use super::*;
+use packrat_client::Health;
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -93,37 +94,52 @@ fn s2n_quic_bytes(data: &'static [u8]) -> bytes::Bytes {
     bytes::Bytes::from_static(data)
 }
 
-/// A relay in front of `server` that puts `injected` in front of every datagram to the client; the
-/// counter tells how often.
-fn relay(server: SocketAddr, injected: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
-    let socket = socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-    let address = socket.local_addr().unwrap();
-    let front = tokio::net::UdpSocket::from_std(socket).unwrap();
-    let count = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&count);
+/// A relay in front of `server`: `down` passes on each datagram that comes from there.
+fn relay<F, Passing>(server: SocketAddr, mut down: F) -> SocketAddr
+where
+    F: FnMut(Arc<tokio::net::UdpSocket>, SocketAddr, Vec<u8>) -> Passing + Send + 'static,
+    Passing: Future<Output = ()> + Send,
+{
+    let open = || {
+        let socket = socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        tokio::net::UdpSocket::from_std(socket).unwrap()
+    };
+    let (front, back) = (Arc::new(open()), open());
+    let address = front.local_addr().unwrap();
     tokio::spawn(async move {
-        let back =
-            tokio::net::UdpSocket::from_std(socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap())
-                .unwrap();
         back.connect(server).await.unwrap();
-        let (mut up, mut down) = (vec![0; 65_536], vec![0; 65_536]);
+        let (mut from_client, mut from_server) = (vec![0; 65_536], vec![0; 65_536]);
         let mut client = None;
         loop {
             tokio::select! {
-                Ok((length, from)) = front.recv_from(&mut up) => {
+                Ok((length, from)) = front.recv_from(&mut from_client) => {
                     client = Some(from);
                     // As a gateway does: control datagrams end here.
-                    if !packrat_wire::is_control(&up[..length]) {
-                        let _ = back.send(&up[..length]).await;
+                    if !packrat_wire::is_control(&from_client[..length]) {
+                        let _ = back.send(&from_client[..length]).await;
                     }
                 }
-                Ok(length) = back.recv(&mut down) => {
+                Ok(length) = back.recv(&mut from_server) => {
                     let Some(client) = client else { continue };
-                    let _ = front.send_to(&injected, client).await;
-                    counter.fetch_add(1, Ordering::Relaxed);
-                    let _ = front.send_to(&down[..length], client).await;
+                    down(Arc::clone(&front), client, from_server[..length].to_vec()).await;
                 }
             }
+        }
+    });
+    address
+}
+
+/// A relay that puts `injected` in front of every datagram to the client; the counter tells how
+/// often.
+fn injecting_relay(server: SocketAddr, injected: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let (count, injected) = (Arc::new(AtomicUsize::new(0)), Arc::new(injected));
+    let counter = Arc::clone(&count);
+    let address = relay(server, move |front, client, datagram| {
+        let (counter, injected) = (Arc::clone(&counter), Arc::clone(&injected));
+        async move {
+            let _ = front.send_to(&injected, client).await;
+            counter.fetch_add(1, Ordering::Relaxed);
+            let _ = front.send_to(&datagram, client).await;
         }
     });
     (address, count)
@@ -181,7 +197,7 @@ async fn without_a_gateway_assistance_changes_nothing() {
 async fn forged_control_datagrams_never_reach_s2n_quic_and_do_no_harm() {
     let (server, certificate) = server();
     for forgery in forgeries() {
-        let (relay, injected) = relay(server, forgery);
+        let (relay, injected) = injecting_relay(server, forgery);
         let endpoint = endpoint(&certificate, Some(ClientConfig::default()));
         let (connection, assistance) = endpoint.connect(relay, "localhost").await.unwrap().split();
         assert_eq!(fetch(&connection).await, BODY);
@@ -202,7 +218,7 @@ async fn a_shim_that_panics_at_any_time_leaves_the_connection_intact() {
     let endpoint = endpoint(&certificate, None);
     for calls in [1, 2, 3, 10, 100, 1000] {
         let mut shim = Guarded::new(Some(endpoint.shim(ClientConfig::default()).unwrap()));
-        shim.fails_at = Some(calls);
+        shim.fail_at(calls);
         let (connection, assistance) =
             endpoint.connect_with(server, "localhost", shim).await.unwrap().split();
         assert_eq!(fetch(&connection).await, BODY);
@@ -320,10 +336,7 @@ async fn assistance_lives_as_long_as_its_connection_even_without_its_handle() {
     let (connection, _) = endpoint.connect(server, "localhost").await.unwrap().split();
     let path = endpoint.attachment.paths.get(server).unwrap();
     assert_eq!(fetch(&connection).await, BODY);
-    assert!(
-        path.health() == crate::guard::Health::Active && !path.is_closed(),
-        "it ended with its handle"
-    );
+    assert!(path.health() == Health::Active && !path.is_closed(), "it ended with its handle");
     drop(connection);
     tokio::time::timeout(LIMIT, async {
         while !path.is_closed() {
@@ -390,48 +403,32 @@ impl event::Subscriber for Recorder {
     }
 }
 
-/// A relay in front of `server` that lets every thirtieth datagram to the client come later than the
-/// next ten, and then nothing for a while.
+/// A relay that lets every thirtieth datagram to the client come later than the next ten, and then
+/// nothing for a while.
 fn reordering_relay(server: SocketAddr) -> SocketAddr {
-    let front = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let back = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = front.local_addr().unwrap();
-    back.connect(server).unwrap();
-    for socket in [&front, &back] {
-        socket.set_nonblocking(true).unwrap();
-    }
-    let front = tokio::net::UdpSocket::from_std(front).unwrap();
-    let back = tokio::net::UdpSocket::from_std(back).unwrap();
-    tokio::spawn(async move {
-        let (mut up, mut down) = (vec![0; 65_536], vec![0; 65_536]);
-        let (mut client, mut count, mut late) = (None, 0, Vec::new());
-        loop {
-            tokio::select! {
-                Ok((length, from)) = front.recv_from(&mut up) => {
-                    client = Some(from);
-                    if !packrat_wire::is_control(&up[..length]) {
-                        let _ = back.send(&up[..length]).await;
-                    }
-                }
-                Ok(length) = back.recv(&mut down) => {
-                    let Some(client) = client else { continue };
-                    count += 1;
-                    // Not during the handshake.
-                    if count > 20 && count % 30 == 0 {
-                        late = down[..length].to_vec();
-                        continue;
-                    }
-                    let _ = front.send_to(&down[..length], client).await;
-                    if count % 30 == 10 && !late.is_empty() {
-                        tokio::time::sleep(Duration::from_millis(2)).await;
-                        let _ = front.send_to(&std::mem::take(&mut late), client).await;
-                        tokio::time::sleep(Duration::from_millis(3)).await;
-                    }
-                }
+    let (mut count, mut late) = (0, Vec::new());
+    relay(server, move |front, client, datagram| {
+        count += 1;
+        // Not during the handshake.
+        let is_late = count > 20 && count % 30 == 0;
+        let now = if is_late {
+            late = datagram;
+            None
+        } else {
+            Some(datagram)
+        };
+        let after = (count % 30 == 10 && !late.is_empty()).then(|| std::mem::take(&mut late));
+        async move {
+            if let Some(now) = now {
+                let _ = front.send_to(&now, client).await;
+            }
+            if let Some(late) = after {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                let _ = front.send_to(&late, client).await;
+                tokio::time::sleep(Duration::from_millis(3)).await;
             }
         }
-    });
-    address
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

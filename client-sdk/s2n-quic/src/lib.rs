@@ -40,7 +40,6 @@ mod connection;
 mod connection_events;
 mod driver;
 mod endpoint;
-mod guard;
 mod host;
 mod key_phases;
 mod path;

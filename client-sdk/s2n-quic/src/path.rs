@@ -1,26 +1,26 @@
 //! State of one path: its remote address and its shim.
 
-use crate::guard::{Guarded, Health};
 use crate::host::Host;
 use crate::released::ReleasedDatagrams;
-use packrat_client::{AssistStats, Shim, ShimStats, Token, Verdict};
+use packrat_client::{
+    AssistStats, GuardedShim, Health, Shim, ShimStats, SourceAddress, Token, Verdict,
+};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::{is_control, number};
 use s2n_quic::connection::Handle;
 use s2n_quic_core::inet::datagram::Header;
 use s2n_quic_core::path::Tuple;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Beside each datagram: both addresses, and its ECN codepoint.
 pub(crate) type Metadata = Header<Tuple>;
 
-/// Control datagrams sent at one go: a shim that never runs dry must not starve the transport.
-const TRANSMIT_BATCH: usize = 64;
-/// The host is asked this often whether the network has changed.
-const SOURCE_INTERVAL: Duration = Duration::from_millis(100);
+/// The shim of a path.
+pub(crate) type PathShim = Shim<Metadata>;
+/// The same, which cannot harm the connection.
+pub(crate) type Guarded = GuardedShim<Metadata>;
 
 /// One assisted path: an endpoint's port and a remote address. Shared by the I/O provider (which
 /// runs inside s2n-quic's endpoint), the driver task and the application's handles.
@@ -38,9 +38,7 @@ pub(crate) struct AssistedPath {
 #[derive(Debug)]
 struct State {
     shim: Guarded,
-    /// The address that datagrams leave from, and when the host was asked for it.
-    source: Option<IpAddr>,
-    source_asked: Option<Timestamp>,
+    source: SourceAddress,
     /// When the driver will wake by itself.
     armed: Option<Timestamp>,
     closed: bool,
@@ -80,8 +78,7 @@ impl AssistedPath {
     ) -> Self {
         let state = State {
             shim,
-            source: None,
-            source_asked: None,
+            source: SourceAddress::default(),
             armed: None,
             closed: false,
             connections: Vec::new(),
@@ -150,14 +147,14 @@ impl AssistedPath {
         if state.closed || state.shim.health() != Health::Active {
             return Step::Ended;
         }
-        let due = next_timeout(state).is_some_and(|due| due <= now);
+        let due = state.shim.next_timeout().is_some_and(|due| due <= now);
         let actions =
             due.then(|| state.shim.call("handle_timeout", |shim| shim.handle_timeout(now)));
         self.settle(state, now);
         if actions.flatten().is_some_and(|actions| actions.remind) {
             return Step::Remind;
         }
-        state.armed = next_timeout(state);
+        state.armed = state.shim.next_timeout();
         Step::Until(state.armed)
     }
 
@@ -214,7 +211,7 @@ impl AssistedPath {
 
     /// Wakes the driver when the shim wants to be called before the driver would.
     fn wake_in_time(&self, state: &mut State) {
-        if let Some(next) = next_timeout(state)
+        if let Some(next) = state.shim.next_timeout()
             && state.armed.is_none_or(|armed| next < armed)
         {
             // Set at once: a burst of datagrams wakes the driver once.
@@ -224,39 +221,20 @@ impl AssistedPath {
     }
 
     fn transmit(&self, state: &mut State, now: Timestamp) {
-        self.follow_source(state, now);
-        for _ in 0..TRANSMIT_BATCH {
-            let Some(datagram) =
-                state.shim.call("poll_transmit", |shim| shim.poll_transmit(now)).flatten()
-            else {
-                return;
-            };
-            // The socket does not block. A datagram that finds no room is lost, as any datagram may
-            // be.
-            match self.host.send(&datagram, self.remote) {
-                Ok(()) => state.counters.control_sent += 1,
-                Err(error) => {
-                    state.counters.control_send_failures += 1;
-                    // The network may be another one.
-                    state.source_asked = None;
-                    tracing::debug!(%error, remote = %self.remote, "a control datagram could not be sent");
-                }
+        let State { shim, source, counters, .. } = state;
+        // The shim learns of another address before it says anything from there.
+        if source.has_changed(now, || self.host.source(self.remote)) {
+            shim.call("on_network_change", |shim| shim.on_network_change(now));
+        }
+        // The socket does not block. A datagram that finds no room is lost, as any datagram may be.
+        shim.transmit(now, |control| match self.host.send(&control, self.remote) {
+            Ok(()) => counters.control_sent += 1,
+            Err(error) => {
+                counters.control_send_failures += 1;
+                source.doubt();
+                tracing::debug!(%error, remote = %self.remote, "a control datagram could not be sent");
             }
-        }
-    }
-
-    /// Asks the host for the address that datagrams leave from; if it is another one, the shim
-    /// learns of it before it says anything from there.
-    fn follow_source(&self, state: &mut State, now: Timestamp) {
-        if state.source_asked.is_some_and(|asked| now < asked + SOURCE_INTERVAL) {
-            return;
-        }
-        state.source_asked = Some(now);
-        // No answer: there is no route now, and nothing leaves.
-        let Some(source) = self.host.source(self.remote) else { return };
-        if state.source.replace(source).is_some_and(|before| before != source) {
-            state.shim.call("on_network_change", |shim| shim.on_network_change(now));
-        }
+        });
     }
 
     /// The application knows that the network has changed.
@@ -264,7 +242,7 @@ impl AssistedPath {
         let now = self.host.now();
         let state = &mut *self.lock();
         // What the host would notice by itself is this change.
-        state.source = self.host.source(self.remote);
+        state.source.set(self.host.source(self.remote));
         state.shim.call("on_network_change", |shim| shim.on_network_change(now));
         self.settle(state, now);
         self.wake_in_time(state);
@@ -309,13 +287,8 @@ impl AssistedPath {
     /// Has the shim panic at one of the next calls.
     #[cfg(test)]
     pub(crate) fn fail_at(&self, call: u32) {
-        self.lock().shim.fails_at = Some(call);
+        self.lock().shim.fail_at(call);
     }
-}
-
-/// When the shim must be called at the latest.
-fn next_timeout(state: &mut State) -> Option<Timestamp> {
-    state.shim.call("next_timeout", |shim| Shim::next_timeout(shim)).flatten()
 }
 
 #[cfg(test)]

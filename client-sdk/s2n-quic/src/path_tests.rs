@@ -4,6 +4,7 @@ use super::*;
 use crate::test_gateway::{SERVER, TestGateway, TestHost, metadata, new_path};
 use packrat_wire::SessionId;
 use packrat_wire::seal::session_of;
+use std::time::Duration;
 
 /// A path on its host, and what is released to s2n-quic.
 struct World {
@@ -172,7 +173,7 @@ fn after_a_change_of_the_address_nothing_leaves_under_the_name_of_the_path_befor
     assert_eq!(world.name(gateway, 3), first);
 
     *world.host.source.lock().unwrap() = Some([198, 51, 100, 7].into());
-    world.host.pass(SOURCE_INTERVAL);
+    world.host.pass(SourceAddress::INTERVAL);
     let second = world.name(gateway, 4);
     assert_ne!(second, first);
     assert_eq!(world.name(gateway, 5), second, "one change, one name");
@@ -181,7 +182,7 @@ fn after_a_change_of_the_address_nothing_leaves_under_the_name_of_the_path_befor
     *world.host.source.lock().unwrap() = Some([203, 0, 113, 9].into());
     world.path.on_network_change();
     let third = world.host.sent().iter().filter_map(|datagram| session_of(datagram)).next_back();
-    world.host.pass(SOURCE_INTERVAL);
+    world.host.pass(SourceAddress::INTERVAL);
     let now = world.name(gateway, 6);
     assert_ne!(now, second);
     assert!(third.is_none_or(|third| third == now));

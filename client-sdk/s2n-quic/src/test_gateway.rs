@@ -2,9 +2,8 @@
 //! it.
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
-use crate::guard::Guarded;
 use crate::host::{Host, Sleep};
-use crate::path::{AssistedPath, Metadata};
+use crate::path::{AssistedPath, Guarded, Metadata};
 use crate::released::ReleasedDatagrams;
 use packrat_client::{AssistState, ClientConfig, Shim};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};

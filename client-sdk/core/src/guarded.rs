@@ -1,16 +1,19 @@
 //! Keeps a failing shim away from the base connection.
 
-use crate::path::Metadata;
-use packrat_client::{AssistStats, Released, Shim, ShimStats};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The shim of a path.
-pub(crate) type PathShim = Shim<Metadata>;
+use packrat_wire::estimate::Timestamp;
 
-/// The condition of a shim.
+use crate::shim::{Released, Shim, ShimStats};
+use crate::stats::AssistStats;
+
+/// Control datagrams sent at one go: a shim that never runs dry must not starve the transport.
+const TRANSMIT_BATCH: usize = 64;
+
+/// The condition of a guarded shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Health {
+pub enum Health {
     /// It is at work.
     Active,
     /// There is none.
@@ -19,46 +22,46 @@ pub(crate) enum Health {
     Failed,
 }
 
-/// A shim that is put away for good when it panics.
-pub(crate) struct Guarded {
-    shim: Option<Box<PathShim>>,
+/// A shim that is put away for good when it panics; what waited in it still comes out. After that,
+/// and for a connection without assistance, nothing is called any more.
+pub struct GuardedShim<M> {
+    shim: Option<Box<Shim<M>>>,
     last_stats: (AssistStats, ShimStats),
     /// Datagrams that waited in a shim which has failed.
-    rescued: VecDeque<Released<Metadata>>,
+    rescued: VecDeque<Released<M>>,
     failed: bool,
-    /// The call at which a test has the shim panic.
-    #[cfg(test)]
-    pub(crate) fails_at: Option<u32>,
+    #[cfg(feature = "fault-injection")]
+    fails_at: Option<u32>,
 }
 
-impl Guarded {
+impl<M: Clone> GuardedShim<M> {
     /// Guards `shim`; `None` is a connection without assistance.
-    pub(crate) fn new(shim: Option<Box<PathShim>>) -> Self {
+    pub fn new(shim: Option<Box<Shim<M>>>) -> Self {
         Self {
             shim,
             last_stats: Default::default(),
             rescued: VecDeque::new(),
             failed: false,
-            #[cfg(test)]
+            #[cfg(feature = "fault-injection")]
             fails_at: None,
         }
     }
 
-    /// Calls the shim; `None` when there is none (any more).
-    pub(crate) fn call<R>(
+    /// Calls the shim; `None` when there is none (any more). `what`: the call, for the log.
+    pub fn call<R>(
         &mut self,
         what: &'static str,
-        call: impl FnOnce(&mut PathShim) -> R,
+        call: impl FnOnce(&mut Shim<M>) -> R,
     ) -> Option<R> {
         let shim = self.shim.as_mut()?;
-        #[cfg(test)]
+        #[cfg(feature = "fault-injection")]
         let call = {
             let fails_at = self.fails_at.as_mut();
             let fails = fails_at.is_some_and(|left| {
                 *left -= 1;
                 *left == 0
             });
-            move |shim: &mut PathShim| {
+            move |shim: &mut Shim<M>| {
                 assert!(!fails, "as the test wants it");
                 call(shim)
             }
@@ -83,36 +86,59 @@ impl Guarded {
     }
 
     /// The next datagram for the transport.
-    pub(crate) fn poll_deliver(&mut self) -> Option<Released<Metadata>> {
+    pub fn poll_deliver(&mut self) -> Option<Released<M>> {
         let released = self.call("poll_deliver", Shim::poll_deliver).flatten();
         released.or_else(|| self.rescued.pop_front())
     }
 
+    /// Hands `send` the control datagrams that are ready, as many as may leave at one go.
+    pub fn transmit(&mut self, now: Timestamp, mut send: impl FnMut(Vec<u8>)) {
+        for _ in 0..TRANSMIT_BATCH {
+            let control = self.call("poll_transmit", |shim| shim.poll_transmit(now)).flatten();
+            let Some(control) = control else { return };
+            send(control);
+        }
+    }
+
+    /// When the shim is to be called at the latest.
+    pub fn next_timeout(&mut self) -> Option<Timestamp> {
+        self.call("next_timeout", |shim| shim.next_timeout()).flatten()
+    }
+
     /// Accumulated figures: those of the last look when the shim has failed since.
-    pub(crate) fn stats(&mut self) -> (AssistStats, ShimStats) {
+    pub fn stats(&mut self) -> (AssistStats, ShimStats) {
         if let Some(stats) = self.call("stats", |shim| (shim.assistance(), shim.stats())) {
             self.last_stats = stats;
         }
         self.last_stats
     }
 
-    /// Condition of the shim.
-    pub(crate) fn health(&self) -> Health {
+    /// The condition of the shim.
+    pub fn health(&self) -> Health {
         match &self.shim {
             Some(_) => Health::Active,
             None if self.failed => Health::Failed,
             None => Health::Off,
         }
     }
+
+    /// Has the shim panic at this call, counted from 1: for tests of shells.
+    #[cfg(feature = "fault-injection")]
+    pub fn fail_at(&mut self, call: u32) {
+        self.fails_at = Some(call);
+    }
 }
 
-fn all_that_waits(mut shim: Box<PathShim>) -> Vec<Released<Metadata>> {
+fn all_that_waits<M: Clone>(mut shim: Box<Shim<M>>) -> Vec<Released<M>> {
     shim.release_all();
     std::iter::from_fn(|| shim.poll_deliver()).collect()
 }
 
-impl std::fmt::Debug for Guarded {
+impl<M: Clone> std::fmt::Debug for GuardedShim<M> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Guarded").field("health", &self.health()).finish_non_exhaustive()
+        formatter
+            .debug_struct("GuardedShim")
+            .field("health", &self.health())
+            .finish_non_exhaustive()
     }
 }

@@ -1,0 +1,64 @@
+//! The address that datagrams leave from: another one is another network.
+
+use core::time::Duration;
+use std::net::IpAddr;
+
+use packrat_wire::estimate::Timestamp;
+
+/// The source address of a path, as its host has told it last. Sans-IO: the shell asks the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceAddress {
+    address: Option<IpAddr>,
+    asked: Option<Timestamp>,
+}
+
+impl SourceAddress {
+    /// The host is asked this often at most.
+    pub const INTERVAL: Duration = Duration::from_millis(100);
+
+    /// True if it is another one than before: call [`crate::Shim::on_network_change`] before anything
+    /// is sent from there. `ask` is called every 100 ms at most.
+    pub fn has_changed(&mut self, now: Timestamp, ask: impl FnOnce() -> Option<IpAddr>) -> bool {
+        if self.asked.is_some_and(|asked| now < asked + Self::INTERVAL) {
+            return false;
+        }
+        self.asked = Some(now);
+        // No answer: there is no route now, and nothing leaves.
+        let Some(address) = ask() else { return false };
+        self.address.replace(address).is_some_and(|before| before != address)
+    }
+
+    /// The network may be another one: the host is asked the next time.
+    pub fn doubt(&mut self) {
+        self.asked = None;
+    }
+
+    /// The change is known already: this address is no further one.
+    pub fn set(&mut self, address: Option<IpAddr>) {
+        self.address = address;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_source_address_is_another_network() {
+        let mut source = SourceAddress::default();
+        let mut ask = |millis: u64, address: Option<&str>| {
+            let mut asked = false;
+            let changed = source.has_changed(Timestamp::from_millis(millis), || {
+                asked = true;
+                address.map(|address| address.parse().unwrap())
+            });
+            (asked, changed)
+        };
+        assert_eq!(ask(0, Some("192.0.2.1")), (true, false), "the first one is no change");
+        assert_eq!(ask(99, Some("192.0.2.2")), (false, false), "too soon");
+        assert_eq!(ask(100, None), (true, false), "no route");
+        assert_eq!(ask(200, Some("192.0.2.1")), (true, false), "the same network is back");
+        assert_eq!(ask(300, Some("192.0.2.2")), (true, true));
+        assert_eq!(ask(400, Some("192.0.2.2")), (true, false));
+    }
+}
