@@ -20,6 +20,15 @@ pub(crate) struct Existence {
     remote: Option<SocketAddr>,
 }
 
+impl Existence {
+    /// A packet has been decrypted.
+    fn on_packet(&self, header: &PacketHeader) {
+        if let PacketHeader::OneRtt { number, .. } = header {
+            self.paths.keys.on_packet(self.connection, *number);
+        }
+    }
+}
+
 impl Drop for Existence {
     fn drop(&mut self) {
         self.paths.keys.on_gone(self.connection);
@@ -57,9 +66,7 @@ impl Subscriber for ConnectionEvents {
         _: &ConnectionMeta,
         event: &events::PacketReceived,
     ) {
-        if let PacketHeader::OneRtt { number, .. } = event.packet_header {
-            self.0.keys.on_packet(existence.connection, number);
-        }
+        existence.on_packet(&event.packet_header);
     }
 
     fn on_duplicate_packet(
@@ -68,9 +75,7 @@ impl Subscriber for ConnectionEvents {
         _: &ConnectionMeta,
         event: &events::DuplicatePacket,
     ) {
-        if let PacketHeader::OneRtt { number, .. } = event.packet_header {
-            self.0.keys.on_packet(existence.connection, number);
-        }
+        existence.on_packet(&event.packet_header);
     }
 
     fn on_connection_started(

@@ -345,8 +345,8 @@ impl Session {
     /// the queue that stands, or the least that counts as one while repairs pause or the sender
     /// tolerates what is lost.
     fn left_to_sender(&self, now: Timestamp) -> Option<Duration> {
-        let pauses = self.breaker.is_open(now) || self.is_tolerated();
-        let pause = || pauses.then_some(STANDING_QUEUE);
+        let pauses = || self.breaker.is_open(now) || self.is_tolerated();
+        let pause = || pauses().then_some(STANDING_QUEUE);
         self.standing_queue(now).or_else(pause)
     }
 
