@@ -21,3 +21,4 @@ pub mod sender;
 pub mod status;
 pub mod token;
 pub mod token_endpoint;
+mod words;

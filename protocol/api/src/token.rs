@@ -1,9 +1,8 @@
 //! Tokens: the policy of a route, and the document of a token endpoint.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
+
+use crate::words::words;
 
 /// Policy about tokens: which clients need one to be assisted. Plain forwarding never does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,43 +17,11 @@ pub enum TokenPolicy {
     Required,
 }
 
-impl TokenPolicy {
-    const ALL: [Self; 3] = [Self::Off, Self::Optional, Self::Required];
-
-    /// The name in a route's configuration and in annotations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Optional => "optional",
-            Self::Required => "required",
-        }
-    }
-}
-
-impl fmt::Display for TokenPolicy {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
-
-/// The error of a text that is no token policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnknownTokenPolicy;
-
-impl fmt::Display for UnknownTokenPolicy {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("write off, optional or required")
-    }
-}
-
-impl std::error::Error for UnknownTokenPolicy {}
-
-impl FromStr for TokenPolicy {
-    type Err = UnknownTokenPolicy;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|policy| policy.name() == text).ok_or(UnknownTokenPolicy)
-    }
+words! {
+    TokenPolicy,
+    /// The error of a text that is no token policy.
+    UnknownTokenPolicy "write off, optional or required",
+    [Off "off", Optional "optional", Required "required"]
 }
 
 /// The answer of a token endpoint: everything that a client needs to be assisted. Readers ignore
@@ -104,7 +71,7 @@ mod tests {
 
     #[test]
     fn policies_have_one_name_in_json_and_in_texts() {
-        for policy in TokenPolicy::ALL {
+        for &policy in TokenPolicy::ALL {
             assert_eq!(serde_json::to_value(policy).unwrap(), policy.name());
             assert_eq!(policy.name().parse(), Ok(policy));
         }

@@ -1,0 +1,50 @@
+//! Settings of which each value is a word.
+
+/// Gives an enum the names of its values in a configuration and in annotations, as `name`, `Display`
+/// and `FromStr`, and the error of a text that is none of them.
+macro_rules! words {
+    ($type:ident, $(#[$document:meta])* $unknown:ident $advice:literal, [$($value:ident $name:literal),* $(,)?]) => {
+        impl $type {
+            #[cfg(test)]
+            const ALL: &[Self] = &[$(Self::$value),*];
+
+            /// The name in a route's configuration and in annotations.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$value => $name,)*
+                }
+            }
+        }
+
+        impl ::std::fmt::Display for $type {
+            fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                formatter.write_str(self.name())
+            }
+        }
+
+        $(#[$document])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $unknown;
+
+        impl ::std::fmt::Display for $unknown {
+            fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                formatter.write_str($advice)
+            }
+        }
+
+        impl ::std::error::Error for $unknown {}
+
+        impl ::std::str::FromStr for $type {
+            type Err = $unknown;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                match text {
+                    $($name => Ok(Self::$value),)*
+                    _ => Err($unknown),
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use words;
