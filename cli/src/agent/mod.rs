@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use indicatif::ProgressBar;
 use packrat_agent::{Agent, Condition, Counters, Handle};
 use packrat_pages::{Answer, Pages, Request};
@@ -61,7 +62,7 @@ async fn serve(options: &Options) -> Result<(), String> {
         tokio::join!(
             show(options, &handle),
             follow_names(&hosts, targets, &handle),
-            futures_of(tokens.into_iter().map(|tokens| keep_token(tokens, &handle))),
+            join_all(tokens.into_iter().map(|tokens| keep_token(tokens, &handle))),
         )
     };
     let failed = |error: io::Error| format!("forwarding has ended: {error}");
@@ -175,17 +176,6 @@ async fn follow_names(
             }
         }
     }
-}
-
-/// Does all of them at once.
-async fn futures_of<F: Future<Output = ()>>(all: impl Iterator<Item = F>) {
-    let mut all: Vec<_> = all.map(Box::pin).collect();
-    std::future::poll_fn(|context| {
-        all.retain_mut(|one| one.as_mut().poll(context).is_pending());
-        if all.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
-    std::future::pending().await
 }
 
 /// Asks for a service's token, and for later ones. Without one the gateway does not assist, and
