@@ -1,5 +1,5 @@
 //! Drains an Envoy with Packrat's filter before it ends: asks for it on the administration
-//! interface, which also tells the assisted clients, and waits until no session is left.
+//! interface, after which no client begins to be assisted, and waits until no session is left.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -54,8 +54,8 @@ pub(crate) struct Options {
     /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
     #[arg(long, value_name = "MS", conflicts_with = "config")]
     pub(crate) maximum_hold: Option<u64>,
-    /// Ask this URL for assist tokens, and accept only the gateway that it names; auto:
-    /// /.well-known/packrat of the service's host
+    /// Ask this URL for assist tokens, and let flows that begin from then on accept only the
+    /// gateway that it names; auto: /.well-known/packrat of the service's host
     #[arg(long, value_name = "URL|auto", conflicts_with_all = ["config", "assist_token_file"])]
     pub(crate) assist_token_from: Option<TokenSource>,
     /// Read an assist token from this file, as the gateway's token endpoint gives it out (the field

@@ -312,7 +312,7 @@ mod tests {
             Self { hold, path, stats, now, told }
         }
 
-        /// Why acknowledgements are not held any more, since the last call.
+        /// Why holes are not waited for any more, since the last call.
         fn ended(&self) -> Vec<(u64, u64, HoldEndedReason)> {
             let told = std::mem::take(&mut *self.told.lock().unwrap());
             let ended = told.into_iter().filter_map(|event| match event {

@@ -70,8 +70,8 @@
 //!
 //! # Draining
 //!
-//! [`Dataplane::drain`] says Goodbye to all assisted clients at once and refuses new ones;
-//! forwarding goes on until [`Dataplane::shutdown`].
+//! After [`Dataplane::drain`] no client begins to be assisted; forwarding, and the assistance of
+//! those that have it, go on until [`Dataplane::shutdown`], which says Goodbye.
 //!
 //! # Metrics and log lines
 //!

@@ -72,7 +72,7 @@ counters! {
         repair_bytes,
         /// Repaired datagrams that eACKs showed to have arrived.
         repairs_arrived,
-        /// Missing datagrams given up: a queue stands on the last mile, and the sender must see what it loses.
+        /// Missing datagrams given up: a queue stands on the last mile and the sender must see what it loses, or the sender tolerates the loss.
         losses_shown,
         /// Missing datagrams given up: repairs paused, and the sender must see what is lost.
         repairs_paused,

@@ -5,8 +5,8 @@
 //! repair itself is known to be lost when something sent after the *repair* has arrived and the
 //! datagram is still missing (as if it were cached anew at the tail: Packrat26, section 6.1), or
 //! when clearly more than a round trip has passed. What was sent after it may be a new datagram or
-//! another repair: a sender that waits for acknowledgements, which are withheld, sends nothing new
-//! just when it matters.
+//! another repair: a sender that waits for acknowledgements of what waits at the client sends nothing
+//! new just when it matters.
 
 use core::time::Duration;
 
@@ -27,8 +27,7 @@ const CROWD_AGE: Duration = EACK_INTERVAL;
 const CROWD_TARGET: f64 = 2e-2;
 /// Round trip assumed before one was measured.
 pub(crate) const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(60);
-/// Time after the loss in which a client that does not hold back acknowledgements can still use a
-/// repair.
+/// Time after the loss in which a client at which nothing waits can still use a repair.
 const MINIMUM_DEADLINE: Duration = Duration::from_millis(60);
 /// Clients send eACKs at least this often while they miss something.
 const EACK_INTERVAL: Duration = Duration::from_millis(10);
@@ -157,8 +156,8 @@ impl Repair {
     }
 }
 
-/// Time in which a repair can be of use from when the loss was found. A client that does not withhold
-/// acknowledgements can use it, too, for a while: until the sender has heard of the loss and
+/// Time in which a repair can be of use from when the loss was found. A client at which nothing waits
+/// can use it, too, for a while: until the sender has heard of the loss and
 /// repaired it itself. `live`: the flow is a live stream.
 pub(crate) fn patience(path: &PathEstimate, live: bool, maximum_hold: Duration) -> Duration {
     path.patience(patience_margin(live), maximum_hold).max(MINIMUM_DEADLINE)

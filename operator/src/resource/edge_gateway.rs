@@ -374,8 +374,8 @@ pub struct Tokens {
     /// again. Default: 24.
     #[schemars(range(min = 1, max = 8760))]
     pub rotation_hours: i32,
-    /// Longest time that clients should withhold an acknowledgement, in milliseconds. Default:
-    /// 1000.
+    /// Longest time that datagrams should wait at clients for the repair of an earlier one, in
+    /// milliseconds. Default: 1000.
     #[schemars(range(min = 1, max = 10_000))]
     pub maximum_hold_milliseconds: i32,
     /// Tokens are good for the client's network only (/24 of IPv4, /56 of IPv6). Default: false.

@@ -288,7 +288,7 @@ pub const TOKEN_ENDPOINT_KNOBS: [Knob; 16] = [
     Knob::new(
         "maximum_hold_ms",
         "0 to 10000",
-        "longest time that clients should withhold an acknowledgement",
+        "longest time that datagrams should wait at clients for the repair of an earlier one",
     )
     .with_default("1000"),
     Knob::new(

@@ -61,7 +61,8 @@ pub struct UdpEndpoint {
 /// Parameters for the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenParameters {
-    /// Longest time that the client should withhold an acknowledgement, in milliseconds.
+    /// Longest time that datagrams should wait at the client for the repair of an earlier one, in
+    /// milliseconds.
     pub maximum_hold_ms: Option<u64>,
 }
 

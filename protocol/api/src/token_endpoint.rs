@@ -27,7 +27,8 @@ pub struct TokenEndpointConfig {
     /// Lifetime of a token in seconds.
     #[serde(default = "default::lifetime_seconds", deserialize_with = "number::small_whole")]
     pub lifetime_seconds: u32,
-    /// Longest time that clients should withhold an acknowledgement, in milliseconds.
+    /// Longest time that datagrams should wait at clients for the repair of an earlier one, in
+    /// milliseconds.
     #[serde(default = "default::maximum_hold_ms", deserialize_with = "number::small_whole")]
     pub maximum_hold_ms: u32,
     /// Binds tokens to the client's network. Without it they are valid from everywhere. Clients

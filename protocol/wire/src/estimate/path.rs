@@ -78,8 +78,8 @@ impl PathEstimate {
     }
 
     /// Time that a repair is worth waiting for: three round trips with their variation and `margin`
-    /// (see [`patience_margin`]), at most `maximum`. The client withholds acknowledgements for
-    /// this long, the gateway plans its repairs within it.
+    /// (see [`patience_margin`]), at most `maximum`. What has arrived waits at the
+    /// client for this long, the gateway plans its repairs within it.
     pub fn patience(&self, margin: Duration, maximum: Duration) -> Duration {
         self.round_trip.patience(margin).min(maximum)
     }
