@@ -73,7 +73,7 @@ impl<M: Clone> GuardedShim<M> {
             Err(_) => {
                 self.failed = true;
                 if let Some(broken) = self.shim.take() {
-                    let waiting = catch_unwind(AssertUnwindSafe(move || all_that_waits(broken)));
+                    let waiting = catch_unwind(AssertUnwindSafe(move || all_that_waits(*broken)));
                     self.rescued.extend(waiting.unwrap_or_default());
                 }
                 tracing::error!(
@@ -129,7 +129,7 @@ impl<M: Clone> GuardedShim<M> {
     }
 }
 
-fn all_that_waits<M: Clone>(mut shim: Box<Shim<M>>) -> Vec<Released<M>> {
+fn all_that_waits<M: Clone>(mut shim: Shim<M>) -> Vec<Released<M>> {
     shim.release_all();
     std::iter::from_fn(|| shim.poll_deliver()).collect()
 }
