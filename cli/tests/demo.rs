@@ -63,8 +63,10 @@ fn assert_all_arms(report: &Value) {
     let packrat = arm(report, "packrat");
     assert_eq!(packrat["complete"], true);
     assert_eq!(packrat["assistance"]["sessions"], 1, "{packrat:#}");
-    // Repairs in time are hidden from the server, which may be wrong only about a few late ones.
-    assert!(number(packrat, "spurious") <= number(packrat, "repairs") / 10.0, "{packrat:#}");
+    // The server learns of few of the last mile's losses: the clock of a busy machine makes some
+    // repairs late, each of which it may hold for a loss of its own path.
+    let bound = number(packrat, "lost_last_mile") / 4.0;
+    assert!(number(packrat, "spurious") <= bound, "{packrat:#}");
 }
 
 #[test]
