@@ -11,7 +11,7 @@ mod issuer;
 mod server;
 
 use issuer::{Issuer, Parts};
-use packrat_assist_token::{Key, Keys, RouteHash, TokenError, from_text, verify};
+use packrat_assist_token::{Claims, Key, Keys, RouteHash, TokenError, from_text, to_text, verify};
 use packrat_dataplane::log::Silent;
 use packrat_dataplane::metrics::definitions;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
@@ -19,11 +19,12 @@ use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig, rout
 use serde_json::{Value, json};
 use server::{Server, file};
 use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const PATH: &str = "/.well-known/packrat";
 const KEY: &str = "2:0202020202020202020202020202020202020202020202020202020202020202";
@@ -472,6 +473,130 @@ fn a_gateway_is_trusted_on_first_use_unless_its_key_is_known() {
     assert!(summary.contains("not the one whose key is known"), "{summary}");
     let output = get(folder.path(), &url, &server.authority, &["--gateway-key", "abc"]);
     assert!(output.status.code() == Some(2) && errors(&output).contains("64 hexadecimal digits"));
+}
+
+/// A permission of the gateway's route, for five minutes, as text.
+fn token() -> String {
+    let route = RouteHash::of("web");
+    let claims = Claims { expires: unix_now() + 300, route, binding: None, nonce: 5 };
+    to_text(&keys().current.issue(&claims))
+}
+
+/// A running `packrat agent`, and a program that sends to it now and then; both end when it is
+/// dropped.
+struct Agent {
+    process: Child,
+    program: UdpSocket,
+}
+
+impl Agent {
+    fn start(to: SocketAddr, arguments: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_packrat"))
+            .args(["agent", "--silent", "--to", &to.to_string()])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let listen = line.split(' ').nth(3).unwrap();
+        let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+        program.connect(listen).unwrap();
+        Self { process, program }
+    }
+
+    fn wait_until(&mut self, happened: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !happened() {
+            assert!(self.process.try_wait().unwrap().is_none(), "the agent has ended");
+            assert!(started.elapsed() < Duration::from_secs(60), "nothing happens");
+            self.program.send(b"hello").unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn an_agent_takes_the_token_that_its_file_has_now() {
+    let server = Server::start(&["localhost"], false);
+    let gateway = Gateway::start(&server, "required");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    fs::write(&path, to_text(&[7; 60])).unwrap();
+    let mut agent = Agent::start(gateway.address, &["--assist-token-file", path.to_str().unwrap()]);
+    agent.wait_until(|| {
+        gateway.metric("packrat_handshakes_total{result=\"refused_token_forged\"}") > 0
+    });
+    // Half written, and then whole.
+    fs::write(&path, "no token!").unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    fs::write(&path, token()).unwrap();
+    agent.wait_until(|| gateway.metric("packrat_sessions_begun_total") > 0);
+}
+
+/// Serves one document after another over TLS and TCP; the last one again and again.
+fn serve_documents(documents: Vec<String>, certificate: &Path) -> SocketAddr {
+    let own = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    fs::write(certificate, own.cert.pem()).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![own.cert.der().clone()], key)
+        .unwrap();
+    let tls = Arc::new(tls);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, mut client) in listener.incoming().map_while(Result::ok).enumerate() {
+            let mut connection = rustls::ServerConnection::new(Arc::clone(&tls)).unwrap();
+            let mut stream = rustls::Stream::new(&mut connection, &mut client);
+            let body = &documents[number.min(documents.len() - 1)];
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).and_then(|_| {
+                write!(
+                    stream,
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                )
+            });
+            connection.send_close_notify();
+            let _ = connection.complete_io(&mut client);
+        }
+    });
+    address
+}
+
+/// A gateway that was set up anew has another key. The token endpoint says so.
+#[test]
+fn a_running_agent_follows_its_gateway_to_another_key() {
+    let server = Server::start(&["localhost"], false);
+    let gateway = Gateway::start(&server, "required");
+    let public = gateway.route.public_key().unwrap();
+    let document = |key: &str, expires: u64| {
+        json!({ "version": 1, "gateway_key": key, "token": token(), "expires": expires })
+            .to_string()
+    };
+    // It is renewed after six seconds.
+    let documents =
+        vec![document(&some_key(), unix_now() + 8), document(&public, unix_now() + 300)];
+    let folder = tempfile::tempdir().unwrap();
+    let authority = folder.path().join("authority.pem");
+    let endpoint = serve_documents(documents, &authority);
+    let url = format!("https://localhost:{}{PATH}", endpoint.port());
+    let arguments = ["--assist-token-from", &url, "--cacert", authority.to_str().unwrap()];
+    let mut agent = Agent::start(gateway.address, &arguments);
+    agent.wait_until(|| gateway.metric("packrat_sessions_begun_total") > 0);
 }
 
 /// Size, start-up and memory (medians of 5), for the filter's README: `cargo test -p packrat --test

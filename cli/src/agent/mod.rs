@@ -4,21 +4,24 @@ mod options;
 mod plan;
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use indicatif::ProgressBar;
-use packrat_agent::{Agent, Condition, Counters, Handle};
-use packrat_pages::{Answer, Pages, Request};
+use packrat_agent::{Access, Agent, Condition, Counters, Handle};
+use packrat_pages::{Answer, Pages};
+use packrat_token_client::AssistToken;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 pub(crate) use options::Options;
-use plan::{Plan, Tokens, choose};
+use plan::{Plan, Source, Tokens, choose, read_token};
 
-use crate::get::token;
+use crate::get::Request;
+use crate::get::token::{self, TokenSource};
 
 /// Interval of the status line.
 const SHOW_EVERY: Duration = Duration::from_secs(1);
@@ -26,6 +29,8 @@ const SHOW_EVERY: Duration = Duration::from_secs(1);
 const RESOLVE_EVERY: Duration = Duration::from_secs(60);
 /// Pause after a token endpoint's failure, until the first token is there.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// Interval at which a file with a token is read.
+const READ_AGAIN: Duration = Duration::from_secs(2);
 
 /// Runs the command; its exit code.
 pub(crate) fn run(options: Options) -> ExitCode {
@@ -51,7 +56,10 @@ async fn serve(options: &Options) -> Result<(), String> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
     let targets: Vec<_> = services.iter().map(|service| service.to).collect();
-    let (agent, handle) = Agent::new(services, limits).map_err(begun)?;
+    let (agent, handle) = Agent::new(services, limits).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => error.to_string(),
+        _ => begun(error),
+    })?;
     let (ended, has_ended) = oneshot::channel();
     let thread = std::thread::Builder::new().name("packrat-agent".to_owned());
     let thread = thread.spawn(move || drop(ended.send(agent.run()))).map_err(begun)?;
@@ -112,7 +120,7 @@ fn pages(address: std::net::SocketAddr, handle: &Handle) -> Result<Pages, String
         .map_err(|error| error.to_string())
 }
 
-fn answer(request: &Request<'_>, handle: &Handle) -> Answer {
+fn answer(request: &packrat_pages::Request<'_>, handle: &Handle) -> Answer {
     let path = request.target.split('?').next().unwrap_or_default();
     if request.method != "GET" && request.method != "HEAD" {
         return Answer::problem(405, format!("{path} takes no {}; use GET", request.method));
@@ -178,14 +186,42 @@ async fn follow_names(
     }
 }
 
-/// Asks for a service's token, and for later ones. Without one the gateway does not assist, and
-/// everything passes all the same.
+/// Gives a service its tokens as they come. Without one the gateway does not assist, and everything
+/// passes all the same.
 async fn keep_token(tokens: Tokens, handle: &Handle) {
-    let Tokens { service, source, request, access } = tokens;
+    let Tokens { service, source, access } = tokens;
+    match source {
+        Source::Endpoint(endpoint, request) => {
+            ask_for_tokens(service, &endpoint, &request, access, handle).await
+        }
+        Source::File(path) => follow_file(service, &path, access, handle).await,
+    }
+}
+
+async fn ask_for_tokens(
+    service: usize,
+    endpoint: &TokenSource,
+    request: &Request,
+    access: Access,
+    handle: &Handle,
+) {
+    let use_token = |token: &AssistToken| {
+        let access = access.clone().with_gateway_key(token.gateway_key);
+        handle.set_access(service, access.with_token(token.token.clone()));
+    };
     let mut is_told = false;
     loop {
-        let (token, fresh, mut later) = match token::fetch(&source, &request).await {
-            Ok(fetched) => fetched,
+        match token::fetch(endpoint, request, access.gateway_key).await {
+            Ok((token, fresh, mut later)) => {
+                use_token(&token);
+                fresh
+                    .during(async {
+                        while later.changed().await.is_ok() {
+                            use_token(&later.borrow_and_update());
+                        }
+                    })
+                    .await;
+            }
             Err(error) => {
                 if !std::mem::replace(&mut is_told, true) {
                     eprintln!(
@@ -193,25 +229,31 @@ async fn keep_token(tokens: Tokens, handle: &Handle) {
                     );
                 }
                 tokio::time::sleep(ASK_AGAIN).await;
-                continue;
             }
-        };
-        if access.gateway_key.is_some_and(|key| key != token.gateway_key) {
-            eprintln!(
-                "packrat agent: the token endpoint names another gateway key than the given one; forwarding without assistance"
-            );
-            return std::future::pending().await;
         }
-        let mut access = access.clone().with_gateway_key(token.gateway_key).with_token(token.token);
-        handle.set_access(service, access.clone());
-        fresh
-            .during(async {
-                while later.changed().await.is_ok() {
-                    access.token = later.borrow_and_update().clone();
+    }
+}
+
+/// Follows a file that another program writes tokens into.
+async fn follow_file(service: usize, path: &Path, mut access: Access, handle: &Handle) {
+    let mut is_told = false;
+    loop {
+        tokio::time::sleep(READ_AGAIN).await;
+        match read_token(path) {
+            Ok(token) => {
+                is_told = false;
+                if token != access.token {
+                    access.token = token;
                     handle.set_access(service, access.clone());
                 }
-            })
-            .await;
+            }
+            // It may be written at this moment.
+            Err(error) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    eprintln!("packrat agent: {error}; the token before stays in use");
+                }
+            }
+        }
     }
 }
 

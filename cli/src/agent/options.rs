@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, ValueHint};
+use packrat_agent::DontFragment;
 use packrat_token_client::gateway_key;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -54,12 +55,22 @@ pub(crate) struct Options {
     /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
     #[arg(long, value_name = "MS", conflicts_with = "config")]
     pub(crate) maximum_hold: Option<u64>,
-    /// Ask this URL for assist tokens, and let flows that begin from then on accept only the
-    /// gateway that it names; auto: /.well-known/packrat of the service's host
+    /// Whether what programs send may be fragmented where it is longer than the path MTU: auto (all
+    /// but QUIC), always don't-fragment, or never [default: auto]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        conflicts_with = "config",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub(crate) dont_fragment: DontFragment,
+    /// Ask this URL for assist tokens, and accept only the gateway that it names; auto:
+    /// /.well-known/packrat of the service's host
     #[arg(long, value_name = "URL|auto", conflicts_with_all = ["config", "assist_token_file"])]
     pub(crate) assist_token_from: Option<TokenSource>,
     /// Read an assist token from this file, as the gateway's token endpoint gives it out (the field
-    /// token)
+    /// token); read again when the file changes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "config")]
     pub(crate) assist_token_file: Option<PathBuf>,
     /// Trust the certificate authorities in this PEM file with token endpoints, in addition to the
@@ -69,6 +80,9 @@ pub(crate) struct Options {
     /// Address to serve Prometheus metrics (/metrics) and the status (/packrat) on, over plain HTTP
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
+    /// Serve metrics and status on addresses that other machines can reach, too
+    #[arg(long)]
+    pub(crate) allow_remote_metrics: bool,
     /// Sockets of programs that are served at the same time [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) flows: Option<u32>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use listenfd::ListenFd;
 use packrat_agent::{
-    Access, ClientConfig, IdentifierScheme, Limits, Service, Token, source_towards,
+    Access, ClientConfig, DontFragment, IdentifierScheme, Limits, Service, Token, source_towards,
 };
 use packrat_token_client::gateway_key;
 use serde::Deserialize;
@@ -23,6 +23,8 @@ struct File {
     metrics: Option<SocketAddr>,
     #[serde(default)]
     allow_remote: bool,
+    #[serde(default)]
+    allow_remote_metrics: bool,
     flows: Option<u32>,
     idle_seconds: Option<u32>,
     cacert: Option<PathBuf>,
@@ -38,6 +40,8 @@ struct Entry {
     listen: Option<SocketAddr>,
     gateway_key: Option<String>,
     maximum_hold_ms: Option<u64>,
+    #[serde(default)]
+    dont_fragment: DontFragment,
     assist_token_from: Option<String>,
     assist_token_file: Option<PathBuf>,
 }
@@ -45,10 +49,15 @@ struct Entry {
 /// Where the tokens of a service come from.
 pub(super) struct Tokens {
     pub(super) service: usize,
-    pub(super) source: TokenSource,
-    pub(super) request: Request,
-    /// The settings without a token.
+    pub(super) source: Source,
+    /// The settings, with the token of the file.
     pub(super) access: Access,
+}
+
+/// A source of tokens.
+pub(super) enum Source {
+    Endpoint(TokenSource, Box<Request>),
+    File(PathBuf),
 }
 
 /// Everything that an agent needs.
@@ -87,13 +96,19 @@ impl Plan {
         let authorities = authorities.map(|path| read_certificates(path)).transpose();
         let authorities = authorities.map_err(|error| error.to_string())?.unwrap_or_default();
         let allow_remote = options.allow_remote || file.allow_remote;
-        let mut plan = Self {
-            services: Vec::new(),
-            hosts: Vec::new(),
-            tokens: Vec::new(),
-            limits,
-            metrics: options.metrics.or(file.metrics),
-        };
+        let metrics = options.metrics.or(file.metrics);
+        let allow_remote_metrics = options.allow_remote_metrics || file.allow_remote_metrics;
+        if let Some(address) = metrics
+            && !address.ip().to_canonical().is_loopback()
+            && !allow_remote_metrics
+        {
+            return Err(format!(
+                "other machines can reach {address}, and /packrat shows who sends through this one; serve metrics on 127.0.0.1, \
+                 or allow it with --allow-remote-metrics"
+            ));
+        }
+        let mut plan =
+            Self { services: Vec::new(), hosts: Vec::new(), tokens: Vec::new(), limits, metrics };
         // Sockets that systemd has opened, in the order of its unit.
         let mut passed = ListenFd::from_env();
         for (index, entry) in file.service.into_iter().enumerate() {
@@ -111,16 +126,18 @@ impl Plan {
                 let mut request =
                     Request::new(url).map_err(|error| of_service(error.to_string()))?;
                 request.trust.additional.clone_from(&authorities);
-                plan.tokens.push(Tokens {
-                    service: index,
-                    source,
-                    request,
-                    access: access.clone(),
-                });
+                let source = Source::Endpoint(source, Box::new(request));
+                plan.tokens.push(Tokens { service: index, source, access: access.clone() });
+            }
+            if let Some(path) = entry.assist_token_file {
+                let source = Source::File(path);
+                plan.tokens.push(Tokens { service: index, source, access: access.clone() });
             }
             // A program's datagrams need not end in random bytes.
             let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
-            plan.services.push(Service { name: name.clone(), socket, to, config });
+            let dont_fragment = entry.dont_fragment;
+            let name = name.clone();
+            plan.services.push(Service { name, socket, to, config, dont_fragment });
             plan.hosts.push(host);
         }
         Ok(plan)
@@ -158,6 +175,7 @@ fn of_options(options: &Options) -> Result<Entry, String> {
         listen: options.listen,
         gateway_key: options.gateway_key.map(|key| packrat_wire::hexadecimal::encode(&key)),
         maximum_hold_ms: options.maximum_hold,
+        dont_fragment: options.dont_fragment,
         assist_token_from: options.assist_token_from.as_ref().map(|source| match source {
             TokenSource::SameHost => "auto".to_owned(),
             TokenSource::Url(url) => url.clone(),
@@ -166,7 +184,11 @@ fn of_options(options: &Options) -> Result<Entry, String> {
     })
 }
 
-fn read_token(path: &Path) -> Result<Token, String> {
+/// The token in a file.
+///
+/// # Errors
+/// A sentence about what is wrong.
+pub(super) fn read_token(path: &Path) -> Result<Token, String> {
     let fault =
         |error: String| format!("cannot use the assist token of {}: {error}", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
@@ -221,11 +243,6 @@ fn socket(
              with --allow-remote"
         ));
     }
-    let is_own =
-        to.ip() == address.ip() || (address.ip().is_unspecified() && to.ip().is_loopback());
-    if is_own && to.port() == address.port() {
-        return Err(format!("{to} is the agent's own address; give that of the service"));
-    }
     Ok(socket)
 }
 
@@ -255,9 +272,6 @@ mod tests {
         assert!(open("127.0.0.1:0", false).is_ok());
         assert!(open("0.0.0.0:0", false).unwrap_err().contains("--allow-remote"));
         assert!(open("0.0.0.0:0", true).is_ok());
-        let own = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = socket(&mut none, 0, Some(own), false, own).unwrap_err();
-        assert!(error.contains("own address"), "{error}");
     }
 
     #[test]

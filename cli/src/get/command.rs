@@ -7,7 +7,6 @@ use super::{GetError, Progress, Report, Request, download, read_certificates, su
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packrat_token_client::gateway_key;
-use packrat_wire::hexadecimal;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -248,10 +247,7 @@ async fn use_token(
     request: &mut Request,
     options: &Options,
 ) -> Result<FreshToken, GetError> {
-    let (token, renewal, later_tokens) = token::fetch(source, request).await?;
-    if options.gateway_key.is_some_and(|key| key != token.gateway_key) {
-        return Err(GetError::OtherGatewayKey { named: hexadecimal::encode(&token.gateway_key) });
-    }
+    let (token, renewal, later_tokens) = token::fetch(source, request, options.gateway_key).await?;
     request.later_tokens = Some(later_tokens);
     if request.connect_to.is_none() {
         request.connect_to.clone_from(&token.endpoint);

@@ -11,6 +11,7 @@ use bytes::Buf;
 use h3::client::{RequestStream, SendRequest};
 use h3_util::s2n::s2n_quic_h3;
 use http::header;
+use packrat_token_client::AssistToken;
 use packrat_wire::hexadecimal;
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
@@ -119,14 +120,15 @@ async fn run(
     })
 }
 
-/// Lets the assistance have each token that comes.
+/// Lets the assistance have each token that comes, and the key of its gateway.
 async fn pass_on_tokens(
-    tokens: Option<watch::Receiver<packrat_s2n_quic::Token>>,
+    tokens: Option<watch::Receiver<AssistToken>>,
     assistance: &packrat_s2n_quic::Assistance,
 ) -> Infallible {
     if let Some(mut tokens) = tokens {
         while tokens.changed().await.is_ok() {
-            assistance.set_token(tokens.borrow_and_update().clone());
+            let AssistToken { gateway_key, token, .. } = &*tokens.borrow_and_update();
+            assistance.set_access(*gateway_key, token);
         }
     }
     std::future::pending().await

@@ -1,6 +1,7 @@
 //! Request and settings of a download.
 
-use packrat_s2n_quic::{ClientConfig, Token};
+use packrat_s2n_quic::ClientConfig;
+use packrat_token_client::AssistToken;
 use rustls::pki_types::CertificateDer;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub(crate) struct Request {
     /// Assistance; `None` switches it off.
     pub(crate) assist: Option<ClientConfig>,
     /// Tokens that come while the download goes on.
-    pub(crate) later_tokens: Option<watch::Receiver<Token>>,
+    pub(crate) later_tokens: Option<watch::Receiver<AssistToken>>,
     /// Trusted certificate authorities.
     pub(crate) trust: Trust,
     /// Connect to this host and port instead of the URL's; the URL's host is still what the

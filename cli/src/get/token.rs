@@ -3,8 +3,8 @@
 use super::error::GetError;
 use super::request::Request;
 use super::trust::{self, Verdict};
-use packrat_s2n_quic::Token;
 use packrat_token_client::{AssistToken, Renewal, TokenEndpoint, TokenError};
+use packrat_wire::hexadecimal;
 use std::convert::Infallible;
 use std::str::FromStr;
 use std::sync::PoisonError;
@@ -31,35 +31,54 @@ impl FromStr for TokenSource {
 /// Keeps the token of a long download fresh.
 pub(crate) struct FreshToken {
     renewal: Renewal,
-    tokens: watch::Sender<Token>,
+    /// The gateway key that the user has given: tokens for another one are not used.
+    given: Option<[u8; 32]>,
+    tokens: watch::Sender<AssistToken>,
 }
 
 impl FreshToken {
     /// Does `work`; tokens that come meanwhile go to the receiver that came with this.
     pub(crate) async fn during<T>(self, work: impl Future<Output = T>) -> T {
-        let Self { renewal, tokens } = self;
-        renewal.during(work, |token| drop(tokens.send_replace(token))).await
+        let Self { renewal, given, tokens } = self;
+        let pass_on = |token: AssistToken| {
+            if check(given, &token).is_ok() {
+                tokens.send_replace(token);
+            }
+        };
+        renewal.during(work, pass_on).await
     }
 }
 
-/// Asks for a token, with the certificate authorities of `request`, and for later ones.
+/// Asks for a token, with the certificate authorities of `request`, and for later ones. `given`:
+/// the gateway key that the user has given.
 ///
 /// # Errors
 /// Whatever can go wrong with a download, said of this one; or the answer is not what a token
-/// endpoint says.
+/// endpoint says, or names another gateway key than the given one.
 pub(crate) async fn fetch(
     source: &TokenSource,
     request: &Request,
-) -> Result<(AssistToken, FreshToken, watch::Receiver<Token>), GetError> {
+    given: Option<[u8; 32]>,
+) -> Result<(AssistToken, FreshToken, watch::Receiver<AssistToken>), GetError> {
     let verdict = Verdict::default();
     let endpoint = endpoint(source, request, &verdict)?;
     let token = endpoint.fetch().await.map_err(|error| {
         let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
         explain(error, verdict)
     })?;
-    let (tokens, later) = watch::channel(Token::default());
+    check(given, &token)?;
+    let (tokens, later) = watch::channel(token.clone());
     let renewal = Renewal::new(endpoint, &token);
-    Ok((token, FreshToken { renewal, tokens }, later))
+    Ok((token, FreshToken { renewal, given, tokens }, later))
+}
+
+fn check(given: Option<[u8; 32]>, token: &AssistToken) -> Result<(), GetError> {
+    match given {
+        Some(given) if given != token.gateway_key => {
+            Err(GetError::OtherGatewayKey { named: hexadecimal::encode(&token.gateway_key) })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn endpoint(

@@ -10,7 +10,9 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use packrat_agent::{Agent, ClientConfig, Condition, Handle, IdentifierScheme, Limits, Service};
+use packrat_agent::{
+    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service,
+};
 use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, RouteConfig};
@@ -37,7 +39,8 @@ fn agent(to: SocketAddr) -> Running {
     let socket = UdpSocket::bind(ANY).unwrap();
     let address = socket.local_addr().unwrap();
     let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-    let service = Service { name: "cost".to_owned(), socket, to, config };
+    let dont_fragment = DontFragment::default();
+    let service = Service { name: "cost".to_owned(), socket, to, config, dont_fragment };
     let (agent, handle) = Agent::new(vec![service], Limits::default()).unwrap();
     let thread = std::thread::Builder::new().name("measured".to_owned());
     thread.spawn(move || agent.run().unwrap()).unwrap();

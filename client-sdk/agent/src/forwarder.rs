@@ -6,7 +6,7 @@
 //!             <---- shim of A, shim of B <----------------
 //! ```
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use mio::{Events, Interest, Poll, Token as Number, Waker};
 use packrat_client::{Access, ClientConfig, SourceAddress, Timestamp};
 
 use crate::flow::Outlet;
-use crate::network::{Wakefulness, source_towards};
-use crate::socket::{Batch, Mark, Message, Run, Socket, Way};
+use crate::network::{Wakefulness, is_of_this_host, source_towards};
+use crate::socket::{Batch, DontFragment, Mark, Message, Run, Socket, Way, is_quic_initial};
 use crate::statistics::{ServiceStatus, Status};
-use crate::table::{FlowId, Found, Limits, Table};
+use crate::table::{FlowId, Limits, Table};
 
 /// Events taken at once.
 const EVENTS: usize = 1024;
@@ -47,6 +47,8 @@ pub struct Service {
     pub to: SocketAddr,
     /// The settings of its assistance.
     pub config: ClientConfig,
+    /// Whether what programs send to it may be fragmented.
+    pub dont_fragment: DontFragment,
 }
 
 /// A request of another thread's.
@@ -83,12 +85,13 @@ impl Handle {
         }
     }
 
-    /// Another token, key or hold for a service. Flows that there are take the token.
+    /// Another token, key or hold for a service. Flows that there are take token and key.
     pub fn set_access(&self, service: usize, access: Access) {
         self.tell(Command::SetAccess(service, access));
     }
 
-    /// Another address of a service, for the flows that begin from now on.
+    /// Another address of a service, for the flows that begin from now on. One of the agent's own is
+    /// not taken.
     pub fn set_target(&self, service: usize, to: SocketAddr) {
         self.tell(Command::SetTarget(service, to));
     }
@@ -113,6 +116,7 @@ struct Listener {
     listen: SocketAddr,
     to: SocketAddr,
     source: SourceAddress,
+    dont_fragment: DontFragment,
     send_errors: u64,
     foreign: u64,
 }
@@ -120,6 +124,7 @@ struct Listener {
 /// The socket of a flow towards its service.
 struct Upstream {
     socket: Socket,
+    port: u16,
     to: SocketAddr,
     /// The address that the program sends to, which answers come from.
     local: Option<IpAddr>,
@@ -164,6 +169,8 @@ pub struct Agent {
     limits: Limits,
     listeners: Vec<Listener>,
     upstreams: HashMap<FlowId, Upstream>,
+    /// Local ports of the upstream sockets: what comes from there has gone in a circle.
+    ports: HashSet<u16>,
     run: Run,
     began: Instant,
     wakefulness: Wakefulness,
@@ -174,7 +181,8 @@ impl Agent {
     /// An agent for these services, and the handle to it.
     ///
     /// # Errors
-    /// When the system refuses what an agent needs, or there are more than 65,535 services.
+    /// When the system refuses what an agent needs, there are more than 65,535 services, or one of
+    /// them is at an address of the agent's own.
     pub fn new(services: Vec<Service>, limits: Limits) -> io::Result<(Self, Handle)> {
         if services.is_empty() || services.len() > MOST_SERVICES {
             return Err(io::Error::new(
@@ -187,9 +195,11 @@ impl Agent {
         let (sender, commands) = channel();
         let configs = services.iter().map(|service| service.config.clone()).collect();
         let mut listeners = Vec::with_capacity(services.len());
-        for (index, Service { name, socket, to, .. }) in services.into_iter().enumerate() {
+        for (index, service) in services.into_iter().enumerate() {
+            let Service { name, socket, to, dont_fragment, .. } = service;
             let listen = socket.local_addr()?;
-            let mut socket = Socket::new(socket)?;
+            let may_fragment = dont_fragment != DontFragment::Always;
+            let mut socket = Socket::new(socket, may_fragment)?;
             let number = Number(index + 1);
             poll.registry().register(&mut socket.socket, number, Interest::READABLE)?;
             let source = SourceAddress::default();
@@ -199,6 +209,7 @@ impl Agent {
                 listen,
                 to,
                 source,
+                dont_fragment,
                 send_errors: 0,
                 foreign: 0,
             });
@@ -211,12 +222,37 @@ impl Agent {
             limits,
             listeners,
             upstreams: HashMap::new(),
+            ports: HashSet::new(),
             run: Run::default(),
             began,
             wakefulness: Wakefulness::new(began, SystemTime::now()),
             network_changes: 0,
         };
+        if let Some(own) = agent.listeners.iter().find(|listener| agent.is_own(listener.to)) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "service {}: {} is the agent's own address; give that of the service",
+                    own.name, own.to
+                ),
+            ));
+        }
         Ok((agent, Handle { commands: sender, waker }))
+    }
+
+    /// True if what is sent to `to` comes back to one of the listeners.
+    fn is_own(&self, to: SocketAddr) -> bool {
+        let address = to.ip().to_canonical();
+        self.listeners.iter().map(|listener| listener.listen).any(|listen| {
+            let own = listen.ip().to_canonical();
+            let is_there = || {
+                own == address
+                    // The system takes it for the loopback address.
+                    || address.is_unspecified()
+                    || own.is_unspecified() && is_of_this_host(address)
+            };
+            listen.port() == to.port() && is_there()
+        })
     }
 
     fn now(&self) -> Timestamp {
@@ -284,18 +320,8 @@ impl Agent {
 
     /// Datagrams of a program.
     fn forward(&mut self, service: usize, message: &Message<'_>, now: Timestamp) {
-        let id = match self.table.find(service, message.source, now, seed) {
-            Found::Known(id) => id,
-            Found::New(id) => match self.open(service, id, message.local) {
-                Ok(()) => id,
-                Err(error) => {
-                    tracing::warn!(%error, "a program cannot be served");
-                    self.table.refuse(id);
-                    return;
-                }
-            },
-            Found::Full => return,
-        };
+        let known = self.table.find(service, message.source);
+        let Some(id) = known.or_else(|| self.begin(service, message, now)) else { return };
         let Some(upstream) = self.upstreams.get(&id) else { return };
         let way = Way { to: upstream.to, from: None };
         let errors = upstream.socket.send(way, message.data, message.size, message.mark);
@@ -304,23 +330,60 @@ impl Agent {
         self.with(id, |table, wire| table.serve(id, now, wire));
     }
 
+    /// Begins the flow of a program.
+    fn begin(&mut self, service: usize, message: &Message<'_>, now: Timestamp) -> Option<FlowId> {
+        let Message { source, .. } = *message;
+        if self.ports.contains(&source.port()) && is_of_this_host(source.ip()) {
+            tracing::warn!(%source, "datagrams of the agent's own come back to it");
+            self.table.count_refused(service, message.count());
+            return None;
+        }
+        if let Some(idlest) = self.table.idlest(now) {
+            self.with(idlest, |table, wire| table.evict(idlest, now, wire));
+            self.drop_upstream(idlest);
+        }
+        let id = self.table.begin(service, source, now, seed())?;
+        if let Err(error) = self.open(service, id, message) {
+            tracing::warn!(%error, "a program cannot be served");
+            self.table.refuse(id);
+            return None;
+        }
+        Some(id)
+    }
+
     /// Opens the upstream socket of a new flow.
-    fn open(&mut self, service: usize, id: FlowId, local: Option<IpAddr>) -> io::Result<()> {
+    fn open(&mut self, service: usize, id: FlowId, first: &Message<'_>) -> io::Result<()> {
         let Some(listener) = self.listeners.get(service) else { return Ok(()) };
         let any: IpAddr = match listener.to {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
+        let may_fragment = match listener.dont_fragment {
+            DontFragment::Always => false,
+            DontFragment::Never => true,
+            DontFragment::Auto => {
+                let datagram = first.datagrams().next();
+                !datagram.is_some_and(|(datagram, _)| is_quic_initial(datagram))
+            }
+        };
         // Not connected: after a change of network it sends from the new address.
-        let mut socket = Socket::new(UdpSocket::bind((any, 0))?)?;
+        let mut socket = Socket::new(UdpSocket::bind((any, 0))?, may_fragment)?;
+        let port = socket.socket.local_addr()?.port();
         let number = usize::try_from(id.0).ok().and_then(|number| number.checked_add(FIRST_FLOW));
         let number = number.ok_or_else(|| io::Error::other("the numbers are used up"))?;
         let registry = self.poll.registry();
         registry.register(&mut socket.socket, Number(number), Interest::READABLE)?;
         // Answers come from where the program has sent to.
-        let local = local.filter(|_| listener.listen.ip().is_unspecified());
-        self.upstreams.insert(id, Upstream { socket, to: listener.to, local });
+        let local = first.local.filter(|_| listener.listen.ip().is_unspecified());
+        self.upstreams.insert(id, Upstream { socket, port, to: listener.to, local });
+        self.ports.insert(port);
         Ok(())
+    }
+
+    fn drop_upstream(&mut self, id: FlowId) {
+        if let Some(upstream) = self.upstreams.remove(&id) {
+            self.ports.remove(&upstream.port);
+        }
     }
 
     fn read_upstream(&mut self, id: FlowId, batch: &mut Batch) -> bool {
@@ -381,7 +444,7 @@ impl Agent {
         for id in due {
             let is_over = self.with(id, |table, wire| table.handle_timeout(id, now, wire));
             if is_over != Some(false) {
-                self.upstreams.remove(&id);
+                self.drop_upstream(id);
             }
         }
     }
@@ -414,8 +477,11 @@ impl Agent {
             Command::SetAccess(service, access) => {
                 self.table.set_access(service, access);
                 for id in self.table.flows_of(service) {
-                    self.with(id, |table, wire| table.give_token(id, now, wire));
+                    self.with(id, |table, wire| table.give_access(id, now, wire));
                 }
+            }
+            Command::SetTarget(_, to) if self.is_own(to) => {
+                tracing::warn!(%to, "a service's name leads to the agent itself, and is not followed");
             }
             Command::SetTarget(service, to) => {
                 if let Some(listener) = self.listeners.get_mut(service) {
@@ -447,6 +513,7 @@ impl Agent {
                 to: listener.to,
                 flows,
                 refused_datagrams: self.table.refused(index),
+                evicted_flows: self.table.evicted(index),
                 send_errors: listener.send_errors,
                 foreign_datagrams: listener.foreign,
                 counters,
@@ -471,4 +538,32 @@ fn seed() -> Option<[u8; 32]> {
 /// True for the same host and port: the scope and the flow label of IPv6 are this host's.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A redirection that nothing here knows of leads the agent's datagrams back to it.
+    #[test]
+    fn datagrams_of_the_agents_own_begin_no_flow() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listen = socket.local_addr().unwrap();
+        let (to, config) = ("127.0.0.1:9".parse().unwrap(), ClientConfig::default());
+        let dont_fragment = DontFragment::default();
+        let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
+        let (mut agent, handle) = Agent::new(vec![service], Limits::default()).unwrap();
+        agent.listeners[0].to = listen;
+        let thread = std::thread::spawn(move || agent.run());
+        let program = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        program.send_to(b"round and round", listen).unwrap();
+        // It comes back with the question for a gateway.
+        let refused = || handle.status().unwrap().services[0].refused_datagrams;
+        while refused() < 2 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(handle.status().unwrap().flows.len(), 1);
+        handle.stop();
+        thread.join().unwrap().unwrap();
+    }
 }

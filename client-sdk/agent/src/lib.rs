@@ -22,5 +22,6 @@ pub use flow::Outlet;
 pub use forwarder::{Agent, Handle, Service};
 pub use network::source_towards;
 pub use packrat_client::{Access, ClientConfig, IdentifierScheme, Timestamp, Token};
+pub use socket::DontFragment;
 pub use statistics::{Condition, Counters, FlowStatus, ServiceStatus, Status};
-pub use table::{FlowId, Found, IsOver, Limits, Table};
+pub use table::{FlowId, IsOver, Limits, Table};

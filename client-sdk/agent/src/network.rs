@@ -19,6 +19,11 @@ pub fn source_towards(target: SocketAddr) -> Option<IpAddr> {
     Some(probe.local_addr().ok()?.ip())
 }
 
+/// True for an address of this host's: the system lets a socket have it.
+pub(crate) fn is_of_this_host(address: IpAddr) -> bool {
+    UdpSocket::bind((address.to_canonical(), 0)).is_ok()
+}
+
 /// The two clocks, as they were seen last: the one of the day goes on while the host sleeps.
 #[derive(Debug)]
 pub(crate) struct Wakefulness {
@@ -49,6 +54,13 @@ mod tests {
     fn the_source_is_what_the_route_says() {
         let local = source_towards("127.0.0.1:9".parse().unwrap());
         assert_eq!(local, Some(Ipv4Addr::LOCALHOST.into()));
+    }
+
+    #[test]
+    fn this_host_has_its_addresses_and_no_others() {
+        assert!(is_of_this_host([127, 0, 0, 2].into()));
+        // RFC 5737, for documents.
+        assert!(!is_of_this_host([192, 0, 2, 1].into()));
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use mio::net::UdpSocket;
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use serde::Deserialize;
 
 /// Bytes for one message: what the kernel may put together.
 const MESSAGE_BYTES: usize = 65_536;
@@ -15,6 +17,63 @@ const BUFFER_BYTES: usize = 4 << 20;
 
 /// The ECN mark of a datagram.
 pub(crate) type Mark = Option<EcnCodepoint>;
+
+/// Whether what leaves the host may be fragmented on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DontFragment {
+    /// Not the datagrams of a program that begins with QUIC, which finds the path MTU itself (RFC
+    /// 9000, section 14); all others are, as from any socket, where they are longer than the path
+    /// MTU that the system knows.
+    #[default]
+    Auto,
+    /// It may not: what is too long is lost.
+    Always,
+    /// It may.
+    Never,
+}
+
+impl FromStr for DontFragment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "always" => Ok(Self::Always),
+            "never" => Ok(Self::Never),
+            other => Err(format!("{other:?} is neither auto, nor always, nor never")),
+        }
+    }
+}
+
+/// True for the first datagram of a QUIC connection: a long header (RFC 8999, section 5.1) of some
+/// version, in as many bytes as clients have to send (RFC 9000, section 14.1).
+pub(crate) fn is_quic_initial(datagram: &[u8]) -> bool {
+    const SHORTEST: usize = 1200;
+    let [first, version @ .., _] = datagram.first_chunk::<6>().copied().unwrap_or_default();
+    datagram.len() >= SHORTEST && first & 0xc0 == 0xc0 && version != [0; 4]
+}
+
+/// Lets the system fragment what is longer than the path MTU that it knows.
+#[cfg(target_os = "linux")]
+fn allow_fragments(socket: &std::net::UdpSocket) -> io::Result<()> {
+    use nix::sys::socket::{setsockopt, sockopt::Ipv6DontFrag};
+    use rustix::net::sockopt::{
+        Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+    };
+    set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::WANT)?;
+    if socket.local_addr()?.is_ipv6() {
+        set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::WANT)?;
+        setsockopt(socket, Ipv6DontFrag, &false)?;
+    }
+    Ok(())
+}
+
+/// Elsewhere don't-fragment stays as quinn-udp sets it.
+#[cfg(not(target_os = "linux"))]
+fn allow_fragments(_: &std::net::UdpSocket) -> io::Result<()> {
+    Ok(())
+}
 
 /// A socket that does not block.
 #[derive(Debug)]
@@ -31,8 +90,11 @@ pub(crate) struct Way {
 }
 
 impl Socket {
-    pub(crate) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+    pub(crate) fn new(socket: std::net::UdpSocket, may_fragment: bool) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
+        if may_fragment {
+            allow_fragments(&socket)?;
+        }
         let _ = state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES);
         let _ = state.set_send_buffer_size((&socket).into(), BUFFER_BYTES);
         Ok(Self { socket: UdpSocket::from_std(socket), state })
@@ -179,5 +241,34 @@ impl Run {
         self.data.clear();
         self.is_over = false;
         errors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quic_finds_its_path_mtu_itself_and_others_do_not() {
+        let long = |first: u8, version: u32, length: usize| {
+            let mut bytes = vec![0; length];
+            bytes[0] = first;
+            bytes[1..5].copy_from_slice(&version.to_be_bytes());
+            is_quic_initial(&bytes)
+        };
+        assert!(
+            long(0xc3, 1, 1200) && long(0xd0, 0x6b33_43cf, 1452) && long(0xc0, 0x0a1a_2a3a, 1200)
+        );
+        // Version negotiation, too short, a short header, WireGuard's, and DTLS's.
+        for (first, version, length) in [
+            (0xc3, 0, 1200),
+            (0xc3, 1, 1199),
+            (0x43, 1, 1200),
+            (4, 0, 1400),
+            (22, 0xfefd_0000, 1300),
+        ] {
+            assert!(!long(first, version, length), "{first:#x} {version:#x} {length}");
+        }
+        assert!(!is_quic_initial(b"") && !is_quic_initial(b"\xc3"));
     }
 }

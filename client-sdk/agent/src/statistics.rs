@@ -167,8 +167,10 @@ pub struct ServiceStatus {
     /// Flows, by their condition.
     pub flows: BTreeMap<Condition, u64>,
     /// Datagrams of programs that were not served because there were as many flows as there may be,
-    /// or no descriptors.
+    /// or no descriptors, or because they were the agent's own.
     pub refused_datagrams: u64,
+    /// Flows that have made room for others when there were as many as there may be.
+    pub evicted_flows: u64,
     /// Datagrams that the system would not send.
     pub send_errors: u64,
     /// Datagrams that came from elsewhere than the service's address.
@@ -247,9 +249,12 @@ impl Status {
             "Times that the network has changed, or the host has slept.",
             &[(String::new(), self.network_changes)],
         );
-        let beside: [(&str, &str, Value<'_>); 3] = [
+        let beside: [(&str, &str, Value<'_>); 4] = [
             ("refused_datagrams", "Datagrams of programs that were not served.", &|service| {
                 service.refused_datagrams
+            }),
+            ("evicted_flows", "Idle flows that have made room for others.", &|service| {
+                service.evicted_flows
             }),
             ("send_errors", "Datagrams that the system would not send.", &|service| {
                 service.send_errors

@@ -12,7 +12,8 @@ use crate::statistics::{Condition, Counters, FlowStatus};
 /// Limits of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Flows at the same time. A program that would begin another one is not served.
+    /// Flows at the same time. A program that would begin another one takes the place of the idlest,
+    /// or is not served where all have been used lately.
     pub flows: usize,
     /// A flow ends when nothing has passed for so long.
     pub idle: Duration,
@@ -38,16 +39,9 @@ impl Default for Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub(crate) u64);
 
-/// The flow for a datagram of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// One that there was.
-    Known(FlowId),
-    /// A new one, which needs an upstream socket.
-    New(FlowId),
-    /// None: there are as many as there may be.
-    Full,
-}
+/// A flow that nothing has passed for so long may make room for another one: longer than a game, a
+/// call or a download is silent.
+const EVICTED_AFTER: Duration = Duration::from_secs(10);
 
 /// True for a flow that is over.
 pub type IsOver = bool;
@@ -55,8 +49,9 @@ pub type IsOver = bool;
 /// All flows of an agent. `M` belongs to a datagram from upstream and passes through untouched, such
 /// as its ECN mark.
 ///
-/// After [`Self::find`] with a new flow call [`Self::serve`]; when [`Self::next_timeout`] has come,
-/// call [`Self::next_due`] and [`Self::handle_timeout`] until nothing is due.
+/// A program's first datagram begins a flow: [`Self::idlest`] and [`Self::evict`] make room,
+/// [`Self::begin`], [`Self::serve`]. When [`Self::next_timeout`] has come, call [`Self::next_due`]
+/// and [`Self::handle_timeout`] until nothing is due.
 pub struct Table<M> {
     limits: Limits,
     configs: Vec<ClientConfig>,
@@ -67,7 +62,10 @@ pub struct Table<M> {
     waiting: HashMap<FlowId, usize>,
     waiting_total: usize,
     next: u64,
+    /// Before then no flow has been idle for long enough to be evicted.
+    none_idle_before: Timestamp,
     refused: Vec<u64>,
+    evicted: Vec<u64>,
     ended: Vec<Counters>,
 }
 
@@ -76,7 +74,9 @@ impl<M: Clone> Table<M> {
     pub fn new(configs: Vec<ClientConfig>, limits: Limits) -> Self {
         Self {
             limits,
+            none_idle_before: Timestamp::ZERO,
             refused: vec![0; configs.len()],
+            evicted: vec![0; configs.len()],
             ended: vec![Counters::default(); configs.len()],
             configs,
             flows: HashMap::new(),
@@ -88,31 +88,68 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// The flow of a program. `seed`: 32 fresh random bytes, asked for when the flow is new; `None`:
-    /// there are none.
-    pub fn find(
+    /// The flow that a program has.
+    pub fn find(&self, service: usize, program: SocketAddr) -> Option<FlowId> {
+        self.by_program.get(&(service, program)).copied()
+    }
+
+    /// Begins the flow of a program that has none. `seed`: 32 fresh random bytes. `None`: there are
+    /// as many flows as there may be, or there is no such service, or no seed.
+    pub fn begin(
         &mut self,
         service: usize,
         program: SocketAddr,
         now: Timestamp,
-        seed: impl FnOnce() -> Option<[u8; 32]>,
-    ) -> Found {
-        if let Some(id) = self.by_program.get(&(service, program)) {
-            return Found::Known(*id);
-        }
-        let config = self.configs.get(service).filter(|_| self.flows.len() < self.limits.flows);
-        let Some((config, seed)) = config.cloned().zip(seed()) else {
-            if let Some(refused) = self.refused.get_mut(service) {
-                *refused += 1;
-            }
-            return Found::Full;
+        seed: Option<[u8; 32]>,
+    ) -> Option<FlowId> {
+        let config = self.configs.get(service).filter(|_| !self.is_full());
+        let Some((config, seed)) = config.cloned().zip(seed) else {
+            self.count_refused(service, 1);
+            return None;
         };
         let id = FlowId(self.next);
         self.next += 1;
         let flow = Flow::new(service, program, Shim::new(config, seed, now), now);
         self.flows.insert(id, flow);
         self.by_program.insert((service, program), id);
-        Found::New(id)
+        Some(id)
+    }
+
+    fn is_full(&self) -> bool {
+        self.flows.len() >= self.limits.flows
+    }
+
+    /// The flow to evict before another one can begin: the idlest. `None`: there is room, or every
+    /// flow has been used lately.
+    pub fn idlest(&mut self, now: Timestamp) -> Option<FlowId> {
+        if !self.is_full() || now < self.none_idle_before {
+            return None;
+        }
+        let (id, flow) = self.flows.iter().min_by_key(|(id, flow)| (flow.last_active, **id))?;
+        let from = flow.last_active + EVICTED_AFTER;
+        if now < from {
+            // Until then a flood of new programs need not look through all flows each time.
+            self.none_idle_before = from;
+            return None;
+        }
+        Some(*id)
+    }
+
+    /// Ends a flow to make room: the gateway is told, and what waits passes.
+    pub fn evict(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
+        if let Some(flow) = self.flows.get(&id)
+            && let Some(evicted) = self.evicted.get_mut(flow.service)
+        {
+            *evicted += 1;
+        }
+        self.close(id, now, outlet);
+    }
+
+    /// Datagrams of a program that are not served.
+    pub fn count_refused(&mut self, service: usize, datagrams: u64) {
+        if let Some(refused) = self.refused.get_mut(service) {
+            *refused += datagrams;
+        }
     }
 
     /// The program of a flow has sent so much.
@@ -209,21 +246,21 @@ impl<M: Clone> Table<M> {
         self.serve(id, now, outlet);
     }
 
-    /// Other settings for the flows of a service that come. Those that there are get the token from
-    /// [`Self::give_token`].
+    /// Other settings for the flows of a service that come. Those that there are get gateway key and
+    /// token from [`Self::give_access`].
     pub fn set_access(&mut self, service: usize, access: Access) {
         if let Some(config) = self.configs.get_mut(service) {
             config.access = access;
         }
     }
 
-    /// A flow gets its service's token.
-    pub fn give_token(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
+    /// A flow gets its service's gateway key and token: a session with another gateway ends.
+    pub fn give_access(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id)
             && let Some(config) = self.configs.get(flow.service)
         {
-            let token = config.access.token.clone();
-            flow.with_shim("set_token", |shim| shim.set_token(token, now));
+            let Access { gateway_key, token, .. } = &config.access;
+            flow.with_shim("set_access", |shim| shim.set_access(*gateway_key, token, now));
         }
         self.serve(id, now, outlet);
     }
@@ -239,9 +276,7 @@ impl<M: Clone> Table<M> {
     /// Takes back a flow that could not be given an upstream socket.
     pub fn refuse(&mut self, id: FlowId) {
         let Some(mut flow) = self.flows.remove(&id) else { return };
-        if let Some(refused) = self.refused.get_mut(flow.service) {
-            *refused += 1;
-        }
+        self.count_refused(flow.service, 1);
         self.forget(id, &mut flow);
     }
 
@@ -285,6 +320,11 @@ impl<M: Clone> Table<M> {
     /// Datagrams of programs that were not served, of a service.
     pub fn refused(&self, service: usize) -> u64 {
         self.refused.get(service).copied().unwrap_or_default()
+    }
+
+    /// Flows of a service that were evicted.
+    pub fn evicted(&self, service: usize) -> u64 {
+        self.evicted.get(service).copied().unwrap_or_default()
     }
 
     /// The sums of a service's flows, of those that are over too, and how many are in which

@@ -8,12 +8,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Agent, ClientConfig, Condition, Handle, IdentifierScheme, Limits, Service, Status,
+    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service, Status,
 };
 use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
@@ -153,10 +154,13 @@ struct Running {
 
 impl Running {
     fn start(to: SocketAddr, limits: Limits) -> Self {
-        let socket = UdpSocket::bind(ANY).unwrap();
+        let mut any = to;
+        any.set_port(0);
+        let socket = UdpSocket::bind(any).unwrap();
         let address = socket.local_addr().unwrap();
         let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-        let service = Service { name: "web".to_owned(), socket, to, config };
+        let dont_fragment = DontFragment::default();
+        let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
         let (agent, handle) = Agent::new(vec![service], limits).unwrap();
         let thread = std::thread::spawn(move || agent.run().unwrap());
         Self { handle, address, thread: Some(thread) }
@@ -248,48 +252,89 @@ async fn a_download_survives_the_end_of_the_gateway_and_is_assisted_by_the_next_
     drop(gateway);
 }
 
+/// The service's address as the agent sees it: passes everything on, and puts forged datagrams
+/// between what comes from the last mile. It also has a stranger send to the agent's upstream
+/// socket.
+struct Forger {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<u64>>,
+}
+
+impl Forger {
+    /// Every tenth datagram towards the agent has company.
+    const EVERY: u64 = 10;
+
+    fn start(to: SocketAddr) -> Self {
+        let (front, back) = (UdpSocket::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());
+        let address = front.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        for socket in [&front, &back] {
+            socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        }
+        let (agent, stopped) = (Arc::new(OnceLock::new()), Arc::clone(&stop));
+        let (seen, from) = (Arc::clone(&agent), front.try_clone().unwrap());
+        let out = back.try_clone().unwrap();
+        let upwards = std::thread::spawn(move || {
+            let mut buffer = [0; 65_536];
+            while !stopped.load(Ordering::Relaxed) {
+                let Ok((length, source)) = from.recv_from(&mut buffer) else { continue };
+                let _ = seen.set(source);
+                let _ = out.send_to(&buffer[..length], to);
+            }
+            0
+        });
+        let stopped = Arc::clone(&stop);
+        let downwards = std::thread::spawn(move || {
+            let stranger = UdpSocket::bind(ANY).unwrap();
+            let (mut buffer, mut passed, mut forged) = ([0; 65_536], 0u64, 0);
+            while !stopped.load(Ordering::Relaxed) {
+                let Ok((length, _)) = back.recv_from(&mut buffer) else { continue };
+                let Some(agent) = agent.get() else { continue };
+                let _ = front.send_to(&buffer[..length], agent);
+                passed += 1;
+                if passed % Self::EVERY == 0 {
+                    let mut numbered = b"\x0bPkr\x29\x00\x00\x07 forged".to_vec();
+                    numbered.extend_from_slice(&passed.to_be_bytes());
+                    for datagram in [&numbered[..], b"\x0bPkr\x11 control", b"", b"\x40 forged"] {
+                        let _ = front.send_to(datagram, agent);
+                        let _ = stranger.send_to(datagram, agent);
+                        forged += 1;
+                    }
+                }
+            }
+            forged
+        });
+        Self { address, stop, threads: vec![upwards, downwards] }
+    }
+
+    /// Ends it; how many datagrams it has forged in the service's name.
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn datagrams_of_others_and_odd_ones_cost_nothing() {
+async fn forged_datagrams_and_those_of_strangers_cost_nothing() {
     let quic = Quic::start();
     let far = far_segment(quic.address());
     let gateway = Gateway::start(ANY, far.address());
     let near = last_mile(gateway.address, 0.02);
-    let agent = Running::start(near.address(), Limits::default());
-    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let until = Arc::clone(&stop);
-    // To everything on this host that could be an upstream socket, from another port: forged numbers,
-    // forged control datagrams, empty datagrams; and to the gateway's end of the last mile.
-    let ports = move || -> Vec<u16> {
-        let table = std::fs::read_to_string("/proc/net/udp").unwrap_or_default();
-        let of_line = |line: &str| {
-            let local = line.split_whitespace().nth(1)?;
-            u16::from_str_radix(local.strip_prefix("00000000:")?, 16).ok()
-        };
-        table.lines().filter_map(of_line).collect()
-    };
-    let attack = std::thread::spawn(move || {
-        let socket = UdpSocket::bind(ANY).unwrap();
-        let mut number = 0u32;
-        while !until.load(std::sync::atomic::Ordering::Relaxed) {
-            for port in ports() {
-                number = number.wrapping_add(1);
-                let mut numbered = b"\x0bPkr\x29\x00\x00\x07 forged".to_vec();
-                numbered.extend_from_slice(&number.to_be_bytes());
-                for datagram in [&numbered[..], b"\x0bPkr\x11 control", b"", b"\x40 forged"] {
-                    let _ = socket.send_to(datagram, (Ipv4Addr::LOCALHOST, port));
-                }
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    });
+    let forger = Forger::start(near.address());
+    let agent = Running::start(forger.address, Limits::default());
     let bytes = quic.download(agent.address).await;
-    stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    attack.join().unwrap();
+    let forged = forger.end();
     assert_eq!(bytes, expected());
     let status = agent.status();
+    let total = status.total();
+    assert!(forged > 400, "{forged}");
+    // The stranger's never reach the shim; of the others, a quarter is no control datagram of the
+    // session's.
     assert!(status.services[0].foreign_datagrams > 0, "{status:?}");
-    assert_eq!(status.total().sessions, 1);
-    assert!(status.total().repaired_in_time > 0, "{status:?}");
+    assert!(total.control_dropped > 0, "{forged} were forged: {status:?}");
+    assert_eq!(total.sessions, 1);
+    assert!(total.repaired_in_time > 0, "{status:?}");
 }
 
 /// Datagrams as of games, tunnels and probes, alone and in batches.
@@ -374,42 +419,149 @@ fn no_more_programs_than_there_may_be_and_each_has_a_way_of_its_own() {
     assert_eq!((status.services[0].refused_datagrams, status.flows.len()), (2, 3));
 }
 
-/// The client's marks reach the server, and the server's reach the client.
+/// The client's marks reach the server, and the server's reach the client, each on its own
+/// datagram, also where many come together.
 #[test]
 fn marks_of_congestion_are_copied_both_ways() {
     use quinn::udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
     use std::io::IoSliceMut;
+    const MARKS: [Option<EcnCodepoint>; 4] =
+        [Some(EcnCodepoint::Ect0), Some(EcnCodepoint::Ce), None, Some(EcnCodepoint::Ect1)];
     let state = |socket: &UdpSocket| UdpSocketState::new(socket.into()).unwrap();
     let (server, program) = (UdpSocket::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());
     let agent = Running::start(server.local_addr().unwrap(), Limits::default());
     let (of_server, of_program) = (state(&server), state(&program));
-    let send = |state: &UdpSocketState, socket: &UdpSocket, to, ecn| {
-        let transmit = Transmit {
-            destination: to,
-            ecn: Some(ecn),
-            contents: b"marked",
-            segment_size: None,
-            src_ip: None,
-        };
-        state.try_send(socket.into(), &transmit).unwrap();
-    };
-    let receive = |state: &UdpSocketState, socket: &UdpSocket| {
-        let begun = Instant::now();
-        loop {
-            let (mut buffer, mut meta) = ([0; 70_000], [RecvMeta::default()]);
-            let result = state.recv(socket.into(), &mut [IoSliceMut::new(&mut buffer)], &mut meta);
-            if result.is_ok() && buffer.starts_with(b"marked") {
-                return meta[0];
-            }
-            assert!(begun.elapsed() < PATIENCE, "nothing comes");
-            std::thread::sleep(Duration::from_millis(1));
+    // Two of each mark, and their numbers.
+    let send = |state: &UdpSocketState, socket: &UdpSocket, to| {
+        for number in 0..16u8 {
+            let transmit = Transmit {
+                destination: to,
+                ecn: MARKS[usize::from(number / 2 % 4)],
+                contents: &[b'm', number],
+                segment_size: None,
+                src_ip: None,
+            };
+            state.try_send(socket.into(), &transmit).unwrap();
         }
     };
-    for mark in [EcnCodepoint::Ect0, EcnCodepoint::Ce, EcnCodepoint::Ect1] {
-        send(&of_program, &program, agent.address, mark);
-        let arrived = receive(&of_server, &server);
-        assert_eq!(arrived.ecn, Some(mark), "upwards");
-        send(&of_server, &server, arrived.addr, mark);
-        assert_eq!(receive(&of_program, &program).ecn, Some(mark), "downwards");
+    // All of them, and the address that they come from.
+    let receive = |state: &UdpSocketState, socket: &UdpSocket| {
+        let (begun, mut marks, mut from) = (Instant::now(), [None; 16], None);
+        while marks.contains(&None) {
+            let (mut buffer, mut meta) = ([0; 70_000], [RecvMeta::default()]);
+            let result = state.recv(socket.into(), &mut [IoSliceMut::new(&mut buffer)], &mut meta);
+            // The agent's question for a gateway goes to the server as well.
+            if result.is_ok() && meta[0].stride <= 2 {
+                for datagram in buffer[..meta[0].len].chunks(meta[0].stride) {
+                    assert_eq!(datagram[0], b'm');
+                    marks[usize::from(datagram[1])] = Some(meta[0].ecn);
+                }
+                from = Some(meta[0].addr);
+            } else {
+                assert!(begun.elapsed() < PATIENCE, "not all come: {marks:?}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        (marks.map(Option::unwrap), from.unwrap())
+    };
+    let expected: [_; 16] = std::array::from_fn(|number| MARKS[number / 2 % 4]);
+    send(&of_program, &program, agent.address);
+    let (marks, upstream) = receive(&of_server, &server);
+    assert_eq!(marks, expected, "upwards");
+    send(&of_server, &server, upstream);
+    assert_eq!(receive(&of_program, &program).0, expected, "downwards");
+}
+
+/// A name that comes to lead to the agent itself.
+#[test]
+fn a_service_is_never_the_agent_itself() {
+    let server = UdpSocket::bind(ANY).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let agent = Running::start(server.local_addr().unwrap(), Limits::default());
+    let mut circle = agent.address;
+    for ip in [agent.address.ip(), Ipv4Addr::UNSPECIFIED.into()] {
+        circle.set_ip(ip);
+        agent.handle.set_target(0, circle);
     }
+    let program = UdpSocket::bind(ANY).unwrap();
+    program.send_to(b"where to?", agent.address).unwrap();
+    let mut buffer = [0; 2048];
+    assert_eq!(server.recv(&mut buffer).unwrap(), 9);
+    let status = agent.status();
+    assert_eq!((status.services[0].to, status.flows.len()), (server.local_addr().unwrap(), 1));
+
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let to = SocketAddr::from(([127, 0, 0, 3], socket.local_addr().unwrap().port()));
+    let service = Service {
+        name: "circle".to_owned(),
+        socket,
+        to,
+        config: ClientConfig::default(),
+        dont_fragment: DontFragment::default(),
+    };
+    let error = Agent::new(vec![service], Limits::default()).err().unwrap();
+    assert!(error.to_string().contains("own address"), "{error}");
+}
+
+/// Does something on a host of its own, whose only network has this MTU, in a thread. `None`: such
+/// a host cannot be made here.
+#[cfg(target_os = "linux")]
+fn on_a_host_with_mtu<R: Send + 'static>(mtu: u16, work: fn() -> R) -> Option<R> {
+    let thread = std::thread::spawn(move || {
+        let made = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok()
+            && std::process::Command::new("ip")
+                .args(["link", "set", "lo", "up", "mtu", &mtu.to_string()])
+                .status()
+                .is_ok_and(|status| status.success());
+        made.then(work)
+    });
+    let result = thread.join().unwrap();
+    if result.is_none() {
+        let hint = "network namespaces cannot be made here: root and iproute2 are needed";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{hint}");
+        println!("SKIPPED: {hint}");
+    }
+    result
+}
+
+/// What a program's own socket would get through is not lost: fragments where datagrams are longer
+/// than the path MTU, except for QUIC, which finds the path MTU itself.
+#[cfg(target_os = "linux")]
+#[test]
+fn long_datagrams_are_fragmented_unless_the_program_speaks_quic() {
+    fn work() {
+        for any in [ANY, SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0))] {
+            let server = UdpSocket::bind(any).unwrap();
+            server.set_read_timeout(Some(PATIENCE)).unwrap();
+            let agent = Running::start(server.local_addr().unwrap(), Limits::default());
+            let mut buffer = vec![0; 70_000];
+            let mut next = |socket: &UdpSocket| loop {
+                let (length, from) = socket.recv_from(&mut buffer).unwrap();
+                if !buffer[..length].starts_with(b"\x0bPkr") {
+                    return (length, from);
+                }
+            };
+            let [game, quic] = [(); 2].map(|()| {
+                let program = UdpSocket::bind(any).unwrap();
+                program.set_read_timeout(Some(PATIENCE)).unwrap();
+                program
+            });
+            for length in [1300, 4000, 60_000] {
+                game.send_to(&vec![1; length], agent.address).unwrap();
+                let (arrived, upstream) = next(&server);
+                assert_eq!(arrived, length, "upwards, {any}");
+                server.send_to(&vec![1; length], upstream).unwrap();
+                assert_eq!(next(&game).0, length, "downwards, {any}");
+            }
+            for length in [1252, 4000, 1253] {
+                let mut initial = vec![0xc0; length];
+                initial[1..5].copy_from_slice(&[0, 0, 0, 1]);
+                quic.send_to(&initial, agent.address).unwrap();
+            }
+            assert_eq!(next(&server).0, 1252);
+            assert_eq!(next(&server).0, 1253, "the probe between them is too long, {any}");
+            assert_eq!(agent.status().services[0].send_errors, 1);
+        }
+    }
+    on_a_host_with_mtu(1400, work);
 }

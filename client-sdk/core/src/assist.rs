@@ -361,12 +361,10 @@ impl Assist {
         }
     }
 
-    /// The highest packet number that a transport may be given which drops what is more than
-    /// `window` packet numbers behind the newest: with anything higher, the repair that is
-    /// waited for would be of no use any more.
-    pub fn deliverable(&self, window: u64) -> PacketNumber {
+    /// The first packet number that is waited for: what is above it waits, too.
+    pub fn deliverable(&self) -> PacketNumber {
         match self.hold.first_held() {
-            Some(first) if self.stats.sessions > 0 && !self.closed => first.saturating_add(window),
+            Some(first) if self.stats.sessions > 0 && !self.closed => first,
             _ => PacketNumber::MAX,
         }
     }
@@ -928,10 +926,28 @@ impl Assist {
         AssistStats { state, refusal, round_trip: self.path.round_trip(), ..self.stats }
     }
 
-    /// Another token for the handshakes to come; where a gateway has refused for want of one, the
-    /// next handshake begins at once. A session that exists is not touched.
-    pub fn set_token(&mut self, token: Token, now: Timestamp) {
-        self.discovery.set_token(token, now);
+    /// The gateway to accept (`None`: any, on first use) and the token for the handshakes to come;
+    /// where a gateway has refused for want of one, the next handshake begins at once. A session
+    /// with another gateway than this ends; any other goes on.
+    pub fn set_access(
+        &mut self,
+        gateway_key: impl Into<Option<[u8; 32]>>,
+        token: &Token,
+        now: Timestamp,
+    ) {
+        let gateway_key = gateway_key.into();
+        let is_other_key = self.discovery.set_access(gateway_key, token, now);
+        if self.closed || !is_other_key {
+            return;
+        }
+        if self.session.is_none() {
+            // The question under way would be answered by any gateway.
+            let (nonce, seed) = self.random.attempt();
+            self.discovery.restart(nonce, seed, now);
+        } else if gateway_key.is_some() && gateway_key != self.stats.gateway_key {
+            self.send_urgently(&Message::Goodbye { reason: GoodbyeReason::Done });
+            self.lose_gateway(SessionClosedReason::OtherGateway, Duration::ZERO, now);
+        }
     }
 }
 

@@ -118,13 +118,21 @@ impl Discovery {
         }
     }
 
-    /// Another token; when one was what a gateway asked for, it is tried at once.
-    pub(crate) fn set_token(&mut self, token: Token, now: Timestamp) {
+    /// Another gateway key and token; when a token was what a gateway asked for, it is tried at
+    /// once. True if the key is another one than before: what an attempt under way has asked for is
+    /// then out of date, and [`Self::restart`] has to follow.
+    pub(crate) fn set_access(
+        &mut self,
+        pinned: Option<[u8; 32]>,
+        token: &Token,
+        now: Timestamp,
+    ) -> bool {
         self.client_params.token = token.as_bytes().to_vec();
         self.has_new_token = true;
         if matches!(self.step, Step::Waiting { refused: Some(RefusalReason::Token) }) {
             self.next_at = now;
         }
+        core::mem::replace(&mut self.pinned, pinned) != pinned
     }
 
     /// The attempt's nonce.

@@ -152,6 +152,8 @@ pub enum SessionClosedReason {
     Silent,
     /// No message can be sealed any more.
     Exhausted,
+    /// The gateway is another one than the application accepts from now on.
+    OtherGateway,
     /// The base connection has ended.
     Done,
 }

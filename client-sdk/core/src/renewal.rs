@@ -1,11 +1,11 @@
 //! When a token is renewed.
 //!
 //! ```text
-//!            three quarters of its lifetime            the endpoint issues one of the same gateway
-//!   Fresh -----------------------------------> Asked ---------------------------------------> Fresh
+//!            three quarters of its lifetime            the endpoint issues one
+//!   Fresh -----------------------------------> Asked -------------------------> Fresh
 //!                                              |   ^
-//!                       no answer, or another  |   | 30 s
-//!                       gateway's token        +---+
+//!                                   no answer  |   | 30 s
+//!                                              +---+
 //! ```
 
 use core::time::Duration;
@@ -30,7 +30,7 @@ const RENEWAL_RETRY: Duration = Duration::from_secs(30);
 /// let since_1970 = Duration::from_secs(1_800_000_000);
 /// let expires = since_1970 + Duration::from_secs(300);
 /// let now = Timestamp::from_millis(5000);
-/// let mut schedule = RenewalSchedule::new([7; 32], Some(expires), since_1970, now);
+/// let mut schedule = RenewalSchedule::new(Some(expires), since_1970, now);
 /// assert_eq!(schedule.next_timeout(), now + Duration::from_secs(225));
 /// // The endpoint is asked then.
 /// let now = schedule.next_timeout();
@@ -39,20 +39,14 @@ const RENEWAL_RETRY: Duration = Duration::from_secs(30);
 /// ```
 #[derive(Debug)]
 pub struct RenewalSchedule {
-    gateway_key: [u8; 32],
     at: Timestamp,
 }
 
 impl RenewalSchedule {
-    /// For a token of the gateway with this key, issued now. `expires` and `since_1970` (now, by
-    /// the wall clock) are times since 1970; `expires` is `None` for a token that never does.
-    pub fn new(
-        gateway_key: [u8; 32],
-        expires: Option<Duration>,
-        since_1970: Duration,
-        now: Timestamp,
-    ) -> Self {
-        Self { gateway_key, at: now + lifetime(expires, since_1970) }
+    /// For a token that was issued now. `expires` and `since_1970` (now, by the wall clock) are times
+    /// since 1970; `expires` is `None` for a token that never does.
+    pub fn new(expires: Option<Duration>, since_1970: Duration, now: Timestamp) -> Self {
+        Self { at: now + lifetime(expires, since_1970) }
     }
 
     /// When to ask for another token.
@@ -60,18 +54,9 @@ impl RenewalSchedule {
         self.at
     }
 
-    /// The endpoint has issued another token. True if it is to be used: the gateway that was pinned
-    /// at the beginning stays pinned.
-    pub fn on_token(
-        &mut self,
-        gateway_key: [u8; 32],
-        expires: Option<Duration>,
-        since_1970: Duration,
-        now: Timestamp,
-    ) -> bool {
-        let is_same = gateway_key == self.gateway_key;
-        self.at = now + if is_same { lifetime(expires, since_1970) } else { RENEWAL_RETRY };
-        is_same
+    /// The endpoint has issued another token.
+    pub fn on_token(&mut self, expires: Option<Duration>, since_1970: Duration, now: Timestamp) {
+        self.at = now + lifetime(expires, since_1970);
     }
 
     /// The endpoint did not answer.
@@ -104,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn the_token_of_another_gateway_is_not_used() {
+    fn a_token_that_came_late_is_renewed_by_its_own_lifetime() {
         let now = Timestamp::ZERO;
-        let mut schedule = RenewalSchedule::new([1; 32], None, Duration::ZERO, now);
-        assert!(!schedule.on_token([2; 32], None, Duration::ZERO, now));
+        let mut schedule = RenewalSchedule::new(None, Duration::ZERO, now);
+        schedule.on_failure(now);
         assert_eq!(schedule.next_timeout(), now + RENEWAL_RETRY);
-        assert!(schedule.on_token([1; 32], Some(Duration::from_secs(8)), Duration::ZERO, now));
+        schedule.on_token(Some(Duration::from_secs(8)), Duration::ZERO, now);
         assert_eq!(schedule.next_timeout(), now + Duration::from_secs(6));
     }
 }

@@ -224,24 +224,6 @@ impl<M: Clone> Shim<M> {
         self.take(datagram, 0, metadata, now, |_| order(datagram))
     }
 
-    /// Datagrams that arrived together, such as those that the kernel has put together; `deliver` is
-    /// called for each that the transport is to have now, in order.
-    pub fn on_batch<'a>(
-        &mut self,
-        datagrams: impl IntoIterator<Item = (&'a [u8], M)>,
-        now: Timestamp,
-        mut deliver: impl FnMut(&[u8], M),
-    ) {
-        for (datagram, metadata) in datagrams {
-            if let Verdict::Now { skip, metadata } = self.on_datagram(datagram, metadata, now) {
-                deliver(&datagram[skip..], metadata);
-            }
-            while let Some(Released { datagram, metadata }) = self.poll_deliver() {
-                deliver(&datagram, metadata);
-            }
-        }
-    }
-
     fn take(
         &mut self,
         base: &[u8],
@@ -264,7 +246,7 @@ impl<M: Clone> Shim<M> {
         };
         // As true as it will get: the transport authenticates it, and keeps that to itself.
         self.assist.on_packet_number(number, now);
-        let passes = number < self.assist.deliverable(0) && self.release.is_next(number);
+        let passes = number < self.assist.deliverable() && self.release.is_next(number);
         let verdict = if passes {
             Verdict::Now { skip, metadata }
         } else if self.release.keep(number, base, metadata) {
@@ -305,7 +287,7 @@ impl<M: Clone> Shim<M> {
     }
 
     fn release(&mut self) {
-        self.release.release_below(self.assist.deliverable(0));
+        self.release.release_below(self.assist.deliverable());
     }
 
     /// Releases everything that waits.
@@ -341,9 +323,16 @@ impl<M: Clone> Shim<M> {
         self.assist.reset(now);
     }
 
-    /// Another token for the handshakes to come.
-    pub fn set_token(&mut self, token: Token, now: Timestamp) {
-        self.assist.set_token(token, now);
+    /// The gateway to accept and the token for the handshakes to come: a session with another gateway
+    /// ends.
+    pub fn set_access(
+        &mut self,
+        gateway_key: impl Into<Option<[u8; 32]>>,
+        token: &Token,
+        now: Timestamp,
+    ) {
+        self.assist.set_access(gateway_key, token, now);
+        self.release();
     }
 
     /// The application or the system changes this client's address: call it before anything is sent

@@ -80,7 +80,7 @@ fn without_a_token_the_client_waits_for_one() {
     let mut client = client(&[], 1);
     assert_eq!(refuse(&mut client, RefusalReason::Token), Duration::from_secs(300));
     let now = Timestamp::from_millis(5000);
-    client.set_token(Token::new([1, 2, 3]).unwrap(), now);
+    client.set_access(None, &Token::new([1, 2, 3]).unwrap(), now);
     assert_eq!(client.next_timeout(), Some(now));
     question(&mut client);
     assert_eq!(client.stats().refusal, None);
@@ -90,7 +90,7 @@ fn without_a_token_the_client_waits_for_one() {
 fn a_token_that_comes_during_an_attempt_is_tried_right_after_it() {
     let mut client = client(&[9], 1);
     let (at, discover) = question(&mut client);
-    client.set_token(Token::new([1, 2, 3]).unwrap(), at);
+    client.set_access(None, &Token::new([1, 2, 3]).unwrap(), at);
     let mut refusal = Vec::new();
     Control::Refusal { nonce: nonce(&discover), reason: RefusalReason::Token, versions: &[1] }
         .encode(&mut refusal);

@@ -54,7 +54,7 @@ pub struct AssistanceStats {
 /// Assistance of one connection, also when it is off (then it only counts what arrives).
 ///
 /// Assistance lives as long as the QUIC connection; this handle is for looking at it and for
-/// [`Self::set_token`]. Connections of an endpoint to the same address share one assistance, which
+/// [`Self::set_access`]. Connections of an endpoint to the same address share one assistance, which
 /// lives as long as the last of them.
 ///
 /// s2n-quic counts handles: while this one exists, its connection is not closed by dropping it. An
@@ -97,22 +97,22 @@ impl Assistance {
         }
     }
 
-    /// Another token for the handshakes to come: one that was issued after the connection had
-    /// begun, or before the last one expires. Where a gateway has refused for
-    /// want of a token, the next handshake begins at once; a session that exists goes on. Does
-    /// nothing without assistance.
+    /// The gateway to accept (`None`: any, on first use) and the token for the handshakes to come:
+    /// one that was issued after the connection had begun, or before the last one expires. Where a
+    /// gateway has refused for want of a token, the next handshake begins at once; a session with
+    /// another gateway ends, any other goes on. Does nothing without assistance.
     ///
     /// ```no_run
-    /// # fn example(assistance: &packrat_s2n_quic::Assistance, issued: Vec<u8>)
+    /// # fn example(assistance: &packrat_s2n_quic::Assistance, gateway_key: [u8; 32], issued: Vec<u8>)
     /// #     -> Result<(), packrat_s2n_quic::TokenTooLong> {
     /// use packrat_s2n_quic::Token;
     ///
-    /// assistance.set_token(Token::new(issued)?);
+    /// assistance.set_access(gateway_key, &Token::new(issued)?);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn set_token(&self, token: Token) {
-        self.path.set_token(token);
+    pub fn set_access(&self, gateway_key: impl Into<Option<[u8; 32]>>, token: &Token) {
+        self.path.set_access(gateway_key.into(), token);
     }
 
     /// The system has told the application that this client's address changes: the gateway then

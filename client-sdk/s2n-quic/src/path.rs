@@ -248,11 +248,11 @@ impl AssistedPath {
         self.wake_in_time(state);
     }
 
-    /// The application has got another token.
-    pub(crate) fn set_token(&self, token: Token) {
+    /// The application has got another token, or accepts another gateway.
+    pub(crate) fn set_access(&self, gateway_key: Option<[u8; 32]>, token: &Token) {
         let now = self.host.now();
         let state = &mut *self.lock();
-        state.shim.call("set_token", |shim| shim.set_token(token, now));
+        state.shim.call("set_access", |shim| shim.set_access(gateway_key, token, now));
         // A handshake may be due at once.
         self.settle(state, now);
         self.wake_in_time(state);

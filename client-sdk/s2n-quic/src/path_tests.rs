@@ -246,7 +246,7 @@ fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_on
     host.sent();
 
     let token = vec![0xab; 60];
-    path.set_token(Token::new(token.clone()).unwrap());
+    path.set_access(None, &Token::new(token.clone()).unwrap());
     // The driver does not have to be asked first.
     let sent = host.sent();
     let Ok(Control::Discover { nonce, .. }) = Control::decode(&sent[0]) else { panic!("{sent:?}") };

@@ -19,7 +19,7 @@
 //! let work = async {
 //!     // … use `connection`
 //! };
-//! renewal.during(work, |token| assistance.set_token(token)).await;
+//! renewal.during(work, |token| assistance.set_access(token.gateway_key, &token.token)).await;
 //! # drop(connection);
 //! # Ok(())
 //! # }

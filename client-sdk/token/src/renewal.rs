@@ -2,7 +2,7 @@
 
 use crate::document::AssistToken;
 use crate::endpoint::TokenEndpoint;
-use packrat_client::{RenewalSchedule, Timestamp, Token};
+use packrat_client::{RenewalSchedule, Timestamp};
 use std::convert::Infallible;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,17 +20,17 @@ pub struct Renewal {
 impl Renewal {
     /// Keeps `token` fresh, which `endpoint` has issued now.
     pub fn new(endpoint: TokenEndpoint, token: &AssistToken) -> Self {
-        let schedule =
-            RenewalSchedule::new(token.gateway_key, token.expires, since_1970(), Timestamp::ZERO);
+        let schedule = RenewalSchedule::new(token.expires, since_1970(), Timestamp::ZERO);
         Self { endpoint, begun: Instant::now(), schedule }
     }
 
-    /// Does `work`, and meanwhile hands each new token to `on_token`, such as
-    /// [`packrat_s2n_quic::Assistance::set_token`].
+    /// Does `work`, and meanwhile hands each new token to `on_token`, with the key of the gateway
+    /// that it is for: a gateway that was set up anew may have another one. Both are for
+    /// [`packrat_s2n_quic::Assistance::set_access`].
     pub async fn during<T>(
         mut self,
         work: impl Future<Output = T>,
-        on_token: impl FnMut(Token),
+        on_token: impl FnMut(AssistToken),
     ) -> T {
         tokio::select! {
             biased;
@@ -43,16 +43,14 @@ impl Renewal {
         Timestamp::ZERO + self.begun.elapsed()
     }
 
-    async fn renew(&mut self, mut on_token: impl FnMut(Token)) -> Infallible {
+    async fn renew(&mut self, mut on_token: impl FnMut(AssistToken)) -> Infallible {
         loop {
             let wait = self.schedule.next_timeout().saturating_since(self.now());
             tokio::time::sleep(wait).await;
             match self.endpoint.fetch().await {
                 Ok(token) => {
-                    let (key, expires, now) = (token.gateway_key, token.expires, self.now());
-                    if self.schedule.on_token(key, expires, since_1970(), now) {
-                        on_token(token.token);
-                    }
+                    self.schedule.on_token(token.expires, since_1970(), self.now());
+                    on_token(token);
                 }
                 Err(_) => self.schedule.on_failure(self.now()),
             }

@@ -13,8 +13,6 @@ use super::verdict::{Margins, Oracle, Violation};
 const MAXIMUM_HOLD: Duration = Margins::LONGEST_HOLD;
 /// Timers are late by as much, at most.
 const GRACE: Duration = Duration::from_millis(2);
-/// The transport drops what is more than so many numbers behind the newest.
-const WINDOW: u64 = 24;
 /// Time after which it asks again, as long as it has no answer.
 const REPEAT: Duration = Duration::from_millis(200);
 /// Datagrams that it answers with one of its own.
@@ -151,7 +149,7 @@ impl Honest {
         let mut delivered = Vec::new();
         while let Some((&number, &arrived)) = self.kept.first_key_value() {
             let packet = PacketNumber::new(number);
-            if packet > assist.deliverable(WINDOW) {
+            if packet > assist.deliverable() {
                 break;
             }
             self.kept.pop_first();
