@@ -1,18 +1,17 @@
-//! The table of flows, sans-IO: which program belongs to which flow, and when each is due.
+//! The table of flows, sans-IO: which address belongs to which flow, and when each is due.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Access, ClientConfig, Shim, Timestamp};
+use packrat_client::{Access, ClientConfig, Condition, Counters, Shim, Timestamp, Token};
 
 use crate::flow::{Flow, Outlet};
-use crate::statistics::{Condition, Counters, FlowStatus};
 
-/// Limits of an agent.
+/// Limits of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Flows at the same time. A program that would begin another one is not served.
+    /// Flows at the same time.
     pub flows: usize,
     /// A flow ends when nothing has passed for so long.
     pub idle: Duration,
@@ -38,7 +37,7 @@ impl Default for Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub(crate) u64);
 
-/// The flow for a datagram of a program.
+/// The flow of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// One that there was.
@@ -49,11 +48,30 @@ pub enum Found {
     Full,
 }
 
+/// A flow's figures.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct FlowFigures {
+    /// The number of its service.
+    pub service: usize,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its condition.
+    pub condition: Condition,
+    /// Since when nothing has passed.
+    pub idle: Duration,
+    /// Round trip to the gateway, as measured.
+    pub round_trip: Option<Duration>,
+    /// Its counters.
+    pub counters: Counters,
+}
+
 /// True for a flow that is over.
 pub type IsOver = bool;
 
-/// All flows of an agent. `M` belongs to a datagram from upstream and passes through untouched, such
-/// as its ECN mark.
+/// The flows of a shell, each of a service (settings) and an address: a program's at an agent, the
+/// peer's at a socket. `M` belongs to a datagram that arrives and passes through untouched, such as
+/// its ECN mark.
 ///
 /// After [`Self::find`] with a new flow call [`Self::serve`]; when [`Self::next_timeout`] has come,
 /// call [`Self::next_due`] and [`Self::handle_timeout`] until nothing is due.
@@ -61,7 +79,7 @@ pub struct Table<M> {
     limits: Limits,
     configs: Vec<ClientConfig>,
     flows: HashMap<FlowId, Flow<M>>,
-    by_program: HashMap<(usize, SocketAddr), FlowId>,
+    by_address: HashMap<(usize, SocketAddr), FlowId>,
     deadlines: BTreeSet<(Timestamp, FlowId)>,
     /// Bytes that wait, by flow where there are any.
     waiting: HashMap<FlowId, usize>,
@@ -80,7 +98,7 @@ impl<M: Clone> Table<M> {
             ended: vec![Counters::default(); configs.len()],
             configs,
             flows: HashMap::new(),
-            by_program: HashMap::new(),
+            by_address: HashMap::new(),
             deadlines: BTreeSet::new(),
             waiting: HashMap::new(),
             waiting_total: 0,
@@ -88,16 +106,16 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// The flow of a program. `seed`: 32 fresh random bytes, asked for when the flow is new; `None`:
+    /// The flow of an address. `seed`: 32 fresh random bytes, asked for when the flow is new; `None`:
     /// there are none.
     pub fn find(
         &mut self,
         service: usize,
-        program: SocketAddr,
+        address: SocketAddr,
         now: Timestamp,
         seed: impl FnOnce() -> Option<[u8; 32]>,
     ) -> Found {
-        if let Some(id) = self.by_program.get(&(service, program)) {
+        if let Some(id) = self.by_address.get(&(service, address)) {
             return Found::Known(*id);
         }
         let config = self.configs.get(service).filter(|_| self.flows.len() < self.limits.flows);
@@ -109,9 +127,9 @@ impl<M: Clone> Table<M> {
         };
         let id = FlowId(self.next);
         self.next += 1;
-        let flow = Flow::new(service, program, Shim::new(config, seed, now), now);
+        let flow = Flow::new(service, address, Shim::new(config, seed, now), now);
         self.flows.insert(id, flow);
-        self.by_program.insert((service, program), id);
+        self.by_address.insert((service, address), id);
         Found::New(id)
     }
 
@@ -140,13 +158,13 @@ impl<M: Clone> Table<M> {
     pub fn serve(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         flow.drain(now, outlet);
-        let mut waits = flow.waiting_bytes();
+        let mut waits = flow.shim.waiting_bytes();
         let before = self.waiting.get(&id).copied().unwrap_or_default();
         let total = self.waiting_total - before + waits;
         if waits > self.limits.flow_bytes || total > self.limits.total_bytes {
-            flow.with_shim("release_all", Shim::release_all);
+            flow.shim.release_all();
             flow.drain(now, outlet);
-            waits = flow.waiting_bytes();
+            waits = flow.shim.waiting_bytes();
         }
         self.waiting_total = self.waiting_total - before + waits;
         if waits > 0 {
@@ -155,7 +173,7 @@ impl<M: Clone> Table<M> {
             self.waiting.remove(&id);
         }
         let end = flow.last_active + self.limits.idle;
-        let due = flow.next_timeout().map_or(end, |at| at.min(end));
+        let due = flow.shim.next_timeout().map_or(end, |at| at.min(end));
         // What moves to a later time is looked at when the earlier one has come.
         if flow.armed.is_none_or(|armed| due < armed) {
             if let Some(armed) = flow.armed.replace(due) {
@@ -192,11 +210,7 @@ impl<M: Clone> Table<M> {
             self.close(id, now, outlet);
             return true;
         }
-        flow.with_shim("handle_timeout", |shim| {
-            if shim.next_timeout().is_some_and(|at| at <= now) {
-                shim.handle_timeout(now);
-            }
-        });
+        flow.shim.handle_timeout(now);
         self.serve(id, now, outlet);
         false
     }
@@ -204,7 +218,7 @@ impl<M: Clone> Table<M> {
     /// The network is another one: call it before anything is sent from there.
     pub fn on_network_change(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id) {
-            flow.with_shim("on_network_change", |shim| shim.on_network_change(now));
+            flow.shim.on_network_change(now);
         }
         self.serve(id, now, outlet);
     }
@@ -217,13 +231,19 @@ impl<M: Clone> Table<M> {
         }
     }
 
+    /// Another token for the flows of a service that come.
+    pub fn set_token(&mut self, service: usize, token: Token) {
+        if let Some(config) = self.configs.get_mut(service) {
+            config.access.token = token;
+        }
+    }
+
     /// A flow gets its service's token.
     pub fn give_token(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id)
             && let Some(config) = self.configs.get(flow.service)
         {
-            let token = config.access.token.clone();
-            flow.with_shim("set_token", |shim| shim.set_token(token, now));
+            flow.shim.set_token(config.access.token.clone(), now);
         }
         self.serve(id, now, outlet);
     }
@@ -231,7 +251,7 @@ impl<M: Clone> Table<M> {
     /// Ends a flow: the gateway is told, and what waits passes.
     pub fn close(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let Some(mut flow) = self.flows.remove(&id) else { return };
-        flow.with_shim("close", |shim| shim.close(now));
+        flow.shim.close(now);
         flow.drain(now, outlet);
         self.forget(id, &mut flow);
     }
@@ -246,19 +266,19 @@ impl<M: Clone> Table<M> {
     }
 
     fn forget(&mut self, id: FlowId, flow: &mut Flow<M>) {
-        self.by_program.remove(&(flow.service, flow.program));
+        self.by_address.remove(&(flow.service, flow.address));
         if let Some(armed) = flow.armed {
             self.deadlines.remove(&(armed, id));
         }
         self.waiting_total -= self.waiting.remove(&id).unwrap_or_default();
         if let Some(ended) = self.ended.get_mut(flow.service) {
-            ended.add(&flow.counters());
+            ended.add(&flow.shim.counters());
         }
     }
 
-    /// The service and the program of a flow.
+    /// The service and the address of a flow.
     pub fn place(&self, id: FlowId) -> Option<(usize, SocketAddr)> {
-        self.flows.get(&id).map(|flow| (flow.service, flow.program))
+        self.flows.get(&id).map(|flow| (flow.service, flow.address))
     }
 
     /// The flows of a service.
@@ -293,25 +313,27 @@ impl<M: Clone> Table<M> {
         let mut sum = self.ended.get(service).copied().unwrap_or_default();
         let mut conditions = BTreeMap::new();
         for flow in self.flows.values_mut().filter(|flow| flow.service == service) {
-            sum.add(&flow.counters());
-            *conditions.entry(flow.condition()).or_default() += 1;
+            sum.add(&flow.shim.counters());
+            *conditions.entry(flow.shim.condition()).or_default() += 1;
         }
         (sum, conditions)
     }
 
+    /// The flow of an address that has one.
+    pub fn known(&self, service: usize, address: SocketAddr) -> Option<FlowId> {
+        self.by_address.get(&(service, address)).copied()
+    }
+
     /// The flows, those first that have carried most, at most `limit`.
-    pub fn busiest(&mut self, limit: usize, now: Timestamp) -> Vec<FlowStatus> {
+    pub fn busiest(&mut self, limit: usize, now: Timestamp) -> Vec<FlowFigures> {
         let mut all: Vec<&mut Flow<M>> = self.flows.values_mut().collect();
-        all.sort_by_key(|flow| std::cmp::Reverse(flow.carried_bytes()));
+        all.sort_by_cached_key(|flow| std::cmp::Reverse(flow.carried_bytes()));
         all.truncate(limit);
-        let status = |flow: &mut Flow<M>| FlowStatus {
-            service: flow.service,
-            program: flow.program,
-            condition: flow.condition(),
-            idle_seconds: now.saturating_since(flow.last_active).as_secs_f64(),
-            last_mile_round_trip_ms: flow.round_trip().map(|time| time.as_secs_f64() * 1e3),
-            counters: flow.counters(),
-        };
-        all.into_iter().map(status).collect()
+        all.into_iter().map(|flow| flow.figures(now)).collect()
+    }
+
+    /// The figures of one flow.
+    pub fn figures(&mut self, id: FlowId, now: Timestamp) -> Option<FlowFigures> {
+        self.flows.get_mut(&id).map(|flow| flow.figures(now))
     }
 }
