@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean
+.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -55,7 +55,7 @@ check-format:
 	cargo fmt --all --check
 	@tools/format-markdown --check
 
-test: check-format test-documentation test-dependencies test-chart test-token test-rust test-interop test-demo test-telemetry ## Everything that must pass before a change goes in
+test: check-format test-documentation test-dependencies test-chart test-token test-c test-rust test-interop test-demo test-telemetry ## Everything that must pass before a change goes in
 
 token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat-token.wasm)
 	@tools/check-toolchain cargo
@@ -84,6 +84,20 @@ test-dependencies: ## Licences and sources of all dependencies are allowed ones,
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
 	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path gateway-filter/token/Cargo.toml check licenses bans sources
+
+# Its programs in C run with the other tests.
+test-c: ## The header of libpackrat is that of its code (the library's other tests are in test-rust)
+	@tools/install-cbindgen
+	.packrat/checkers/bin/cbindgen --quiet --verify --config client-sdk/c/cbindgen.toml --output client-sdk/c/include/packrat.h client-sdk/c/src/lib.rs
+
+c-header: ## Write the header of libpackrat anew
+	@tools/install-cbindgen
+	.packrat/checkers/bin/cbindgen --quiet --config client-sdk/c/cbindgen.toml --output client-sdk/c/include/packrat.h client-sdk/c/src/lib.rs
+
+PREFIX ?= /usr/local
+install-c: ## Build libpackrat and install it with header and package file (PREFIX=/usr/local, DESTDIR)
+	cargo build --locked --release -p packrat-c
+	client-sdk/c/install "$${CARGO_TARGET_DIR:-target}/release" "$(PREFIX)"
 
 advisories: ## Published weaknesses of dependencies (asks RustSec's database on GitHub)
 	@tools/install-checkers

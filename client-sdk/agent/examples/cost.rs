@@ -7,16 +7,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a measurement: no one depends on it
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
     Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service,
 };
-use packrat_dataplane::log::Silent;
-use packrat_dataplane::socket::{bind_reuse_port, local_address};
-use packrat_dataplane::{Attachment, Dataplane, Options, RouteConfig};
-use quinn::udp::{Transmit, UdpSocketState};
+use packrat_path::Gateway;
+use quinn_udp::{Transmit, UdpSocketState};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Echoes of one series, and the pause between two.
@@ -110,21 +107,11 @@ fn latency() {
     }
 }
 
-/// A gateway in front of `server`.
-fn gateway(server: SocketAddr) -> (Dataplane, Attachment, SocketAddr) {
-    let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
-    let route = dataplane.configure(RouteConfig::new("web", [server]).unwrap()).unwrap();
-    let socket = bind_reuse_port(ANY).unwrap();
-    let address = local_address(socket.as_fd()).unwrap();
-    let attachment = dataplane.listen(&route, address, 0, socket).unwrap();
-    (dataplane, attachment, address)
-}
-
 /// A server sends in batches, 480 Mbit/s; a program reads.
 fn throughput(assisted: bool) {
     let server = server();
-    let way = gateway(server.local_addr().unwrap());
-    let running = agent(if assisted { way.2 } else { server.local_addr().unwrap() });
+    let gateway = Gateway::start(ANY, server.local_addr().unwrap());
+    let running = agent(if assisted { gateway.address() } else { server.local_addr().unwrap() });
     let program = self::server();
     program.send_to(b"hello", running.address).unwrap();
     let mut buffer = [0; 70_000];

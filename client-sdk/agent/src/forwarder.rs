@@ -16,11 +16,13 @@ use std::time::{Duration, Instant, SystemTime};
 use mio::{Events, Interest, Poll, Token as Number, Waker};
 use packrat_client::{Access, ClientConfig, SourceAddress, Timestamp};
 
-use crate::flow::Outlet;
-use crate::network::{Wakefulness, is_of_this_host, source_towards};
-use crate::socket::{Batch, DontFragment, Mark, Message, Run, Socket, Way, is_quic_initial};
-use crate::statistics::{ServiceStatus, Status};
-use crate::table::{FlowId, Limits, Table};
+use packrat_socket::{
+    Batch, FlowId, Limits, Mark, Message, Outlet, Table, same_peer, source_towards,
+};
+
+use crate::network::{Wakefulness, is_of_this_host};
+use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
+use crate::statistics::{FlowStatus, ServiceStatus, Status};
 
 /// Events taken at once.
 const EVENTS: usize = 1024;
@@ -307,7 +309,7 @@ impl Agent {
     fn read_listener(&mut self, service: usize, batch: &mut Batch) -> bool {
         for _ in 0..TURN {
             let Some(listener) = self.listeners.get(service) else { return false };
-            if batch.receive(&listener.socket).is_err() {
+            if listener.socket.receive(batch).is_err() {
                 return false;
             }
             let now = self.now();
@@ -390,14 +392,14 @@ impl Agent {
         for _ in 0..TURN {
             let Some(upstream) = self.upstreams.get(&id) else { return false };
             let to = upstream.to;
-            if batch.receive(&upstream.socket).is_err() {
+            if upstream.socket.receive(batch).is_err() {
                 return false;
             }
             let now = self.now();
             let mut foreign = 0;
             self.with(id, |table, wire| {
                 for message in batch.messages() {
-                    if is_same(message.source, to) {
+                    if same_peer(message.source) == same_peer(to) {
                         table.on_received(id, message.datagrams(), now, wire);
                     } else {
                         foreign += message.count();
@@ -525,7 +527,7 @@ impl Agent {
             waiting_bytes: self.table.waiting_bytes(),
             network_changes: self.network_changes,
             services,
-            flows: self.table.busiest(FLOWS_SHOWN, now),
+            flows: self.table.busiest(FLOWS_SHOWN, now).into_iter().map(FlowStatus::from).collect(),
         }
     }
 }
@@ -533,11 +535,6 @@ impl Agent {
 fn seed() -> Option<[u8; 32]> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).ok().map(|()| seed)
-}
-
-/// True for the same host and port: the scope and the flow label of IPv6 are this host's.
-fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
-    one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()
 }
 
 #[cfg(test)]

@@ -6,22 +6,20 @@
 //! the way, and come out in order. Without a gateway, and where assistance fails, everything passes
 //! as it comes.
 //!
-//! - [`Table`]: the flows, sans-IO; time and randomness are arguments
-//! - [`Agent`]: the same on sockets, in one thread; [`Handle`] speaks to it from others
+//! - [`Agent`]: a [`packrat_socket::Table`] of flows on sockets, in one thread; [`Handle`] speaks to
+//!   it from others
 //! - [`Status`]: its figures, as JSON and for Prometheus
 #![forbid(unsafe_code)]
 
-mod flow;
 mod forwarder;
 mod network;
 mod socket;
 mod statistics;
-mod table;
 
-pub use flow::Outlet;
 pub use forwarder::{Agent, Handle, Service};
-pub use network::source_towards;
-pub use packrat_client::{Access, ClientConfig, IdentifierScheme, Timestamp, Token};
+pub use packrat_client::{
+    Access, ClientConfig, Condition, Counters, IdentifierScheme, Timestamp, Token,
+};
+pub use packrat_socket::{Limits, source_towards};
 pub use socket::DontFragment;
-pub use statistics::{Condition, Counters, FlowStatus, ServiceStatus, Status};
-pub use table::{FlowId, IsOver, Limits, Table};
+pub use statistics::{FlowStatus, ServiceStatus, Status};

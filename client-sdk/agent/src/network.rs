@@ -1,23 +1,9 @@
 //! Notices that the network is another one.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A host whose clock of the day has gone ahead of the other one by so much has slept.
 const SLEEP: Duration = Duration::from_secs(3);
-
-/// The address that datagrams to `target` would leave from; `None`: there is no route.
-pub fn source_towards(target: SocketAddr) -> Option<IpAddr> {
-    let any: IpAddr = match target {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    // Connecting a UDP socket sends nothing: the system looks the route up, and takes the address
-    // that belongs to it.
-    let probe = UdpSocket::bind((any, 0)).ok()?;
-    probe.connect(target).ok()?;
-    Some(probe.local_addr().ok()?.ip())
-}
 
 /// True for an address of this host's: the system lets a socket have it.
 pub(crate) fn is_of_this_host(address: IpAddr) -> bool {
@@ -49,12 +35,6 @@ impl Wakefulness {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_source_is_what_the_route_says() {
-        let local = source_towards("127.0.0.1:9".parse().unwrap());
-        assert_eq!(local, Some(Ipv4Addr::LOCALHOST.into()));
-    }
 
     #[test]
     fn this_host_has_its_addresses_and_no_others() {

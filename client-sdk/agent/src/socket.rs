@@ -1,22 +1,16 @@
 //! UDP sockets with batches, segmentation offload and ECN marks: quinn-udp's, for mio.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use mio::net::UdpSocket;
-use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use packrat_socket::{Batch, Mark, with_large_buffers};
+use quinn_udp::{Transmit, UdpSocketState};
 use serde::Deserialize;
 
-/// Bytes for one message: what the kernel may put together.
-const MESSAGE_BYTES: usize = 65_536;
 /// Most bytes of one send: the largest UDP payload over IPv4.
 const MOST_BYTES: usize = 65_507;
-/// Bytes asked for as buffers; the kernel gives what its limits allow.
-const BUFFER_BYTES: usize = 4 << 20;
-
-/// The ECN mark of a datagram.
-pub(crate) type Mark = Option<EcnCodepoint>;
 
 /// Whether what leaves the host may be fragmented on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -91,13 +85,19 @@ pub(crate) struct Way {
 
 impl Socket {
     pub(crate) fn new(socket: std::net::UdpSocket, may_fragment: bool) -> io::Result<Self> {
-        let state = UdpSocketState::new((&socket).into())?;
+        let state = with_large_buffers((&socket).into())?;
         if may_fragment {
             allow_fragments(&socket)?;
         }
-        let _ = state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES);
-        let _ = state.set_send_buffer_size((&socket).into(), BUFFER_BYTES);
         Ok(Self { socket: UdpSocket::from_std(socket), state })
+    }
+
+    /// Receives what is there.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is nothing.
+    pub(crate) fn receive(&self, batch: &mut Batch) -> io::Result<()> {
+        batch.receive(&self.state, (&self.socket).into())
     }
 
     /// Sends datagrams of `size` bytes each (the last may be shorter), and returns how many the
@@ -127,76 +127,6 @@ impl Socket {
         let transmit =
             Transmit { destination: way.to, ecn, contents, segment_size, src_ip: way.from };
         self.state.try_send((&self.socket).into(), &transmit)
-    }
-}
-
-/// Buffers for one call that receives; reused.
-pub(crate) struct Batch {
-    data: Vec<u8>,
-    messages: [RecvMeta; BATCH_SIZE],
-    received: usize,
-}
-
-/// Datagrams of one sender that arrived together: all of `size` bytes, the last may be shorter.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Message<'a> {
-    pub(crate) data: &'a [u8],
-    pub(crate) size: usize,
-    pub(crate) mark: Mark,
-    pub(crate) source: SocketAddr,
-    pub(crate) local: Option<IpAddr>,
-}
-
-impl<'a> Message<'a> {
-    pub(crate) fn datagrams(&self) -> impl Iterator<Item = (&'a [u8], Mark)> + use<'a> {
-        let (data, mark) = (self.data, self.mark);
-        let empty = data.is_empty().then_some(data);
-        empty.into_iter().chain(data.chunks(self.size)).map(move |datagram| (datagram, mark))
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.data.len().div_ceil(self.size).max(1) as u64
-    }
-}
-
-impl Batch {
-    pub(crate) fn new() -> Self {
-        Self {
-            data: vec![0; BATCH_SIZE * MESSAGE_BYTES],
-            messages: [RecvMeta::default(); BATCH_SIZE],
-            received: 0,
-        }
-    }
-
-    /// Receives what is there.
-    ///
-    /// # Errors
-    /// `WouldBlock` when there is nothing.
-    pub(crate) fn receive(&mut self, socket: &Socket) -> io::Result<()> {
-        self.received = 0;
-        let mut rest = self.data.as_mut_slice();
-        let mut buffers = [const { None }; BATCH_SIZE];
-        for buffer in &mut buffers {
-            let (head, tail) = rest.split_at_mut(MESSAGE_BYTES.min(rest.len()));
-            *buffer = Some(head);
-            rest = tail;
-        }
-        let mut buffers =
-            buffers.map(|buffer| IoSliceMut::new(buffer.unwrap_or(Default::default())));
-        let messages = &mut self.messages;
-        self.received = socket.state.recv((&socket.socket).into(), &mut buffers, messages)?;
-        Ok(())
-    }
-
-    pub(crate) fn messages(&self) -> impl Iterator<Item = Message<'_>> {
-        let buffers = self.data.chunks(MESSAGE_BYTES);
-        buffers.zip(&self.messages).take(self.received).map(|(buffer, meta)| Message {
-            data: buffer.get(..meta.len).unwrap_or_default(),
-            size: meta.stride.max(1),
-            mark: meta.ecn,
-            source: meta.addr,
-            local: meta.dst_ip,
-        })
     }
 }
 

@@ -4,136 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use packrat_client::{AssistState, AssistStats, ShimStats};
+use packrat_client::{Condition, Counters};
+use packrat_socket::FlowFigures;
 use serde::Serialize;
-
-/// The condition of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Condition {
-    /// A gateway repairs for it.
-    Assisted,
-    /// A gateway is asked.
-    Asking,
-    /// No gateway answers; it is asked again now and then.
-    NoGateway,
-    /// A gateway will not assist.
-    Refused,
-    /// Assistance has failed on this host; the flow goes on without.
-    Failed,
-}
-
-impl Condition {
-    const ALL: [Self; 5] =
-        [Self::Assisted, Self::Asking, Self::NoGateway, Self::Refused, Self::Failed];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Assisted => "assisted",
-            Self::Asking => "asking",
-            Self::NoGateway => "no_gateway",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-impl From<AssistStats> for Condition {
-    fn from(stats: AssistStats) -> Self {
-        match stats.state {
-            AssistState::Established => Self::Assisted,
-            AssistState::NoGateway => Self::NoGateway,
-            AssistState::Refused => Self::Refused,
-            _ => Self::Asking,
-        }
-    }
-}
-
-macro_rules! counters {
-    ($($(#[doc = $text:literal])* $name:ident,)*) => {
-        /// Counters of a flow, or sums of flows.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-        #[non_exhaustive]
-        pub struct Counters {
-            $($(#[doc = $text])* pub $name: u64,)*
-        }
-
-        impl Counters {
-            /// Adds those of another flow.
-            pub fn add(&mut self, other: &Self) {
-                $(self.$name += other.$name;)*
-            }
-
-            fn described(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-                [$((stringify!($name), concat!($($text),*), self.$name)),*].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
-    /// Datagrams of programs that were forwarded.
-    sent_datagrams,
-    /// Bytes of them (UDP payload).
-    sent_bytes,
-    /// Datagrams that programs got.
-    delivered_datagrams,
-    /// Bytes of them (UDP payload).
-    delivered_bytes,
-    /// Sessions with gateways that were begun.
-    sessions,
-    /// Datagrams that were missing when a later one arrived.
-    holes,
-    /// Missing datagrams that were repaired before the program could notice.
-    repaired_in_time,
-    /// Missing datagrams that were repaired after a later one had been passed on.
-    repaired_late,
-    /// Missing datagrams that the agent has waited for in vain.
-    given_up,
-    /// Datagrams that were put together from the gateway's repair symbols.
-    recovered,
-    /// Datagrams that waited for a repair of an earlier one.
-    kept,
-    /// Datagrams that came more than once.
-    duplicates,
-    /// Control datagrams that were dropped as malformed, forged or replayed.
-    control_dropped,
-    /// Reports to gateways.
-    eacks,
-    /// Bytes of these reports (UDP payload).
-    eack_bytes,
-    /// Bytes of all control datagrams to gateways (UDP payload).
-    control_bytes_sent,
-    /// Bytes of all control datagrams from gateways (UDP payload).
-    control_bytes_received,
-}
-
-impl Counters {
-    /// The same with what the shim has counted.
-    pub(crate) fn with(self, assist: &AssistStats, shim: &ShimStats) -> Self {
-        Self {
-            sessions: assist.sessions,
-            holes: assist.holes,
-            repaired_in_time: assist.filled_in_time,
-            repaired_late: assist.filled_late,
-            given_up: assist.expired,
-            recovered: shim.recovered,
-            kept: shim.kept,
-            duplicates: assist.duplicates,
-            control_dropped: assist.control_dropped,
-            eacks: assist.eacks,
-            eack_bytes: assist.eack_bytes,
-            control_bytes_sent: assist.control_bytes_sent,
-            control_bytes_received: assist.control_bytes_received,
-            ..self
-        }
-    }
-
-    /// Missing datagrams that were repaired.
-    pub const fn repaired(&self) -> u64 {
-        self.repaired_in_time + self.repaired_late
-    }
-}
 
 /// One flow.
 #[derive(Debug, Clone, Serialize)]
@@ -152,6 +25,19 @@ pub struct FlowStatus {
     /// Its counters.
     #[serde(flatten)]
     pub counters: Counters,
+}
+
+impl From<FlowFigures> for FlowStatus {
+    fn from(flow: FlowFigures) -> Self {
+        Self {
+            service: flow.service,
+            program: flow.address,
+            condition: flow.condition,
+            idle_seconds: flow.idle.as_secs_f64(),
+            last_mile_round_trip_ms: flow.round_trip.map(|time| time.as_secs_f64() * 1e3),
+            counters: flow.counters,
+        }
+    }
 }
 
 /// One service.

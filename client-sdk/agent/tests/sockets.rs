@@ -7,143 +7,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
     Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service, Status,
 };
-use packrat_dataplane::log::Silent;
-use packrat_dataplane::socket::{bind_reuse_port, local_address};
-use packrat_dataplane::{Attachment, Dataplane, Options, RouteConfig};
-use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
-use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use sha2::{Digest, Sha256};
-
-const NAME: &str = "server.example";
-const FILE_BYTES: usize = 3_000_000;
-const PATIENCE: Duration = Duration::from_secs(60);
-const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
-fn file() -> Vec<u8> {
-    (0..FILE_BYTES).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect()
-}
-
-/// An unmodified server, and a client that trusts it.
-struct Quic {
-    server: quinn::Endpoint,
-    client: quinn::ClientConfig,
-}
-
-impl Quic {
-    /// Sends the file on the first stream of each connection.
-    fn start() -> Self {
-        let certificate = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let versions = &[&rustls::version::TLS13];
-        let key = certificate.signing_key.serialize_der().try_into().unwrap();
-        let server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(versions)
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.cert.der().clone()], key)
-            .unwrap();
-        let server = QuicServerConfig::try_from(server).unwrap();
-        let server = quinn::ServerConfig::with_crypto(Arc::new(server));
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(certificate.cert.der().clone()).unwrap();
-        let client = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let client = QuicClientConfig::try_from(client).unwrap();
-        let mut client = quinn::ClientConfig::new(Arc::new(client));
-        // After a gateway's restart the server sees another address, where it sends nothing before
-        // the client has been heard from there.
-        let mut transport = quinn::TransportConfig::default();
-        transport.keep_alive_interval(Some(Duration::from_millis(500)));
-        client.transport_config(Arc::new(transport));
-        let server = quinn::Endpoint::server(server, ANY).unwrap();
-        let endpoint = server.clone();
-        tokio::spawn(async move {
-            while let Some(incoming) = endpoint.accept().await {
-                tokio::spawn(async move {
-                    let Ok(connection) = incoming.await else { return };
-                    let Ok((mut sending, _)) = connection.accept_bi().await else { return };
-                    let _ = sending.write_all(&file()).await;
-                    let _ = sending.finish();
-                    connection.closed().await;
-                });
-            }
-        });
-        Self { server, client }
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.server.local_addr().unwrap()
-    }
-
-    /// The sha256 of what a client gets that connects to `at`.
-    async fn download(&self, at: SocketAddr) -> Vec<u8> {
-        let client = quinn::Endpoint::client(ANY).unwrap();
-        let work = async {
-            let connection = client.connect_with(self.client.clone(), at, NAME).unwrap();
-            let connection = connection.await.unwrap();
-            let (mut sending, mut receiving) = connection.open_bi().await.unwrap();
-            sending.write_all(b"the file").await.unwrap();
-            let bytes = receiving.read_to_end(FILE_BYTES + 1).await.unwrap();
-            connection.close(0u32.into(), b"");
-            Sha256::digest(bytes).to_vec()
-        };
-        tokio::time::timeout(PATIENCE, work).await.expect("the download ends")
-    }
-}
-
-/// A gateway in front of a server.
-struct Gateway {
-    dataplane: Dataplane,
-    address: SocketAddr,
-    _attachment: Attachment,
-}
-
-impl Gateway {
-    fn start(at: SocketAddr, server: SocketAddr) -> Self {
-        let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
-        let route = dataplane.configure(RouteConfig::new("web", [server]).unwrap()).unwrap();
-        let socket = bind_reuse_port(at).unwrap();
-        let address = local_address(socket.as_fd()).unwrap();
-        let attachment = dataplane.listen(&route, address, 0, socket).unwrap();
-        Self { dataplane, address, _attachment: attachment }
-    }
-
-    fn end(self) {
-        self.dataplane.shutdown();
-    }
-}
-
-/// A path between sockets.
-fn path(to: SocketAddr, delay: u64, rate: u64, loss: f64) -> UdpPath {
-    let link = |seed: u64| {
-        LinkConfig::new(Duration::from_millis(delay), rate)
-            .with_seed(seed)
-            .with_loss(LossModel::Independent { rate: loss })
-    };
-    UdpPath::start(PathConfig { server: to, upward: link(1), downward: link(2) }).unwrap()
-}
-
-/// The bottleneck is there: 20 Mbit/s and 10 ms.
-fn far_segment(server: SocketAddr) -> UdpPath {
-    path(server, 10, 20_000_000, 0.0)
-}
-
-/// 50 Mbit/s and 5 ms, and so much loss both ways.
-fn last_mile(gateway: SocketAddr, loss: f64) -> UdpPath {
-    path(gateway, 5, 50_000_000, loss)
-}
+use packrat_path::{ANY, FILE_BYTES, Gateway, PATIENCE, Quic, expected, far_segment, last_mile};
 
 /// An agent in a thread of its own; ends when it is dropped.
 struct Running {
@@ -188,16 +60,12 @@ impl Drop for Running {
     }
 }
 
-fn expected() -> Vec<u8> {
-    Sha256::digest(file()).to_vec()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_programs_download_over_loss_and_their_holes_are_repaired() {
     let quic = Quic::start();
     let far = far_segment(quic.address());
     let gateway = Gateway::start(ANY, far.address());
-    let near = last_mile(gateway.address, 0.04);
+    let near = last_mile(gateway.address(), 0.04);
     let agent = Running::start(near.address(), Limits::default());
     let (one, other) = tokio::join!(quic.download(agent.address), quic.download(agent.address));
     assert_eq!((one, other), (expected(), expected()));
@@ -234,7 +102,7 @@ async fn a_download_survives_the_end_of_the_gateway_and_is_assisted_by_the_next_
     let quic = Quic::start();
     let far = far_segment(quic.address());
     let gateway = Gateway::start(ANY, far.address());
-    let address = gateway.address;
+    let address = gateway.address();
     let near = last_mile(address, 0.02);
     let agent = Running::start(near.address(), Limits::default());
     let half = (FILE_BYTES / 2) as u64;
@@ -320,7 +188,7 @@ async fn forged_datagrams_and_those_of_strangers_cost_nothing() {
     let quic = Quic::start();
     let far = far_segment(quic.address());
     let gateway = Gateway::start(ANY, far.address());
-    let near = last_mile(gateway.address, 0.02);
+    let near = last_mile(gateway.address(), 0.02);
     let forger = Forger::start(near.address());
     let agent = Running::start(forger.address, Limits::default());
     let bytes = quic.download(agent.address).await;

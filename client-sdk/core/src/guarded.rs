@@ -3,10 +3,14 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use packrat_wire::control::is_control;
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::number::split;
 
-use crate::shim::{Released, Shim, ShimStats};
+use crate::counters::{Condition, Counters};
+use crate::shim::{Released, Shim, ShimStats, Verdict};
 use crate::stats::AssistStats;
+use crate::token::Token;
 
 /// Control datagrams sent at one go: a shim that never runs dry must not starve the transport.
 const TRANSMIT_BATCH: usize = 64;
@@ -23,13 +27,16 @@ pub enum Health {
 }
 
 /// A shim that is put away for good when it panics; what waited in it still comes out. After that,
-/// and for a connection without assistance, nothing is called any more.
+/// and for a connection without assistance, nothing is called any more, and datagrams pass. It has
+/// the figures of its flow.
 pub struct GuardedShim<M> {
     shim: Option<Box<Shim<M>>>,
     last_stats: (AssistStats, ShimStats),
     /// Datagrams that waited in a shim which has failed.
     rescued: VecDeque<Released<M>>,
     failed: bool,
+    /// Those of the shell; the shim's own are added when they are asked for.
+    counters: Counters,
     #[cfg(feature = "fault-injection")]
     fails_at: Option<u32>,
 }
@@ -42,6 +49,7 @@ impl<M: Clone> GuardedShim<M> {
             last_stats: Default::default(),
             rescued: VecDeque::new(),
             failed: false,
+            counters: Counters::default(),
             #[cfg(feature = "fault-injection")]
             fails_at: None,
         }
@@ -85,19 +93,95 @@ impl<M: Clone> GuardedShim<M> {
         }
     }
 
+    /// A UDP payload arrived, as for [`Shim::on_datagram`]. Without a shim everything passes but the
+    /// gateway's: its numbers come off, as it numbers until it knows that a session is gone, and its
+    /// messages end here if there was a shim.
+    pub fn on_datagram(&mut self, datagram: &[u8], metadata: M, now: Timestamp) -> Verdict<M> {
+        let passed = metadata.clone();
+        let verdict = self.call("on_datagram", |shim| shim.on_datagram(datagram, passed, now));
+        let verdict = verdict.unwrap_or_else(|| {
+            let base = split(datagram).map_or(datagram, |(_, base)| base);
+            if self.failed && is_control(base) {
+                Verdict::Never
+            } else {
+                Verdict::Now { skip: datagram.len() - base.len(), metadata }
+            }
+        });
+        if let Verdict::Now { skip, .. } = verdict {
+            self.count_delivered(datagram.get(skip..).unwrap_or_default());
+        }
+        verdict
+    }
+
+    fn count_delivered(&mut self, datagram: &[u8]) {
+        self.counters.delivered_datagrams += 1;
+        self.counters.delivered_bytes += datagram.len() as u64;
+    }
+
     /// The next datagram for the transport.
     pub fn poll_deliver(&mut self) -> Option<Released<M>> {
         let released = self.call("poll_deliver", Shim::poll_deliver).flatten();
-        released.or_else(|| self.rescued.pop_front())
+        let released = released.or_else(|| self.rescued.pop_front())?;
+        self.count_delivered(&released.datagram);
+        Some(released)
+    }
+
+    /// The program has sent so much: for the figures.
+    pub fn on_sent(&mut self, datagrams: u64, bytes: u64) {
+        self.counters.sent_datagrams += datagrams;
+        self.counters.sent_bytes += bytes;
+    }
+
+    /// The next control datagram to send to the peer's address, from the transport's own socket.
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        self.call("poll_transmit", |shim| shim.poll_transmit(now)).flatten()
     }
 
     /// Hands `send` the control datagrams that are ready, as many as may leave at one go.
     pub fn transmit(&mut self, now: Timestamp, mut send: impl FnMut(Vec<u8>)) {
         for _ in 0..TRANSMIT_BATCH {
-            let control = self.call("poll_transmit", |shim| shim.poll_transmit(now)).flatten();
-            let Some(control) = control else { return };
+            let Some(control) = self.poll_transmit(now) else { return };
             send(control);
         }
+    }
+
+    /// Time has passed: does what is due.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.call("handle_timeout", |shim| {
+            if shim.next_timeout().is_some_and(|at| at <= now) {
+                shim.handle_timeout(now);
+            }
+        });
+    }
+
+    /// Another gateway key and token, as for [`Shim::set_access`].
+    pub fn set_access(&mut self, gateway_key: Option<[u8; 32]>, token: &Token, now: Timestamp) {
+        self.call("set_access", |shim| shim.set_access(gateway_key, token, now));
+    }
+
+    /// Another address of this client's, as for [`Shim::on_network_change`].
+    pub fn on_network_change(&mut self, now: Timestamp) {
+        self.call("on_network_change", |shim| shim.on_network_change(now));
+    }
+
+    /// Datagrams were dropped unseen, as for [`Shim::reset`].
+    pub fn reset(&mut self, now: Timestamp) {
+        self.call("reset", |shim| shim.reset(now));
+    }
+
+    /// The base connection ends, as for [`Shim::close`].
+    pub fn close(&mut self, now: Timestamp) {
+        self.call("close", |shim| shim.close(now));
+    }
+
+    /// Everything that waits passes.
+    pub fn release_all(&mut self) {
+        self.call("release_all", Shim::release_all);
+    }
+
+    /// Bytes of the datagrams that wait now.
+    pub fn waiting_bytes(&mut self) -> usize {
+        self.call("waiting_bytes", |shim| shim.waiting_bytes()).unwrap_or_default()
     }
 
     /// When the shim is to be called at the latest.
@@ -120,6 +204,22 @@ impl<M: Clone> GuardedShim<M> {
             None if self.failed => Health::Failed,
             None => Health::Off,
         }
+    }
+
+    /// The condition of the assistance.
+    pub fn condition(&mut self) -> Condition {
+        let (assist, _) = self.stats();
+        match self.health() {
+            Health::Active => assist.into(),
+            Health::Failed => Condition::Failed,
+            Health::Off => Condition::NoGateway,
+        }
+    }
+
+    /// The figures of the flow.
+    pub fn counters(&mut self) -> Counters {
+        let (assist, shim) = self.stats();
+        self.counters.with(&assist, &shim)
     }
 
     /// Has the shim panic at this call, counted from 1: for tests of shells.

@@ -18,6 +18,7 @@
 //! - `hold`, `ranges`: which holes are waited for
 //! - [`Shim`]: datagrams in order for a transport that knows nothing of this; [`GuardedShim`]: the
 //!   same, with its failures kept away from the connection
+//! - [`Counters`], [`Condition`]: a flow's figures, the same in every SDK
 //! - [`SourceAddress`]: notices another network
 //! - [`ClientEvent`]: what happens on a connection that is observed
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@
 mod assist;
 mod coded;
 mod config;
+mod counters;
 mod discovery;
 mod epoch;
 mod events;
@@ -47,6 +49,7 @@ mod token;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
 pub use config::{Access, ClientConfig};
+pub use counters::{Condition, Counters};
 pub use events::{ClientEvent, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason};
 pub use guarded::{GuardedShim, Health};
 pub use packet_number::PacketNumber;

@@ -120,11 +120,10 @@ impl AssistedPath {
     pub(crate) fn arrive(&self, datagram: &[u8], metadata: Metadata) -> Option<usize> {
         let now = self.host.now();
         let state = &mut *self.lock();
-        let verdict =
-            state.shim.call("on_datagram", |shim| shim.on_datagram(datagram, metadata, now));
-        // Also without a shim or a session: a gateway numbers until it knows that they are gone.
+        let verdict = state.shim.on_datagram(datagram, metadata, now);
+        // Also before this shim's session: a gateway numbers until it knows that the one before is gone.
         let base = number::split(datagram).map_or(datagram, |(_, base)| base);
-        if is_control(base) && verdict == Some(Verdict::Never) {
+        if is_control(base) && verdict == Verdict::Never {
             state.counters.control_received += 1;
         } else {
             state.counters.base_received += 1;
@@ -135,8 +134,8 @@ impl AssistedPath {
         }
         self.take_released(state);
         match verdict {
-            Some(Verdict::Later | Verdict::Never) => None,
-            Some(Verdict::Now { .. }) | None => Some(datagram.len() - base.len()),
+            Verdict::Later | Verdict::Never => None,
+            Verdict::Now { .. } => Some(datagram.len() - base.len()),
         }
     }
 
@@ -224,7 +223,7 @@ impl AssistedPath {
         let State { shim, source, counters, .. } = state;
         // The shim learns of another address before it says anything from there.
         if source.has_changed(now, || self.host.source(self.remote)) {
-            shim.call("on_network_change", |shim| shim.on_network_change(now));
+            shim.on_network_change(now);
         }
         // The socket does not block. A datagram that finds no room is lost, as any datagram may be.
         shim.transmit(now, |control| match self.host.send(&control, self.remote) {
@@ -243,7 +242,7 @@ impl AssistedPath {
         let state = &mut *self.lock();
         // What the host would notice by itself is this change.
         state.source.set(self.host.source(self.remote));
-        state.shim.call("on_network_change", |shim| shim.on_network_change(now));
+        state.shim.on_network_change(now);
         self.settle(state, now);
         self.wake_in_time(state);
     }
@@ -252,7 +251,7 @@ impl AssistedPath {
     pub(crate) fn set_access(&self, gateway_key: Option<[u8; 32]>, token: &Token) {
         let now = self.host.now();
         let state = &mut *self.lock();
-        state.shim.call("set_access", |shim| shim.set_access(gateway_key, token, now));
+        state.shim.set_access(gateway_key, token, now);
         // A handshake may be due at once.
         self.settle(state, now);
         self.wake_in_time(state);
@@ -265,7 +264,7 @@ impl AssistedPath {
         let now = self.host.now();
         let state = &mut *self.lock();
         if !state.closed {
-            state.shim.call("close", |shim| shim.close(now));
+            state.shim.close(now);
             self.settle(state, now);
             state.closed = true;
             self.wake.notify_one();

@@ -6,12 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packrat_agent::{
-    Access, ClientConfig, Condition, FlowId, IdentifierScheme, Limits, Outlet, Table, Timestamp,
-    Token,
-};
 use packrat_assist_token::{Claims, Key, Keys, RouteHash};
+use packrat_client::{Access, ClientConfig, Condition, IdentifierScheme, Timestamp, Token};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received, TokenAdmission, TokenCheck};
+use packrat_socket::{FlowId, Limits, Outlet, Table};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 

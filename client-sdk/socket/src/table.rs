@@ -1,15 +1,14 @@
-//! The table of flows, sans-IO: which program belongs to which flow, and when each is due.
+//! The table of flows, sans-IO: which address belongs to which flow, and when each is due.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Access, ClientConfig, Shim, Timestamp};
+use packrat_client::{Access, ClientConfig, Condition, Counters, Shim, Timestamp};
 
 use crate::flow::{Flow, Outlet};
-use crate::statistics::{Condition, Counters, FlowStatus};
 
-/// Limits of an agent.
+/// Limits of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Flows at the same time. A program that would begin another one takes the place of the idlest,
@@ -43,11 +42,30 @@ pub struct FlowId(pub(crate) u64);
 /// call or a download is silent.
 const EVICTED_AFTER: Duration = Duration::from_secs(10);
 
+/// A flow's figures.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct FlowFigures {
+    /// The number of its service.
+    pub service: usize,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its condition.
+    pub condition: Condition,
+    /// Since when nothing has passed.
+    pub idle: Duration,
+    /// Round trip to the gateway, as measured.
+    pub round_trip: Option<Duration>,
+    /// Its counters.
+    pub counters: Counters,
+}
+
 /// True for a flow that is over.
 pub type IsOver = bool;
 
-/// All flows of an agent. `M` belongs to a datagram from upstream and passes through untouched, such
-/// as its ECN mark.
+/// The flows of a shell, each of a service (settings) and an address: a program's at an agent, the
+/// peer's at a socket. `M` belongs to a datagram that arrives and passes through untouched, such as
+/// its ECN mark.
 ///
 /// A program's first datagram begins a flow: [`Self::idlest`] and [`Self::evict`] make room,
 /// [`Self::begin`], [`Self::serve`]. When [`Self::next_timeout`] has come, call [`Self::next_due`]
@@ -56,7 +74,7 @@ pub struct Table<M> {
     limits: Limits,
     configs: Vec<ClientConfig>,
     flows: HashMap<FlowId, Flow<M>>,
-    by_program: HashMap<(usize, SocketAddr), FlowId>,
+    by_address: HashMap<(usize, SocketAddr), FlowId>,
     deadlines: BTreeSet<(Timestamp, FlowId)>,
     /// Bytes that wait, by flow where there are any.
     waiting: HashMap<FlowId, usize>,
@@ -80,7 +98,7 @@ impl<M: Clone> Table<M> {
             ended: vec![Counters::default(); configs.len()],
             configs,
             flows: HashMap::new(),
-            by_program: HashMap::new(),
+            by_address: HashMap::new(),
             deadlines: BTreeSet::new(),
             waiting: HashMap::new(),
             waiting_total: 0,
@@ -88,17 +106,17 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// The flow that a program has.
-    pub fn find(&self, service: usize, program: SocketAddr) -> Option<FlowId> {
-        self.by_program.get(&(service, program)).copied()
+    /// The flow of an address.
+    pub fn find(&self, service: usize, address: SocketAddr) -> Option<FlowId> {
+        self.by_address.get(&(service, address)).copied()
     }
 
-    /// Begins the flow of a program that has none. `seed`: 32 fresh random bytes. `None`: there are
+    /// Begins the flow of an address that has none. `seed`: 32 fresh random bytes. `None`: there are
     /// as many flows as there may be, or there is no such service, or no seed.
     pub fn begin(
         &mut self,
         service: usize,
-        program: SocketAddr,
+        address: SocketAddr,
         now: Timestamp,
         seed: Option<[u8; 32]>,
     ) -> Option<FlowId> {
@@ -109,9 +127,9 @@ impl<M: Clone> Table<M> {
         };
         let id = FlowId(self.next);
         self.next += 1;
-        let flow = Flow::new(service, program, Shim::new(config, seed, now), now);
+        let flow = Flow::new(service, address, Shim::new(config, seed, now), now);
         self.flows.insert(id, flow);
-        self.by_program.insert((service, program), id);
+        self.by_address.insert((service, address), id);
         Some(id)
     }
 
@@ -177,13 +195,13 @@ impl<M: Clone> Table<M> {
     pub fn serve(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         flow.drain(now, outlet);
-        let mut waits = flow.waiting_bytes();
+        let mut waits = flow.shim.waiting_bytes();
         let before = self.waiting.get(&id).copied().unwrap_or_default();
         let total = self.waiting_total - before + waits;
         if waits > self.limits.flow_bytes || total > self.limits.total_bytes {
-            flow.with_shim("release_all", Shim::release_all);
+            flow.shim.release_all();
             flow.drain(now, outlet);
-            waits = flow.waiting_bytes();
+            waits = flow.shim.waiting_bytes();
         }
         self.waiting_total = self.waiting_total - before + waits;
         if waits > 0 {
@@ -192,7 +210,7 @@ impl<M: Clone> Table<M> {
             self.waiting.remove(&id);
         }
         let end = flow.last_active + self.limits.idle;
-        let due = flow.next_timeout().map_or(end, |at| at.min(end));
+        let due = flow.shim.next_timeout().map_or(end, |at| at.min(end));
         // What moves to a later time is looked at when the earlier one has come.
         if flow.armed.is_none_or(|armed| due < armed) {
             if let Some(armed) = flow.armed.replace(due) {
@@ -229,11 +247,7 @@ impl<M: Clone> Table<M> {
             self.close(id, now, outlet);
             return true;
         }
-        flow.with_shim("handle_timeout", |shim| {
-            if shim.next_timeout().is_some_and(|at| at <= now) {
-                shim.handle_timeout(now);
-            }
-        });
+        flow.shim.handle_timeout(now);
         self.serve(id, now, outlet);
         false
     }
@@ -241,7 +255,7 @@ impl<M: Clone> Table<M> {
     /// The network is another one: call it before anything is sent from there.
     pub fn on_network_change(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id) {
-            flow.with_shim("on_network_change", |shim| shim.on_network_change(now));
+            flow.shim.on_network_change(now);
         }
         self.serve(id, now, outlet);
     }
@@ -260,7 +274,7 @@ impl<M: Clone> Table<M> {
             && let Some(config) = self.configs.get(flow.service)
         {
             let Access { gateway_key, token, .. } = &config.access;
-            flow.with_shim("set_access", |shim| shim.set_access(*gateway_key, token, now));
+            flow.shim.set_access(*gateway_key, token, now);
         }
         self.serve(id, now, outlet);
     }
@@ -268,7 +282,7 @@ impl<M: Clone> Table<M> {
     /// Ends a flow: the gateway is told, and what waits passes.
     pub fn close(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let Some(mut flow) = self.flows.remove(&id) else { return };
-        flow.with_shim("close", |shim| shim.close(now));
+        flow.shim.close(now);
         flow.drain(now, outlet);
         self.forget(id, &mut flow);
     }
@@ -281,19 +295,19 @@ impl<M: Clone> Table<M> {
     }
 
     fn forget(&mut self, id: FlowId, flow: &mut Flow<M>) {
-        self.by_program.remove(&(flow.service, flow.program));
+        self.by_address.remove(&(flow.service, flow.address));
         if let Some(armed) = flow.armed {
             self.deadlines.remove(&(armed, id));
         }
         self.waiting_total -= self.waiting.remove(&id).unwrap_or_default();
         if let Some(ended) = self.ended.get_mut(flow.service) {
-            ended.add(&flow.counters());
+            ended.add(&flow.shim.counters());
         }
     }
 
-    /// The service and the program of a flow.
+    /// The service and the address of a flow.
     pub fn place(&self, id: FlowId) -> Option<(usize, SocketAddr)> {
-        self.flows.get(&id).map(|flow| (flow.service, flow.program))
+        self.flows.get(&id).map(|flow| (flow.service, flow.address))
     }
 
     /// The flows of a service.
@@ -333,25 +347,22 @@ impl<M: Clone> Table<M> {
         let mut sum = self.ended.get(service).copied().unwrap_or_default();
         let mut conditions = BTreeMap::new();
         for flow in self.flows.values_mut().filter(|flow| flow.service == service) {
-            sum.add(&flow.counters());
-            *conditions.entry(flow.condition()).or_default() += 1;
+            sum.add(&flow.shim.counters());
+            *conditions.entry(flow.shim.condition()).or_default() += 1;
         }
         (sum, conditions)
     }
 
     /// The flows, those first that have carried most, at most `limit`.
-    pub fn busiest(&mut self, limit: usize, now: Timestamp) -> Vec<FlowStatus> {
+    pub fn busiest(&mut self, limit: usize, now: Timestamp) -> Vec<FlowFigures> {
         let mut all: Vec<&mut Flow<M>> = self.flows.values_mut().collect();
-        all.sort_by_key(|flow| std::cmp::Reverse(flow.carried_bytes()));
+        all.sort_by_cached_key(|flow| std::cmp::Reverse(flow.carried_bytes()));
         all.truncate(limit);
-        let status = |flow: &mut Flow<M>| FlowStatus {
-            service: flow.service,
-            program: flow.program,
-            condition: flow.condition(),
-            idle_seconds: now.saturating_since(flow.last_active).as_secs_f64(),
-            last_mile_round_trip_ms: flow.round_trip().map(|time| time.as_secs_f64() * 1e3),
-            counters: flow.counters(),
-        };
-        all.into_iter().map(status).collect()
+        all.into_iter().map(|flow| flow.figures(now)).collect()
+    }
+
+    /// The figures of one flow.
+    pub fn figures(&mut self, id: FlowId, now: Timestamp) -> Option<FlowFigures> {
+        self.flows.get_mut(&id).map(|flow| flow.figures(now))
     }
 }

@@ -1,0 +1,524 @@
+//! The client core for programs in C: libpackrat.
+//!
+//! `include/packrat.h` is written from this file by cbindgen, and has its documentation. Every
+//! function checks its arguments, and none lets a panic out: [`guarded`].
+// A C interface is made of pointers of the caller's; each use states the caller's promise.
+#![allow(unsafe_code)]
+// The promises are those of the header, the same for all functions.
+#![allow(clippy::missing_safety_doc)]
+
+mod interface;
+
+#[cfg(any(test, fuzzing))]
+mod fuzz_corpus;
+#[cfg(fuzzing)]
+pub use fuzz_corpus::c_interface;
+
+use std::ffi::c_char;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use interface::{Handle, bytes, place, write_out};
+use packrat_client::{Access, ClientConfig, Condition, IdentifierScheme, Token, Verdict};
+
+/// The version of this interface. Functions are added to it, never changed.
+pub const PACKRAT_ABI: u32 = 1;
+/// The value of packrat_shim_timeout() when nothing is due.
+pub const PACKRAT_NEVER: u64 = u64::MAX;
+
+/// Done.
+pub const PACKRAT_OK: i32 = 0;
+/// Of packrat_shim_receive(): the datagram is the transport's, now, without its first bytes.
+pub const PACKRAT_PASS: i32 = 0;
+/// Of packrat_shim_receive(): the datagram was copied, and comes out of packrat_shim_deliver().
+pub const PACKRAT_KEPT: i32 = 1;
+/// Of packrat_shim_receive(): the datagram is not the transport's, or waits already. Forget it.
+pub const PACKRAT_CONSUMED: i32 = 2;
+/// There is nothing (any more).
+pub const PACKRAT_EMPTY: i32 = -1;
+/// An argument is NULL or out of its range.
+pub const PACKRAT_ARGUMENT: i32 = -2;
+/// The buffer is too small; the length needed was stored, and nothing is lost.
+pub const PACKRAT_SPACE: i32 = -3;
+/// The library has failed. The handle is still usable.
+pub const PACKRAT_INTERNAL: i32 = -4;
+
+/// A gateway repairs for this shim.
+pub const PACKRAT_ASSISTED: u32 = 0;
+/// A gateway is asked.
+pub const PACKRAT_ASKING: u32 = 1;
+/// No gateway answers; it is asked again now and then.
+pub const PACKRAT_NO_GATEWAY: u32 = 2;
+/// A gateway will not assist.
+pub const PACKRAT_REFUSED: u32 = 3;
+/// Assistance has failed in this process; datagrams pass.
+pub const PACKRAT_FAILED: u32 = 4;
+
+/// Identifiers of all bytes: right for every transport.
+pub const PACKRAT_SCHEME_PAYLOAD: u32 = 0;
+/// Identifiers of the last 16 bytes, which are faster: for QUIC, whose packets end with a tag.
+pub const PACKRAT_SCHEME_TRAILER: u32 = 1;
+
+/// Bytes of a gateway's key.
+pub const PACKRAT_KEY_LENGTH: usize = 32;
+/// Bytes of a seed.
+pub const PACKRAT_SEED_LENGTH: usize = 32;
+
+/// Settings of a shim. packrat_config_init() sets the defaults.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Bytes of this structure, as the caller knows it.
+    pub size: u32,
+    /// PACKRAT_SCHEME_PAYLOAD (the default) or PACKRAT_SCHEME_TRAILER.
+    pub scheme: u32,
+    /// Longest time that a datagram waits for the repair of an earlier one, in microseconds; 0:
+    /// none waits. By default 1 s; the actual one follows the measured last mile.
+    pub maximum_hold: u64,
+    /// The gateway's static public key, PACKRAT_KEY_LENGTH bytes: another gateway is refused. NULL
+    /// (the default): the first one is trusted.
+    pub gateway_key: *const u8,
+    /// The permission that a token endpoint has issued; NULL (the default): none.
+    pub token: *const u8,
+    /// Bytes of the token.
+    pub token_length: usize,
+}
+
+/// Figures of a shim, the same as in every SDK.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Statistics {
+    /// Bytes of this structure that were filled in.
+    pub size: u32,
+    /// PACKRAT_ASSISTED, PACKRAT_ASKING, PACKRAT_NO_GATEWAY, PACKRAT_REFUSED or PACKRAT_FAILED.
+    pub condition: u32,
+    /// Round trip to the gateway in microseconds; 0: not measured yet.
+    pub round_trip: u64,
+    /// Bytes that wait for repairs now.
+    pub waiting_bytes: u64,
+    /// Datagrams that the program has sent: packrat_shim_sent().
+    pub sent_datagrams: u64,
+    /// Bytes of them (UDP payload).
+    pub sent_bytes: u64,
+    /// Datagrams that the program got.
+    pub delivered_datagrams: u64,
+    /// Bytes of them (UDP payload).
+    pub delivered_bytes: u64,
+    /// Sessions with gateways that were begun.
+    pub sessions: u64,
+    /// Datagrams that were missing when a later one arrived.
+    pub holes: u64,
+    /// Missing datagrams that were repaired before the program could notice.
+    pub repaired_in_time: u64,
+    /// Missing datagrams that were repaired after a later one had been passed on.
+    pub repaired_late: u64,
+    /// Missing datagrams that were waited for in vain.
+    pub given_up: u64,
+    /// Datagrams that were put together from the gateway's repair symbols.
+    pub recovered: u64,
+    /// Datagrams that waited for a repair of an earlier one.
+    pub kept: u64,
+    /// Datagrams that came more than once.
+    pub duplicates: u64,
+    /// Control datagrams that were dropped as malformed, forged or replayed.
+    pub control_dropped: u64,
+    /// Reports to gateways.
+    pub eacks: u64,
+    /// Bytes of these reports (UDP payload).
+    pub eack_bytes: u64,
+    /// Bytes of all control datagrams to gateways (UDP payload).
+    pub control_bytes_sent: u64,
+    /// Bytes of all control datagrams from gateways (UDP payload).
+    pub control_bytes_received: u64,
+}
+
+/// A shim: the assistance of one peer's datagrams over one socket.
+pub struct Shim(Handle);
+
+/// Calls with what the pointers point at; a panic ends here.
+fn guarded(call: impl FnOnce() -> Result<i32, i32>) -> i32 {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(code) | Err(code)) => code,
+        Err(_) => PACKRAT_INTERNAL,
+    }
+}
+
+/// The handle behind a pointer.
+///
+/// # Safety
+/// `shim` is NULL, or of packrat_shim_new() and not freed, and no other thread uses it.
+unsafe fn handle<'a>(shim: *mut Shim) -> Result<&'a mut Handle, i32> {
+    // SAFETY: the caller's promise.
+    unsafe { shim.as_mut() }.map(|shim| &mut shim.0).ok_or(PACKRAT_ARGUMENT)
+}
+
+/// The version of the library, such as "0.1.0".
+#[unsafe(no_mangle)]
+pub extern "C" fn packrat_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// The version of the library's interface: PACKRAT_ABI of the header that it was built with.
+#[unsafe(no_mangle)]
+pub extern "C" fn packrat_abi() -> u32 {
+    PACKRAT_ABI
+}
+
+/// The version of the protocol that the library speaks with gateways.
+#[unsafe(no_mangle)]
+pub extern "C" fn packrat_protocol_version() -> u32 {
+    packrat_wire::control::VERSION.into()
+}
+
+/// The meaning of a code, in English. Never NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn packrat_error_text(code: i32) -> *const c_char {
+    let text = match code {
+        PACKRAT_OK => c"done, or: the datagram is the transport's",
+        PACKRAT_KEPT => c"the datagram waits, and is delivered later",
+        PACKRAT_CONSUMED => c"the datagram is not the transport's",
+        PACKRAT_EMPTY => c"there is nothing",
+        PACKRAT_ARGUMENT => c"an argument is NULL or out of its range",
+        PACKRAT_SPACE => c"the buffer is too small; the length needed was stored",
+        PACKRAT_INTERNAL => c"the library has failed; the handle is still usable",
+        _ => c"no code of this version of the library",
+    };
+    text.as_ptr()
+}
+
+/// The name of a condition, such as "assisted". Never NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn packrat_condition_text(condition: u32) -> *const c_char {
+    let text = match condition {
+        PACKRAT_ASSISTED => c"assisted",
+        PACKRAT_ASKING => c"asking",
+        PACKRAT_NO_GATEWAY => c"no_gateway",
+        PACKRAT_REFUSED => c"refused",
+        PACKRAT_FAILED => c"failed",
+        _ => c"no condition of this version of the library",
+    };
+    text.as_ptr()
+}
+
+/// Sets the defaults. `size`: sizeof(packrat_config).
+///
+/// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_config_init(config: *mut Config, size: usize) -> i32 {
+    guarded(|| {
+        let hold = Access::default().maximum_hold.as_micros();
+        let defaults = Config {
+            size: u32::try_from(size).map_err(|_| PACKRAT_ARGUMENT)?,
+            scheme: PACKRAT_SCHEME_PAYLOAD,
+            maximum_hold: u64::try_from(hold).unwrap_or(u64::MAX),
+            gateway_key: std::ptr::null(),
+            token: std::ptr::null(),
+            token_length: 0,
+        };
+        if size < size_of::<Config>() {
+            return Err(PACKRAT_ARGUMENT);
+        }
+        // SAFETY: the caller has so many bytes there.
+        *unsafe { place(config) }? = defaults;
+        Ok(PACKRAT_OK)
+    })
+}
+
+fn client_config(config: &Config) -> Result<ClientConfig, i32> {
+    if (config.size as usize) < size_of::<Config>() {
+        return Err(PACKRAT_ARGUMENT);
+    }
+    let scheme = match config.scheme {
+        PACKRAT_SCHEME_PAYLOAD => IdentifierScheme::Payload,
+        PACKRAT_SCHEME_TRAILER => IdentifierScheme::Trailer,
+        _ => return Err(PACKRAT_ARGUMENT),
+    };
+    // SAFETY: NULL, or a key's bytes.
+    let key = unsafe { config.gateway_key.cast::<[u8; PACKRAT_KEY_LENGTH]>().as_ref() };
+    // SAFETY: NULL, or so many bytes.
+    let token = unsafe { bytes(config.token, config.token_length) }?;
+    let token = Token::new(token.to_vec()).map_err(|_| PACKRAT_ARGUMENT)?;
+    Ok(ClientConfig::default()
+        .with_scheme(scheme)
+        .with_maximum_hold(Duration::from_micros(config.maximum_hold))
+        .with_gateway_key(key.copied())
+        .with_token(token))
+}
+
+/// Makes a shim for one peer. `seed`: PACKRAT_SEED_LENGTH fresh random bytes of the operating
+/// system, of which the session's keys are made. `out` gets the handle: packrat_shim_free().
+///
+/// Returns PACKRAT_OK or PACKRAT_ARGUMENT; of the latter also for a token that is too long.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_new(
+    config: *const Config,
+    seed: *const u8,
+    now: u64,
+    out: *mut *mut Shim,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: NULL, or a place for a pointer.
+        let out = unsafe { place(out) }?;
+        *out = std::ptr::null_mut();
+        // SAFETY: NULL, or packrat_config_init() has set it up.
+        let config = client_config(unsafe { config.as_ref() }.ok_or(PACKRAT_ARGUMENT)?)?;
+        // SAFETY: NULL, or a seed's bytes.
+        let seed = unsafe { seed.cast::<[u8; PACKRAT_SEED_LENGTH]>().as_ref() };
+        let seed = seed.ok_or(PACKRAT_ARGUMENT)?;
+        *out = Box::into_raw(Box::new(Shim(Handle::new(config, *seed, now))));
+        Ok(PACKRAT_OK)
+    })
+}
+
+/// Forgets a shim. NULL is allowed. Call packrat_shim_close() first, and send what it has ready.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_free(shim: *mut Shim) {
+    guarded(|| {
+        if !shim.is_null() {
+            // SAFETY: of packrat_shim_new(), and not freed.
+            drop(unsafe { Box::from_raw(shim) });
+        }
+        Ok(PACKRAT_OK)
+    });
+}
+
+/// A UDP payload arrived from the peer, exactly as received. `mark` passes through untouched, such
+/// as the datagram's ECN bits. `skip` gets the number of bytes in front that are not the
+/// transport's. Afterwards call packrat_shim_deliver() and packrat_shim_transmit() until they are
+/// empty.
+///
+/// Returns PACKRAT_PASS: hand on `datagram + *skip` before anything that is delivered; PACKRAT_KEPT;
+/// PACKRAT_CONSUMED; or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_receive(
+    shim: *mut Shim,
+    datagram: *const u8,
+    length: usize,
+    mark: u8,
+    now: u64,
+    skip: *mut usize,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: the promises of the header: a handle, so many bytes, a place.
+        let (handle, datagram, skip) =
+            unsafe { (handle(shim)?, bytes(datagram, length)?, place(skip)?) };
+        *skip = 0;
+        let now = handle.time(now);
+        match handle.shim.on_datagram(datagram, mark, now) {
+            Verdict::Now { skip: front, .. } => {
+                *skip = front;
+                Ok(PACKRAT_PASS)
+            }
+            Verdict::Later => Ok(PACKRAT_KEPT),
+            Verdict::Never => Ok(PACKRAT_CONSUMED),
+        }
+    })
+}
+
+/// The next datagram for the transport, and its mark.
+///
+/// Returns PACKRAT_OK, PACKRAT_EMPTY, PACKRAT_SPACE or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_deliver(
+    shim: *mut Shim,
+    out: *mut u8,
+    space: usize,
+    length: *mut usize,
+    mark: *mut u8,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: the promises of the header: a handle, and places.
+        let (handle, length, mark) = unsafe { (handle(shim)?, place(length)?, place(mark)?) };
+        let next = handle.next_released().ok_or(PACKRAT_EMPTY)?;
+        // SAFETY: so many bytes of the caller's.
+        unsafe { write_out(&next.datagram, out, space, length) }?;
+        *mark = next.metadata;
+        handle.released = None;
+        Ok(PACKRAT_OK)
+    })
+}
+
+/// The program has sent so many datagrams of so many bytes in all, unchanged: for the figures.
+///
+/// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_sent(shim: *mut Shim, datagrams: u32, bytes: u32) -> i32 {
+    guarded(|| {
+        // SAFETY: NULL, or a handle.
+        unsafe { handle(shim) }?.shim.on_sent(datagrams.into(), bytes.into());
+        Ok(PACKRAT_OK)
+    })
+}
+
+/// The next control datagram, to send to the peer's address from the program's own socket. Call it
+/// after every other call until it is empty. One that cannot be sent may be forgotten.
+///
+/// Returns PACKRAT_OK, PACKRAT_EMPTY, PACKRAT_SPACE or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_transmit(
+    shim: *mut Shim,
+    out: *mut u8,
+    space: usize,
+    length: *mut usize,
+    now: u64,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: the promises of the header: a handle, and a place.
+        let (handle, length) = unsafe { (handle(shim)?, place(length)?) };
+        let now = handle.time(now);
+        let next = handle.next_control(now).ok_or(PACKRAT_EMPTY)?;
+        // SAFETY: so many bytes of the caller's.
+        unsafe { write_out(next, out, space, length) }?;
+        handle.control = None;
+        Ok(PACKRAT_OK)
+    })
+}
+
+/// The time at which to call packrat_shim_on_timeout() at the latest; PACKRAT_NEVER: not at all, so
+/// far. It changes with every other call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_timeout(shim: *mut Shim) -> u64 {
+    let mut at = PACKRAT_NEVER;
+    guarded(|| {
+        // SAFETY: NULL, or a handle.
+        let next = unsafe { handle(shim) }?.shim.next_timeout();
+        at = next.map_or(PACKRAT_NEVER, |next| next.as_micros());
+        Ok(PACKRAT_OK)
+    });
+    at
+}
+
+/// Time has passed: does what is due. Afterwards call packrat_shim_deliver() and
+/// packrat_shim_transmit() until they are empty.
+///
+/// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_on_timeout(shim: *mut Shim, now: u64) -> i32 {
+    // SAFETY: NULL, or a handle.
+    unsafe { with_time(shim, now, |handle, now| handle.shim.handle_timeout(now)) }
+}
+
+/// The gateway to accept and another token, for gateways that ask for one.
+///
+/// `gateway_key`: the 32 bytes of its static key, or NULL to accept any on first use. A session with
+/// another gateway than this ends.
+///
+/// Returns PACKRAT_OK or PACKRAT_ARGUMENT, the latter also for a token that is too long.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_set_access(
+    shim: *mut Shim,
+    gateway_key: *const u8,
+    token: *const u8,
+    length: usize,
+    now: u64,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: the promises of the header: a handle, so many bytes.
+        let (handle, token) = unsafe { (handle(shim)?, bytes(token, length)?) };
+        // SAFETY: the promise of the header: 32 bytes, or NULL.
+        let gateway_key = unsafe { gateway_key.cast::<[u8; 32]>().as_ref() }.copied();
+        let token = Token::new(token.to_vec()).map_err(|_| PACKRAT_ARGUMENT)?;
+        let now = handle.time(now);
+        handle.shim.set_access(gateway_key, &token, now);
+        Ok(PACKRAT_OK)
+    })
+}
+
+/// The program's address changes, such as from Wi-Fi to cellular: call it before anything is sent
+/// from there. The session goes on.
+///
+/// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_network_changed(shim: *mut Shim, now: u64) -> i32 {
+    // SAFETY: NULL, or a handle.
+    unsafe { with_time(shim, now, |handle, now| handle.shim.on_network_change(now)) }
+}
+
+/// Datagrams of the peer's were dropped before packrat_shim_receive() saw them, and are not to be
+/// repaired.
+///
+/// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_overflowed(shim: *mut Shim, now: u64) -> i32 {
+    // SAFETY: NULL, or a handle.
+    unsafe { with_time(shim, now, |handle, now| handle.shim.reset(now)) }
+}
+
+/// Everything that waits is to be had from packrat_shim_deliver(), such as when it is too much.
+///
+/// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_release(shim: *mut Shim) -> i32 {
+    // SAFETY: NULL, or a handle.
+    unsafe { with_time(shim, 0, |handle, _| handle.shim.release_all()) }
+}
+
+/// The connection ends: a last message for the gateway is to be had from packrat_shim_transmit(),
+/// and what has waited from packrat_shim_deliver().
+///
+/// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_close(shim: *mut Shim, now: u64) -> i32 {
+    // SAFETY: NULL, or a handle.
+    unsafe { with_time(shim, now, |handle, now| handle.shim.close(now)) }
+}
+
+/// # Safety
+/// As [`handle`].
+unsafe fn with_time(
+    shim: *mut Shim,
+    now: u64,
+    call: impl FnOnce(&mut Handle, packrat_client::Timestamp),
+) -> i32 {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { handle(shim) }?;
+        let now = handle.time(now);
+        call(handle, now);
+        Ok(PACKRAT_OK)
+    })
+}
+
+/// Figures of a shim. `size`: sizeof(packrat_statistics); those that the caller's header lacks are
+/// left out.
+///
+/// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_statistics(
+    shim: *mut Shim,
+    out: *mut Statistics,
+    size: usize,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: NULL, or a handle.
+        let handle = unsafe { handle(shim) }?;
+        if out.is_null() || !out.is_aligned() || size < size_of::<[u32; 2]>() {
+            return Err(PACKRAT_ARGUMENT);
+        }
+        let filled = size.min(size_of::<Statistics>());
+        let statistics =
+            Statistics { size: u32::try_from(filled).unwrap_or(u32::MAX), ..handle.statistics() };
+        // SAFETY: both have so many bytes, and do not overlap.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                (&raw const statistics).cast::<u8>(),
+                out.cast::<u8>(),
+                filled,
+            );
+        }
+        Ok(PACKRAT_OK)
+    })
+}
+
+const fn code(condition: Condition) -> u32 {
+    match condition {
+        Condition::Assisted => PACKRAT_ASSISTED,
+        Condition::Asking => PACKRAT_ASKING,
+        Condition::NoGateway => PACKRAT_NO_GATEWAY,
+        Condition::Refused => PACKRAT_REFUSED,
+        Condition::Failed => PACKRAT_FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests;

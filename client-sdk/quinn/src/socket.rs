@@ -1,0 +1,351 @@
+//! quinn's socket, with shims between it and the system's.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use packrat_client::{Access, ClientConfig, Counters, Timestamp};
+use packrat_socket::{
+    Batch, FlowFigures, Limits, Mark, Peers, Wire, source_from, with_large_buffers,
+};
+use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, TokioRuntime, UdpPoller};
+use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use tokio::io::Interest;
+use tokio::time::Sleep;
+
+/// The timer is set no further than this; quinn then looks once for nothing.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+
+/// Beside each datagram: its ECN mark, and the address of this host that it was sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Beside {
+    mark: Mark,
+    local: Option<IpAddr>,
+}
+
+/// A datagram for quinn.
+#[derive(Debug)]
+struct Ready {
+    peer: SocketAddr,
+    beside: Beside,
+    datagram: Vec<u8>,
+}
+
+/// A socket for a quinn endpoint whose connections are assisted. The endpoint is the client of every
+/// peer that it sends to; an endpoint that accepts connections gets a socket of quinn's own.
+pub struct Socket {
+    io: tokio::net::UdpSocket,
+    udp: UdpSocketState,
+    began: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    peers: Peers<Beside>,
+    ready: VecDeque<Ready>,
+    batch: Batch,
+    timer: Pin<Box<Sleep>>,
+    /// When the timer wakes quinn.
+    armed: Option<Timestamp>,
+    /// quinn's endpoint, which waits for datagrams.
+    waker: Option<Waker>,
+}
+
+/// The socket as [`Peers`] sees it.
+struct Port<'a> {
+    io: &'a tokio::net::UdpSocket,
+    udp: &'a UdpSocketState,
+    ready: &'a mut VecDeque<Ready>,
+}
+
+impl Wire<Beside> for Port<'_> {
+    fn deliver(&mut self, peer: SocketAddr, datagram: &[u8], beside: Beside) {
+        self.ready.push_back(Ready { peer, beside, datagram: datagram.to_vec() });
+    }
+
+    fn transmit(&mut self, peer: SocketAddr, control: &[u8]) {
+        let transmit = Transmit {
+            destination: peer,
+            ecn: None,
+            contents: control,
+            segment_size: None,
+            src_ip: None,
+        };
+        // One that finds no room is lost, as any datagram may be.
+        let _ = self.udp.try_send(self.io.into(), &transmit);
+    }
+
+    fn source(&self, peer: SocketAddr) -> Option<IpAddr> {
+        source_from(self.io.local_addr().ok()?, peer)
+    }
+}
+
+impl Socket {
+    /// Binds a socket at `local` (port 0: any). Must be called inside a Tokio runtime with I/O and
+    /// time enabled.
+    ///
+    /// # Errors
+    /// When the system refuses the address, or what a socket needs.
+    pub fn bind(local: SocketAddr, config: ClientConfig) -> io::Result<Arc<Self>> {
+        Self::new(std::net::UdpSocket::bind(local)?, config)
+    }
+
+    /// The same with a socket that the application has made, such as one that Android's VPN service
+    /// has protected.
+    ///
+    /// # Errors
+    /// When the system refuses what a socket needs.
+    pub fn new(socket: std::net::UdpSocket, config: ClientConfig) -> io::Result<Arc<Self>> {
+        let udp = with_large_buffers((&socket).into())?;
+        let io = tokio::net::UdpSocket::from_std(socket)?;
+        let state = State {
+            peers: Peers::new(config, Limits::default()),
+            ready: VecDeque::new(),
+            batch: Batch::new(),
+            timer: Box::pin(tokio::time::sleep(LONGEST_SLEEP)),
+            armed: None,
+            waker: None,
+        };
+        Ok(Arc::new(Self { io, udp, began: Instant::now(), state: Mutex::new(state) }))
+    }
+
+    /// A client endpoint on this socket. For other settings pass the socket to
+    /// [`Endpoint::new_with_abstract_socket`], or to [`Endpoint::rebind_abstract`].
+    ///
+    /// # Errors
+    /// When the system does not tell the socket's address.
+    pub fn endpoint(self: &Arc<Self>) -> io::Result<Endpoint> {
+        let socket = Arc::clone(self);
+        let config = EndpointConfig::default();
+        Endpoint::new_with_abstract_socket(config, None, socket, Arc::new(TokioRuntime))
+    }
+
+    /// The gateway to accept and the token for the handshakes to come, also of the flows that there
+    /// are: a session with another gateway ends.
+    pub fn set_access(&self, access: Access) {
+        self.with(|peers, now, port| peers.set_access(access, now, port));
+    }
+
+    /// The application knows that the network has changed. A change of the host's own address is
+    /// noticed without.
+    pub fn on_network_change(&self) {
+        self.with(|peers, now, port| peers.on_network_change(now, port));
+    }
+
+    /// The figures of a peer's flow; `None`: nothing was sent to it, or not for a long time.
+    pub fn figures(&self, peer: SocketAddr) -> Option<FlowFigures> {
+        self.with(|peers, now, _| peers.figures(peer, now))
+    }
+
+    /// The sums of all flows.
+    pub fn counters(&self) -> Counters {
+        self.lock().peers.counters()
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.began.elapsed()
+    }
+
+    /// Shims are guarded: no panic is behind a poisoned lock.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls the peers, and wakes quinn if there is something for it, or its timer is too late.
+    fn with<R>(&self, call: impl FnOnce(&mut Peers<Beside>, Timestamp, &mut Port<'_>) -> R) -> R {
+        let State { peers, ready, armed, waker, .. } = &mut *self.lock();
+        let mut port = Port { io: &self.io, udp: &self.udp, ready };
+        let result = call(peers, self.now(), &mut port);
+        let next = peers.next_timeout();
+        let is_late = next.is_some_and(|next| armed.is_none_or(|armed| next < armed));
+        if (is_late || !ready.is_empty())
+            && let Some(waker) = waker.take()
+        {
+            waker.wake();
+        }
+        result
+    }
+
+    fn port<'a>(&'a self, ready: &'a mut VecDeque<Ready>) -> Port<'a> {
+        Port { io: &self.io, udp: &self.udp, ready }
+    }
+}
+
+impl State {
+    /// Arms the timer. Ready: its time has come already.
+    fn poll_timer(&mut self, now: Timestamp, context: &mut Context<'_>) -> Poll<()> {
+        let Some(next) = self.peers.next_timeout() else {
+            self.armed = None;
+            return Poll::Pending;
+        };
+        if self.armed != Some(next) {
+            self.armed = Some(next);
+            let wait = next.saturating_since(now).min(LONGEST_SLEEP);
+            self.timer.as_mut().reset(tokio::time::Instant::now() + wait);
+        }
+        self.timer.as_mut().poll(context)
+    }
+
+    /// Hands on what is ready, those together that came from one peer and are of one size, as the
+    /// kernel does.
+    fn fill(
+        &mut self,
+        buffers: &mut [IoSliceMut<'_>],
+        messages: &mut [RecvMeta],
+        most_segments: usize,
+    ) -> usize {
+        let mut filled = 0;
+        for (buffer, message) in buffers.iter_mut().zip(messages) {
+            let Some(Ready { peer, beside, datagram }) = self.ready.pop_front() else { break };
+            let size = datagram.len().min(buffer.len());
+            buffer[..size].copy_from_slice(&datagram[..size]);
+            let mut length = size;
+            let mut segments = 1;
+            // The last one may be shorter.
+            while length == segments * size
+                && segments < most_segments
+                && let Some(next) = self.ready.front()
+                && (next.peer, next.beside) == (peer, beside)
+                && (1..=size).contains(&next.datagram.len())
+                && length + next.datagram.len() <= buffer.len()
+                && let Some(next) = self.ready.pop_front()
+            {
+                buffer[length..length + next.datagram.len()].copy_from_slice(&next.datagram);
+                length += next.datagram.len();
+                segments += 1;
+            }
+            *message = RecvMeta::default();
+            message.addr = peer;
+            message.len = length;
+            message.stride = size;
+            message.ecn = beside.mark;
+            message.dst_ip = beside.local;
+            filled += 1;
+        }
+        filled
+    }
+}
+
+impl AsyncUdpSocket for Socket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Box::pin(Writable { socket: self, wait: Mutex::new(None) })
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let peer = transmit.destination;
+        // A gateway learns of another network before anything leaves from there.
+        self.with(|peers, now, port| peers.on_sending(peer, now, port));
+        self.io.try_io(Interest::WRITABLE, || self.udp.send((&self.io).into(), transmit))?;
+        let bytes = transmit.contents.len();
+        let size = transmit.segment_size.unwrap_or(bytes).max(1);
+        let datagrams = bytes.div_ceil(size) as u64;
+        self.with(|peers, now, _| peers.on_sent(peer, datagrams, bytes as u64, now));
+        Ok(())
+    }
+
+    fn poll_recv(
+        &self,
+        context: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        messages: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let state = &mut *self.lock();
+        loop {
+            if !state.ready.is_empty() {
+                let most_segments = self.udp.gro_segments();
+                return Poll::Ready(Ok(state.fill(buffers, messages, most_segments)));
+            }
+            let now = self.now();
+            if state.peers.next_timeout().is_some_and(|at| at <= now) {
+                state.peers.handle_timeout(now, &mut self.port(&mut state.ready));
+                continue;
+            }
+            let Poll::Ready(readable) = self.io.poll_recv_ready(context) else {
+                if state.poll_timer(now, context).is_ready() {
+                    state.armed = None;
+                    continue;
+                }
+                state.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            };
+            readable?;
+            let batch = &mut state.batch;
+            let receive = || batch.receive(&self.udp, (&self.io).into());
+            match self.io.try_io(Interest::READABLE, receive) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                result => result?,
+            }
+            let now = self.now();
+            let mut port = Port { io: &self.io, udp: &self.udp, ready: &mut state.ready };
+            for message in state.batch.messages() {
+                let local = message.local;
+                let datagrams =
+                    message.datagrams().map(|(datagram, mark)| (datagram, Beside { mark, local }));
+                state.peers.on_received(message.source, datagrams, now, &mut port);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.udp.max_gso_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.udp.gro_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.udp.may_fragment()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.with(|peers, now, port| peers.close(now, port));
+    }
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Socket")
+            .field("local", &self.io.local_addr().ok())
+            .finish_non_exhaustive()
+    }
+}
+
+type Wait = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
+/// Waits until the socket takes datagrams again.
+struct Writable {
+    socket: Arc<Socket>,
+    wait: Mutex<Option<Wait>>,
+}
+
+impl UdpPoller for Writable {
+    fn poll_writable(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let wait = this.wait.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let socket = Arc::clone(&this.socket);
+        let wait_for =
+            wait.get_or_insert_with(|| Box::pin(async move { socket.io.writable().await }));
+        let result = ready!(wait_for.as_mut().poll(context));
+        *wait = None;
+        Poll::Ready(result)
+    }
+}
+
+impl std::fmt::Debug for Writable {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Writable").finish_non_exhaustive()
+    }
+}

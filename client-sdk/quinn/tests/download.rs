@@ -1,0 +1,89 @@
+//! quinn downloads from quinn, through a real gateway and over a last mile that loses datagrams.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use packrat_path::{ANY, LossyPath, PATIENCE, Quic, expected, far_segment};
+use packrat_quinn::{ClientConfig, Condition, Socket};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_holes_of_a_lossy_last_mile_are_repaired_and_the_server_does_not_notice_them() {
+    let quic = Quic::start();
+    let path = LossyPath::start(quic.address(), 0.04);
+    let socket = Socket::bind(ANY, ClientConfig::default()).unwrap();
+    let endpoint = socket.endpoint().unwrap();
+    assert_eq!(quic.download_with(&endpoint, path.address()).await, expected());
+    let (lost, counters) = (path.lost(), socket.counters());
+    let flow = socket.figures(path.address()).unwrap();
+    assert_eq!((counters.sessions, flow.condition), (1, Condition::Assisted), "{counters:?}");
+    assert!(lost > 60, "{lost}");
+    // Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
+    // host that is busy with other things is late for some.
+    assert!(counters.repaired_in_time * 3 >= lost, "{lost} were lost: {counters:?}");
+    // What the far segment's queue has dropped, the server has to repair itself.
+    let unseen = lost + path.dropped() - quic.declared_lost().min(lost + path.dropped());
+    assert!(
+        unseen * 3 >= lost,
+        "{lost} were lost on the last mile, {} dropped before it, and the server declared {} lost",
+        path.dropped(),
+        quic.declared_lost()
+    );
+    assert!(counters.sent_datagrams > 100 && counters.delivered_bytes > 3_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_gateway_it_is_a_socket_like_quinns_own() {
+    let quic = Quic::start();
+    let far = far_segment(quic.address());
+    // A socket of IPv6 that also serves IPv4, as clients have it where both are there.
+    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let Ok(socket) = Socket::bind(any, ClientConfig::default()) else {
+        // A host without IPv6.
+        return;
+    };
+    let endpoint = socket.endpoint().unwrap();
+    let SocketAddr::V4(address) = far.address() else { unreachable!("it is one of IPv4") };
+    let mapped = SocketAddr::from((address.ip().to_ipv6_mapped(), address.port()));
+    assert_eq!(quic.download_with(&endpoint, mapped).await, expected());
+    let counters = socket.counters();
+    assert_eq!((counters.sessions, counters.kept), (0, 0), "{counters:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_of_one_endpoint_to_two_servers_are_assisted_each_by_its_own_gateway() {
+    let (one, other) = (Quic::start(), Quic::start());
+    let first = LossyPath::start(one.address(), 0.02);
+    let second = LossyPath::start(other.address(), 0.02);
+    let socket = Socket::bind(ANY, ClientConfig::default()).unwrap();
+    let endpoint = socket.endpoint().unwrap();
+    let (a, b) = tokio::join!(
+        one.download_with(&endpoint, first.address()),
+        other.download_with(&endpoint, second.address())
+    );
+    assert_eq!((a, b), (expected(), expected()));
+    for path in [&first, &second] {
+        let flow = socket.figures(path.address()).unwrap();
+        assert_eq!(flow.condition, Condition::Assisted);
+        assert!(flow.counters.repaired() > 0, "{flow:?}");
+    }
+    assert_eq!(socket.counters().sessions, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_that_ends_says_goodbye() {
+    let quic = Quic::start();
+    let path = LossyPath::start(quic.address(), 0.0);
+    let socket = Socket::bind(ANY, ClientConfig::default()).unwrap();
+    let endpoint = socket.endpoint().unwrap();
+    assert_eq!(quic.download_with(&endpoint, path.address()).await, expected());
+    assert_eq!(path.gateway.assisted(), 1);
+    endpoint.close(0u32.into(), b"");
+    endpoint.wait_idle().await;
+    drop((endpoint, socket));
+    let begun = Instant::now();
+    while path.gateway.assisted() > 0 {
+        assert!(begun.elapsed() < PATIENCE, "the gateway still has the session");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,117 @@
+//! Datagrams that arrive together: what the kernel has coalesced, and many of those in one call.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
+
+/// Bytes for one message: what the kernel may put together.
+const MESSAGE_BYTES: usize = 65_536;
+/// Bytes asked for as a socket's buffers; the kernel gives what its limits allow.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// The ECN mark of a datagram.
+pub type Mark = Option<EcnCodepoint>;
+
+/// Prepares a socket for batches, ECN and don't-fragment, with large buffers. It does not block any
+/// more.
+///
+/// # Errors
+/// When the system refuses what cannot be done without.
+pub fn with_large_buffers(socket: UdpSockRef<'_>) -> io::Result<UdpSocketState> {
+    let state = UdpSocketState::new(socket.clone())?;
+    let _ = state.set_recv_buffer_size(socket.clone(), BUFFER_BYTES);
+    let _ = state.set_send_buffer_size(socket, BUFFER_BYTES);
+    Ok(state)
+}
+
+/// Buffers for one call that receives; reused.
+pub struct Batch {
+    data: Vec<u8>,
+    messages: [RecvMeta; BATCH_SIZE],
+    received: usize,
+}
+
+/// Datagrams of one sender that arrived together: all of `size` bytes, the last may be shorter.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'a> {
+    /// All of them.
+    pub data: &'a [u8],
+    /// Bytes of each.
+    pub size: usize,
+    /// Their ECN mark.
+    pub mark: Mark,
+    /// Their sender.
+    pub source: SocketAddr,
+    /// The address of this host that they were sent to.
+    pub local: Option<IpAddr>,
+}
+
+impl<'a> Message<'a> {
+    /// One by one, each with its mark.
+    pub fn datagrams(&self) -> impl Iterator<Item = (&'a [u8], Mark)> + use<'a> {
+        let (data, mark) = (self.data, self.mark);
+        let empty = data.is_empty().then_some(data);
+        empty.into_iter().chain(data.chunks(self.size)).map(move |datagram| (datagram, mark))
+    }
+
+    /// The number of them.
+    pub fn count(&self) -> u64 {
+        self.data.len().div_ceil(self.size).max(1) as u64
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Batch").field("received", &self.received).finish_non_exhaustive()
+    }
+}
+
+impl Batch {
+    /// Of 2 MiB.
+    pub fn new() -> Self {
+        Self {
+            data: vec![0; BATCH_SIZE * MESSAGE_BYTES],
+            messages: [RecvMeta::default(); BATCH_SIZE],
+            received: 0,
+        }
+    }
+
+    /// Receives what is there.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is nothing.
+    pub fn receive(&mut self, state: &UdpSocketState, socket: UdpSockRef<'_>) -> io::Result<()> {
+        self.received = 0;
+        let mut rest = self.data.as_mut_slice();
+        let mut buffers = [const { None }; BATCH_SIZE];
+        for buffer in &mut buffers {
+            let (head, tail) = rest.split_at_mut(MESSAGE_BYTES.min(rest.len()));
+            *buffer = Some(head);
+            rest = tail;
+        }
+        let mut buffers =
+            buffers.map(|buffer| IoSliceMut::new(buffer.unwrap_or(Default::default())));
+        let messages = &mut self.messages;
+        self.received = state.recv(socket, &mut buffers, messages)?;
+        Ok(())
+    }
+
+    /// Those of the last call.
+    pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
+        let buffers = self.data.chunks(MESSAGE_BYTES);
+        buffers.zip(&self.messages).take(self.received).map(|(buffer, meta)| Message {
+            data: buffer.get(..meta.len).unwrap_or_default(),
+            size: meta.stride.max(1),
+            mark: meta.ecn,
+            source: meta.addr,
+            local: meta.dst_ip,
+        })
+    }
+}

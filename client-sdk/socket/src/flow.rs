@@ -1,0 +1,125 @@
+//! One flow: its address, and the shim for what comes back to it.
+
+use std::net::SocketAddr;
+
+use packrat_client::{GuardedShim, Released, Shim, Timestamp, Verdict};
+
+use crate::table::FlowFigures;
+
+/// Takes what leaves a flow.
+pub trait Outlet<M> {
+    /// A datagram for the program.
+    fn deliver(&mut self, datagram: &[u8], metadata: M);
+    /// A control datagram, to the peer from the socket that the flow has.
+    fn transmit(&mut self, control: &[u8]);
+}
+
+/// A flow of the table.
+pub(crate) struct Flow<M> {
+    pub(crate) service: usize,
+    pub(crate) address: SocketAddr,
+    pub(crate) shim: GuardedShim<M>,
+    /// When a datagram passed last, in either direction.
+    pub(crate) last_active: Timestamp,
+    /// The deadline under which the table has it.
+    pub(crate) armed: Option<Timestamp>,
+}
+
+impl<M: Clone> Flow<M> {
+    pub(crate) fn new(service: usize, address: SocketAddr, shim: Shim<M>, now: Timestamp) -> Self {
+        Self {
+            service,
+            address,
+            shim: GuardedShim::new(Some(Box::new(shim))),
+            last_active: now,
+            armed: None,
+        }
+    }
+
+    /// The program has sent so much.
+    pub(crate) fn on_sent(&mut self, datagrams: u64, bytes: u64, now: Timestamp) {
+        self.shim.on_sent(datagrams, bytes);
+        self.last_active = now;
+    }
+
+    /// A datagram from upstream.
+    pub(crate) fn on_received(
+        &mut self,
+        datagram: &[u8],
+        metadata: M,
+        now: Timestamp,
+        outlet: &mut impl Outlet<M>,
+    ) {
+        self.last_active = now;
+        let verdict = self.shim.on_datagram(datagram, metadata, now);
+        if let Verdict::Now { skip, metadata } = verdict {
+            outlet.deliver(datagram.get(skip..).unwrap_or_default(), metadata);
+        }
+        self.deliver_released(outlet);
+    }
+
+    fn deliver_released(&mut self, outlet: &mut impl Outlet<M>) {
+        while let Some(Released { datagram, metadata }) = self.shim.poll_deliver() {
+            outlet.deliver(&datagram, metadata);
+        }
+    }
+
+    /// Lets go of what is ready.
+    pub(crate) fn drain(&mut self, now: Timestamp, outlet: &mut impl Outlet<M>) {
+        self.deliver_released(outlet);
+        self.shim.transmit(now, |control| outlet.transmit(&control));
+    }
+
+    /// Bytes that have passed, in both directions.
+    pub(crate) fn carried_bytes(&mut self) -> u64 {
+        let counters = self.shim.counters();
+        counters.delivered_bytes + counters.sent_bytes
+    }
+
+    pub(crate) fn figures(&mut self, now: Timestamp) -> FlowFigures {
+        FlowFigures {
+            service: self.service,
+            address: self.address,
+            condition: self.shim.condition(),
+            idle: now.saturating_since(self.last_active),
+            round_trip: self.shim.stats().0.round_trip,
+            counters: self.shim.counters(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packrat_client::{ClientConfig, Condition};
+    use packrat_wire::number::NumberKey;
+
+    #[derive(Default)]
+    struct Taken(Vec<Vec<u8>>);
+
+    impl Outlet<()> for Taken {
+        fn deliver(&mut self, datagram: &[u8], (): ()) {
+            self.0.push(datagram.to_vec());
+        }
+
+        fn transmit(&mut self, _: &[u8]) {}
+    }
+
+    #[test]
+    fn a_flow_whose_shim_has_failed_still_gets_its_datagrams_without_the_numbers() {
+        let now = Timestamp::from_millis(1000);
+        let shim = Shim::new(ClientConfig::default(), [1; 32], now);
+        let mut flow = Flow::new(0, "127.0.0.1:9".parse().unwrap(), shim, now);
+        flow.shim.call("test", |_| panic!("as the test wants it"));
+        assert_eq!(flow.shim.condition(), Condition::Failed);
+        let identifier = packrat_eack::Identifier::from_hash(7);
+        let header = NumberKey::new([1, 2]).header(5, identifier);
+        let numbered = [&header[..], b"numbered"].concat();
+        let mut taken = Taken::default();
+        for datagram in [&b"plain"[..], &numbered, b"\x0bPkr\x15 a message of the gateway's"] {
+            flow.on_received(datagram, (), now, &mut taken);
+        }
+        assert_eq!(taken.0, [b"plain".to_vec(), b"numbered".to_vec()]);
+        assert_eq!(flow.shim.next_timeout(), None);
+    }
+}

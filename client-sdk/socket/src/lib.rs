@@ -1,0 +1,28 @@
+//! Assisted UDP sockets for any program, and what every shell on sockets shares.
+//!
+//! - [`AssistedSocket`]: a UDP socket that blocks, whose peers' datagrams are repaired on the way and
+//!   come in order
+//! - [`Peers`]: the same without a socket: the flows of one socket, by the peer's address. Time and
+//!   sockets are the caller's; packrat-quinn is a shell around it
+//! - [`Table`]: flows with their limits and deadlines, sans-IO; the agent has one for its programs
+//! - [`Batch`], [`source_towards`]: the system's part
+//!
+//! Without a gateway, and where assistance fails, everything passes as it comes.
+#![forbid(unsafe_code)]
+
+mod assisted;
+mod batch;
+mod flow;
+mod peers;
+mod source;
+mod table;
+
+pub use assisted::AssistedSocket;
+pub use batch::{Batch, Mark, Message, with_large_buffers};
+pub use flow::Outlet;
+pub use packrat_client::{
+    Access, ClientConfig, Condition, Counters, IdentifierScheme, Timestamp, Token,
+};
+pub use peers::{Peers, Wire};
+pub use source::{same_peer, source_from, source_towards};
+pub use table::{FlowFigures, FlowId, IsOver, Limits, Table};

@@ -1,0 +1,210 @@
+//! The flows of one socket, by the peer's address.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use packrat_client::{Access, ClientConfig, Condition, Counters, SourceAddress, Timestamp};
+
+use crate::flow::Outlet;
+use crate::source::same_peer;
+use crate::table::{FlowFigures, FlowId, Limits, Table};
+
+/// All flows of a socket are of one service.
+const SERVICE: usize = 0;
+
+/// The socket, and the program that reads it.
+pub trait Wire<M> {
+    /// A datagram of the peer's for the program.
+    fn deliver(&mut self, peer: SocketAddr, datagram: &[u8], metadata: M);
+    /// Sends a control datagram to the peer from the program's own socket, without waiting. One that
+    /// could not be sent is lost, as any datagram may be.
+    fn transmit(&mut self, peer: SocketAddr, control: &[u8]);
+    /// The address that a datagram to the peer would leave from now, where the host can tell.
+    fn source(&self, peer: SocketAddr) -> Option<IpAddr>;
+}
+
+/// One flow's part of the wire.
+struct Line<'a, W> {
+    peer: SocketAddr,
+    wire: &'a mut W,
+}
+
+impl<M, W: Wire<M>> Outlet<M> for Line<'_, W> {
+    fn deliver(&mut self, datagram: &[u8], metadata: M) {
+        self.wire.deliver(self.peer, datagram, metadata);
+    }
+
+    fn transmit(&mut self, control: &[u8]) {
+        self.wire.transmit(self.peer, control);
+    }
+}
+
+/// The assistance of a program's socket. The program is the client of every peer that it sends to:
+/// the first datagram to a peer begins a flow, and asks for a gateway.
+///
+/// Call [`Self::on_sending`] before the program's datagrams leave, [`Self::on_received`] with those
+/// that arrive, and [`Self::handle_timeout`] at [`Self::next_timeout`]. `M` belongs to a datagram and
+/// passes through untouched.
+pub struct Peers<M> {
+    table: Table<M>,
+    flows: HashMap<FlowId, Peer>,
+}
+
+struct Peer {
+    /// As the program has it, which may be IPv4 in a socket of IPv6.
+    address: SocketAddr,
+    source: SourceAddress,
+}
+
+impl<M: Clone> Peers<M> {
+    /// No peer so far.
+    pub fn new(config: ClientConfig, limits: Limits) -> Self {
+        Self { table: Table::new(vec![config], limits), flows: HashMap::new() }
+    }
+
+    /// The program is about to send datagrams to a peer. Beyond the limit of flows they are not
+    /// assisted.
+    pub fn on_sending(&mut self, peer: SocketAddr, now: Timestamp, wire: &mut impl Wire<M>) {
+        let known = self.table.find(SERVICE, same_peer(peer));
+        if let Some(id) = known.or_else(|| self.begin(peer, now, wire)) {
+            self.serve(id, now, wire);
+        }
+    }
+
+    /// Begins the flow of a peer, which takes the place of the idlest one where there is no other.
+    fn begin(
+        &mut self,
+        peer: SocketAddr,
+        now: Timestamp,
+        wire: &mut impl Wire<M>,
+    ) -> Option<FlowId> {
+        if let Some(idlest) = self.table.idlest(now)
+            && let Some(Peer { address, .. }) = self.flows.remove(&idlest)
+        {
+            self.table.evict(idlest, now, &mut Line { peer: address, wire });
+        }
+        let id = self.table.begin(SERVICE, same_peer(peer), now, seed())?;
+        self.flows.insert(id, Peer { address: peer, source: SourceAddress::default() });
+        Some(id)
+    }
+
+    /// The program has sent so much to a peer.
+    pub fn on_sent(&mut self, peer: SocketAddr, datagrams: u64, bytes: u64, now: Timestamp) {
+        if let Some(id) = self.table.find(SERVICE, same_peer(peer)) {
+            self.table.on_sent(id, datagrams, bytes, now);
+        }
+    }
+
+    /// Datagrams of a peer's, which arrived together.
+    pub fn on_received<'a>(
+        &mut self,
+        peer: SocketAddr,
+        datagrams: impl IntoIterator<Item = (&'a [u8], M)>,
+        now: Timestamp,
+        wire: &mut impl Wire<M>,
+    ) {
+        let Some(id) = self.table.find(SERVICE, same_peer(peer)) else {
+            for (datagram, metadata) in datagrams {
+                wire.deliver(peer, datagram, metadata);
+            }
+            return;
+        };
+        self.table.on_received(id, datagrams, now, &mut Line { peer, wire });
+        self.serve(id, now, wire);
+    }
+
+    /// When [`Self::handle_timeout`] is to be called at the latest.
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        self.table.next_timeout()
+    }
+
+    /// Time has passed: does what is due.
+    pub fn handle_timeout(&mut self, now: Timestamp, wire: &mut impl Wire<M>) {
+        // Each once: one that wants more has its turn after the socket.
+        let due: Vec<FlowId> = std::iter::from_fn(|| self.table.next_due(now)).collect();
+        for id in due {
+            let Some(peer) = self.follow(id, now, wire) else { continue };
+            if self.table.handle_timeout(id, now, &mut Line { peer, wire }) {
+                self.flows.remove(&id);
+            }
+        }
+    }
+
+    /// The gateway to accept (`None`: any, on first use) and another token: a session with another
+    /// gateway ends.
+    pub fn set_access(&mut self, access: Access, now: Timestamp, wire: &mut impl Wire<M>) {
+        self.table.set_access(SERVICE, access);
+        for id in self.table.flows_of(SERVICE) {
+            let Some(peer) = self.follow(id, now, wire) else { continue };
+            self.table.give_access(id, now, &mut Line { peer, wire });
+        }
+    }
+
+    /// The program knows that the network has changed: call it before anything is sent from there.
+    /// A change of the host's own address is noticed without.
+    pub fn on_network_change(&mut self, now: Timestamp, wire: &mut impl Wire<M>) {
+        for id in self.table.flows_of(SERVICE) {
+            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            // What the host would notice by itself is this change.
+            flow.source.set(wire.source(flow.address));
+            let peer = flow.address;
+            self.table.on_network_change(id, now, &mut Line { peer, wire });
+        }
+    }
+
+    /// The socket ends: the gateways are told, and what waits passes.
+    pub fn close(&mut self, now: Timestamp, wire: &mut impl Wire<M>) {
+        for id in self.table.flows_of(SERVICE) {
+            let Some(flow) = self.flows.remove(&id) else { continue };
+            self.table.close(id, now, &mut Line { peer: flow.address, wire });
+        }
+    }
+
+    /// The figures of a peer's flow; `None`: nothing was sent to it, or not for a long time.
+    pub fn figures(&mut self, peer: SocketAddr, now: Timestamp) -> Option<FlowFigures> {
+        let id = self.table.find(SERVICE, same_peer(peer))?;
+        self.table.figures(id, now)
+    }
+
+    /// The sums of all flows, of those that are over too.
+    pub fn counters(&mut self) -> Counters {
+        self.table.sums(SERVICE).0
+    }
+
+    /// Flows in this condition.
+    pub fn flows_in(&mut self, condition: Condition) -> u64 {
+        self.table.sums(SERVICE).1.get(&condition).copied().unwrap_or_default()
+    }
+
+    fn serve(&mut self, id: FlowId, now: Timestamp, wire: &mut impl Wire<M>) {
+        if let Some(peer) = self.follow(id, now, wire) {
+            self.table.serve(id, now, &mut Line { peer, wire });
+        }
+    }
+
+    /// The peer of a flow, whose gateway learns of another network before it hears anything else.
+    fn follow(
+        &mut self,
+        id: FlowId,
+        now: Timestamp,
+        wire: &mut impl Wire<M>,
+    ) -> Option<SocketAddr> {
+        let Peer { address, source } = self.flows.get_mut(&id)?;
+        let peer = *address;
+        if source.has_changed(now, || wire.source(peer)) {
+            self.table.on_network_change(id, now, &mut Line { peer, wire });
+        }
+        Some(peer)
+    }
+}
+
+impl<M> std::fmt::Debug for Peers<M> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Peers").field("flows", &self.flows.len()).finish_non_exhaustive()
+    }
+}
+
+fn seed() -> Option<[u8; 32]> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).ok().map(|()| seed)
+}

@@ -1,0 +1,87 @@
+//! A socket that blocks, through a real gateway and over a last mile that loses datagrams.
+#![allow(clippy::unwrap_used)]
+
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use packrat_path::{ANY, Datagrams, LossyPath, PATIENCE, datagram};
+use packrat_socket::{AssistedSocket, ClientConfig, Condition, IdentifierScheme};
+
+fn socket() -> AssistedSocket {
+    let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
+    AssistedSocket::new(UdpSocket::bind(ANY).unwrap(), config).unwrap()
+}
+
+#[test]
+fn datagrams_come_repaired_unchanged_and_in_order() {
+    const COUNT: u32 = 3000;
+    let server = Datagrams::start();
+    let path = LossyPath::start(server.address(), 0.04);
+    let socket = socket();
+    let begun = Instant::now();
+    let mut received = vec![false; COUNT as usize];
+    let (mut newest, mut out_of_order) = (0, 0);
+    let mut buffer = [0; 2048];
+    // The question may be lost; a second of silence is the end.
+    loop {
+        assert!(begun.elapsed() < PATIENCE, "nothing comes");
+        match socket.receive_from(&mut buffer, Some(Duration::from_secs(1))) {
+            Ok((length, peer)) => {
+                assert_eq!(peer, path.address());
+                let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
+                assert!(buffer[..length] == datagram(number), "{number} has changed");
+                out_of_order += u64::from(number < newest);
+                newest = newest.max(number);
+                received[number as usize] = true;
+            }
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                if newest > 0 {
+                    break;
+                }
+                socket.send_to(format!("get {COUNT}").as_bytes(), path.address()).unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+        if received.iter().all(|received| *received) {
+            break;
+        }
+    }
+    let (lost, flow) = (path.lost(), socket.figures(path.address()).unwrap());
+    let counters = flow.counters;
+    assert_eq!((flow.condition, counters.sessions), (Condition::Assisted, 1));
+    let missing = received.iter().filter(|received| !**received).count() as u64;
+    assert!(lost > 60, "{lost}");
+    // Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
+    // host that is busy with other things is late for some.
+    assert!(counters.repaired_in_time * 3 >= lost, "{lost} were lost: {counters:?}");
+    assert!(missing * 3 <= lost, "{missing} are missing, {lost} were lost: {counters:?}");
+    assert!(out_of_order <= counters.repaired_late + counters.given_up, "{counters:?}");
+}
+
+#[test]
+fn silence_ends_a_wait_and_without_a_gateway_everything_passes() {
+    let (server, socket) = (UdpSocket::bind(ANY).unwrap(), socket());
+    let mut buffer = [0; 2048];
+    let error = socket.receive_from(&mut buffer, Some(Duration::from_millis(20))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    socket.send_to(b"hello", server.local_addr().unwrap()).unwrap();
+    // The question for a gateway goes to the server as well.
+    let client = loop {
+        let (length, from) = server.recv_from(&mut buffer).unwrap();
+        if &buffer[..length] == b"hello" {
+            break from;
+        }
+    };
+    for said in [&b"one"[..], b"", b"three"] {
+        server.send_to(said, client).unwrap();
+        let (length, peer) = socket.receive_from(&mut buffer, Some(PATIENCE)).unwrap();
+        assert_eq!((&buffer[..length], peer), (said, server.local_addr().unwrap()));
+    }
+    // Of a stranger, to whom nothing was sent.
+    let stranger = UdpSocket::bind(ANY).unwrap();
+    stranger.send_to(b"anything", client).unwrap();
+    let (_, peer) = socket.receive_from(&mut buffer, Some(PATIENCE)).unwrap();
+    assert_eq!(peer, stranger.local_addr().unwrap());
+    assert!(socket.figures(peer).is_none());
+}

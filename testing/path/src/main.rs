@@ -1,0 +1,40 @@
+//! The same for SDKs in other languages: prints the addresses as JSON, and the figures when its
+//! input ends.
+//!
+//! Usage: packrat-path CERTIFICATE    the QUIC server's certificate is written to this file
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+
+use packrat_path::{Datagrams, FILE_BYTES, LossyPath, NAME, Quic};
+
+/// Of the last mile, both ways.
+const LOSS: f64 = 0.04;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let certificate = std::env::args_os().nth(1).unwrap();
+    let quic = Quic::start();
+    let server = Datagrams::start();
+    let path = LossyPath::start(quic.address(), LOSS);
+    let plain = LossyPath::start(server.address(), LOSS);
+    std::fs::write(certificate, quic.certificate()).unwrap();
+    let sum: String = packrat_path::expected().iter().map(|byte| format!("{byte:02x}")).collect();
+    println!(
+        r#"{{"name":"{NAME}","quic":"{}","bytes":{FILE_BYTES},"sha256":"{sum}","datagrams":"{}"}}"#,
+        path.address(),
+        plain.address()
+    );
+    std::io::stdout().flush().unwrap();
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()))
+        .await
+        .unwrap()
+        .unwrap();
+    println!(
+        r#"{{"quic_lost":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{}}}"#,
+        path.lost(),
+        path.dropped(),
+        quic.declared_lost(),
+        plain.lost()
+    );
+}

@@ -1,0 +1,131 @@
+//! An unmodified QUIC server, quinn's, and a client that trusts it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use sha2::{Digest, Sha256};
+
+use crate::{ANY, PATIENCE};
+
+/// The server's name.
+pub const NAME: &str = "server.example";
+/// Bytes of the file.
+pub const FILE_BYTES: usize = 3_000_000;
+/// ALPN of the server: any client of these tests.
+const PROTOCOL: &[u8] = b"packrat-test";
+
+/// The server's file.
+pub fn file() -> Vec<u8> {
+    (0..FILE_BYTES).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect()
+}
+
+/// Its SHA-256.
+pub fn expected() -> Vec<u8> {
+    Sha256::digest(file()).to_vec()
+}
+
+/// A server, which sends the file on the first stream of each connection.
+pub struct Quic {
+    server: quinn::Endpoint,
+    certificate: Vec<u8>,
+    client: quinn::ClientConfig,
+    lost: Arc<AtomicU64>,
+}
+
+impl Quic {
+    /// Starts one. Must be called inside a Tokio runtime.
+    pub fn start() -> Self {
+        let certificate = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let versions = &[&rustls::version::TLS13];
+        let key = certificate.signing_key.serialize_der().try_into().unwrap();
+        let mut server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.cert.der().clone()], key)
+            .unwrap();
+        server.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let server = QuicServerConfig::try_from(server).unwrap();
+        let server = quinn::ServerConfig::with_crypto(Arc::new(server));
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate.cert.der().clone()).unwrap();
+        let mut client = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        client.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let client = QuicClientConfig::try_from(client).unwrap();
+        let mut client = quinn::ClientConfig::new(Arc::new(client));
+        // After a gateway's restart the server sees another address, where it sends nothing before
+        // the client has been heard from there.
+        let mut transport = quinn::TransportConfig::default();
+        transport.keep_alive_interval(Some(Duration::from_millis(500)));
+        client.transport_config(Arc::new(transport));
+        let server = quinn::Endpoint::server(server, ANY).unwrap();
+        let endpoint = server.clone();
+        let lost = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&lost);
+        tokio::spawn(async move {
+            while let Some(incoming) = endpoint.accept().await {
+                tokio::spawn(serve(incoming, Arc::clone(&counted)));
+            }
+        });
+        let certificate = certificate.cert.pem().into_bytes();
+        Self { server, certificate, client, lost }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.local_addr().unwrap()
+    }
+
+    /// Its certificate, PEM, which is its own authority.
+    pub fn certificate(&self) -> &[u8] {
+        &self.certificate
+    }
+
+    /// The settings of a client that trusts it.
+    pub fn client(&self) -> quinn::ClientConfig {
+        self.client.clone()
+    }
+
+    /// Packets that the server has declared lost in the downloads that are over.
+    pub fn declared_lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// The SHA-256 of what a plain client gets that connects to `at`.
+    pub async fn download(&self, at: SocketAddr) -> Vec<u8> {
+        self.download_with(&quinn::Endpoint::client(ANY).unwrap(), at).await
+    }
+
+    /// The same with any client.
+    pub async fn download_with(&self, client: &quinn::Endpoint, at: SocketAddr) -> Vec<u8> {
+        let work = async {
+            let connection = client.connect_with(self.client(), at, NAME).unwrap();
+            let connection = connection.await.unwrap();
+            let (mut sending, mut receiving) = connection.open_bi().await.unwrap();
+            sending.write_all(b"the file").await.unwrap();
+            let bytes = receiving.read_to_end(FILE_BYTES + 1).await.unwrap();
+            connection.close(0u32.into(), b"");
+            Sha256::digest(bytes).to_vec()
+        };
+        tokio::time::timeout(PATIENCE, work).await.expect("the download ends")
+    }
+}
+
+async fn serve(incoming: quinn::Incoming, lost: Arc<AtomicU64>) {
+    let Ok(connection) = incoming.await else { return };
+    let Ok((mut sending, _)) = connection.accept_bi().await else { return };
+    let _ = sending.write_all(&file()).await;
+    let _ = sending.finish();
+    // All of it has been acknowledged, or the client has gone.
+    let _ = sending.stopped().await;
+    lost.fetch_add(connection.stats().path.lost_packets, Ordering::Relaxed);
+    connection.closed().await;
+}
