@@ -25,7 +25,7 @@ pub(crate) struct Way {
 
 impl Socket {
     pub(crate) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
-        let state = with_large_buffers((&socket).into())?;
+        let state = with_large_buffers(&socket)?;
         Ok(Self { socket: UdpSocket::from_std(socket), state })
     }
 

@@ -19,20 +19,22 @@ async fn main() {
     let path = LossyPath::start(quic.address(), LOSS);
     let plain = LossyPath::start(server.address(), LOSS);
     std::fs::write(certificate, quic.certificate()).unwrap();
-    let sum: String =
-        packrat_path::expected().iter().map(|byte| format!("{byte:02x}")).collect();
+    let sum: String = packrat_path::expected().iter().map(|byte| format!("{byte:02x}")).collect();
     println!(
         r#"{{"name":"{NAME}","quic":"{}","bytes":{FILE_BYTES},"sha256":"{sum}","datagrams":"{}"}}"#,
         path.address(),
         plain.address()
     );
     std::io::stdout().flush().unwrap();
-    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()))
+        .await
+        .unwrap()
+        .unwrap();
     println!(
         r#"{{"quic_lost":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{}}}"#,
         path.lost(),
         path.dropped(),
-        quic.declared_lost(),
+        quic.declared_lost().await,
         plain.lost()
     );
 }
