@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean
+.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -49,13 +49,14 @@ quick: check-format check-names ## Formats, lints, unit and virtual-time tests: 
 format: ## Write all formats: Rust and Markdown
 	cargo fmt --all
 	cargo fmt --manifest-path gateway-filter/token/Cargo.toml
+	cargo fmt --manifest-path client-sdk/python/Cargo.toml
 	@tools/format-markdown
 
 check-format:
 	cargo fmt --all --check
 	@tools/format-markdown --check
 
-test: check-format test-documentation test-dependencies test-chart test-token test-c test-rust test-interop test-demo test-telemetry ## Everything that must pass before a change goes in
+test: check-format test-documentation test-dependencies test-chart test-token test-c test-rust test-interop test-python test-demo test-telemetry ## Everything that must pass before a change goes in
 
 token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat-token.wasm)
 	@tools/check-toolchain cargo
@@ -84,6 +85,7 @@ test-dependencies: ## Licences and sources of all dependencies are allowed ones,
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
 	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path gateway-filter/token/Cargo.toml check licenses bans sources
+	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/python/Cargo.toml check licenses bans sources
 
 # Its programs in C run with the other tests.
 test-c: ## The header of libpackrat is that of its code (the library's other tests are in test-rust)
@@ -103,6 +105,7 @@ advisories: ## Published weaknesses of dependencies (asks RustSec's database on 
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny check advisories
 	.packrat/checkers/bin/cargo-deny --manifest-path gateway-filter/token/Cargo.toml check advisories
+	.packrat/checkers/bin/cargo-deny --manifest-path client-sdk/python/Cargo.toml check advisories
 
 # Cargo joins the features of the packages that it is asked for, those of tests only with a test among its targets: asked for all packages
 # and one test, it finds what test-rust has built.
@@ -111,6 +114,12 @@ BUILD_FOR_TESTS := cargo build --locked --workspace --lib --bin packrat --bin pa
 test-interop: ## The second client, in Python from docs/PROTOCOL.md alone: golden vectors, and sessions with the gateway
 	@tools/install-interop-parts >/dev/null
 	cargo test --locked --workspace --test interop -- --ignored
+
+test-python: ## The package for Python: a wheel, installed, with aioquic through a gateway and over a lossy last mile
+	@tools/check-toolchain cargo
+	cargo fmt --check --manifest-path client-sdk/python/Cargo.toml
+	$(BUILD_FOR_TESTS) --bin packrat-path
+	@tools/test-python
 
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
 	@tools/install-client-parts
@@ -187,4 +196,5 @@ models: ## Models of the handshake, of epochs, and of moves with a hostile clien
 clean: ## Remove everything that was built or installed inside this folder
 	cargo clean
 	cargo clean --manifest-path gateway-filter/token/Cargo.toml
+	cargo clean --manifest-path client-sdk/python/Cargo.toml
 	rm -rf .packrat

@@ -1,5 +1,6 @@
 //! Notices that the network is another one.
 
+use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A host whose clock of the day has gone ahead of the other one by so much has slept.

@@ -85,7 +85,7 @@ pub(crate) struct Way {
 
 impl Socket {
     pub(crate) fn new(socket: std::net::UdpSocket, may_fragment: bool) -> io::Result<Self> {
-        let state = with_large_buffers((&socket).into())?;
+        let state = with_large_buffers(&socket)?;
         if may_fragment {
             allow_fragments(&socket)?;
         }

@@ -7,8 +7,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -291,7 +291,7 @@ fn no_more_programs_than_there_may_be_and_each_has_a_way_of_its_own() {
 /// datagram, also where many come together.
 #[test]
 fn marks_of_congestion_are_copied_both_ways() {
-    use quinn::udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+    use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
     use std::io::IoSliceMut;
     const MARKS: [Option<EcnCodepoint>; 4] =
         [Some(EcnCodepoint::Ect0), Some(EcnCodepoint::Ce), None, Some(EcnCodepoint::Ect1)];

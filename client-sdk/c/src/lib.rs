@@ -224,7 +224,9 @@ pub unsafe extern "C" fn packrat_config_init(config: *mut Config, size: usize) -
     })
 }
 
-fn client_config(config: &Config) -> Result<ClientConfig, i32> {
+/// # Safety
+/// Its pointers are NULL, or have as many bytes as the header says.
+unsafe fn client_config(config: &Config) -> Result<ClientConfig, i32> {
     if (config.size as usize) < size_of::<Config>() {
         return Err(PACKRAT_ARGUMENT);
     }
@@ -261,7 +263,9 @@ pub unsafe extern "C" fn packrat_shim_new(
         let out = unsafe { place(out) }?;
         *out = std::ptr::null_mut();
         // SAFETY: NULL, or packrat_config_init() has set it up.
-        let config = client_config(unsafe { config.as_ref() }.ok_or(PACKRAT_ARGUMENT)?)?;
+        let config = unsafe { config.as_ref() }.ok_or(PACKRAT_ARGUMENT)?;
+        // SAFETY: the promises of the header.
+        let config = unsafe { client_config(config) }?;
         // SAFETY: NULL, or a seed's bytes.
         let seed = unsafe { seed.cast::<[u8; PACKRAT_SEED_LENGTH]>().as_ref() };
         let seed = seed.ok_or(PACKRAT_ARGUMENT)?;

@@ -35,7 +35,8 @@ fn a_panic_becomes_a_code() {
 fn a_shim_that_has_failed_passes_what_comes() {
     let shim = new();
     // SAFETY: it is this test's alone.
-    unsafe { &mut *shim }.0.shim.fail_at(1);
+    let handle = unsafe { &mut *shim };
+    handle.0.shim.fail_at(1);
     let mut skip = 9;
     let datagram = b"a datagram";
     // SAFETY: a handle, bytes, a place.

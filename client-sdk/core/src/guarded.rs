@@ -222,6 +222,11 @@ impl<M: Clone> GuardedShim<M> {
         self.counters.with(&assist, &shim)
     }
 
+    /// Bytes that have passed, in both directions.
+    pub const fn carried_bytes(&self) -> u64 {
+        self.counters.delivered_bytes + self.counters.sent_bytes
+    }
+
     /// Has the shim panic at this call, counted from 1: for tests of shells.
     #[cfg(feature = "fault-injection")]
     pub fn fail_at(&mut self, call: u32) {

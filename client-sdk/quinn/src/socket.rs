@@ -101,7 +101,7 @@ impl Socket {
     /// # Errors
     /// When the system refuses what a socket needs.
     pub fn new(socket: std::net::UdpSocket, config: ClientConfig) -> io::Result<Arc<Self>> {
-        let udp = with_large_buffers((&socket).into())?;
+        let udp = with_large_buffers(&socket)?;
         let io = tokio::net::UdpSocket::from_std(socket)?;
         let state = State {
             peers: Peers::new(config, Limits::default()),
@@ -219,12 +219,13 @@ impl State {
                 length += next.datagram.len();
                 segments += 1;
             }
-            *message = RecvMeta::default();
-            message.addr = peer;
-            message.len = length;
-            message.stride = size;
-            message.ecn = beside.mark;
-            message.dst_ip = beside.local;
+            *message = RecvMeta {
+                addr: peer,
+                len: length,
+                stride: size,
+                ecn: beside.mark,
+                dst_ip: beside.local,
+            };
             filled += 1;
         }
         filled

@@ -18,10 +18,13 @@ pub type Mark = Option<EcnCodepoint>;
 ///
 /// # Errors
 /// When the system refuses what cannot be done without.
-pub fn with_large_buffers(socket: UdpSockRef<'_>) -> io::Result<UdpSocketState> {
-    let state = UdpSocketState::new(socket.clone())?;
-    let _ = state.set_recv_buffer_size(socket.clone(), BUFFER_BYTES);
-    let _ = state.set_send_buffer_size(socket, BUFFER_BYTES);
+pub fn with_large_buffers<'s, S>(socket: &'s S) -> io::Result<UdpSocketState>
+where
+    UdpSockRef<'s>: From<&'s S>,
+{
+    let state = UdpSocketState::new(socket.into())?;
+    let _ = state.set_recv_buffer_size(socket.into(), BUFFER_BYTES);
+    let _ = state.set_send_buffer_size(socket.into(), BUFFER_BYTES);
     Ok(state)
 }
 

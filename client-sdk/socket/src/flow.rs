@@ -70,12 +70,6 @@ impl<M: Clone> Flow<M> {
         self.shim.transmit(now, |control| outlet.transmit(&control));
     }
 
-    /// Bytes that have passed, in both directions.
-    pub(crate) fn carried_bytes(&mut self) -> u64 {
-        let counters = self.shim.counters();
-        counters.delivered_bytes + counters.sent_bytes
-    }
-
     pub(crate) fn figures(&mut self, now: Timestamp) -> FlowFigures {
         FlowFigures {
             service: self.service,
@@ -110,7 +104,8 @@ mod tests {
         let now = Timestamp::from_millis(1000);
         let shim = Shim::new(ClientConfig::default(), [1; 32], now);
         let mut flow = Flow::new(0, "127.0.0.1:9".parse().unwrap(), shim, now);
-        flow.shim.call("test", |_| panic!("as the test wants it"));
+        let failed: Option<()> = flow.shim.call("test", |_| panic!("as the test wants it"));
+        assert_eq!(failed, None);
         assert_eq!(flow.shim.condition(), Condition::Failed);
         let identifier = packrat_eack::Identifier::from_hash(7);
         let header = NumberKey::new([1, 2]).header(5, identifier);

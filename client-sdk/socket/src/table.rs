@@ -36,7 +36,7 @@ impl Default for Limits {
 
 /// The name of a flow; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FlowId(pub(crate) u64);
+pub struct FlowId(pub u64);
 
 /// A flow that nothing has passed for so long may make room for another one: longer than a game, a
 /// call or a download is silent.
@@ -170,7 +170,7 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// The program of a flow has sent so much.
+    /// The program has sent so much in a flow.
     pub fn on_sent(&mut self, id: FlowId, datagrams: u64, bytes: u64, now: Timestamp) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.on_sent(datagrams, bytes, now);
@@ -356,7 +356,7 @@ impl<M: Clone> Table<M> {
     /// The flows, those first that have carried most, at most `limit`.
     pub fn busiest(&mut self, limit: usize, now: Timestamp) -> Vec<FlowFigures> {
         let mut all: Vec<&mut Flow<M>> = self.flows.values_mut().collect();
-        all.sort_by_cached_key(|flow| std::cmp::Reverse(flow.carried_bytes()));
+        all.sort_by_key(|flow| std::cmp::Reverse(flow.shim.carried_bytes()));
         all.truncate(limit);
         all.into_iter().map(|flow| flow.figures(now)).collect()
     }

@@ -34,7 +34,7 @@ async fn main() {
         r#"{{"quic_lost":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{}}}"#,
         path.lost(),
         path.dropped(),
-        quic.declared_lost(),
+        quic.declared_lost().await,
         plain.lost()
     );
 }

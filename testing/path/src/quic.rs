@@ -32,7 +32,15 @@ pub struct Quic {
     server: quinn::Endpoint,
     certificate: Vec<u8>,
     client: quinn::ClientConfig,
-    lost: Arc<AtomicU64>,
+    figures: Arc<Figures>,
+}
+
+/// Of the downloads.
+#[derive(Default)]
+struct Figures {
+    begun: AtomicU64,
+    over: AtomicU64,
+    lost: AtomicU64,
 }
 
 impl Quic {
@@ -68,15 +76,15 @@ impl Quic {
         client.transport_config(Arc::new(transport));
         let server = quinn::Endpoint::server(server, ANY).unwrap();
         let endpoint = server.clone();
-        let lost = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&lost);
+        let figures = Arc::new(Figures::default());
+        let counted = Arc::clone(&figures);
         tokio::spawn(async move {
             while let Some(incoming) = endpoint.accept().await {
                 tokio::spawn(serve(incoming, Arc::clone(&counted)));
             }
         });
         let certificate = certificate.cert.pem().into_bytes();
-        Self { server, certificate, client, lost }
+        Self { server, certificate, client, figures }
     }
 
     /// Where it listens.
@@ -94,9 +102,17 @@ impl Quic {
         self.client.clone()
     }
 
-    /// Packets that the server has declared lost in the downloads that are over.
-    pub fn declared_lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+    /// Packets that the server has declared lost in all downloads, when those that have begun are
+    /// over.
+    pub async fn declared_lost(&self) -> u64 {
+        let Figures { begun, over, lost } = &*self.figures;
+        let are_over = async {
+            while over.load(Ordering::Acquire) < begun.load(Ordering::Acquire) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, are_over).await.expect("the server sees the downloads' end");
+        lost.load(Ordering::Relaxed)
     }
 
     /// The SHA-256 of what a plain client gets that connects to `at`.
@@ -119,13 +135,15 @@ impl Quic {
     }
 }
 
-async fn serve(incoming: quinn::Incoming, lost: Arc<AtomicU64>) {
+async fn serve(incoming: quinn::Incoming, figures: Arc<Figures>) {
     let Ok(connection) = incoming.await else { return };
     let Ok((mut sending, _)) = connection.accept_bi().await else { return };
+    figures.begun.fetch_add(1, Ordering::AcqRel);
     let _ = sending.write_all(&file()).await;
     let _ = sending.finish();
     // All of it has been acknowledged, or the client has gone.
     let _ = sending.stopped().await;
-    lost.fetch_add(connection.stats().path.lost_packets, Ordering::Relaxed);
+    figures.lost.fetch_add(connection.stats().path.lost_packets, Ordering::Relaxed);
+    figures.over.fetch_add(1, Ordering::AcqRel);
     connection.closed().await;
 }

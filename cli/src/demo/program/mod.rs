@@ -8,7 +8,9 @@ use std::process::Stdio;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use packrat_agent::{Agent, ClientConfig, Counters, Handle, IdentifierScheme, Limits, Service};
+use packrat_agent::{
+    Agent, ClientConfig, Counters, DontFragment, Handle, IdentifierScheme, Limits, Service,
+};
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -115,7 +117,8 @@ impl RunningAgent {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(DemoError::Port)?;
         let address = socket.local_addr().map_err(DemoError::Port)?;
         let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-        let service = Service { name: "demo".to_owned(), socket, to, config };
+        let dont_fragment = DontFragment::default();
+        let service = Service { name: "demo".to_owned(), socket, to, config, dont_fragment };
         let (agent, handle) =
             Agent::new(vec![service], Limits::default()).map_err(DemoError::Runtime)?;
         let thread = std::thread::Builder::new().name("packrat-agent".to_owned());

@@ -1,0 +1,128 @@
+"""The shims of one socket, by the peer's address; without a socket and without a clock."""
+import os
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional
+
+from ._packrat import Shim
+
+#: Peers of one socket that are assisted at the same time.
+MOST_PEERS = 1000
+#: Bytes that may wait for repairs of one peer's; beyond, all of them pass.
+MOST_WAITING = 4 << 20
+#: Control datagrams that leave at one go.
+MOST_CONTROL = 64
+
+#: The figures of a peer, or their sums: `condition`, `round_trip`, and the counters of every SDK.
+Statistics = Dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of assistance. `scheme`: "payload", or "trailer" for QUIC alone, which is faster;
+    `maximum_hold`: the longest wait for a repair, in seconds; `gateway_key`: 32 bytes, another
+    gateway is refused; `token`: the permission of a token endpoint."""
+
+    scheme: str = "payload"
+    maximum_hold: float = 1.0
+    gateway_key: Optional[bytes] = None
+    token: Optional[bytes] = None
+
+
+class Peers:
+    """`deliver(datagram, peer)` is called for what the program is to have, `send(datagram, peer)`
+    for control datagrams."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        now: Callable[[], int],
+        deliver: Callable[[bytes, Any], None],
+        send: Callable[[bytes, Any], None],
+    ) -> None:
+        self._settings, self._now, self._deliver, self._send = settings, now, deliver, send
+        self._token, self._gateway_key = settings.token, settings.gateway_key
+        self._shims: Dict[Any, Shim] = {}
+
+    def sending(self, length: int, peer: Any) -> None:
+        """The program is about to send a datagram; the first one to a peer asks for a gateway."""
+        shim = self._shims.get(peer)
+        if shim is None:
+            if len(self._shims) >= MOST_PEERS:
+                return
+            settings = self._settings
+            shim = self._shims[peer] = Shim(
+                os.urandom(32),
+                self._now(),
+                scheme=settings.scheme,
+                maximum_hold=settings.maximum_hold,
+                gateway_key=self._gateway_key,
+                token=self._token,
+            )
+        shim.sent(length)
+        self._serve(shim, peer)
+
+    def received(self, datagram: bytes, peer: Any) -> None:
+        """A datagram arrived."""
+        shim = self._shims.get(peer)
+        if shim is None:
+            self._deliver(datagram, peer)
+            return
+        skip = shim.receive(datagram, self._now())
+        if skip is not None:
+            self._deliver(datagram[skip:] if skip else datagram, peer)
+        self._serve(shim, peer)
+        if shim.waiting_bytes() > MOST_WAITING:
+            shim.release()
+            self._serve(shim, peer)
+
+    def timeout(self) -> Optional[int]:
+        """When `handle_timeout` is to be called at the latest."""
+        due = [at for at in (shim.timeout() for shim in self._shims.values()) if at is not None]
+        return min(due, default=None)
+
+    def handle_timeout(self) -> None:
+        """Time has passed."""
+        now = self._now()
+        for peer, shim in list(self._shims.items()):
+            at = shim.timeout()
+            if at is not None and at <= now:
+                shim.on_timeout(now)
+                self._serve(shim, peer)
+
+    def set_access(self, token: bytes, gateway_key: Optional[bytes] = None) -> None:
+        """Another token, and the gateway to accept (None: any, on first use). A session with another
+        gateway ends."""
+        self._token, self._gateway_key = token, gateway_key
+        for peer, shim in list(self._shims.items()):
+            shim.set_access(gateway_key, token, self._now())
+            self._serve(shim, peer)
+
+    def network_changed(self) -> None:
+        """The program's address changes: call it before anything is sent from there."""
+        for peer, shim in list(self._shims.items()):
+            shim.network_changed(self._now())
+            self._serve(shim, peer)
+
+    def close(self) -> None:
+        """The socket ends: the gateways are told, and what waits passes."""
+        for peer, shim in list(self._shims.items()):
+            shim.close(self._now())
+            self._serve(shim, peer)
+        self._shims.clear()
+
+    def statistics(self, peer: Any = None) -> Optional[Statistics]:
+        """The figures of a peer; None: nothing was sent to it. Without a peer those of all, by
+        their address."""
+        if peer is not None:
+            shim = self._shims.get(peer)
+            return shim.statistics() if shim else None
+        return {peer: shim.statistics() for peer, shim in self._shims.items()}
+
+    def _serve(self, shim: Shim, peer: Any) -> None:
+        while (datagram := shim.deliver()) is not None:
+            self._deliver(datagram, peer)
+        controls: List[bytes] = []
+        while len(controls) < MOST_CONTROL and (control := shim.transmit(self._now())) is not None:
+            controls.append(control)
+        for control in controls:
+            self._send(control, peer)

@@ -1,0 +1,89 @@
+"""A UDP socket that blocks."""
+import collections
+import socket
+import time
+from typing import Any, Deque, Optional, Tuple
+
+from .peers import Peers, Settings, Statistics
+
+#: The largest UDP payload.
+MOST_BYTES = 65535
+
+
+class Socket:
+    """Assistance around a UDP socket that is not connected. It is at work while a thread is in
+    `recvfrom`; one thread uses it at a time."""
+
+    def __init__(self, inner: socket.socket, settings: Settings = Settings()) -> None:
+        self._inner = inner
+        self._timeout = inner.gettimeout()
+        self._ready: Deque[Tuple[bytes, Any]] = collections.deque()
+        self._peers = Peers(settings, self._now, self._deliver, self._send)
+
+    @staticmethod
+    def _now() -> int:
+        return time.monotonic_ns() // 1000
+
+    def _deliver(self, datagram: bytes, peer: Any) -> None:
+        self._ready.append((datagram, peer))
+
+    def _send(self, control: bytes, peer: Any) -> None:
+        try:
+            self._inner.sendto(control, peer)
+        except OSError:
+            pass  # lost, as any datagram may be
+
+    def settimeout(self, timeout: Optional[float]) -> None:
+        """The longest wait of `recvfrom` in seconds; None: as long as it takes."""
+        self._timeout = timeout
+
+    def sendto(self, datagram: bytes, peer: Any) -> int:
+        """Sends a datagram. `peer` is a numeric address, as `recvfrom` returns it."""
+        self._peers.sending(len(datagram), peer)
+        return self._inner.sendto(datagram, peer)
+
+    def recvfrom(self, size: int = MOST_BYTES) -> Tuple[bytes, Any]:
+        """The next datagram and its sender; raises `TimeoutError` when none has come in time."""
+        until = None if self._timeout is None else time.monotonic() + self._timeout
+        while True:
+            if self._ready:
+                datagram, peer = self._ready.popleft()
+                return datagram[:size], peer
+            due, now = self._peers.timeout(), self._now()
+            if due is not None and due <= now:
+                self._peers.handle_timeout()
+                continue
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise socket.timeout("timed out")
+            waits = [wait for wait in (left, None if due is None else (due - now) / 1e6) if wait is not None]
+            self._inner.settimeout(max(min(waits), 1e-4) if waits else None)
+            try:
+                datagram, peer = self._inner.recvfrom(MOST_BYTES)
+            except (socket.timeout, BlockingIOError):
+                continue
+            self._peers.received(datagram, peer)
+
+    def statistics(self, peer: Any = None) -> Optional[Statistics]:
+        """The figures of a peer; without one those of all peers, by their address."""
+        return self._peers.statistics(peer)
+
+    def set_access(self, token: bytes, gateway_key: Optional[bytes] = None) -> None:
+        """Another token, and the gateway to accept (None: any, on first use). A session with another
+        gateway ends."""
+        self._peers.set_access(token, gateway_key)
+
+    def network_changed(self) -> None:
+        """The program's address changes: call it before anything is sent from there."""
+        self._peers.network_changed()
+
+    def close(self) -> None:
+        """Tells the gateways, and closes the socket."""
+        self._peers.close()
+        self._inner.close()
+
+    def __enter__(self) -> "Socket":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
