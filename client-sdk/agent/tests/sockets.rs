@@ -245,7 +245,7 @@ fn no_more_programs_than_there_may_be_and_each_has_a_way_of_its_own() {
 /// The client's marks reach the server, and the server's reach the client.
 #[test]
 fn marks_of_congestion_are_copied_both_ways() {
-    use quinn::udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+    use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
     use std::io::IoSliceMut;
     let state = |socket: &UdpSocket| UdpSocketState::new(socket.into()).unwrap();
     let (server, program) = (UdpSocket::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());

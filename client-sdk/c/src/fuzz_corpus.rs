@@ -4,6 +4,7 @@
 //! Input: steps of one byte, the kind in the lower four bits and a number in the upper four; some
 //! kinds take a length byte and as many bytes.
 #![allow(clippy::panic)] // a part of tests: a panic is the result
+#![allow(unreachable_pub)] // public for the fuzzer alone
 
 use packrat_fuzz_entry::take;
 
