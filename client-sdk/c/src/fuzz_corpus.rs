@@ -103,7 +103,7 @@ fn make(settings: &[u8], now: u64) -> *mut Shim {
         config.scheme = u32::from(setting(0) & 1);
         config.maximum_hold = u64::from(setting(1)) * 10_000;
         config.token = settings.as_ptr();
-        config.token_length = settings.len();
+        config.token_length = settings.len().min(Token::MAXIMUM_LENGTH);
         let seed = [setting(2); PACKRAT_SEED_LENGTH];
         if setting(0) & 2 != 0 {
             config.gateway_key = seed.as_ptr();
