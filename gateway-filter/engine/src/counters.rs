@@ -72,8 +72,10 @@ counters! {
         repair_bytes,
         /// Repaired datagrams that eACKs showed to have arrived.
         repairs_arrived,
-        /// Missing datagrams given up: a queue stands on the last mile and the sender must see what it loses, or the sender tolerates the loss.
+        /// Missing datagrams given up: a queue stands on the last mile and the sender must see what it loses.
         losses_shown,
+        /// Missing datagrams given up: the sender tolerates so much loss, and gains nothing by a repair.
+        losses_tolerated,
         /// Missing datagrams given up: repairs paused, and the sender must see what is lost.
         repairs_paused,
         /// Missing datagrams given up: too late to be of use.

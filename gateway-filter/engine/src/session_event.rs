@@ -206,6 +206,8 @@ impl RepairRefusedReason {
 pub enum GiveUpReason {
     /// A queue stands on the last mile: the sender must see the loss.
     QueueStands,
+    /// The sender tolerates so much loss.
+    Tolerated,
     /// Repairs pause: the sender must see the loss.
     RepairsPaused,
     /// The cache has no bytes of the datagram any more.
@@ -229,6 +231,7 @@ impl GiveUpReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::QueueStands => "queue_stands",
+            Self::Tolerated => "tolerated",
             Self::RepairsPaused => "repairs_paused",
             Self::BytesGone => "bytes_gone",
             Self::WindowOver => "window_over",

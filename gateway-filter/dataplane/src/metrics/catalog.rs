@@ -132,6 +132,7 @@ fn renamed(field: &str) -> Option<Renamed> {
         "sealed_malformed" => Some(("packrat_sealed_dropped_total", &[("reason", "malformed")])),
         "repairs_late" => Some(("packrat_repairs_given_up_total", &[("reason", "late")])),
         "losses_shown" => Some(("packrat_repairs_given_up_total", &[("reason", "queue")])),
+        "losses_tolerated" => Some(("packrat_repairs_given_up_total", &[("reason", "tolerated")])),
         "repairs_paused" => Some(("packrat_repairs_given_up_total", &[("reason", "paused")])),
         "repairs_evicted" => Some(("packrat_repairs_given_up_total", &[("reason", "evicted")])),
         _ => return None,

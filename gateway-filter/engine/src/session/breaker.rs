@@ -156,15 +156,16 @@ impl Breaker {
         self.policing.on_repair();
     }
 
-    /// An eACK was decoded. `queue_stands`: what is lost is given up anyway.
+    /// An eACK was decoded. `is_shown`: what is lost is given up anyway, because a queue stands or
+    /// the sender tolerates it; there is nothing to pause.
     pub(crate) fn on_eack(
         &mut self,
         totals: Totals,
         round_trip: Duration,
-        queue_stands: bool,
+        is_shown: bool,
         now: Timestamp,
     ) -> Option<Change> {
-        let policed = core::mem::take(&mut self.policed) && !queue_stands;
+        let policed = core::mem::take(&mut self.policed) && !is_shown;
         if let Some(until) = self.open_until {
             if now < until {
                 if policed {
@@ -177,7 +178,7 @@ impl Breaker {
             self.begin_anew(totals, now);
             return Some(Change::Resumed);
         }
-        if queue_stands {
+        if is_shown {
             self.policing.begin_anew();
             self.begin_window(totals, now);
             return None;

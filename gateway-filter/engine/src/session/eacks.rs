@@ -283,7 +283,7 @@ impl Session {
             return;
         }
         self.charge(REPAIR_WORK * self.repairs.len() as u64, turn);
-        let left_to_sender = self.standing_queue(turn.now).is_some() || self.is_tolerated();
+        let left_to_sender = self.reason_to_show(turn.now);
         let patience =
             patience(&self.last_mile.path, self.live.is_some(), self.agreed.maximum_hold);
         let mut sequences = core::mem::take(&mut turn.scratch().sequences);
@@ -297,6 +297,7 @@ impl Session {
                 Verdict::GiveUp(reason) => {
                     match reason {
                         GiveUpReason::QueueStands => turn.counters.losses_shown += 1,
+                        GiveUpReason::Tolerated => turn.counters.losses_tolerated += 1,
                         GiveUpReason::RepairsPaused => turn.counters.repairs_paused += 1,
                         GiveUpReason::BytesGone => turn.counters.repairs_evicted += 1,
                         _ => turn.counters.repairs_late += 1,
@@ -312,6 +313,14 @@ impl Session {
         }
         turn.scratch().sequences = sequences;
         self.repairs.sort_copies();
+    }
+
+    /// Why what is found missing now is the sender's to see, if it is.
+    fn reason_to_show(&self, now: Timestamp) -> Option<GiveUpReason> {
+        // Lost in a queue that stands, most likely: its sender must know, or it takes what belongs
+        // to others.
+        let queued = self.standing_queue(now).map(|_| GiveUpReason::QueueStands);
+        queued.or_else(|| self.is_tolerated().then_some(GiveUpReason::Tolerated))
     }
 
     /// Tells the breaker of a datagram that was repaired and is given up.
@@ -331,8 +340,8 @@ impl Session {
             return;
         }
         let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        let queue_stands = self.standing_queue(turn.now).is_some();
-        match self.breaker.on_eack(totals, round_trip, queue_stands, turn.now) {
+        let is_shown = self.reason_to_show(turn.now).is_some();
+        match self.breaker.on_eack(totals, round_trip, is_shown, turn.now) {
             Some(Change::Paused(pause)) => {
                 turn.counters.repair_pauses += 1;
                 turn.tell(|| SessionEvent::RepairsPaused { pause });
@@ -348,7 +357,7 @@ impl Session {
         &self,
         sequence: u64,
         newest: Option<u64>,
-        left_to_sender: bool,
+        left_to_sender: Option<GiveUpReason>,
         patience: Duration,
         now: Timestamp,
     ) -> Verdict {
@@ -356,10 +365,8 @@ impl Session {
         if self.breaker.is_open(now) {
             return Verdict::GiveUp(GiveUpReason::RepairsPaused);
         }
-        // Lost in a queue that stands, most likely: its sender must know, or it takes what belongs
-        // to others.
-        if left_to_sender && repair.is_new(now) {
-            return Verdict::GiveUp(GiveUpReason::QueueStands);
+        if let Some(reason) = left_to_sender.filter(|_| repair.is_new(now)) {
+            return Verdict::GiveUp(reason);
         }
         if self.history.cached_length(sequence).is_none() {
             return Verdict::GiveUp(GiveUpReason::BytesGone);
