@@ -77,6 +77,8 @@ pub enum Reason {
     Refused,
     /// A gateway is not connected to the operator.
     NotConnected,
+    /// The API server has the resource definitions of an older version.
+    DefinitionOutdated,
 }
 
 impl Reason {
@@ -98,6 +100,7 @@ impl Reason {
             Self::ApplyFailed => "ApplyFailed",
             Self::Refused => "Refused",
             Self::NotConnected => "NotConnected",
+            Self::DefinitionOutdated => "DefinitionOutdated",
         }
     }
 }
@@ -339,6 +342,7 @@ fn read_port(text: &str) -> Result<PortChoice, ()> {
 
 #[cfg(test)]
 mod tests {
+    use packrat_api::affinity::Affinity;
     use packrat_api::sender::SenderKind;
     use packrat_api::token::TokenPolicy;
     use proptest::prelude::*;
@@ -375,6 +379,7 @@ mod tests {
                 ("packrat.dev/config.cache-bytes-per-session", "2Mi"),
                 ("packrat.dev/config.cache-bytes-total", "1Gi"),
                 ("packrat.dev/config.repair-budget-percent", "50"),
+                ("packrat.dev/config.affinity", "port"),
                 ("packrat.dev/config.sender", "bbr"),
                 ("packrat.dev/config.residual-loss-per-million", "1"),
                 ("packrat.dev/config.idle-timeout-seconds", "30"),
@@ -398,6 +403,7 @@ mod tests {
                 maximum_sessions: Some(1000),
                 sessions_per_source: Some(8),
                 handshakes_per_second_per_source: Some(2),
+                affinity: Some(Affinity::Port),
                 sender: Some(SenderKind::Bbr),
                 tokens: Some(TokenPolicy::Required),
                 multicast: None,
@@ -488,7 +494,7 @@ mod tests {
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),
-            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, sender, tokens"
+            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be affinity, assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, sender, tokens"
         );
         assert_eq!(
             unknown(Annotations::read(Carrier::Namespace, [(PORT, "443")])),

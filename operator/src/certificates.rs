@@ -128,6 +128,11 @@ impl Authority {
         })
     }
 
+    /// The time at which the certificate that issues ends, in seconds since 1970.
+    pub fn expires(&self) -> i64 {
+        self.members.current.not_before + AUTHORITY_DAYS * DAY
+    }
+
     /// Certificates that are to be trusted, in PEM.
     pub fn bundle(&self) -> String {
         self.members.accepted().map(|member| member.certificate.as_str()).collect()

@@ -61,6 +61,14 @@ pub fn drain(admin: &Path, longest: Duration) -> std::io::Result<End> {
     Ok(End::TimeIsUp)
 }
 
+/// Ends the Envoy whose administration interface is the socket `admin`, at once.
+///
+/// # Errors
+/// When Envoy does not take the request.
+pub fn quit(admin: &Path) -> std::io::Result<()> {
+    request(admin, "POST", "/quitquitquit").map(drop)
+}
+
 /// True if Envoy is gone: nothing listens at its socket. An Envoy that is only slow is not gone.
 fn is_gone(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;

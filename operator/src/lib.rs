@@ -3,9 +3,10 @@
 //! What decides is pure and tested without a cluster: [`annotations`], [`index`] (Services,
 //! EndpointSlices, Namespaces and EdgeGateways to the listeners of each gateway), [`xds`]
 //! (listeners to Envoy's resources, and the state of a delta stream), [`certificates`], [`policy`],
-//! [`workload`] (the objects that make a gateway run), [`status`], [`inject`] (the gateway as a
-//! sidecar of a Pod). [`shell`] is what touches the network: watches, server-side apply, leases,
-//! TLS. [`drain`] is the command that ends a gateway gently, `packrat-drain`.
+//! [`recent`] (versions that a gateway may have), [`workload`] (the objects that make a gateway
+//! run), [`status`], [`inject`] (the gateway as a sidecar of a Pod). [`shell`] is what touches the network: watches, server-side apply, leases,
+//! TLS. [`drain`] is the command that ends a gateway gently, `packrat-drain`; [`start`] the one that
+//! begins it, `packrat-start`.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -17,9 +18,11 @@ pub mod inject;
 pub mod keys;
 pub mod overrides;
 pub mod policy;
+pub mod recent;
 pub mod resource;
 pub mod rotation;
 pub mod shell;
+pub mod start;
 pub mod status;
 pub mod workload;
 pub mod xds;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use packrat_api::affinity::Affinity;
 use packrat_api::knobs::{self, ClusterKnob, ClusterValues};
 use packrat_api::route::{RouteConfig, StreamRoute, share_of_million, share_of_percent};
 use packrat_api::sender::SenderKind;
@@ -57,6 +58,8 @@ pub struct Overrides {
     pub sessions_per_source: Option<u32>,
     /// Assisted sessions that one client address may begin per second.
     pub handshakes_per_second_per_source: Option<u32>,
+    /// The part of a client's address that its server follows from.
+    pub affinity: Option<Affinity>,
     /// Congestion control of the servers.
     pub sender: Option<SenderKind>,
     /// Policy about tokens.
@@ -90,6 +93,10 @@ impl Overrides {
             "handshakes-per-second-per-source" => {
                 self.handshakes_per_second_per_source = number()?;
             }
+            "affinity" => {
+                let affinity: Result<Affinity, _> = value.parse();
+                self.affinity = Some(affinity.map_err(|error| error.to_string())?);
+            }
             "sender" => {
                 let kind: Result<SenderKind, _> = value.parse();
                 self.sender = Some(kind.map_err(|error| error.to_string())?);
@@ -120,6 +127,7 @@ impl Overrides {
             handshakes_per_second_per_source: self
                 .handshakes_per_second_per_source
                 .or(other.handshakes_per_second_per_source),
+            affinity: self.affinity.or(other.affinity),
             sender: self.sender.or(other.sender),
             tokens: self.tokens.or(other.tokens),
             multicast: self.multicast,
@@ -144,6 +152,7 @@ impl Overrides {
         set(&mut route.maximum_sessions, self.maximum_sessions);
         set(&mut route.sessions_per_source, self.sessions_per_source);
         set(&mut route.handshakes_per_second_per_source, self.handshakes_per_second_per_source);
+        set(&mut route.affinity, self.affinity);
         set(&mut route.sender, self.sender);
         set(&mut route.tokens, self.tokens);
         let stream =
@@ -176,7 +185,8 @@ fn number(values: ClusterValues, value: &str) -> Result<u32, String> {
         ClusterValues::Bytes
         | ClusterValues::TokenPolicies
         | ClusterValues::Switch
-        | ClusterValues::Senders => {
+        | ClusterValues::Senders
+        | ClusterValues::Affinities => {
             (0, u32::MAX) // no numbers
         }
     };

@@ -29,8 +29,9 @@ pub struct Observed {
     pub ready_pods: BTreeSet<String>,
     /// Connected gateways.
     pub proxies: Vec<GatewayProxy>,
-    /// The version of the newest configuration, when it is known.
-    pub version: Option<String>,
+    /// The version of the newest configuration, when it is known, and those that a gateway may
+    /// have instead for a moment.
+    pub versions: BTreeSet<String>,
     /// Ports of the nodes, by the gateway's UDP port.
     pub node_ports: BTreeMap<u16, i32>,
     /// The operator that writes the status.
@@ -41,6 +42,8 @@ pub struct Observed {
     pub failure: Option<String>,
     /// True if the namespace is being deleted, so that nothing can be made in it.
     pub namespace_ends: bool,
+    /// True if the API server drops fields of the status that it does not know.
+    pub definition_is_outdated: bool,
 }
 
 /// The status of an EdgeGateway. `previous`: for the times of the conditions, which change with
@@ -127,6 +130,11 @@ fn accepted(view: &GatewayView, observed: &Observed) -> Finding {
             "NamespaceEnds",
             "the namespace is being deleted: nothing is made or repaired in it any more".to_owned(),
         ),
+        _ if observed.definition_is_outdated => Finding(
+            Some(false),
+            Reason::DefinitionOutdated.name(),
+            "the cluster has the resource definitions of an older version, which drop what the operator writes: of the status only conditions are current. Apply those of this version: kubectl apply --server-side --force-conflicts -f charts/packrat/crds".to_owned(),
+        ),
         _ if view.refusal.is_some() => {
             Finding(Some(false), "NotPermitted", view.refusal.clone().unwrap_or_default())
         }
@@ -160,7 +168,7 @@ fn resolved_routes(view: &GatewayView) -> Finding {
 /// Condition `Programmed`: every gateway that is ready is connected, and has taken the newest
 /// configuration.
 fn programmed(observed: &Observed) -> Finding {
-    let Observed { proxies, ready_pods, version, .. } = observed;
+    let Observed { proxies, ready_pods, versions, .. } = observed;
     let refusals: Vec<String> = proxies
         .iter()
         .filter_map(|proxy| Some(format!("{}: {}", proxy.name, proxy.error.as_ref()?)))
@@ -197,7 +205,7 @@ fn programmed(observed: &Observed) -> Finding {
     let counted: Vec<&GatewayProxy> = proxies.iter().filter(counts).collect();
     let behind: Vec<&str> = counted
         .iter()
-        .filter(|proxy| version.is_none() || proxy.version != *version)
+        .filter(|proxy| proxy.version.as_ref().is_none_or(|version| !versions.contains(version)))
         .map(|proxy| proxy.name.as_str())
         .collect();
     if !behind.is_empty() {
@@ -349,7 +357,7 @@ mod tests {
             pods: 2,
             ready_pods: ["a", "b"].map(str::to_owned).into(),
             proxies: vec![proxy("a", None), proxy("b", None)],
-            version: Some("2".to_owned()),
+            versions: ["2".to_owned()].into(),
             sessions: Some(3),
             ..Observed::default()
         }
@@ -386,6 +394,14 @@ mod tests {
                 "False",
                 "NamespaceEnds",
                 "is being deleted",
+            ),
+            (
+                balancer,
+                Observed { definition_is_outdated: true, ..well() },
+                "Accepted",
+                "False",
+                "DefinitionOutdated",
+                "-f charts/packrat/crds",
             ),
             (
                 balancer,
@@ -489,6 +505,12 @@ mod tests {
         let behind = told(&|observed| observed.proxies[1].version = Some("1".to_owned()));
         let message = "1 of 2 gateways have not acknowledged the newest configuration: b";
         assert_eq!(behind, of("False", "Pending", message));
+        // An endpoint has just come or gone: the answer is on its way.
+        let recent = told(&|observed| {
+            observed.proxies[1].version = Some("1".to_owned());
+            observed.versions.insert("1".to_owned());
+        });
+        assert_eq!(recent, fine);
         // Before its first answer.
         let silent = told(&|observed| observed.proxies[1].version = None);
         assert_eq!(silent, behind);

@@ -22,6 +22,7 @@ fn another_value(knob: &Knob, values: ClusterValues) -> (Value, &'static str) {
         ClusterValues::Numbers { .. } => (json!(77), "77"),
         ClusterValues::TokenPolicies => (json!("Optional"), "optional"),
         ClusterValues::Senders => (json!("BBR1"), "bbr1"),
+        ClusterValues::Affinities => (json!("ClientPort"), "port"),
         ClusterValues::Switch => (json!(false), "off"),
     }
 }
@@ -46,6 +47,9 @@ fn the_schema_of_edge_gateways_has_every_setting_with_its_range() {
             ),
             ClusterValues::Senders => {
                 assert_eq!(property["enum"], json!(["Any", "BBR", "BBR1"]), "{path}");
+            }
+            ClusterValues::Affinities => {
+                assert_eq!(property["enum"], json!(["ClientAddress", "ClientPort"]), "{path}");
             }
             ClusterValues::Switch => assert_eq!(property["type"], "boolean", "{path}"),
             ClusterValues::TokenPolicies => {

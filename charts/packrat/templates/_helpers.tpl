@@ -39,9 +39,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ default .version .image.tag }}{{ end }}
 {{- end }}
 
-{{- /* When an image is pulled. A name without a registry is never pulled: it would be Docker Hub's, where it is not ours */}}
+{{- /* When an image is pulled. A name without a registry, in the registry's own value or in front of the repository, is never pulled: it
+would be Docker Hub's, where it is not ours */}}
 {{- define "packrat.pullPolicy" -}}
-{{- default (ternary "IfNotPresent" "Never" (ne .registry "")) .pullPolicy }}
+{{- $hasRegistry := or .registry (regexMatch "^([^/]*[.:][^/]*|localhost)/" .repository) }}
+{{- default (ternary "IfNotPresent" "Never" (not (empty $hasRegistry))) .pullPolicy }}
 {{- end }}
 
 {{- /* The namespaces in which the operator may make gateways, as JSON */}}
@@ -90,5 +92,13 @@ either */}}
 {{- fail (printf "the operator %s/%s of this cluster has the class %s, too: upgrade that release, or set another class here" .metadata.namespace .metadata.name $class) }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Keeps of a gateway's series those alone that rules and alerts need */}}
+{{- define "packrat.essentialSeries" -}}
+{{- if eq .Values.podMonitor.series "essential" -}}
+metricRelabelings:
+- {action: keep, sourceLabels: [__name__], regex: {{ .Files.Get "rules/essential.txt" | trim | quote }}}
 {{- end }}
 {{- end }}

@@ -195,7 +195,8 @@ pub(super) fn switched_off(suite: &mut Suite) -> Outcome<String> {
     let (plain, finished) = (plain?, finished?);
     plain.expect(&suite.checksum(SMALLEST)?)?;
     finished.expect(&suite.checksum(SMALL)?)?;
-    if plain.repaired().is_some_and(|repaired| repaired > 0) {
+    // Also one without a single repair would have been assisted.
+    if plain.repaired().is_some() {
         return Err(Failure(format!("it was assisted all the same: {}", plain.assistance())));
     }
     until(Duration::from_secs(30), "assistance is back", || {

@@ -44,8 +44,7 @@ pub enum ConfigurationError {
 /// # Errors
 /// [`ConfigurationError::Syntax`] or [`ConfigurationError::Field`], both naming the field.
 pub fn route_from_json(text: &[u8]) -> Result<RouteConfig, ConfigurationError> {
-    let config: RouteConfig = serde_json::from_slice(text)?;
-    Ok(config.checked()?)
+    Ok(RouteConfig::read(text)?.checked()?)
 }
 
 /// The static key that is configured, or `None` when one is to be made.

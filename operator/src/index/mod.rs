@@ -13,6 +13,9 @@ mod resolve;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt as _;
+
 use crate::annotations::ObjectKey;
 use crate::policy::Policy;
 use crate::resource::DEFAULT_CLASS;
@@ -44,6 +47,8 @@ pub struct Index {
     policy: Policy,
     /// The operator that this is.
     operator: Operator,
+    /// The operators of the cluster that their Services tell of.
+    operators: BTreeMap<ObjectKey, Operator>,
 }
 
 /// An operator among others of the cluster.
@@ -76,11 +81,28 @@ impl Operator {
             && gateway.status.operator.as_ref().is_none_or(|operator| *operator == self.identity)
     }
 
-    /// True if it tells of what belongs to no EdgeGateway: only one class does.
+    /// True if it has the default class: EdgeGateways in its namespace are found by Services that
+    /// name none.
     fn is_default(&self) -> bool {
         self.class == DEFAULT_CLASS
     }
+
+    /// The order in which operators tell of what belongs to no EdgeGateway: the first one does.
+    fn precedence(&self) -> (bool, &str, &str) {
+        (!self.is_default(), &self.class, &self.identity)
+    }
+
+    /// The operator that a Service leads to, as the chart labels it.
+    pub fn read(service: &Service) -> Option<Self> {
+        let class = service.labels().get(CLASS_LABEL)?.clone();
+        let identity =
+            format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any());
+        Some(Self { class, identity })
+    }
 }
+
+/// The label of an operator's Service with its class.
+const CLASS_LABEL: &str = "packrat.dev/operator-class";
 
 impl Index {
     /// An empty index. `home`: the operator's namespace, where a Service's gateway is looked for
@@ -140,6 +162,19 @@ impl Index {
         set(&mut self.service_addresses, key, addresses.filter(|addresses| !addresses.is_empty()))
     }
 
+    /// Takes or replaces (`Some`) or forgets an operator, by its Service; whether anything has
+    /// changed.
+    pub fn set_operator(&mut self, service: ObjectKey, operator: Option<Operator>) -> bool {
+        set(&mut self.operators, service, operator)
+    }
+
+    /// True if this operator tells of what belongs to no EdgeGateway: one operator of the cluster
+    /// does, that of the default class if there is one.
+    fn tells_of_the_rest(&self) -> bool {
+        let own = self.operator.precedence();
+        self.operators.values().all(|other| own <= other.precedence())
+    }
+
     /// Forgets EdgeGateways that are not in `keys`: after a watch has begun anew.
     pub fn retain_gateways(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
         self.gateways.retain(|key, _| keep(key));
@@ -149,6 +184,7 @@ impl Index {
     pub fn retain_services(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
         self.services.retain(|key, _| keep(key));
         self.service_addresses.retain(|key, _| keep(key));
+        self.operators.retain(|key, _| keep(key));
     }
 
     /// Forgets Pods that are not in `keys`.

@@ -129,14 +129,14 @@ impl Index {
                 resolution.gateways.insert(key.clone(), view);
             }
         }
-        let is_default = self.operator.is_default();
-        for (key, pod) in self.pods.iter().filter(|_| is_default) {
+        let tells_of_the_rest = self.tells_of_the_rest();
+        for (key, pod) in self.pods.iter().filter(|_| tells_of_the_rest) {
             if let Some(problem) = &pod.problem {
                 let told = (pod.uid.clone(), vec![problem.clone()]);
                 resolution.pods.insert(key.clone(), told);
             }
         }
-        for (name, namespace) in self.namespaces.iter().filter(|_| is_default) {
+        for (name, namespace) in self.namespaces.iter().filter(|_| tells_of_the_rest) {
             if !namespace.annotations.problems.is_empty() {
                 let told = (namespace.uid.clone(), namespace.annotations.problems.clone());
                 resolution.namespaces.insert(name.clone(), told);
@@ -151,7 +151,7 @@ impl Index {
         for key in self.services.keys() {
             let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
             let of_service = of_service.map_or(&[][..], Vec::as_slice);
-            if !self.is_concerned(key) {
+            if !self.is_concerned(key, tells_of_the_rest) {
                 continue;
             }
             let (view, mut of_this) = self.claims(key, of_service, &addresses);
@@ -196,15 +196,15 @@ impl Index {
     }
 
     /// True if a Service is this operator's to serve, and to speak about: it has chosen one of its
-    /// EdgeGateways. One that has chosen none that exists is left to the default class.
-    fn is_concerned(&self, key: &ObjectKey) -> bool {
+    /// EdgeGateways. Of one that has chosen none that exists one operator speaks.
+    fn is_concerned(&self, key: &ObjectKey, tells_of_the_rest: bool) -> bool {
         let nothing = Annotations::default();
         let Some(service) = self.services.get(key) else { return false };
         let namespace =
             self.namespaces.get(&key.namespace).map_or(&nothing, |model| &model.annotations);
         match self.choice(key, &service.annotations, namespace) {
             Ok((_, gateway)) => self.operator.serves(gateway),
-            Err(_) => self.operator.is_default(),
+            Err(_) => tells_of_the_rest,
         }
     }
 
@@ -314,25 +314,27 @@ impl Index {
             }
             None => (None, DEFAULT_GATEWAY),
         };
-        let candidates = match chosen.0 {
-            Some(namespace) => vec![ObjectKey::new(namespace, chosen.1)],
-            None => vec![
-                ObjectKey::new(&service.namespace, chosen.1),
-                ObjectKey::new(&self.home, chosen.1),
-            ],
-        };
-        let found = candidates.iter().find_map(|candidate| self.gateways.get_key_value(candidate));
-        let Some((key, gateway)) = found else {
-            let places: Vec<_> = candidates.iter().map(ToString::to_string).collect();
-            return Err(problem(
+        let named = ObjectKey::new(chosen.0.unwrap_or(&service.namespace), chosen.1);
+        // Each operator has another home: only that of the default class counts, or two would take
+        // the same Service for their own.
+        let at_home = (chosen.0.is_none() && self.operator.is_default())
+            .then(|| ObjectKey::new(&self.home, chosen.1))
+            .filter(|at_home| *at_home != named);
+        let found = self.gateways.get_key_value(&named).or_else(|| {
+            let found = self.gateways.get_key_value(at_home.as_ref()?)?;
+            self.operator.is_of_class(found.1).then_some(found)
+        });
+        found.ok_or_else(|| {
+            let at_home = at_home.map_or_else(String::new, |at_home| {
+                format!(" nor {at_home} of class {}", self.operator.class)
+            });
+            problem(
                 Reason::GatewayNotFound,
                 format!(
-                    "there is no EdgeGateway {}; make one, or name another with the annotation packrat.dev/gateway",
-                    places.join(" nor ")
+                    "there is no EdgeGateway {named}{at_home}; make one, or name another with the annotation packrat.dev/gateway"
                 ),
-            ));
-        };
-        Ok((key, gateway))
+            )
+        })
     }
 
     /// The EdgeGateway of a Service that takes it, or why there is none.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::CustomResource;
+use packrat_api::affinity::Affinity;
 use packrat_api::route::default;
 use packrat_api::sender::SenderKind;
 use packrat_api::token::TokenPolicy;
@@ -342,6 +343,13 @@ pub struct Sessions {
     /// 100.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub handshakes_per_second_per_source: i32,
+    /// The part of a client's address that its server follows from. ClientAddress: the address
+    /// without the port (IPv6: its /64), so that a client whose port changes finds its server
+    /// through every gateway; all clients of one address have one server. ClientPort: address and
+    /// port; a client whose port changes keeps its server behind the same gateway only. Routes can
+    /// say so for themselves with packrat.dev/config.affinity. Default: ClientAddress.
+    #[serde(with = "AffinityName")]
+    pub affinity: Affinity,
 }
 
 impl Default for Sessions {
@@ -351,6 +359,7 @@ impl Default for Sessions {
             idle_timeout_seconds: default::idle_timeout_seconds() as i32,
             per_source: default::sessions_per_source() as i32,
             handshakes_per_second_per_source: default::handshakes_per_second_per_source() as i32,
+            affinity: Affinity::Address,
         }
     }
 }
@@ -397,6 +406,18 @@ impl Default for Tokens {
             tls: None,
         }
     }
+}
+
+/// Affinities of clients to servers as EdgeGateways write them.
+#[derive(JsonSchema, Serialize, Deserialize)]
+#[serde(remote = "Affinity")]
+enum AffinityName {
+    /// The address without its port.
+    #[serde(rename = "ClientAddress")]
+    Address,
+    /// Address and port.
+    #[serde(rename = "ClientPort")]
+    Port,
 }
 
 /// Kinds of senders as EdgeGateways write them.

@@ -25,6 +25,7 @@ impl EdgeGatewaySpec {
         route.sessions_per_source = small(self.sessions.per_source);
         route.handshakes_per_second_per_source =
             small(self.sessions.handshakes_per_second_per_source);
+        route.affinity = self.sessions.affinity;
         route.sender = self.sender;
         route.tokens = self.tokens.policy;
     }

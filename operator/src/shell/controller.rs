@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
@@ -25,9 +26,11 @@ use crate::annotations::ObjectKey;
 use crate::certificates::{LEAF_RENEWAL_SECONDS, gateway_name};
 use crate::index::Operator;
 use crate::keys::GatewayKeys;
+use crate::recent::{GRACE, RecentVersions};
 use crate::resource::{EdgeGateway, EdgeGatewayStatus};
 use crate::status::{Observed, gateway_status};
 use crate::workload::{self, Kind, Object, Platform};
+use crate::xds;
 
 /// Changes within this time are handled together.
 const COALESCING_DELAY: Duration = Duration::from_millis(100);
@@ -37,6 +40,11 @@ const PERIOD: Duration = Duration::from_secs(15);
 const REPAIR: Duration = Duration::from_secs(300);
 /// Time between two looks at the Secrets of a gateway.
 const SECRETS: Duration = Duration::from_secs(60);
+/// Shortest time between two configurations that are kept for gateways that start without an
+/// operator.
+const KEEPING: Duration = Duration::from_secs(30);
+/// Longest configuration that is kept: etcd takes no object above 1.5 MB, a Secret no more than 1 MiB.
+const MAXIMUM_KEPT_BYTES: usize = 1_000_000;
 /// Longest time for the objects of one EdgeGateway, for its status, and for what belongs to none.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// EdgeGateways at a time.
@@ -53,6 +61,7 @@ pub(super) struct Controller {
     pub(super) sessions: Arc<Sessions>,
     pub(super) webhook_configuration: String,
     pub(super) elected: watch::Receiver<bool>,
+    pub(super) began: Instant,
 }
 
 /// The controller's record of an EdgeGateway.
@@ -70,6 +79,22 @@ struct Done {
     failure: Option<String>,
     /// Its namespace is being deleted: nothing can be made there any more.
     namespace_ends: bool,
+    /// The API server has dropped the claim: its definition of EdgeGateways does not have it.
+    definition_is_outdated: bool,
+    /// The versions of the configuration that its gateways may have.
+    versions: RecentVersions,
+    /// The version that was last kept for gateways that start without an operator, and when.
+    kept: Option<(String, Instant)>,
+}
+
+/// The result of writing into a status whose an EdgeGateway is.
+enum Claim {
+    /// It is this operator's.
+    Own,
+    /// Another operator was faster, or it is gone: the watch will tell.
+    Lost,
+    /// The API server has dropped what was written.
+    Dropped,
 }
 
 impl Controller {
@@ -84,6 +109,7 @@ impl Controller {
         let mut authority = self.identities.authority();
         let mut events = Events::new(self.client.clone(), &replica);
         let done: Mutex<BTreeMap<ObjectKey, Arc<Mutex<Done>>>> = Mutex::default();
+        let mut period = PERIOD;
         loop {
             let changed = tokio::select! {
                 _ = snapshots.changed() => None,
@@ -91,7 +117,7 @@ impl Controller {
                 _ = authority.changed() => None,
                 _ = self.elected.changed() => None,
                 gateway = owned.recv() => gateway,
-                () = tokio::time::sleep(PERIOD) => None,
+                () = tokio::time::sleep(period) => None,
             };
             tokio::time::sleep(COALESCING_DELAY).await;
             let mut drifted: Vec<ObjectKey> = changed.into_iter().collect();
@@ -115,7 +141,8 @@ impl Controller {
                     .map(|key| (key.clone(), Arc::clone(done.entry(key.clone()).or_default())))
                     .collect()
             };
-            let (this, snapshot, drifted) = (&self, &snapshot, &drifted);
+            let is_changing = AtomicBool::new(false);
+            let (this, snapshot, drifted, changing) = (&self, &snapshot, &drifted, &is_changing);
             futures::stream::iter(all)
                 .for_each_concurrent(PARALLEL, |(key, done)| async move {
                     let mut done = done.lock().await;
@@ -124,9 +151,11 @@ impl Controller {
                     }
                     if let Some(gateway) = snapshot.gateways.get(&key) {
                         this.gateway(&key, gateway, &mut done).await;
+                        changing.fetch_or(done.versions.is_changing(), Ordering::Relaxed);
                     }
                 })
                 .await;
+            period = if is_changing.into_inner() { GRACE } else { PERIOD };
             if tokio::time::timeout(PATIENCE, self.others(snapshot, &mut events)).await.is_err() {
                 tracing::warn!(event = "services_slow");
             }
@@ -154,9 +183,14 @@ impl Controller {
         }
         if gateway.model.status.operator.is_none() {
             match tokio::time::timeout(PATIENCE, self.claim(key)).await {
-                Ok(Ok(true)) => {}
-                // Another operator was faster, or it is gone: the watch will tell.
-                Ok(Ok(false)) | Err(_) => return,
+                Ok(Ok(Claim::Own)) => done.definition_is_outdated = false,
+                Ok(Ok(Claim::Lost)) | Err(_) => return,
+                // The gateways run all the same.
+                Ok(Ok(Claim::Dropped)) => {
+                    if !std::mem::replace(&mut done.definition_is_outdated, true) {
+                        tracing::error!(event = "definition_outdated", gateway = %key);
+                    }
+                }
                 Ok(Err(error)) => {
                     tracing::warn!(event = "claim_failed", gateway = %key, error = told(&error));
                     return;
@@ -183,12 +217,8 @@ impl Controller {
             }
         }
         done.failure.clone_from(&failure);
-        match tokio::time::timeout(
-            PATIENCE,
-            self.status(key, gateway, failure, done.namespace_ends),
-        )
-        .await
-        {
+        done.versions.see(gateway.version.as_ref(), self.began.elapsed());
+        match tokio::time::timeout(PATIENCE, self.status(key, gateway, done)).await {
             Ok(Ok(())) => {}
             // It may be gone since.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
@@ -199,28 +229,38 @@ impl Controller {
         }
     }
 
-    /// Writes into the status that an EdgeGateway is this operator's; false if it is another's.
-    /// Of two that do so at the same time one is refused.
-    async fn claim(&self, key: &ObjectKey) -> Result<bool, kube::Error> {
+    /// Writes into the status that an EdgeGateway is this operator's. Of two that do so at the same
+    /// time one is refused.
+    async fn claim(&self, key: &ObjectKey) -> Result<Claim, kube::Error> {
         let api = Api::<EdgeGateway>::namespaced(self.client.clone(), &key.namespace);
-        let Some(found) = newest(&api, key).await? else { return Ok(false) };
+        let Some(found) = newest(&api, key).await? else { return Ok(Claim::Lost) };
         let own = &self.operator.identity;
         if found.spec.class != self.operator.class {
-            return Ok(false);
+            return Ok(Claim::Lost);
         }
-        match found.status.as_ref().and_then(|status| status.operator.as_ref()) {
-            Some(holder) => return Ok(holder == own),
-            None => tracing::info!(event = "gateway_claimed", gateway = %key, operator = own),
+        let holder = |found: &EdgeGateway| found.status.clone().and_then(|status| status.operator);
+        match holder(&found) {
+            Some(holder) if holder == *own => return Ok(Claim::Own),
+            Some(_) => return Ok(Claim::Lost),
+            None => {}
         }
-        self.set_operator(&api, &found, json!(own)).await
+        let Some(written) = self.set_operator(&api, &found, json!(own)).await? else {
+            return Ok(Claim::Lost);
+        };
+        if holder(&written).is_none() {
+            return Ok(Claim::Dropped);
+        }
+        tracing::info!(event = "gateway_claimed", gateway = %key, operator = own);
+        Ok(Claim::Own)
     }
 
+    /// Returns the EdgeGateway as it is then; `None` if another writer was faster.
     async fn set_operator(
         &self,
         api: &Api<EdgeGateway>,
         found: &EdgeGateway,
         operator: Value,
-    ) -> Result<bool, kube::Error> {
+    ) -> Result<Option<EdgeGateway>, kube::Error> {
         let content = json!({
             "metadata": { "resourceVersion": found.metadata.resource_version },
             "status": { "operator": operator },
@@ -228,8 +268,8 @@ impl Controller {
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         match api.patch_status(&found.name_any(), &parameters, &Patch::Merge(content)).await {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Ok(written) => Ok(Some(written)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -254,6 +294,7 @@ impl Controller {
         done: &mut Done,
     ) -> Result<(), Failure> {
         self.secrets(key, gateway, done).await?;
+        self.keep_configuration(key, gateway, done).await?;
         // What is there stays as it is, and goes on.
         if gateway.view.refusal.is_some() {
             return Ok(());
@@ -443,12 +484,45 @@ impl Controller {
         Ok(())
     }
 
+    /// Keeps the configuration for gateways that start while no operator is there. Endpoints change
+    /// often: not each change is kept at once.
+    async fn keep_configuration(
+        &self,
+        key: &ObjectKey,
+        gateway: &GatewaySnapshot,
+        done: &mut Done,
+    ) -> Result<(), Failure> {
+        let (Some(resources), Some(version)) = (&gateway.resources, &gateway.version) else {
+            return Ok(());
+        };
+        let is_due =
+            done.kept.as_ref().is_none_or(|(kept, at)| kept != version && at.elapsed() >= KEEPING);
+        if !is_due {
+            return Ok(());
+        }
+        done.kept = Some((version.clone(), Instant::now()));
+        let content = xds::file_of(resources);
+        if content.len() > MAXIMUM_KEPT_BYTES {
+            tracing::warn!(
+                event = "configuration_not_kept", gateway = %key, bytes = content.len(), maximum = MAXIMUM_KEPT_BYTES
+            );
+            return Ok(());
+        }
+        let name = workload::last_secret_name(&key.name);
+        let metadata = workload::metadata(&name, key, &gateway.model);
+        let written =
+            secrets::write_bytes(&self.client, metadata, workload::LAST_ENTRY, &content).await;
+        written.map_err(|source| {
+            done.kept = None;
+            Failure::Secret(source)
+        })
+    }
+
     async fn status(
         &self,
         key: &ObjectKey,
         gateway: &GatewaySnapshot,
-        failure: Option<String>,
-        namespace_ends: bool,
+        done: &Done,
     ) -> Result<(), kube::Error> {
         let model = &gateway.model;
         let (addresses, ready, pods) = self.observations.of(key, model.spec.exposure.type_);
@@ -468,12 +542,13 @@ impl Controller {
             pods,
             ready_pods: self.observations.ready_pods(key),
             proxies,
-            version: gateway.version.clone(),
+            versions: done.versions.versions().cloned().collect(),
             node_ports: self.observations.node_ports(key),
             operator: self.operator.identity.clone(),
             sessions,
-            failure,
-            namespace_ends,
+            failure: done.failure.clone(),
+            namespace_ends: done.namespace_ends,
+            definition_is_outdated: done.definition_is_outdated,
         };
         let status = gateway_status(
             model,
@@ -482,6 +557,15 @@ impl Controller {
             &model.status.conditions,
             Timestamp::now(),
         );
+        if done.definition_is_outdated {
+            // Fields that the API server does not know would have all of it refused.
+            if status.conditions != model.status.conditions {
+                let content = json!({ "status": { "conditions": status.conditions } });
+                api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(content))
+                    .await?;
+            }
+            return Ok(());
+        }
         let written = EdgeGatewayStatus { proxies: Vec::new(), ..model.status.clone() };
         if same(&status, &written) {
             return Ok(());

@@ -126,6 +126,7 @@ fn failures(gateway: &GatewaySnapshot) -> impl Iterator<Item = Problem> {
                 "ApplyFailed" => Reason::ApplyFailed,
                 "Refused" => Reason::Refused,
                 "NotConnected" => Reason::NotConnected,
+                "DefinitionOutdated" => Reason::DefinitionOutdated,
                 _ => return None,
             };
             Some(Problem { reason, message: condition.message.clone() })

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -14,6 +14,7 @@ use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::authority::Identities;
 use super::discovery::Connections;
 use super::peers::{Door, IDLE};
 use super::snapshot::Snapshots;
@@ -24,6 +25,8 @@ pub(super) struct Health {
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) connections: Arc<Connections>,
     pub(super) elected: watch::Receiver<bool>,
+    /// Known as soon as the operator has its certificates.
+    pub(super) identities: Arc<OnceLock<Arc<Identities>>>,
 }
 
 /// Serves until the process ends.
@@ -82,6 +85,14 @@ impl Health {
         let problems: usize =
             snapshot.resolution.services.values().map(|service| service.problems.len()).sum();
         let without_sidecar = snapshot.resolution.pods.len();
+        let lagging = connections
+            .iter()
+            .filter_map(|(key, proxies)| Some((snapshot.gateways.get(key)?, proxies)))
+            .flat_map(|(gateway, proxies)| {
+                proxies.iter().filter(|(_, proxy)| proxy.version != gateway.version)
+            })
+            .count();
+        let expires = self.identities.get().map(|found| found.authority().borrow().expires());
         let mut text = String::new();
         for (name, help, value) in [
             ("elected", "Whether this replica writes.", usize::from(*self.elected.borrow())),
@@ -103,6 +114,16 @@ impl Health {
                 "refusing_gateways",
                 "Of those, gateways that have refused their newest configuration.",
                 refused,
+            ),
+            (
+                "lagging_gateways",
+                "Of those, gateways that have not acknowledged their newest configuration.",
+                lagging,
+            ),
+            (
+                "authority_expires_timestamp_seconds",
+                "When the certificate of the operator's authority ends, in seconds since 1970; 0 before it is known.",
+                expires.and_then(|time| usize::try_from(time).ok()).unwrap_or_default(),
             ),
         ] {
             let _ = write!(

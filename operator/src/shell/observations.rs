@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus, Service};
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 
@@ -40,6 +40,26 @@ pub(super) struct Observations {
 struct Seen {
     pods: BTreeMap<ObjectKey, SeenPod>,
     services: BTreeMap<ObjectKey, SeenService>,
+    /// Addresses of nodes for clients outside of the cluster's network, by the name of the node,
+    /// with those inside.
+    nodes: BTreeMap<String, NodeAddresses>,
+}
+
+/// Addresses of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct NodeAddresses {
+    inside: Vec<String>,
+    outside: Vec<String>,
+}
+
+impl Seen {
+    /// The addresses at which clients reach these nodes: those outside first, where there are any.
+    fn for_clients(&self, inside: &BTreeSet<String>) -> Vec<String> {
+        let of_these = |node: &&NodeAddresses| node.inside.iter().any(|own| inside.contains(own));
+        let outside: BTreeSet<&String> =
+            self.nodes.values().filter(of_these).flat_map(|node| &node.outside).collect();
+        outside.into_iter().chain(inside).cloned().collect()
+    }
 }
 
 fn key<K: kube::Resource>(object: &K) -> ObjectKey {
@@ -91,6 +111,34 @@ impl Observations {
             }
         };
         self.tell(differs);
+    }
+
+    pub(super) fn node(&self, node: &Node, deleted: bool) {
+        let all = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+        let mut seen = NodeAddresses::default();
+        for address in all {
+            match address.type_.as_str() {
+                "InternalIP" => seen.inside.push(address.address.clone()),
+                "ExternalIP" => seen.outside.push(address.address.clone()),
+                _ => {}
+            }
+        }
+        // Most nodes have none, and nothing to add.
+        let is_known = !deleted && !seen.outside.is_empty();
+        let differs = {
+            let nodes = &mut self.seen().nodes;
+            if is_known {
+                nodes.insert(node.name_any(), seen.clone()).as_ref() != Some(&seen)
+            } else {
+                nodes.remove(&node.name_any()).is_some()
+            }
+        };
+        self.tell(differs);
+    }
+
+    pub(super) fn retain_nodes(&self, keep: impl Fn(&ObjectKey) -> bool) {
+        self.seen().nodes.retain(|name, _| keep(&ObjectKey::new("", name)));
+        self.tell(true);
     }
 
     pub(super) fn retain_pods(&self, keep: impl Fn(&ObjectKey) -> bool) {
@@ -153,7 +201,7 @@ impl Observations {
             ExposureType::LoadBalancer => service.balancer,
             ExposureType::ClusterIP => service.cluster,
             ExposureType::NodePort if service == SeenService::default() => Vec::new(),
-            ExposureType::NodePort | ExposureType::HostNetwork => nodes.into_iter().collect(),
+            ExposureType::NodePort | ExposureType::HostNetwork => seen.for_clients(&nodes),
         };
         let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
         (addresses, count(pods.iter().filter(|pod| pod.ready).count()), count(pods.len()))
@@ -179,5 +227,46 @@ impl Observations {
             .filter(|(_, pod)| pod.gateway == *gateway)
             .map(|(key, pod)| (key.name.clone(), pod.pod_address.clone().filter(|_| pod.ready)))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn clients_are_told_the_addresses_of_nodes_outside_first() {
+        let observations = Observations::default();
+        let pod = |name: &str, node: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": { "namespace": "shop", "name": name, "labels": { GATEWAY_LABEL: "edge" } },
+                "status": {
+                    "conditions": [{ "type": "Ready", "status": "True" }],
+                    "hostIP": node, "hostIPs": [{ "ip": node }],
+                },
+            }))
+            .unwrap()
+        };
+        let node = |name: &str, inside: &str, outside: Option<&str>| -> Node {
+            let mut addresses = vec![json!({ "type": "InternalIP", "address": inside })];
+            addresses.extend(outside.map(|ip| json!({ "type": "ExternalIP", "address": ip })));
+            serde_json::from_value(
+                json!({ "metadata": { "name": name }, "status": { "addresses": addresses } }),
+            )
+            .unwrap()
+        };
+        observations.pod(&pod("a", "10.0.0.1"), false);
+        observations.pod(&pod("b", "10.0.0.2"), false);
+        let outside = node("n1", "10.0.0.1", Some("203.0.113.1"));
+        observations.node(&outside, false);
+        observations.node(&node("n2", "10.0.0.2", None), false);
+        // No gateway is there.
+        observations.node(&node("n3", "10.0.0.3", Some("203.0.113.3")), false);
+        let addresses =
+            || observations.of(&ObjectKey::new("shop", "edge"), ExposureType::HostNetwork).0;
+        assert_eq!(addresses(), ["203.0.113.1", "10.0.0.1", "10.0.0.2"]);
+        observations.node(&outside, true);
+        assert_eq!(addresses(), ["10.0.0.1", "10.0.0.2"]);
     }
 }

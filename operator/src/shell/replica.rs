@@ -6,8 +6,8 @@
 //! ```
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
@@ -40,6 +40,8 @@ pub(super) struct Replica<'a> {
     observations: Arc<Observations>,
     connections: Arc<Connections>,
     is_elected: watch::Receiver<bool>,
+    /// For the page with metrics, which is there before the certificates are.
+    identities: Arc<OnceLock<Arc<Identities>>>,
 }
 
 impl<'a> Replica<'a> {
@@ -68,6 +70,7 @@ impl<'a> Replica<'a> {
             observations: Arc::default(),
             connections: Arc::default(),
             is_elected,
+            identities: Arc::default(),
         })
     }
 
@@ -86,6 +89,7 @@ impl<'a> Replica<'a> {
     pub(super) async fn start(&self, tasks: &mut JoinSet<()>) -> Result<(), RunError> {
         self.start_health(tasks).await?;
         let identities = self.start_identities(tasks).await?;
+        let _ = self.identities.set(Arc::clone(&identities));
         let drifted = self.start_watches(tasks);
         self.start_discovery(&identities, tasks).await?;
         self.start_webhook(&identities, tasks).await?;
@@ -99,6 +103,7 @@ impl<'a> Replica<'a> {
             snapshots: Arc::clone(&self.snapshots),
             connections: Arc::clone(&self.connections),
             elected: self.is_elected.clone(),
+            identities: Arc::clone(&self.identities),
         };
         tasks.spawn(health::serve(listener, health));
         Ok(())
@@ -199,6 +204,7 @@ impl<'a> Replica<'a> {
             sessions,
             webhook_configuration: self.options.webhook_configuration.clone(),
             elected: self.is_elected.clone(),
+            began: Instant::now(),
         };
         tasks.spawn(controller.run(self.options.replica.clone(), drifted));
     }

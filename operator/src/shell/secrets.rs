@@ -31,6 +31,25 @@ pub(super) async fn read(
     }))
 }
 
+/// Applies a Secret with one entry that is no text.
+pub(super) async fn write_bytes(
+    client: &Client,
+    metadata: Value,
+    entry: &str,
+    bytes: &[u8],
+) -> Result<(), kube::Error> {
+    use base64::Engine as _;
+    let namespace = metadata["namespace"].as_str().unwrap_or_default().to_owned();
+    let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+    let api = Api::<Secret>::namespaced(client.clone(), &namespace);
+    let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+    let content = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": { entry: text },
+    });
+    api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(content)).await?;
+    Ok(())
+}
+
 /// The labels of a Secret, without its content; `None` when there is no such Secret.
 pub(super) async fn labels(
     client: &Client,

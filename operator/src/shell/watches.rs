@@ -24,8 +24,8 @@ use super::snapshot::Snapshots;
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
 use crate::index::{
-    GatewayModel, Index, NamespaceModel, PodModel, ServiceModel, SliceModel, node_addresses,
-    service_addresses,
+    GatewayModel, Index, NamespaceModel, Operator, PodModel, ServiceModel, SliceModel,
+    node_addresses, service_addresses,
 };
 use crate::resource::EdgeGateway;
 use crate::workload::GATEWAY_LABEL;
@@ -165,12 +165,14 @@ impl Indexed for Service {
 
     fn put(&self, index: &mut Index) -> bool {
         let moved = index.set_service_addresses(key(self), Some(service_addresses(self)));
-        index.set_service(key(self), ServiceModel::read(self)) || moved
+        let is_other = index.set_operator(key(self), Operator::read(self));
+        index.set_service(key(self), ServiceModel::read(self)) || moved || is_other
     }
 
     fn remove(&self, index: &mut Index) -> bool {
         let gone = index.set_service_addresses(key(self), None);
-        index.set_service(key(self), None) || gone
+        let operator_gone = index.set_operator(key(self), None);
+        index.set_service(key(self), None) || gone || operator_gone
     }
 
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
@@ -255,7 +257,12 @@ pub(super) fn start(
     index::<DeserializeGuard<EdgeGateway>>(client, snapshots, tasks, |_| ());
     index::<Namespace>(client, snapshots, tasks, |_| ());
     index::<EndpointSlice>(client, snapshots, tasks, |_| ());
-    index::<Node>(client, snapshots, tasks, |_| ());
+    let seen_nodes = Arc::clone(observations);
+    index::<Node>(client, snapshots, tasks, move |seen| match seen {
+        Seen::Present(node) => seen_nodes.node(node, false),
+        Seen::Gone(node) => seen_nodes.node(node, true),
+        Seen::All(all) => seen_nodes.retain_nodes(|key| all.contains(key)),
+    });
     let (seen_services, changed) = (Arc::clone(observations), owned.clone());
     index::<Service>(client, snapshots, tasks, move |seen| {
         let (service, is_gone) = match seen {

@@ -22,7 +22,7 @@ pub use administration::{
     run_volume,
 };
 pub use bootstrap::{bootstrap, certificate_file, node_page};
-pub use image::{DRAIN, ENVOY, MODULE_DIRECTORY, TOKEN_FILTER};
+pub use image::{DRAIN, ENVOY, MODULE_DIRECTORY, START, TOKEN_FILTER};
 pub use objects::{Kind, Object, objects, obsolete};
 pub use pod::named_secrets;
 
@@ -36,6 +36,12 @@ pub const SECRET_LABEL: &str = "packrat.dev/for-gateways";
 pub const BOOTSTRAP_DIRECTORY: &str = "/etc/packrat/bootstrap";
 /// Directory at which the gateway's certificate is mounted.
 pub const CLIENT_DIRECTORY: &str = "/etc/packrat/client";
+/// Directory at which the last configuration is mounted.
+pub const LAST_DIRECTORY: &str = "/etc/packrat/last";
+/// The last configuration in it. Envoy takes the format from the end of the name.
+pub const LAST_CONFIGURATION: &str = "/etc/packrat/last/listeners.pb";
+/// The entry of the Secret with it.
+pub const LAST_ENTRY: &str = "listeners.pb";
 /// Directory at which the certificate for tokens is mounted.
 pub const TOKEN_DIRECTORY: &str = "/etc/packrat/token";
 
@@ -71,6 +77,12 @@ pub fn client_secret_name(gateway: &str) -> String {
 /// Name of the Secret with the gateways' keys.
 pub fn keys_secret_name(gateway: &str) -> String {
     format!("packrat-gateway-{gateway}-keys")
+}
+
+/// Name of the Secret with the last configuration, for gateways that start while the operator is
+/// away. The listeners have keys in them.
+pub fn last_secret_name(gateway: &str) -> String {
+    format!("packrat-gateway-{gateway}-last")
 }
 
 /// Labels that select the Pods of an EdgeGateway.
@@ -212,19 +224,50 @@ mod tests {
             listen_address: "::".to_owned(),
         };
         let mut model = GatewayModel::default();
-        let mut ports = |type_| {
+        let mut ports = |type_, name| {
             model.spec.exposure.type_ = type_;
-            let key = ObjectKey::new("shop", "edge");
+            let key = ObjectKey::new("shop", name);
             let objects = objects(&key, &model, &GatewayView::default(), &platform);
             let service = objects.into_iter().find(|object| object.kind == Kind::Service)?;
             Some(service.content["spec"]["ports"].clone())
         };
         for type_ in [ExposureType::LoadBalancer, ExposureType::NodePort, ExposureType::ClusterIP] {
-            let placeholder =
-                json!([{ "name": "no-route", "port": 9, "targetPort": 9, "protocol": "UDP" }]);
-            assert_eq!(ports(type_), Some(placeholder));
+            let placeholder = ports(type_, "edge").unwrap();
+            let port = &placeholder[0]["port"];
+            let expected = json!([{ "name": "no-route", "port": port, "targetPort": port, "protocol": "UDP" }]);
+            assert_eq!(placeholder, expected);
+            assert!(port.as_u64().unwrap() >= 49_152, "{port}");
+            // Both may share one address.
+            assert_ne!(ports(type_, "other").unwrap()[0]["port"], *port);
+            assert_eq!(ports(type_, "edge"), Some(placeholder));
         }
-        assert_eq!(ports(ExposureType::HostNetwork), None);
+        assert_eq!(ports(ExposureType::HostNetwork, "edge"), None);
+    }
+
+    /// A gateway that starts while the operator is away finds the last configuration. An image that
+    /// the EdgeGateway names may not have the program for that.
+    #[test]
+    fn gateways_start_without_an_operator() {
+        let pod = |image: Option<&str>| {
+            let mut objects = made(|model| model.spec.envoy.image = image.map(str::to_owned));
+            objects.get_mut(&Kind::Deployment).unwrap()["spec"]["template"]["spec"].take()
+        };
+        let own = pod(None);
+        let container = &own["containers"][0];
+        assert_eq!(container["command"], json!([START]));
+        let operator = "packrat-operator.packrat-system.svc:18000";
+        let variables = container["env"].as_array().unwrap();
+        assert!(variables.contains(&json!({ "name": "PACKRAT_OPERATOR", "value": operator })));
+        let volumes = own["volumes"].as_array().unwrap();
+        let last = volumes.iter().find(|volume| volume["name"] == "last").unwrap();
+        assert_eq!(last["secret"]["optional"], true, "the first gateway of all has none");
+        let mounted = container["volumeMounts"].as_array().unwrap();
+        let mounted = mounted.iter().find(|mount| mount["name"] == "last").unwrap();
+        let directory = mounted["mountPath"].as_str().unwrap();
+        assert_eq!(LAST_CONFIGURATION, format!("{directory}/{LAST_ENTRY}"));
+        let other = pod(Some("registry.example/packrat/gateway:0.1.0"));
+        assert_eq!(other["containers"][0]["command"], json!([ENVOY]));
+        assert!(!other.to_string().contains("\"last\""), "{other}");
     }
 
     /// On the host network a port of the loopback interface would be the node's.

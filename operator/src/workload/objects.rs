@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use packrat_api::token::TokenPolicy;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::{METRICS_PORT, Platform, bootstrap, metadata, object_name, pod, selector};
 use crate::annotations::ObjectKey;
@@ -173,8 +174,13 @@ fn rolling(spec: &EdgeGatewaySpec) -> Value {
 }
 
 /// The port of a Service in front of gateways that have no routes: Kubernetes takes none without
-/// ports. Nothing listens there (it is that of the discard protocol).
-const PLACEHOLDER_PORT: u16 = 9;
+/// ports. Nothing listens there. Services may share an address where no two have the same port, so
+/// that each EdgeGateway has another one, of the private ports of RFC 6335.
+fn placeholder_port(key: &ObjectKey) -> u16 {
+    const FIRST: u16 = 49_152;
+    let digest = Sha256::digest(key.to_string());
+    FIRST + u16::from_be_bytes([digest[0], digest[1]]) % (u16::MAX - FIRST + 1)
+}
 
 /// The Service in front of the gateways; `None` on the host network. It is there as long as the
 /// EdgeGateway is, with or without routes: with it would go its address, and a cloud's load
@@ -198,9 +204,10 @@ fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Optio
         ports.push(entry);
     }
     if ports.is_empty() {
-        ports.push(json!({
-            "name": "no-route", "port": PLACEHOLDER_PORT, "targetPort": PLACEHOLDER_PORT, "protocol": "UDP",
-        }));
+        let port = placeholder_port(key);
+        let entry =
+            json!({ "name": "no-route", "port": port, "targetPort": port, "protocol": "UDP" });
+        ports.push(entry);
     }
     let mut content = json!({ "type": kind, "selector": selector(&key.name), "ports": ports });
     if exposure.type_ != ExposureType::ClusterIP {

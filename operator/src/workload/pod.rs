@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ADMIN_SOCKET, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN, ENVOY, METRICS_PORT,
-    MODULE_DIRECTORY, Platform, RUN_DIRECTORY, TOKEN_DIRECTORY, client_secret_name, labels,
-    node_page, object_name, run_volume, selector,
+    ADMIN_SOCKET, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN, ENVOY, LAST_DIRECTORY,
+    METRICS_PORT, MODULE_DIRECTORY, Platform, RUN_DIRECTORY, START, TOKEN_DIRECTORY,
+    client_secret_name, labels, last_secret_name, node_page, object_name, run_volume, selector,
 };
 use crate::annotations::ObjectKey;
 use crate::resource::{EdgeGatewaySpec, ExposureType, PodSettings, WorkloadKind};
@@ -48,6 +48,11 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
         json!({ "name": "client", "secret": { "secretName": client_secret_name(&key.name), "defaultMode": 0o440 } }),
         json!({ "name": "run", "emptyDir": run_volume() }),
     ];
+    if starts_without_operator(spec) {
+        volumes.push(json!({ "name": "last", "secret": {
+            "secretName": last_secret_name(&key.name), "defaultMode": 0o440, "optional": true,
+        }}));
+    }
     if let Some(tls) = &spec.tokens.tls {
         volumes.push(
             json!({ "name": "token", "secret": { "secretName": tls.secret_name, "defaultMode": 0o440 } }),
@@ -153,13 +158,23 @@ fn affinity(
     })
 }
 
+/// True if the gateways start with the last configuration while the operator is away. An image that
+/// the EdgeGateway names may be of a version without the program for that.
+fn starts_without_operator(spec: &EdgeGatewaySpec) -> bool {
+    spec.envoy.image.is_none()
+}
+
 /// Environment variables of the container.
-fn environment(spec: &EdgeGatewaySpec) -> Vec<Value> {
+fn environment(spec: &EdgeGatewaySpec, platform: &Platform) -> Vec<Value> {
     let mut all = vec![
         json!({ "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }),
         json!({ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } }),
         json!({ "name": "ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "value": MODULE_DIRECTORY }),
     ];
+    if starts_without_operator(spec) {
+        let operator = format!("{}:{}", platform.discovery_host, platform.discovery_port);
+        all.push(json!({ "name": "PACKRAT_OPERATOR", "value": operator }));
+    }
     if let Some(otlp) = &spec.telemetry.otlp {
         all.push(json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": otlp.endpoint }));
         if let Some(secret) = &otlp.headers_secret {
@@ -203,6 +218,9 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
         json!({ "name": "client", "mountPath": CLIENT_DIRECTORY, "readOnly": true }),
         json!({ "name": "run", "mountPath": RUN_DIRECTORY }),
     ];
+    if starts_without_operator(spec) {
+        mounts.push(json!({ "name": "last", "mountPath": LAST_DIRECTORY, "readOnly": true }));
+    }
     if spec.tokens.tls.is_some() {
         mounts.push(json!({ "name": "token", "mountPath": TOKEN_DIRECTORY, "readOnly": true }));
     }
@@ -232,13 +250,13 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
     let mut container = json!({
         "name": "envoy",
         "image": envoy.image.as_deref().unwrap_or(&platform.image),
-        "command": [ENVOY],
+        "command": [if starts_without_operator(spec) { START } else { ENVOY }],
         "args": arguments,
-        "env": environment(spec),
+        "env": environment(spec, platform),
         "ports": [{ "name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],
         "readinessProbe": probe(2, 2),
-        // Envoy listens on nothing before it knows its routes: one that starts while the operator is away waits for it (a day at most), and is
-        // not ended again and again, ever more slowly.
+        // Envoy listens on nothing before it knows its routes: one that starts while the operator is away, and has no last configuration, waits
+        // for it (a day at most), and is not ended again and again, ever more slowly.
         "startupProbe": { "tcpSocket": { "port": "metrics" }, "periodSeconds": 1, "failureThreshold": 86_400, "timeoutSeconds": 2 },
         // Envoy that takes its time with a new configuration is not dead.
         "livenessProbe": { "tcpSocket": { "port": "metrics" }, "periodSeconds": 10, "failureThreshold": 6, "timeoutSeconds": 2 },

@@ -9,5 +9,6 @@ mod resources;
 pub mod wire;
 
 pub use resources::{
-    GatewaySettings, Resources, TOKEN_CERTIFICATE, Versioned, listeners, matters, version_of,
+    GatewaySettings, Resources, TOKEN_CERTIFICATE, Versioned, file_of, listeners, matters,
+    version_of,
 };

@@ -17,6 +17,7 @@ use super::proto::{
     PluginConfig, RouteConfiguration, Router, SdsSecretConfig, SocketAddress, StringValue, Struct,
     TransportSocket, Typed as _, UdpListenerConfig, UdpSocketConfig, VmConfig, Wasm,
 };
+use super::wire::{DiscoveryResponse, LISTENER_TYPE};
 use crate::annotations::ObjectKey;
 use crate::index::{GatewayView, Listener as Route};
 use crate::keys::GatewayKeys;
@@ -97,6 +98,18 @@ pub fn version_of(resources: &Resources, view: &GatewayView) -> String {
         .map(|(name, resource)| format!("{name}={}", resource.version))
         .collect();
     version(all.join(",").as_bytes())
+}
+
+/// A file with all of these, from which Envoy reads them without an operator.
+pub fn file_of(resources: &Resources) -> Vec<u8> {
+    let all: Vec<Any> = resources.values().map(|found| found.resource.clone()).collect();
+    let mut response = DiscoveryResponse {
+        version_info: String::new(),
+        resources: all,
+        type_url: LISTENER_TYPE.to_owned(),
+    };
+    response.version_info = version(&response.encode_to_vec());
+    response.encode_to_vec()
 }
 
 /// The same content has the same version, in every replica and after a restart: what Envoy has is

@@ -63,6 +63,17 @@ pub struct DeltaDiscoveryResponse {
     pub removed_resources: Vec<String>,
 }
 
+/// `DiscoveryResponse`: the content of a file with resources.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DiscoveryResponse {
+    #[prost(string, tag = "1")]
+    pub version_info: String,
+    #[prost(message, repeated, tag = "2")]
+    pub resources: Vec<Any>,
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+}
+
 /// `Resource`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Resource {

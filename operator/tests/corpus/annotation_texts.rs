@@ -166,6 +166,9 @@ fn documented(values: ClusterValues, value: &str) -> Option<String> {
         ClusterValues::Senders => {
             return ["any", "bbr", "bbr1"].contains(&value).then(|| value.to_owned());
         }
+        ClusterValues::Affinities => {
+            return ["address", "port"].contains(&value).then(|| value.to_owned());
+        }
         ClusterValues::Switch => {
             return ["on", "off"].contains(&value).then(|| value.to_owned());
         }
@@ -185,6 +188,7 @@ fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
         maximum_sessions,
         sessions_per_source,
         handshakes_per_second_per_source,
+        affinity,
         sender,
         tokens,
         multicast: _,
@@ -202,6 +206,7 @@ fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
         ("maximum-sessions", wide(maximum_sessions)),
         ("sessions-per-source", narrow(sessions_per_source)),
         ("handshakes-per-second-per-source", narrow(handshakes_per_second_per_source)),
+        ("affinity", affinity.map(|affinity| affinity.to_string())),
         ("sender", sender.map(|kind| kind.to_string())),
         ("tokens", tokens.map(|policy| policy.to_string())),
     ]

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use packrat_operator::annotations::{ObjectKey, Reason};
 use packrat_operator::index::{
-    GatewayModel, Index, NamespaceModel, PodModel, Resolution, ServiceModel, SliceModel,
+    GatewayModel, Index, NamespaceModel, Operator, PodModel, Resolution, ServiceModel, SliceModel,
     node_addresses, service_addresses,
 };
 use packrat_operator::policy::Policy;
@@ -39,6 +39,7 @@ fn take(index: &mut Index, object: &Value) {
         "Service" => {
             let service: Service = serde_json::from_value(object.clone()).unwrap();
             index.set_service_addresses(key.clone(), Some(service_addresses(&service)));
+            index.set_operator(key.clone(), Operator::read(&service));
             index.set_service(key, ServiceModel::read(&service));
         }
         "Pod" => {
@@ -76,7 +77,7 @@ fn forget(index: &mut Index, object: &Value) {
     let key = key(object["metadata"]["namespace"].as_str().unwrap_or_default(), name);
     match object["kind"].as_str().unwrap() {
         "EdgeGateway" => index.set_gateway(key, None),
-        "Service" => index.set_service(key, None),
+        "Service" => index.set_operator(key.clone(), None) | index.set_service(key, None),
         "Namespace" => index.set_namespace(key.name, None),
         _ => index.set_slice(key, None),
     };
@@ -320,7 +321,7 @@ fn what_is_said_about_services_that_cannot_be_assisted() {
             vec![on, ("gateway", "edge")],
             vec![("quic", 443)],
             Reason::GatewayNotFound,
-            "there is no EdgeGateway app/edge nor packrat-system/edge; make one, or name another with the annotation packrat.dev/gateway",
+            "there is no EdgeGateway app/edge nor packrat-system/edge of class packrat; make one, or name another with the annotation packrat.dev/gateway",
         ),
         (
             vec![on, ("gateway", "infra/private")],

@@ -249,6 +249,7 @@ fn an_operator_leaves_alone_what_is_another_operators() {
             service("web", 0, &[on], &[("quic", 443)]),
             slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
             service("astray", 0, &[on, ("gateway", "nowhere")], &[("quic", 444)]),
+            operator_service("packrat-system", "packrat"),
         ];
         let mut index = Index::new("packrat-system", Policy::default()).of_operator(operator);
         objects.iter().for_each(|object| take(&mut index, object));
@@ -278,6 +279,80 @@ fn an_operator_leaves_alone_what_is_another_operators() {
     let default = resolve(Operator::default(), "team-b", Some("b/operator"));
     assert!(default.gateways.is_empty() && default.foreign.is_empty());
     assert_eq!(services(&default), ["astray"]);
+}
+
+/// The Services that an operator takes for its own, and those that it serves, of these objects.
+fn spoken_of(home: &str, class: &str, objects: &[Value]) -> (Vec<String>, Vec<String>) {
+    let operator =
+        Operator { class: class.to_owned(), identity: format!("{home}/packrat-operator") };
+    let mut index = Index::new(home, Policy::default()).of_operator(operator);
+    objects.iter().for_each(|object| take(&mut index, object));
+    let resolution = index.resolve();
+    let served = resolution.gateways.values().flat_map(|view| view.listeners.values());
+    (
+        resolution.services.keys().map(|key| key.name.clone()).collect(),
+        served.map(|listener| listener.service.name.clone()).collect(),
+    )
+}
+
+/// Two operators with an EdgeGateway `default` each at home: a Service that names none is not both
+/// theirs, or each would write its status against the other's.
+#[test]
+fn a_service_that_names_no_gateway_is_one_operators() {
+    let of_class = |namespace: &str, class: &str| {
+        let mut edge = gateway(namespace, "default", "All");
+        edge["spec"]["class"] = class.into();
+        edge
+    };
+    let objects = [
+        of_class("packrat-system", "packrat"),
+        of_class("team-b", "team-b"),
+        service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
+        slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+        operator_service("packrat-system", "packrat"),
+        operator_service("team-b", "team-b"),
+    ];
+    let web = vec!["web".to_owned()];
+    assert_eq!(spoken_of("packrat-system", "packrat", &objects), (web.clone(), web.clone()));
+    assert_eq!(spoken_of("team-b", "team-b", &objects), (vec![], vec![]));
+    // One of its own namespace comes first, whatever its class.
+    let nearer = [&objects[..], &[of_class("app", "team-b")]].concat();
+    assert_eq!(spoken_of("packrat-system", "packrat", &nearer), (vec![], vec![]));
+    assert_eq!(spoken_of("team-b", "team-b", &nearer), (web.clone(), web.clone()));
+    // One at home that is of another class is not found: the default class says so.
+    let taken = [&[of_class("packrat-system", "team-b")], &objects[2..]].concat();
+    assert_eq!(spoken_of("packrat-system", "packrat", &taken), (web, vec![]));
+    assert_eq!(spoken_of("team-b", "team-b", &taken), (vec![], vec![]));
+}
+
+/// The Service in front of an operator, as the chart writes it.
+fn operator_service(namespace: &str, class: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": { "namespace": namespace, "name": "packrat-operator", "uid": namespace, "labels": { "packrat.dev/operator-class": class } },
+        "spec": { "ports": [{ "name": "discovery", "port": 18000, "protocol": "TCP" }] },
+    })
+}
+
+/// One operator tells of what belongs to no EdgeGateway, also where none has the default class.
+#[test]
+fn one_operator_tells_of_services_that_belong_to_no_gateway() {
+    let alone = [service("alone", 0, &[("assist", "enabled")], &[("quic", 443)])];
+    let told_by = |operators: &[(&str, &str)]| -> Vec<String> {
+        let services = operators.iter().map(|(home, class)| operator_service(home, class));
+        let objects: Vec<Value> = services.chain(alone.clone()).collect();
+        let tells = |home: &str, class: &str| !spoken_of(home, class, &objects).0.is_empty();
+        operators
+            .iter()
+            .filter(|(home, class)| tells(home, class))
+            .map(|(home, _)| (*home).to_owned())
+            .collect()
+    };
+    assert_eq!(told_by(&[("a", "blue")]), ["a"]);
+    assert_eq!(told_by(&[("a", "blue"), ("b", "green")]), ["a"]);
+    assert_eq!(told_by(&[("a", "blue"), ("b", "packrat"), ("c", "zebra")]), ["b"]);
+    // Of one class, where the chart has not refused that: not both.
+    assert_eq!(told_by(&[("b", "packrat"), ("a", "packrat")]), ["a"]);
 }
 
 /// The off switch leaves the route, and with it the port and its connections, where it is.

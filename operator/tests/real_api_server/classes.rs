@@ -55,18 +55,45 @@ fn two_operators_never_touch_each_others_gateways() {
     // nothing.
     let second = cluster.operator_with("second", None, &OTHER);
     cluster.wait_until("the second operator", || second.is_elected());
+    let own = format!("{}/packrat-operator", super::HOME);
+    let other = format!("{}/other-operator", super::HOME);
     cluster.wait_until("what it says", || {
         let events =
             cluster.runtime.block_on(cluster.api("Event", namespace).list(&Default::default()));
-        events.unwrap().items.iter().any(|event| event.data["reason"] == "OtherOperator")
+        events.unwrap().items.iter().any(|event| {
+            event.data["reason"] == "OtherOperator"
+                && event.data["regarding"]["name"] == "edge"
+                && event.data["note"].as_str().is_some_and(|note| {
+                    note.contains(&format!("operator {other} leaves it alone"))
+                        && note.contains(&format!("that of operator {own}"))
+                })
+        })
     });
-    // It does take one that is no one's, and of two that see it at once one gets it.
+    // Both see a change of one, and another that is no one's: of each there is one answer. What the
+    // second one would write differs, beginning with its own name in the bootstrap configuration.
     cluster.apply(gateway(namespace, "another", &json!({})));
-    cluster.wait_until("another gateway", || {
-        cluster.get("Deployment", namespace, "packrat-gateway-another").is_some()
+    let replicas = json!({ "spec": { "workload": { "replicas": 2 } } });
+    cluster.merge("EdgeGateway", namespace, "edge", &replicas);
+    cluster.wait_until("the change", || {
+        cluster.get("Deployment", namespace, deployment).unwrap()["spec"]["replicas"] == 2
     });
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    assert_eq!(versions(), before, "{}", second.log());
+    let of_another = || {
+        let status = cluster.get("EdgeGateway", namespace, "another")?["status"].clone();
+        let files = cluster.get("ConfigMap", namespace, "packrat-gateway-another")?;
+        let bootstrap = files["data"]["envoy.json"].as_str()?.to_owned();
+        cluster.get("Deployment", namespace, "packrat-gateway-another")?;
+        Some((status["operator"].as_str()?.to_owned(), bootstrap))
+    };
+    cluster.wait_until("another gateway", || of_another().is_some());
+    // Longer than an operator waits before it looks at everything again.
+    std::thread::sleep(std::time::Duration::from_secs(17));
+    let mut once = before.clone();
+    once[0] = (before[0].as_i64().unwrap() + 1).into();
+    assert_eq!(versions(), once, "{}", second.log());
+    let (holder_of_another, bootstrap) = of_another().unwrap();
+    let host = if holder_of_another == own { "packrat-operator." } else { "other-operator." };
+    assert!([&own, &other].contains(&&holder_of_another), "{holder_of_another}");
+    assert!(bootstrap.contains(&format!("{host}{}.svc", super::HOME)), "{bootstrap}");
     drop(second);
 
     // Another class: the first operator gives the gateway up, and the other one goes on with it.

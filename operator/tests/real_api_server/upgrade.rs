@@ -34,6 +34,24 @@ fn edge_gateways_of_the_first_version_are_kept_and_work() {
     let before = cluster.get("EdgeGateway", namespace, "edge").unwrap();
     assert_eq!(before["spec"]["tokens"]["lifetimeSeconds"], 300, "the former defaults are stored");
 
+    // The present operator without the present definition says that it has no word.
+    let early = cluster.operator("early", None);
+    let accepted = || cluster.condition("EdgeGateway", namespace, "edge", "Accepted");
+    cluster.wait_until("what it says", || {
+        accepted().is_some_and(|(status, reason, message)| {
+            status == "False"
+                && reason == "DefinitionOutdated"
+                && message.contains("kubectl apply --server-side")
+        })
+    });
+    cluster.wait_until("an Event", || {
+        let events =
+            cluster.runtime.block_on(cluster.api("Event", namespace).list(&Default::default()));
+        events.unwrap().items.iter().any(|event| event.data["reason"] == "DefinitionOutdated")
+    });
+    assert!(early.log().contains("definition_outdated"), "{}", early.log());
+    drop(early);
+
     // As `kubectl apply --server-side` does before `helm upgrade`.
     for definition in cluster.definitions() {
         cluster.define(definition);
@@ -97,6 +115,12 @@ fn edge_gateways_of_the_first_version_are_kept_and_work() {
         cluster
             .get("Deployment", namespace, "packrat-gateway-edge")
             .is_some_and(|found| found["spec"]["replicas"] == 1)
+    });
+    // Nothing of the former definition is in its way any more.
+    cluster.wait_until("the claim", || {
+        let status = cluster.get("EdgeGateway", namespace, "edge").unwrap()["status"].clone();
+        status["operator"] == format!("{}/packrat-operator", super::HOME)
+            && accepted().is_none_or(|(_, reason, _)| reason != "DefinitionOutdated")
     });
     cluster.remove_namespace(namespace);
 }

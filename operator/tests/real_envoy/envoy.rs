@@ -11,6 +11,14 @@ use packrat_operator::workload::{self, BOOTSTRAP_DIRECTORY, Platform, RUN_DIRECT
 use packrat_real_envoy::{Envoy, module_directory};
 use serde_json::Value;
 
+/// A start by `packrat-start`.
+pub(crate) struct Entry {
+    /// Where it looks for the operator.
+    pub(crate) operator: SocketAddr,
+    /// The last configuration.
+    pub(crate) last: Vec<u8>,
+}
+
 /// Starts a gateway of `key`, with this certificate and trust in these authorities, that asks the
 /// operator at `operator`, and waits until it lives.
 pub(crate) fn start(
@@ -19,6 +27,7 @@ pub(crate) fn start(
     certificate: &Issued,
     authorities: &str,
     operator: SocketAddr,
+    entry: Option<&Entry>,
 ) -> Envoy {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -34,7 +43,7 @@ pub(crate) fn start(
     let client = path.join("client");
     fs::create_dir(&client).unwrap();
     write_certificates(&client, certificate, authorities);
-    let here = path.to_str().unwrap();
+    let text_of_path = path.to_str().unwrap();
     let mounted = client.to_str().unwrap();
     for (file, content) in [
         ("client.json", workload::certificate_file("client", mounted, false)),
@@ -53,10 +62,26 @@ pub(crate) fn start(
     let page = page.to_string().replace("$(POD_IP)", &operator.ip().to_string());
     let family = if operator.is_ipv4() { "V4_ONLY" } else { "V6_ONLY" };
     bootstrap["static_resources"]["clusters"][1]["dns_lookup_family"] = family.into();
-    let text = bootstrap.to_string().replace(BOOTSTRAP_DIRECTORY, here);
-    let text = text.replace(RUN_DIRECTORY, here);
+    let text = bootstrap.to_string().replace(BOOTSTRAP_DIRECTORY, text_of_path);
+    let text = text.replace(RUN_DIRECTORY, text_of_path);
     fs::write(path.join("envoy.json"), text).unwrap();
-    let envoy = Envoy::spawn(program, directory, "envoy.json", |command| {
+    let last = path.join("last");
+    fs::create_dir(&last).unwrap();
+    let here = path.to_owned();
+    let first = match entry {
+        Some(_) => Path::new(env!("CARGO_BIN_EXE_packrat-start")),
+        None => program,
+    };
+    let envoy = Envoy::spawn(first, directory, "envoy.json", |command| {
+        if let Some(entry) = entry {
+            fs::write(last.join("listeners.pb"), &entry.last).unwrap();
+            command
+                .env("PACKRAT_ENVOY", program)
+                .env("PACKRAT_OPERATOR", entry.operator.to_string())
+                .env("PACKRAT_LAST_CONFIGURATION", last.join("listeners.pb"))
+                .env("PACKRAT_ADMIN", here.join("admin.sock"))
+                .envs([("PACKRAT_PATIENCE", "1"), ("PACKRAT_INTERVAL", "1")]);
+        }
         command
             .args(["--config-yaml", &page])
             .args(["--service-node", "edge-0", "--service-cluster", &key.to_string()])

@@ -11,6 +11,7 @@
 mod assisted;
 mod certificates;
 mod envoy;
+mod last;
 mod operator;
 mod scene;
 mod tokens;

@@ -10,7 +10,7 @@ use packrat_operator::certificates::{Authority, Issued};
 use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_port};
 use serde_json::Value;
 
-use super::envoy;
+use super::envoy::{self, Entry};
 use super::operator::{Cluster, Replica, UID};
 
 /// An operator with an EdgeGateway that has no routes yet.
@@ -45,15 +45,23 @@ impl Scene {
         self.start(
             &identity.authority.issue_gateway(&identity.gateway, UID, now).unwrap(),
             &identity.authority,
+            None,
         )
+    }
+
+    /// Starts a gateway as its Pod does.
+    pub(crate) fn envoy_by(&self, entry: &Entry) -> Envoy {
+        let (now, cluster) = (jiff::Timestamp::now().as_second(), &self.cluster);
+        let issued = cluster.authority.issue_gateway(&cluster.gateway, UID, now).unwrap();
+        self.start(&issued, &cluster.authority, Some(entry))
     }
 
     /// Starts a gateway with this certificate.
     pub(crate) fn envoy_with(&self, certificate: &Issued) -> Envoy {
-        self.start(certificate, &self.cluster.authority)
+        self.start(certificate, &self.cluster.authority, None)
     }
 
-    fn start(&self, certificate: &Issued, authority: &Authority) -> Envoy {
+    fn start(&self, certificate: &Issued, authority: &Authority, entry: Option<&Entry>) -> Envoy {
         let bundle = authority.bundle();
         envoy::start(
             &self.program,
@@ -61,6 +69,7 @@ impl Scene {
             certificate,
             &bundle,
             self.cluster.address(),
+            entry,
         )
     }
 

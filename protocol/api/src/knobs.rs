@@ -50,6 +50,8 @@ pub enum ClusterValues {
     Switch,
     /// Kinds of senders.
     Senders,
+    /// Affinities of clients to servers.
+    Affinities,
 }
 
 impl fmt::Display for ClusterValues {
@@ -63,6 +65,8 @@ impl fmt::Display for ClusterValues {
             Self::Senders => {
                 formatter.write_str("`any`, `bbr`, `bbr1`; in an EdgeGateway `Any`, `BBR`, `BBR1`")
             }
+            Self::Affinities => formatter
+                .write_str("`address`, `port`; in an EdgeGateway `ClientAddress`, `ClientPort`"),
             Self::Switch => formatter.write_str("`on`, `off`; in an EdgeGateway `true`, `false`"),
         }
     }
@@ -92,7 +96,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const KNOBS: [Knob; 33] = [
+pub const KNOBS: [Knob; 35] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -105,9 +109,16 @@ pub const KNOBS: [Knob; 33] = [
     Knob::new(
         "endpoints",
         "list of `ip:port`",
-        "servers; each client address is assigned to one of them. Required, unless there is a `stream`",
+        "servers; each client is assigned to one of them. Required, unless there is a `stream`",
     )
     .with_default("[]"),
+    Knob::new(
+        "affinity",
+        "`\"address\"`, `\"port\"`",
+        "what a client's server follows from. `address`: its address without the port (IPv6: its /64), so that a client whose port changes finds its server through every gateway; all clients of one address have one server. `port`: address and port; a client whose port changes keeps its server behind the same gateway only",
+    )
+    .with_default("\"address\"")
+    .in_cluster("sessions.affinity", "affinity", ClusterValues::Affinities),
     Knob::new("stream", "object", "a live stream for everyone who subscribes; its fields are below"),
     Knob::new(
         "assist",
@@ -217,6 +228,12 @@ pub const KNOBS: [Knob; 33] = [
     )
     .with_default("[]"),
     Knob::new("token_keys_file", "path", "a file with these keys, one in a line"),
+    Knob::new(
+        "optional",
+        "list of names of fields",
+        "fields that a gateway leaves out of account if it does not know them; every other unknown field is an error",
+    )
+    .with_default("[]"),
     Knob::new(
         "stream.upstream",
         "`ip:port`",

@@ -28,6 +28,7 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("charts/packrat/dashboards/packrat-operator.json", json(operator::dashboard())),
         ("charts/packrat/rules/packrat-recording.yaml", rules::recording()),
         ("charts/packrat/rules/packrat-alerts.yaml", rules::alerts()),
+        ("charts/packrat/rules/essential.txt", rules::essential()),
         ("docs/METRICS.md", metrics_page::page()),
     ]
 }

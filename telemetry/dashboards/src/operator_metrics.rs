@@ -23,4 +23,12 @@ pub const OPERATOR_METRICS: &[(&str, &str)] = &[
         "refusing_gateways",
         "Of those, gateways that have refused their newest configuration (xDS NACK).",
     ),
+    (
+        "lagging_gateways",
+        "Of those, gateways that have not acknowledged their newest configuration.",
+    ),
+    (
+        "authority_expires_timestamp_seconds",
+        "When the certificate of the operator's authority ends, in seconds since 1970; 0 before it is known.",
+    ),
 ];

@@ -81,7 +81,7 @@ pub(crate) fn dashboard() -> Value {
                 vec![
                     curves(
                         "What became of missing datagrams",
-                        "Missing: shown by eACKs. Arrived, given up: their fate.",
+                        "Missing: shown by eACKs. Arrived, given up: their fate. Given up as tolerated: left to a sender that tolerates them (BBR).",
                         Unit::PerSecond,
                         &[
                             plain("packrat_datagrams_missing_total", "missing"),
@@ -105,7 +105,7 @@ pub(crate) fn dashboard() -> Value {
                     ),
                     curves(
                         "How fast losses are repaired",
-                        "From forwarding a datagram that got lost to its first repair, and to the eACK that shows its arrival. A client that holds back acknowledgements for less time gains nothing.",
+                        "From forwarding a datagram that got lost to its first repair, and to the eACK that shows its arrival. A client that lets datagrams above a hole wait for less time gains nothing.",
                         Unit::Seconds,
                         &[
                             (quantile(0.5, "packrat_repair_delay_microseconds", 1e6, false), "half are sent again within"),

@@ -66,12 +66,17 @@ fn the_operator_exports_the_listed_metrics() {
 fn every_label_value_in_a_query_exists() {
     let selectors: Vec<&Definition> =
         definitions().iter().filter(|definition| !definition.labels.is_empty()).collect();
+    // Reasons of conditions; the operator writes them.
+    let of_conditions = ["NoRoutes"];
     for query in all().iter().filter(|query| !query.is_logs) {
         for label in ["reason", "result", "side"] {
             for after in query.expression.split(&format!("{label}=\"")).skip(1) {
                 let value = after.split('"').next().unwrap();
                 assert!(
-                    selectors.iter().any(|definition| definition.labels.contains(&(label, value))),
+                    of_conditions.contains(&value)
+                        || selectors
+                            .iter()
+                            .any(|definition| definition.labels.contains(&(label, value))),
                     "{}: no series has {label}=\"{value}\"",
                     query.place
                 );
@@ -139,6 +144,35 @@ fn every_alert_has_a_section_in_the_runbook_and_a_test() {
             name.starts_with("Check: ") || rules::ALERTS.iter().any(|alert| alert.name == name),
             "no alert {name}"
         );
+    }
+}
+
+/// Prometheus pays for each series, of each route and each Pod: the number is bounded, and may be
+/// bounded to that of what rules and alerts need.
+#[test]
+fn a_route_has_so_many_series_and_no_more() {
+    let essential = rules::essential();
+    let essential: BTreeSet<&str> = essential.trim().trim_matches(['(', ')']).split('|').collect();
+    let count = |is_kept: &dyn Fn(&str) -> bool| {
+        definitions().iter().filter(|definition| is_kept(&definition.name)).count()
+    };
+    assert!(count(&|_| true) <= 300, "{} series", count(&|_| true));
+    let kept = count(&|name| essential.contains(name));
+    assert!((40..=60).contains(&kept), "{kept} series");
+    // Every rule and alert has what it needs.
+    let known: BTreeSet<String> = definitions()
+        .iter()
+        .chain(process::definitions())
+        .map(|definition| definition.name.to_string())
+        .collect();
+    for name in &essential {
+        assert!(known.contains(*name) || name.starts_with("envoy_"), "{name} does not exist");
+    }
+    for query in all().iter().filter(|query| !query.place.contains(".json")) {
+        for name in names(&query.expression) {
+            let is_of_gateways = known.contains(name);
+            assert!(!is_of_gateways || essential.contains(name), "{}: {name}", query.place);
+        }
     }
 }
 

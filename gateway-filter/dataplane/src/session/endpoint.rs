@@ -2,10 +2,13 @@
 //!
 //! Both follow from the client's address, and the port from the gateway's key, too: when a gateway
 //! is replaced, its successor picks the same server and, where it is free, the same source port, so
-//! that a connection goes on as if nothing had happened.
+//! that a connection goes on as if nothing had happened. With [`Affinity::Address`] the client's
+//! port does not count for the server: a NAT may give the client another one, with which a load
+//! balancer sends it to another gateway, which must find the server that knows the connection.
 
 use std::net::{IpAddr, SocketAddr};
 
+use packrat_api::affinity::Affinity;
 use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -23,13 +26,29 @@ fn address_bytes(address: SocketAddr) -> [u8; 18] {
     bytes
 }
 
+/// The bytes of a client's address that its endpoint follows from. With [`Affinity::Address`] those
+/// of a source: an IPv4 address, or the /64 of an IPv6 address.
+fn affinity_bytes(affinity: Affinity, client: SocketAddr) -> [u8; 18] {
+    match affinity {
+        Affinity::Port => address_bytes(client),
+        Affinity::Address => {
+            let mut bytes = address_bytes(SocketAddr::new(client.ip(), 0));
+            if client.ip().to_canonical().is_ipv6() {
+                bytes[8..].fill(0);
+            }
+            bytes
+        }
+    }
+}
+
 /// The endpoint for a client: rendezvous hashing (Thaler98), the highest score
 /// wins. Removing an endpoint moves its own clients only; `None` without endpoints.
 pub(crate) fn choose_endpoint(
     endpoints: &[SocketAddr],
+    affinity: Affinity,
     client: ClientAddress,
 ) -> Option<EndpointAddress> {
-    let client = address_bytes(client.get());
+    let client = affinity_bytes(affinity, client.get());
     // The address decides between equal scores, so that the order of the list never matters.
     let score = |endpoint| xxh3_64_with_seed(&client, xxh3_64(&address_bytes(endpoint)));
     let best = endpoints.iter().copied().max_by_key(|&endpoint| (score(endpoint), endpoint));
@@ -86,16 +105,18 @@ mod tests {
             hosts in prop::collection::hash_set(1u8..250, 2..12),
             clients in prop::collection::vec(any::<u32>(), 1..200),
             removed in any::<prop::sample::Index>(),
+            by_port in any::<bool>(),
         ) {
+            let affinity = if by_port { Affinity::Port } else { Affinity::Address };
             let all: Vec<SocketAddr> = hosts.iter().map(|&host| ([192, 0, 2, host], 443).into()).collect();
             let gone = all[removed.index(all.len())];
             let rest: Vec<_> = all.iter().copied().filter(|&endpoint| endpoint != gone).collect();
             let mut reversed = all.clone();
             reversed.reverse();
             for number in clients {
-                let before = choose_endpoint(&all, client(number)).unwrap();
-                let after = choose_endpoint(&rest, client(number)).unwrap();
-                prop_assert_eq!(before, choose_endpoint(&reversed, client(number)).unwrap());
+                let before = choose_endpoint(&all, affinity, client(number)).unwrap();
+                let after = choose_endpoint(&rest, affinity, client(number)).unwrap();
+                prop_assert_eq!(before, choose_endpoint(&reversed, affinity, client(number)).unwrap());
                 prop_assert!(before.get() == gone || before == after);
                 prop_assert!(after.get() != gone);
             }
@@ -122,13 +143,41 @@ mod tests {
             (1..=4u8).map(|host| ([192, 0, 2, host], 443).into()).collect();
         let mut counts = [0; 4];
         for number in 0..4000 {
-            let chosen = choose_endpoint(&endpoints, client(number * 7919)).unwrap();
+            let chosen =
+                choose_endpoint(&endpoints, Affinity::Address, client(number * 7919)).unwrap();
             counts[endpoints.iter().position(|&endpoint| endpoint == chosen.get()).unwrap()] += 1;
         }
         // Expected 1000 each with a standard deviation of 27; the hash is fixed, so this never
         // wavers.
         assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
-        assert_eq!(choose_endpoint(&[], client(1)), None);
+        assert_eq!(choose_endpoint(&[], Affinity::Address, client(1)), None);
+    }
+
+    /// Behind another gateway, too: what it knows of the client is its new address alone.
+    #[test]
+    fn a_client_whose_port_changes_has_the_same_server() {
+        let endpoints: Vec<SocketAddr> =
+            (1..=10u8).map(|host| ([192, 0, 2, host], 443).into()).collect();
+        let servers = |affinity, addresses: &[&str]| {
+            let chosen = addresses
+                .iter()
+                .map(|client| choose_endpoint(&endpoints, affinity, client_at(client)).unwrap());
+            chosen.collect::<HashSet<_>>().len()
+        };
+        let moves = ["198.51.100.7:40000", "198.51.100.7:40001", "198.51.100.7:1024"];
+        assert_eq!(servers(Affinity::Address, &moves), 1);
+        // A host of IPv6 changes its address within its network, too.
+        let moves = ["[2001:db8::1]:4000", "[2001:db8::2:3]:4001", "[2001:db8::ffff]:9"];
+        assert_eq!(servers(Affinity::Address, &moves), 1);
+        let many: Vec<String> =
+            (0..100).map(|port| format!("198.51.100.7:{}", 1024 + port)).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(servers(Affinity::Address, &many), 1);
+        assert_eq!(servers(Affinity::Port, &many), 10);
+        let neighbours: Vec<String> =
+            (0..100).map(|network| format!("[2001:db8:0:{network:x}::1]:443")).collect();
+        let neighbours: Vec<&str> = neighbours.iter().map(String::as_str).collect();
+        assert_eq!(servers(Affinity::Address, &neighbours), 10);
     }
 
     #[test]
@@ -136,7 +185,7 @@ mod tests {
         let endpoints: Vec<SocketAddr> =
             (1..=9u8).map(|host| ([192, 0, 2, host], 443).into()).collect();
         let chosen: HashSet<_> = ["198.51.100.7:40000", "[::ffff:198.51.100.7]:40000"]
-            .map(|text| choose_endpoint(&endpoints, client_at(text)))
+            .map(|text| choose_endpoint(&endpoints, Affinity::Port, client_at(text)))
             .into();
         assert_eq!(chosen.len(), 1);
     }

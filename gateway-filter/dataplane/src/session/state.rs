@@ -105,8 +105,11 @@ impl Session {
             .capacity
             .try_acquire(path.client.get().ip(), room)
             .map_err(|refusal| io::Error::new(io::ErrorKind::QuotaExceeded, refusal))?;
-        let endpoint = choose_endpoint(&settings.config.endpoints, path.client)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the route has no endpoints"))?;
+        let endpoint =
+            choose_endpoint(&settings.config.endpoints, settings.config.affinity, path.client)
+                .ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::NotFound, "the route has no endpoints")
+                })?;
         let ports = source_ports(&environment.source_ports, &settings.source_port_key, path.client);
         Ok(Self {
             route: Arc::clone(route),
@@ -367,7 +370,10 @@ impl Session {
         if settings.config.endpoints.contains(&old.get()) {
             return false;
         }
-        let Some(new) = choose_endpoint(&settings.config.endpoints, client) else { return false };
+        let config = &settings.config;
+        let Some(new) = choose_endpoint(&config.endpoints, config.affinity, client) else {
+            return false;
+        };
         let allowed = &self.route.environment.source_ports;
         let ports = source_ports(allowed, &settings.source_port_key, client);
         let opened = Upstream::open(new, &ports).map(|opened| {

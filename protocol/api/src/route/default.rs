@@ -1,6 +1,7 @@
 //! Defaults of a route's configuration, each stated here alone. EdgeGateways have the same ones.
 
 use super::{share_of_million, share_of_percent};
+use crate::affinity::Affinity;
 use crate::sender::SenderKind;
 
 /// `repair_budget`, in percent.
@@ -119,6 +120,11 @@ pub(super) fn is_new_clients(value: &bool) -> bool {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 pub(super) fn is_any_sender(kind: &SenderKind) -> bool {
     *kind == SenderKind::Any
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(super) fn is_affinity(affinity: &Affinity) -> bool {
+    *affinity == Affinity::Address
 }
 
 pub(super) fn is_early_copies(value: &f64) -> bool {

@@ -1,5 +1,6 @@
 //! The configuration of a route: the JSON object that the operator or a person writes and both
-//! gateways read. Unknown fields are errors.
+//! gateways read. Unknown fields are errors, unless the writer says that a gateway may leave them
+//! out of account ([`RouteConfig::read`]).
 
 pub(crate) mod check;
 pub mod default;
@@ -12,12 +13,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 pub use check::MAXIMUM_NAME_BYTES;
 pub use key::Hidden;
 pub use stream::StreamRoute;
 
+use crate::affinity::Affinity;
 pub use crate::invalid_field::InvalidField;
+use crate::knobs::KNOBS;
 use crate::sender::SenderKind;
 use crate::token::TokenPolicy;
 
@@ -40,6 +44,9 @@ pub struct RouteConfig {
     /// address.
     #[serde(default)]
     pub endpoints: Vec<SocketAddr>,
+    /// The part of a client's address that is hashed.
+    #[serde(default, skip_serializing_if = "default::is_affinity")]
+    pub affinity: Affinity,
     /// A live stream for everybody who subscribes at the listeners. Then endpoints may be left
     /// out; they are where subscribers' own datagrams go, and who may send the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,9 +133,34 @@ pub struct RouteConfig {
     /// A file with these keys, one in a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_keys_file: Option<PathBuf>,
+    /// Names of fields that a gateway of another version may leave out of account: the writer
+    /// knows whether that is safe.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub optional: Vec<String>,
 }
 
 impl RouteConfig {
+    /// Reads a configuration, without checking its values. A field that does not exist is left out
+    /// of account if `optional` names it.
+    ///
+    /// # Errors
+    /// When it is not JSON, or a field is missing, not known or of the wrong type.
+    pub fn read(text: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(text).or_else(|error| {
+            // Said of the text as it is: with the line and the column.
+            let Ok(mut fields) = serde_json::from_slice::<Map<String, Value>>(text) else {
+                return Err(error);
+            };
+            let optional = fields.get("optional").and_then(Value::as_array).cloned();
+            for name in optional.iter().flatten().filter_map(Value::as_str) {
+                if KNOBS.iter().all(|knob| knob.field != name) {
+                    fields.remove(name);
+                }
+            }
+            serde_json::from_value(Value::Object(fields)).map_err(|_| error)
+        })
+    }
+
     /// A route with the defaults.
     ///
     /// # Errors
@@ -158,6 +190,7 @@ impl RouteConfig {
             gateway: default::gateway(),
             namespace: default::namespace(),
             endpoints: endpoints.into_iter().collect(),
+            affinity: Affinity::Address,
             stream: None,
             assist: default::assist(),
             new_clients: default::new_clients(),
@@ -177,6 +210,7 @@ impl RouteConfig {
             tokens: TokenPolicy::Off,
             token_keys: Vec::new(),
             token_keys_file: None,
+            optional: Vec::new(),
         }
     }
 
@@ -286,6 +320,50 @@ mod tests {
         stream.silence_seconds = 7;
         stream.group_repairs_from = 4;
         assert_eq!(read(&serde_json::to_string(&config).unwrap()), Ok(config));
+    }
+
+    /// The fields that gateways of 0.1.0 know: they refuse every other one.
+    const FIRST_VERSION: &str = "route gateway namespace endpoints stream assist cache_bytes_per_session cache_bytes_total repair_budget early_copies residual_loss_target idle_timeout_seconds maximum_sessions sessions_per_source handshakes_per_second_per_source handshakes_per_second_without_cookie static_key static_key_file tokens token_keys token_keys_file";
+
+    /// While gateways are upgraded, those of the former version take what the operator writes, as
+    /// long as nothing is set that they do not have.
+    #[test]
+    fn gateways_of_the_first_version_take_a_route_with_defaults() {
+        let mut config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
+        config.static_key = Some(Hidden::new("0f".repeat(32)));
+        config.stream = Some(StreamRoute::new("0.0.0.0:5004".parse().unwrap()));
+        config.tokens = TokenPolicy::Required;
+        config.token_keys = vec![Hidden::new("1:00")];
+        config.maximum_sessions = 7;
+        let unknown = |config: &RouteConfig| -> Vec<String> {
+            let Value::Object(fields) = serde_json::to_value(config).unwrap() else { panic!() };
+            let known = |field: &String| FIRST_VERSION.split(' ').any(|known| known == *field);
+            fields.into_iter().map(|(field, _)| field).filter(|field| !known(field)).collect()
+        };
+        assert_eq!(unknown(&config), Vec::<String>::new());
+        config.new_clients = false;
+        config.sender = SenderKind::Bbr;
+        config.affinity = Affinity::Port;
+        assert_eq!(unknown(&config), ["affinity", "new_clients", "sender"]);
+    }
+
+    /// A later operator may say what this version need not know.
+    #[test]
+    fn a_field_of_a_later_version_is_left_out_of_account_if_the_writer_says_so() {
+        let bare = r#"{"route":"web","endpoints":["192.0.2.1:443"],"#;
+        let read = |rest: &str| {
+            let read = RouteConfig::read(format!("{bare}{rest}}}").as_bytes());
+            read.map_err(|error| error.to_string())
+        };
+        let config = read(r#""warp":{"factor":9},"optional":["warp","repair_budget"]"#).unwrap();
+        assert_eq!((config.repair_budget, config.optional.len()), (0.25, 2));
+        let refused = read(r#""warp":{"factor":9}"#).unwrap_err();
+        assert!(refused.starts_with("unknown field `warp`"), "{refused}");
+        let refused = read(r#""warp":1,"weft":1,"optional":["weft"]"#).unwrap_err();
+        assert!(refused.starts_with("unknown field `warp`"), "{refused}");
+        // One that this version knows has to be right.
+        let refused = read(r#""repair_budget":[],"optional":["repair_budget"]"#).unwrap_err();
+        assert!(refused.contains("invalid type"), "{refused}");
     }
 
     #[test]

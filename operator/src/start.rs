@@ -1,0 +1,173 @@
+//! Starts a gateway's Envoy: with the configuration of the operator, or, while no operator answers,
+//! with the last one, which the operator has left in a Secret.
+//!
+//! ```text
+//!   operator answers ---------------------------------------------> Envoy, asks the operator
+//!   it does not, last configuration is there --> Envoy, reads it --> the operator answers again --^
+//! ```
+//!
+//! Without it, an Envoy that starts while the operator is away listens on nothing.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep, timeout};
+
+/// Time between two looks for the operator before Envoy starts.
+const SOON: Duration = Duration::from_secs(1);
+/// Longest time for one look.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest time that Envoy has to end.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Where everything is.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Host and port of the operator's discovery service.
+    pub operator: String,
+    /// The last configuration: a discovery response with listeners.
+    pub last: PathBuf,
+    /// The program.
+    pub envoy: PathBuf,
+    /// Its administration interface.
+    pub admin: PathBuf,
+    /// Time that the operator has to answer.
+    pub patience: Duration,
+    /// Time between two looks for it while Envoy runs with the last configuration.
+    pub interval: Duration,
+}
+
+/// Starts Envoy with these arguments, and replaces this process by it as soon as the operator
+/// answers. Returns when Envoy has ended before.
+///
+/// # Errors
+/// When Envoy cannot be started.
+pub async fn start(settings: &Settings, arguments: &[String]) -> io::Result<ExitCode> {
+    // The first process of a container is not ended by a signal that it does not take.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let end = Instant::now() + settings.patience;
+    let mut answers = answers(&settings.operator).await;
+    while !answers && Instant::now() < end {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+            () = sleep(SOON) => answers = self::answers(&settings.operator).await,
+        }
+    }
+    if !answers && settings.last.exists() {
+        eprintln!(
+            "packrat-start: the operator ({}) does not answer: the last configuration, {}, is in force until it does",
+            settings.operator,
+            settings.last.display()
+        );
+        let mut envoy = Command::new(&settings.envoy)
+            .args(with_last(arguments, &settings.last)?)
+            .kill_on_drop(true)
+            .spawn()?;
+        let ended = until_the_operator_answers(settings, &mut envoy, &mut terminate).await?;
+        if let Some(code) = ended {
+            return Ok(code);
+        }
+        eprintln!("packrat-start: the operator answers again");
+    }
+    // Returns only if it fails.
+    Err(std::process::Command::new(&settings.envoy).args(arguments).exec())
+}
+
+/// True if something listens at the operator's address.
+async fn answers(operator: &str) -> bool {
+    matches!(timeout(PATIENCE, TcpStream::connect(operator)).await, Ok(Ok(_)))
+}
+
+/// Waits with an Envoy that has the last configuration. `None`: the operator answers, and Envoy has
+/// ended to begin anew.
+async fn until_the_operator_answers(
+    settings: &Settings,
+    envoy: &mut Child,
+    terminate: &mut Signal,
+) -> io::Result<Option<ExitCode>> {
+    let is_told_to_end = tokio::select! {
+        ended = envoy.wait() => return ended.map(|status| Some(exit_code(status.code()))),
+        _ = terminate.recv() => true,
+        () = operator_is_back(settings) => false,
+    };
+    let admin = settings.admin.clone();
+    // What it answers does not matter: it ends, or is ended.
+    let _ = tokio::task::spawn_blocking(move || crate::drain::quit(&admin)).await;
+    let ended = match timeout(ENDING, envoy.wait()).await {
+        Ok(ended) => ended?,
+        Err(_) => {
+            envoy.kill().await?;
+            envoy.wait().await?
+        }
+    };
+    Ok(is_told_to_end.then(|| exit_code(ended.code())))
+}
+
+/// Returns when the operator has answered twice: it may be about to go again.
+async fn operator_is_back(settings: &Settings) {
+    let mut times = 0;
+    while times < 2 {
+        sleep(settings.interval).await;
+        times = if answers(&settings.operator).await { times + 1 } else { 0 };
+    }
+}
+
+fn exit_code(code: Option<i32>) -> ExitCode {
+    code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// Envoy's arguments with the listeners of a file instead of those of the operator. Envoy takes one
+/// piece of further configuration: if there is one, this goes into it.
+fn with_last(arguments: &[String], last: &Path) -> io::Result<Vec<String>> {
+    const FLAG: &str = "--config-yaml";
+    let mut arguments = arguments.to_vec();
+    let place = arguments.iter().position(|argument| argument == FLAG).map(|flag| flag + 1);
+    let mut further = match place.and_then(|place| arguments.get(place)) {
+        Some(text) => serde_json::from_str::<Value>(text)?,
+        None => json!({}),
+    };
+    let directory = last.parent().unwrap_or(Path::new("/"));
+    further["dynamic_resources"] = json!({ "lds_config": {
+        "resource_api_version": "V3",
+        "path_config_source": { "path": last, "watched_directory": { "path": directory } },
+    }});
+    match place.and_then(|place| arguments.get_mut(place)) {
+        Some(text) => *text = further.to_string(),
+        None => arguments.extend([FLAG.to_owned(), further.to_string()]),
+    }
+    Ok(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_configuration_takes_the_place_of_the_operators() {
+        let last = Path::new("/etc/packrat/last/listeners.pb");
+        let text = |arguments: &[&str]| -> Vec<String> {
+            let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+            with_last(&arguments, last).unwrap()
+        };
+        let source = json!({ "path": last, "watched_directory": { "path": "/etc/packrat/last" } });
+        let lds = json!({ "resource_api_version": "V3", "path_config_source": source });
+        let plain = text(&["--config-path", "a.json"]);
+        assert_eq!(plain[..3], ["--config-path", "a.json", "--config-yaml"]);
+        let further: Value = serde_json::from_str(&plain[3]).unwrap();
+        assert_eq!(further, json!({ "dynamic_resources": { "lds_config": lds } }));
+        // On the host network there is a page beside the bootstrap configuration.
+        let page = r#"{"static_resources":{"listeners":[]}}"#;
+        let on_host = text(&["--config-yaml", page, "--concurrency", "2"]);
+        assert_eq!((on_host.len(), on_host[2].as_str()), (4, "--concurrency"));
+        let further: Value = serde_json::from_str(&on_host[1]).unwrap();
+        assert_eq!(further["static_resources"], json!({ "listeners": [] }));
+        assert_eq!(further["dynamic_resources"]["lds_config"], lds);
+    }
+}

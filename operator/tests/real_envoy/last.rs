@@ -1,0 +1,40 @@
+//! Gateways that start while the operator is away.
+
+use std::net::TcpListener;
+
+use packrat_operator::xds::file_of;
+use packrat_real_envoy::free_port;
+
+use super::envoy::Entry;
+use super::scene::{Scene, agree, exchange, socket};
+
+/// It forwards as before with the last configuration, and asks the operator when that is back.
+#[test]
+fn a_gateway_that_starts_without_an_operator_has_the_last_configuration() {
+    let Some(scene) = Scene::begin() else { return };
+    let (server, client, port) = (socket(), socket(), free_port());
+    scene.replica.service("web", port, &[server.local_addr().unwrap()], &[]);
+    scene.replica.complete();
+    let mut last = Vec::new();
+    while last.is_empty() {
+        let resources = scene.replica.resources();
+        if resources.len() == 1 {
+            last = file_of(&resources);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // Nothing listens where it looks for the operator.
+    let away = TcpListener::bind("127.0.0.1:0").unwrap();
+    let operator = away.local_addr().unwrap();
+    drop(away);
+    let envoy = scene.envoy_by(&Entry { operator, last });
+    client.connect(("127.0.0.1", port)).unwrap();
+    exchange(&client, &server);
+    assert_eq!(scene.replica.connected(), 0, "it has the configuration of the operator");
+    assert!(envoy.log().contains("does not answer"), "{}", envoy.log());
+
+    let _back = TcpListener::bind(operator).unwrap();
+    agree(&envoy, &scene.replica, 1);
+    assert_eq!(scene.replica.connected(), 1);
+    exchange(&client, &server);
+}
