@@ -102,8 +102,9 @@ class LossyPath(unittest.TestCase):
         self.assertGreater(lost, 40)
         self.assertGreaterEqual(flow["repaired_in_time"] * 3, lost, flow)
         self.assertLessEqual((count - len(set(numbers))) * 3, lost, flow)
-        overtaken = sum(later < earlier for earlier, later in zip(numbers, numbers[1:]))
-        self.assertLessEqual(overtaken, flow["repaired_late"] + flow["given_up"], flow)
+        once = list(dict.fromkeys(numbers))  # any path may have copies
+        overtaken = sum(later < earlier for earlier, later in zip(once, once[1:]))
+        self.assertLessEqual(overtaken, flow["repaired_late"] + flow["given_up"] + lost // 10, flow)
 
 
 class Arguments(unittest.TestCase):
