@@ -118,6 +118,7 @@ test-interop: ## The second client, in Python from docs/PROTOCOL.md alone: golde
 test-python: ## The package for Python: a wheel, installed, with aioquic through a gateway and over a lossy last mile
 	@tools/check-toolchain cargo
 	cargo fmt --check --manifest-path client-sdk/python/Cargo.toml
+	cargo clippy --locked --manifest-path client-sdk/python/Cargo.toml -- -D warnings
 	$(BUILD_FOR_TESTS) --bin packrat-path
 	@tools/test-python
 

@@ -52,15 +52,14 @@ static void on_datagram(struct progress *progress, const uint8_t *data, size_t l
         progress->wrong++;
         return;
     }
-    if (!progress->seen[number]) {
-        progress->seen[number] = 1;
-        progress->received++;
-    }
-    if ((int64_t)number < progress->newest) {
+    if (progress->seen[number]) /* a copy: any path may have some */
+        return;
+    progress->seen[number] = 1;
+    progress->received++;
+    if ((int64_t)number < progress->newest)
         progress->out_of_order++;
-    } else {
+    else
         progress->newest = number;
-    }
 }
 
 /* After every call: what is ready, for the program and for the gateway. */

@@ -97,10 +97,7 @@ fn a_program_with_posix_sockets_gets_its_datagrams_repaired_and_in_order() {
     // host that is busy with other things is late for some.
     assert!(in_time * 3 >= lost, "{lost} were lost: {said}");
     assert!((COUNT - received) * 3 <= lost, "{lost} were lost: {said}");
-    // What is lost before the numbers begin comes when it is repaired.
-    const BEFORE_NUMBERS: u64 = 4;
-    assert!(holes >= in_time, "{said}");
-    assert!(out_of_order <= late + given_up + BEFORE_NUMBERS, "{said}");
+    assert!(holes >= in_time && out_of_order <= late + given_up + lost / 10, "{lost} lost: {said}");
 }
 
 #[test]

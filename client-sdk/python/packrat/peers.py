@@ -7,6 +7,8 @@ from ._packrat import Shim
 
 #: Peers of one socket that are assisted at the same time.
 MOST_PEERS = 1000
+#: Microseconds without a datagram after which a peer makes room for another one (RFC 4787, requirement 5).
+IDLE = 300_000_000
 #: Bytes that may wait for repairs of one peer's; beyond, all of them pass.
 MOST_WAITING = 4 << 20
 #: Control datagrams that leave at one go.
@@ -42,12 +44,13 @@ class Peers:
         self._settings, self._now, self._deliver, self._send = settings, now, deliver, send
         self._token, self._gateway_key = settings.token, settings.gateway_key
         self._shims: Dict[Any, Shim] = {}
+        self._active: Dict[Any, int] = {}
 
     def sending(self, length: int, peer: Any) -> None:
         """The program is about to send a datagram; the first one to a peer asks for a gateway."""
         shim = self._shims.get(peer)
         if shim is None:
-            if len(self._shims) >= MOST_PEERS:
+            if len(self._shims) >= MOST_PEERS and not self._make_room():
                 return
             settings = self._settings
             shim = self._shims[peer] = Shim(
@@ -58,6 +61,7 @@ class Peers:
                 gateway_key=self._gateway_key,
                 token=self._token,
             )
+        self._active[peer] = self._now()
         shim.sent(length)
         self._serve(shim, peer)
 
@@ -67,7 +71,8 @@ class Peers:
         if shim is None:
             self._deliver(datagram, peer)
             return
-        skip = shim.receive(datagram, self._now())
+        now = self._active[peer] = self._now()
+        skip = shim.receive(datagram, now)
         if skip is not None:
             self._deliver(datagram[skip:] if skip else datagram, peer)
         self._serve(shim, peer)
@@ -105,10 +110,8 @@ class Peers:
 
     def close(self) -> None:
         """The socket ends: the gateways are told, and what waits passes."""
-        for peer, shim in list(self._shims.items()):
-            shim.close(self._now())
-            self._serve(shim, peer)
-        self._shims.clear()
+        for peer in list(self._shims):
+            self._end(peer)
 
     def statistics(self, peer: Any = None) -> Optional[Statistics]:
         """The figures of a peer; None: nothing was sent to it. Without a peer those of all, by
@@ -117,6 +120,19 @@ class Peers:
             shim = self._shims.get(peer)
             return shim.statistics() if shim else None
         return {peer: shim.statistics() for peer, shim in self._shims.items()}
+
+    def _make_room(self) -> bool:
+        peer = min(self._active, key=self._active.__getitem__)
+        is_idle = self._now() - self._active[peer] >= IDLE
+        if is_idle:
+            self._end(peer)
+        return is_idle
+
+    def _end(self, peer: Any) -> None:
+        shim = self._shims.pop(peer)
+        del self._active[peer]
+        shim.close(self._now())
+        self._serve(shim, peer)
 
     def _serve(self, shim: Shim, peer: Any) -> None:
         while (datagram := shim.deliver()) is not None:

@@ -27,3 +27,8 @@ pub use packrat_socket::{
     Access, ClientConfig, Condition, Counters, FlowFigures, IdentifierScheme, Token,
 };
 pub use socket::Socket;
+
+/// The lines of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

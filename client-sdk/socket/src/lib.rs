@@ -26,3 +26,8 @@ pub use packrat_client::{
 pub use peers::{Peers, Wire};
 pub use source::{same_peer, source_from, source_towards};
 pub use table::{FlowFigures, FlowId, IsOver, Limits, Table};
+
+/// The lines of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

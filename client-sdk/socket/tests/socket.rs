@@ -31,9 +31,11 @@ fn datagrams_come_repaired_unchanged_and_in_order() {
                 assert_eq!(peer, path.address());
                 let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
                 assert!(buffer[..length] == datagram(number), "{number} has changed");
-                out_of_order += u64::from(number < newest);
-                newest = newest.max(number);
-                received[number as usize] = true;
+                // Any path may have copies.
+                if !std::mem::replace(&mut received[number as usize], true) {
+                    out_of_order += u64::from(number < newest);
+                    newest = newest.max(number);
+                }
             }
             Err(error) if error.kind() == ErrorKind::TimedOut => {
                 if newest > 0 {
@@ -56,10 +58,8 @@ fn datagrams_come_repaired_unchanged_and_in_order() {
     // host that is busy with other things is late for some.
     assert!(counters.repaired_in_time * 3 >= lost, "{lost} were lost: {counters:?}");
     assert!(missing * 3 <= lost, "{missing} are missing, {lost} were lost: {counters:?}");
-    // What is lost before the numbers begin comes when it is repaired.
-    const BEFORE_NUMBERS: u64 = 4;
-    let explained = counters.repaired_late + counters.given_up + BEFORE_NUMBERS;
-    assert!(out_of_order <= explained, "{counters:?}");
+    let late = counters.repaired_late + counters.given_up;
+    assert!(out_of_order <= late + lost / 10, "{out_of_order} of {lost} lost: {counters:?}");
 }
 
 #[test]

@@ -1,0 +1,77 @@
+//! The flows of a socket, without one.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use packrat_client::Timestamp;
+use packrat_socket::{ClientConfig, Condition, Limits, Peers, Wire};
+
+#[derive(Default)]
+struct Port {
+    delivered: Vec<(SocketAddr, Vec<u8>, u8)>,
+    asked: Vec<SocketAddr>,
+}
+
+impl Wire<u8> for Port {
+    fn deliver(&mut self, peer: SocketAddr, datagram: &[u8], mark: u8) {
+        self.delivered.push((peer, datagram.to_vec(), mark));
+    }
+
+    fn transmit(&mut self, peer: SocketAddr, _: &[u8]) {
+        self.asked.push(peer);
+    }
+
+    fn source(&self, _: SocketAddr) -> Option<IpAddr> {
+        Some([192, 0, 2, 1].into())
+    }
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn the_first_datagram_to_a_peer_asks_for_a_gateway_and_strangers_are_not_asked() {
+    let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
+    let mut peers = Peers::new(ClientConfig::default(), Limits::default());
+    let (peer, stranger) = (address("[::ffff:192.0.2.7]:443"), address("198.51.100.9:443"));
+    peers.on_sending(peer, now, &mut port);
+    peers.on_sending(peer, now, &mut port);
+    peers.on_sent(peer, 3, 3600, now);
+    assert_eq!(port.asked, [peer], "once, at the address that the program has used");
+    for (from, mark) in [(stranger, 1), (peer, 2)] {
+        peers.on_received(from, [(&b"hello"[..], mark)], now, &mut port);
+    }
+    let hello = b"hello".to_vec();
+    assert_eq!(port.delivered, [(stranger, hello.clone(), 1), (peer, hello, 2)]);
+    assert_eq!(port.asked, [peer]);
+    assert!(peers.figures(stranger, now).is_none());
+    // The same peer through a socket of IPv4.
+    let figures = peers.figures(address("192.0.2.7:443"), now).unwrap();
+    assert_eq!((figures.counters.sent_datagrams, figures.counters.delivered_bytes), (3, 5));
+    assert_eq!((figures.condition, peers.flows_in(Condition::Asking)), (Condition::Asking, 1));
+}
+
+#[test]
+fn a_peer_beyond_the_limit_is_served_without_assistance_until_another_one_is_idle() {
+    let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
+    let limits = Limits { flows: 1, idle: Duration::from_secs(30), ..Limits::default() };
+    let mut peers = Peers::new(ClientConfig::default(), limits);
+    let (first, second) = (address("192.0.2.7:443"), address("192.0.2.8:443"));
+    peers.on_sending(first, now, &mut port);
+    peers.on_sending(second, now, &mut port);
+    peers.on_received(second, [(&b"hello"[..], 0)], now, &mut port);
+    assert_eq!((port.asked.as_slice(), port.delivered.len()), (&[first][..], 1));
+    // The first one is asked for a while, and then it is over.
+    let mut now = now;
+    while let Some(due) = peers.next_timeout() {
+        assert!(due < Timestamp::from_millis(1000) + Duration::from_secs(31), "it never ends");
+        now = now.max(due);
+        peers.handle_timeout(now, &mut port);
+    }
+    assert!(port.asked.iter().all(|peer| *peer == first) && port.asked.len() > 1);
+    peers.on_sending(second, now, &mut port);
+    assert_eq!(port.asked.last(), Some(&second));
+    assert!(peers.figures(first, now).is_none());
+}
