@@ -70,19 +70,21 @@ fn two_operators_never_touch_each_others_gateways() {
         })
     });
     // Both see a change of one, and another that is no one's: of each there is one answer. What the
-    // second one would write differs, beginning with its own name in the bootstrap configuration.
+    // second one would write differs: its certificates are of another authority.
     cluster.apply(gateway(namespace, "another", &json!({})));
     let replicas = json!({ "spec": { "workload": { "replicas": 2 } } });
     cluster.merge("EdgeGateway", namespace, "edge", &replicas);
     cluster.wait_until("the change", || {
         cluster.get("Deployment", namespace, deployment).unwrap()["spec"]["replicas"] == 2
     });
+    let authority = |name: &str| {
+        let secret = cluster.get("Secret", namespace, &format!("packrat-gateway-{name}-client"))?;
+        secret["data"]["ca.crt"].as_str().map(str::to_owned)
+    };
     let of_another = || {
         let status = cluster.get("EdgeGateway", namespace, "another")?["status"].clone();
-        let files = cluster.get("ConfigMap", namespace, "packrat-gateway-another")?;
-        let bootstrap = files["data"]["envoy.json"].as_str()?.to_owned();
         cluster.get("Deployment", namespace, "packrat-gateway-another")?;
-        Some((status["operator"].as_str()?.to_owned(), bootstrap))
+        Some((status["operator"].as_str()?.to_owned(), authority("another")?))
     };
     cluster.wait_until("another gateway", || of_another().is_some());
     // Longer than an operator waits before it looks at everything again.
@@ -90,10 +92,10 @@ fn two_operators_never_touch_each_others_gateways() {
     let mut once = before.clone();
     once[0] = (before[0].as_i64().unwrap() + 1).into();
     assert_eq!(versions(), once, "{}", second.log());
-    let (holder_of_another, bootstrap) = of_another().unwrap();
-    let host = if holder_of_another == own { "packrat-operator." } else { "other-operator." };
+    let (holder_of_another, its_authority) = of_another().unwrap();
     assert!([&own, &other].contains(&&holder_of_another), "{holder_of_another}");
-    assert!(bootstrap.contains(&format!("{host}{}.svc", super::HOME)), "{bootstrap}");
+    let is_of_the_first = Some(its_authority) == authority("edge");
+    assert_eq!(is_of_the_first, holder_of_another == own, "{holder_of_another}");
     drop(second);
 
     // Another class: the first operator gives the gateway up, and the other one goes on with it.
