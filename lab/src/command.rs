@@ -88,14 +88,14 @@ struct Making {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// wifi, cellular, satellite, sat_long, wifi_burst, competing, policed, a path of the field matrix
+    /// wifi, cellular, satellite, sat_long, wifi_burst, competing, policed, uplink, a path of the field matrix
     /// (ingress_wifi …), a profile (lte_edge …), or a TOML file
     scenario: String,
     /// The folder of the recordings that a profile names; without it constant values stand for them
     #[arg(long)]
     traces: Option<PathBuf>,
     /// neighbour, bbr_beside_cubic, joining, dumbbell, objects, objects_beside, page, video, upload,
-    /// household, or a TOML file: the traffic instead of the scenario's, or of one download
+    /// put, household, or a TOML file: the traffic instead of the scenario's, or of one download
     #[arg(long)]
     traffic: Option<String>,
     /// Loss of the last mile instead of the scenario's, 0 to 1; may be repeated

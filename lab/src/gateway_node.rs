@@ -31,11 +31,13 @@ pub(crate) struct GatewayFigures {
     pub(crate) cache_mean: f64,
 }
 
-/// A datagram that the gateway itself sends to a client.
+/// A datagram that the gateway itself sends to a client, or that has waited there for the server.
 #[derive(Debug)]
 pub(crate) struct Originated {
     pub(crate) client: SocketAddr,
     pub(crate) server: SocketAddr,
+    /// The congestion mark of one for the server.
+    pub(crate) to_server: Option<u8>,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -130,6 +132,22 @@ impl GatewayNode {
         client.drain(from, &mut self.out, originated);
     }
 
+    /// A numbered datagram came from the client of `server`. False if it is none.
+    pub(crate) fn receive_upward(
+        &mut self,
+        from: SocketAddr,
+        datagram: &[u8],
+        mark: u8,
+        now: Timestamp,
+        originated: &mut Vec<Originated>,
+    ) -> bool {
+        let Some(client) = self.clients.get_mut(&from) else { return false };
+        let taken = client.flow.receive_upward(datagram, mark, now, &mut self.out);
+        keep(&mut self.out, now, &mut self.trace);
+        client.drain(from, &mut self.out, originated);
+        taken
+    }
+
     /// The time at which [`Self::handle_timeout`] must be called.
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         self.clients.values().filter_map(|client| client.flow.next_timeout()).min()
@@ -171,6 +189,13 @@ impl Client {
         originated.extend(out.datagrams().map(|bytes| Originated {
             client,
             server: self.server,
+            to_server: None,
+            bytes: bytes.to_vec(),
+        }));
+        originated.extend(out.datagrams_to_server().map(|(bytes, mark)| Originated {
+            client,
+            server: self.server,
+            to_server: Some(mark),
             bytes: bytes.to_vec(),
         }));
         out.clear();

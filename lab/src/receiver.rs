@@ -151,7 +151,10 @@ impl S2nReceiver {
     ) -> Result<Self, Box<dyn Error>> {
         let host = Arc::new(VirtualHost { clock, socket: OnceLock::new() });
         let observer = if config.is_some() { observer } else { observer.recording() };
-        let attachment = Attachment::new(host.clone()).with_observer(observer.of_client());
+        let mut attachment = Attachment::new(host.clone()).with_observer(observer.of_client());
+        if config.as_ref().is_some_and(|config| config.uploads) {
+            attachment = attachment.with_uploads();
+        }
         let of_socket = host.clone();
         let io = handle.builder().on_socket(move |socket| {
             let _ = of_socket.socket.set(socket);

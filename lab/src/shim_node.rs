@@ -31,8 +31,11 @@ impl ShimNode {
     }
 
     /// The client sends a packet.
-    pub(crate) fn follow(&mut self, packet: &Packet) {
+    pub(crate) fn send(&mut self, packet: &mut Packet, now: Timestamp) {
         self.path = Some(packet.path);
+        if let Some(number) = self.shim.on_send(&packet.payload, now) {
+            drop(packet.payload.splice(..0, number));
+        }
     }
 
     /// A packet arrives at the client's host.

@@ -16,8 +16,8 @@ use crate::traffic::results::share_out;
 use crate::world::{PathCounters, World};
 use packrat_client::ClientConfig;
 use packrat_emulation::path::LinkCounters;
-use packrat_emulation::scenario::{QueueKind, Scenario};
-use packrat_engine::GatewayConfig;
+use packrat_emulation::scenario::{FlowDirection, QueueKind, Scenario};
+use packrat_engine::{GatewayConfig, SenderAnswer};
 use packrat_wire::number::NUMBER_LENGTH;
 use s2n_quic::provider::io::testing::{spawn, test_seed};
 use serde::Serialize;
@@ -311,7 +311,7 @@ impl Trial {
                 let segments = [own(flow.own_far), own(flow.own_last_mile)];
                 for (place, connection) in connections.iter().enumerate() {
                     // At the client's host, or in the I/O provider of its stack.
-                    let config = flow.is_assisted().then(|| self.client_of(flow.arm));
+                    let config = flow.is_assisted().then(|| self.client_of(flow));
                     let (below, config) = if self.receiver == ReceiverStack::Quinn {
                         (config, None)
                     } else {
@@ -376,10 +376,13 @@ impl Trial {
         if flow.sender == self.sender { self.split_sender } else { flow.sender }
     }
 
-    /// The client's configuration of a flow of this arm.
-    fn client_of(&self, arm: Arm) -> ClientConfig {
+    /// The client's configuration of a flow.
+    fn client_of(&self, flow: &PlannedFlow) -> ClientConfig {
         let mut client = self.client.clone();
-        if arm == Arm::RepairOnly {
+        // The application knows its transport's congestion control.
+        client.uploads |=
+            flow.direction == FlowDirection::Up && flow.sender.answer() == SenderAnswer::Always;
+        if flow.arm == Arm::RepairOnly {
             client.access.maximum_hold = Duration::ZERO;
         } else if self.arm == Arm::RepairOnly {
             client.access.maximum_hold = ClientConfig::default().access.maximum_hold;

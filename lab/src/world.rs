@@ -21,7 +21,8 @@ use packrat_emulation::scenario::{Links, Scenario};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::{is_control, number};
 use s2n_quic::provider::io::testing::network::{Buffers, Network, Packet};
-use s2n_quic_core::inet::ExplicitCongestionNotification::{Ce, NotEct};
+use s2n_quic_core::inet::ExplicitCongestionNotification::{self, Ce, NotEct};
+use s2n_quic_core::inet::SocketAddress;
 use s2n_quic_core::path::Tuple;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -308,13 +309,13 @@ impl Network for World {
 
 impl State {
     /// A host sends a packet.
-    fn depart(&mut self, packet: Packet, now: Timestamp) {
+    fn depart(&mut self, mut packet: Packet, now: Timestamp) {
         let place = |address: SocketAddr| self.places.get(&address).map(|(place, _)| *place);
         let from = place(SocketAddr::from(*packet.path.local_address));
         let to = place(SocketAddr::from(*packet.path.remote_address));
         let (Some(from), Some(to)) = (from, to) else { return };
         if let Some(shim) = self.shims.get_mut(&SocketAddr::from(*packet.path.local_address)) {
-            shim.follow(&packet);
+            shim.send(&mut packet, now);
         }
         if self.trace.is_some()
             && to == Place::Client
@@ -488,13 +489,16 @@ impl State {
             } else {
                 return;
             }
-            for Originated { client, server, bytes } in originated.drain(..) {
-                let path = Tuple {
-                    local_address: s2n_quic_core::inet::SocketAddress::from(server).into(),
-                    remote_address: s2n_quic_core::inet::SocketAddress::from(client).into(),
+            for Originated { client, server, to_server, bytes } in originated.drain(..) {
+                let [client, server] = [client, server].map(SocketAddress::from);
+                let (local, remote, to) = match to_server {
+                    None => (server, client, Place::Client),
+                    Some(_) => (client, server, Place::Server),
                 };
-                let packet = Packet { path, ecn: NotEct, payload: bytes };
-                self.travel(packet, Place::Gateway, Place::Client, true, now);
+                let path = Tuple { local_address: local.into(), remote_address: remote.into() };
+                let ecn = to_server.map_or(NotEct, ExplicitCongestionNotification::new);
+                let packet = Packet { path, ecn, payload: bytes };
+                self.travel(packet, Place::Gateway, to, to_server.is_none(), now);
             }
         }
     }
@@ -523,6 +527,16 @@ impl State {
                     if let Some(number) = gateway.forward(receiver, &packet.payload, now) {
                         drop(packet.payload.splice(..0, number));
                     }
+                }
+                _ if gateway.receive_upward(
+                    sender,
+                    &packet.payload,
+                    packet.ecn as u8,
+                    now,
+                    originated,
+                ) =>
+                {
+                    return;
                 }
                 _ if is_control(&packet.payload) => {
                     gateway.control(sender, receiver, &packet.payload, now, originated);

@@ -70,6 +70,11 @@ def messages():
             equal(fields["set"], unhex(case["set"]), name)
         if name == "recovered":
             equal(fields["total"], case["total"], name)
+        if name.startswith("holes"):
+            runs = [(run["first"], run["count"]) for run in case["runs"]]
+            equal(fields["runs"], runs, name)
+            equal([fields["wanted"], fields["expected"]], [int(case["wanted"]), case["expected"]], name)
+            equal(fields["age"] * 16, case["age_microseconds"], name)
         if name == "coded":
             equal(fields["half"], int(case["half"] == "second"), name)
             equal(fields["symbol"], unhex(case["symbol"]), name)
@@ -147,6 +152,7 @@ def numbers():
     secret = unhex(case["gateway_params"]["secret"])
     identifier_key = sketch.derive(secret, b"packrat/2 identifier")[:3]
     number_key = sketch.derive(secret, b"packrat/2 number")[:2]
+    upward_key = sketch.derive(secret, b"packrat/2 number up")[:2]
     for entry in case["datagrams"]:
         name, base, datagram = entry["name"], unhex(entry["base"]), unhex(entry["datagram"])
         value = sketch.identifier(identifier_key, sketch.TRAILER, base)
@@ -155,6 +161,9 @@ def numbers():
         equal(wire.numbered((entry["place"] + mask) % 2**24, base), datagram, name)
         number, behind = wire.split_number(datagram)
         equal(((number - mask) % 2**24, behind), (entry["place"] % 2**24, base), name)
+        mask = sketch.mask(upward_key, value)
+        upward = unhex(entry["datagram_towards_the_server"])
+        equal(wire.numbered((entry["place"] + mask) % 2**24, base), upward, name)
 
 
 def sketches(agreed):

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 MAGIC = b"\x0bPkr"
 VERSION = 2
 DISCOVER, OFFER, INIT, INIT_ACK, REFUSAL, SEALED, NUMBERED = 1, 2, 3, 4, 5, 8, 9
-EACK, REPORT, RESET, GOODBYE, PATH_CHALLENGE, PATH_RESPONSE, BASELINE, CODED, RECOVERED = range(1, 10)
+EACK, REPORT, RESET, GOODBYE, PATH_CHALLENGE, PATH_RESPONSE, BASELINE, CODED, RECOVERED, HOLES = range(1, 11)
 LIVE, STREAM, VERSIONS, NUMBERS = 1, 2, 3, 4
 TO_CLIENT, TO_SERVER = 1, 2
 DISCOVER_LENGTH, QUESTION_LENGTH, MAXIMUM_LENGTH, MAXIMUM_VERSIONS = 64, 256, 1200, 32
@@ -272,6 +272,13 @@ def parse_message(plaintext):
         fields |= {"step": reader.number(1), "seed": reader.number(2), "symbol": reader.rest()}
     elif kind == RECOVERED:
         fields = {"total": reader.number(4)}
+    elif kind == HOLES:
+        fields = {"wanted": reader.number(1), "expected": reader.number(4), "age": reader.number(2)}
+        above, fields["runs"] = fields["expected"], []
+        while reader.data:
+            distance, count = reader.number(2), reader.number(2)
+            above = (above - distance - count) % 2**32
+            fields["runs"].append((above, count))
     elif kind == BASELINE:
         fields = {"epoch": reader.number(2), "form": reader.number(1), "count": reader.number(1)}
         fields["set"] = reader.rest()

@@ -12,7 +12,7 @@ use packrat_wire::handshake::{ClientParams, Established, Numbered};
 use packrat_wire::identifier::Material;
 use packrat_wire::is_control;
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason};
-use packrat_wire::number::NumberKey;
+use packrat_wire::number::{NumberHeader, NumberKey};
 use packrat_wire::registry::grease_message;
 use packrat_wire::seal::reference_of;
 
@@ -34,6 +34,7 @@ use crate::session::{SentEacks, Session};
 use crate::stats::{AssistState, AssistStats};
 use crate::timers::Timer;
 use crate::token::Token;
+use crate::upward::{Upward, UpwardStats};
 
 /// The sketches that this client keeps: every row of the table, all of which are power sums. Coded
 /// symbols are longer for every difference, so that keeping them would cost either end time and
@@ -157,7 +158,8 @@ impl Assist {
 
     /// The same for a caller that takes numbers off the datagrams.
     pub(crate) fn with_numbers(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
-        let wish = Numbered { to_client: true, to_server: false, coded: true, largest: u16::MAX };
+        let to_server = config.uploads;
+        let wish = Numbered { to_client: true, to_server, coded: true, largest: u16::MAX };
         Self::begin(config, Some(wish), seed, now)
     }
 
@@ -512,6 +514,8 @@ impl Assist {
         scheduler.on_urgent(now);
         let session = established.sealer.session();
         self.events.tell(now, || ClientEvent::SessionOpened { session });
+        self.count_upward();
+        let upward = Upward::new(&established.gateway_params, sample, now).map(Box::new);
         // An anchor that was recorded by another scheme names nothing.
         let scheme = established.gateway_params.scheme;
         let material =
@@ -531,6 +535,7 @@ impl Assist {
                 .numbered
                 .filter(|numbered| numbered.is_coded())
                 .map(|_| Coded::default()),
+            upward,
             scheduler,
             epoch: CurrentEpoch::first(),
             sent: SentEacks::default(),
@@ -550,11 +555,11 @@ impl Assist {
             Some(session) => session.opener.open(datagram, &mut plaintext).is_ok(),
             None => false,
         };
-        if opened
-            && let Some(session) = &mut self.session
-            && session.liveness.on_authentic()
-        {
-            self.remind = true;
+        if opened && let Some(session) = &mut self.session {
+            self.remind |= session.liveness.on_authentic();
+            if let Some(upward) = &mut session.upward {
+                upward.on_authentic();
+            }
         }
         match Message::decode(&plaintext) {
             _ if !opened => self.stats.control_dropped += 1,
@@ -567,6 +572,11 @@ impl Assist {
                 self.reconnection.on_datagram(now);
             }
             Ok(Message::Coded(coded)) => self.on_symbol(Symbol::from(&coded), now),
+            Ok(Message::Holes(holes)) => {
+                if let Some(upward) = self.upward() {
+                    upward.on_holes(&holes, now);
+                }
+            }
             // This address was asked whether it is there; the answer must leave from where the
             // question came to.
             Ok(Message::PathChallenge { data }) => {
@@ -586,6 +596,34 @@ impl Assist {
         };
         coded.on_symbol(symbol, now);
         self.limit_hold(now);
+    }
+
+    fn upward(&mut self) -> Option<&mut Upward> {
+        self.session.as_mut()?.upward.as_deref_mut()
+    }
+
+    /// The transport sends a datagram: what goes in front of it.
+    pub(crate) fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
+        if self.closed {
+            return None;
+        }
+        let session = self.session.as_mut()?;
+        let upward = session.upward.as_deref_mut()?;
+        if is_control(datagram) || !upward.takes(datagram.len(), now) {
+            return None;
+        }
+        Some(upward.number(datagram, session.recorder.identify(datagram), now))
+    }
+
+    /// Takes over the figures of the session before it is forgotten.
+    fn count_upward(&mut self) {
+        let Some(upward) = self.upward() else { return };
+        let UpwardStats { numbered, missing, repairs, repair_bytes } =
+            core::mem::take(&mut upward.stats);
+        self.stats.upward_numbered += numbered;
+        self.stats.upward_missing += missing;
+        self.stats.upward_repairs += repairs;
+        self.stats.upward_repair_bytes += repair_bytes;
     }
 
     /// While a queue stands, a hole waits for the code only.
@@ -694,6 +732,7 @@ impl Assist {
     fn lose_gateway(&mut self, reason: SessionClosedReason, wait: Duration, now: Timestamp) {
         self.hold.give_up(HoldEndedReason::SessionClosed, now);
         self.tell_closed(reason, now);
+        self.count_upward();
         self.session = None;
         let at = self.reconnection.on_lost(wait, now);
         let (nonce, seed) = self.random.attempt();
@@ -712,6 +751,12 @@ impl Assist {
     /// The next control datagram to send to the peer's address from the base connection's own
     /// socket.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        if self.outgoing.urgent.is_empty()
+            && !self.closed
+            && let Some(again) = self.upward().and_then(|upward| upward.poll_transmit(now))
+        {
+            return Some(again);
+        }
         let datagram = match self.outgoing.urgent.pop_front() {
             Some(urgent) => Some(urgent),
             None if self.closed => None,
@@ -815,6 +860,7 @@ impl Assist {
             Timer::Reminder => self.reconnection.reminder_deadline(),
             Timer::Quiet => session?.liveness.quiet_deadline(),
             Timer::Echo => session?.liveness.echo_deadline(&self.path),
+            Timer::Tail => session?.upward.as_deref()?.tail_deadline(),
             Timer::Handshake if session.is_none() => self.discovery.next_timeout(),
             Timer::Handshake => None,
             Timer::Eack => session?.scheduler.due(self.hold.held() > 0, self.path.round_trip()),
@@ -862,9 +908,14 @@ impl Assist {
                     }
                 }
             }
+            (Timer::Tail, Some(session)) => {
+                if let Some(upward) = &mut session.upward {
+                    upward.on_tail(now);
+                }
+            }
             // What these are for is done by every call: `handle_timeout`, `poll_transmit`.
             (Timer::Remind | Timer::Hold | Timer::Handshake | Timer::Eack, _) => {}
-            (Timer::Quiet | Timer::Echo, None) => {}
+            (Timer::Quiet | Timer::Echo | Timer::Tail, None) => {}
         }
     }
 
@@ -911,6 +962,9 @@ impl Assist {
             session.sealer.set_session(name);
         }
         session.liveness.on_move();
+        if let Some(upward) = &mut session.upward {
+            upward.on_move();
+        }
         session.scheduler.on_urgent(now);
     }
 
@@ -923,7 +977,18 @@ impl Assist {
             Progress::Initiating => (AssistState::Initiating, None),
             Progress::Discovering | Progress::Done => (AssistState::Discovering, None),
         };
-        AssistStats { state, refusal, round_trip: self.path.round_trip(), ..self.stats }
+        let upward = self.session.as_ref().and_then(|session| session.upward.as_ref());
+        let upward = upward.map_or_else(UpwardStats::default, |upward| upward.stats);
+        AssistStats {
+            state,
+            refusal,
+            round_trip: self.path.round_trip(),
+            upward_numbered: self.stats.upward_numbered + upward.numbered,
+            upward_missing: self.stats.upward_missing + upward.missing,
+            upward_repairs: self.stats.upward_repairs + upward.repairs,
+            upward_repair_bytes: self.stats.upward_repair_bytes + upward.repair_bytes,
+            ..self.stats
+        }
     }
 
     /// The gateway to accept (`None`: any, on first use) and the token for the handshakes to come;

@@ -93,6 +93,8 @@ pub struct ClientConfig {
     pub scheme: IdentifierScheme,
     /// See [`Self::with_live`].
     pub live: Option<Live>,
+    /// See [`Self::with_uploads`].
+    pub uploads: bool,
 }
 
 impl From<Access> for ClientConfig {
@@ -130,6 +132,17 @@ impl ClientConfig {
     #[must_use]
     pub fn with_scheme(mut self, scheme: IdentifierScheme) -> Self {
         self.scheme = scheme;
+        self
+    }
+
+    /// Sets whether what the transport sends is repaired, too. It costs a copy of each datagram, until
+    /// the gateway has told that it has arrived, and eight bytes in front of it. The shell passes
+    /// what the transport sends to [`Shim::on_send`](crate::Shim::on_send).
+    ///
+    /// Defaults to `false`.
+    #[must_use]
+    pub fn with_uploads(mut self, uploads: bool) -> Self {
+        self.uploads = uploads;
         self
     }
 

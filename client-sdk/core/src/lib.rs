@@ -16,6 +16,7 @@
 //! - `discovery`: finding a gateway and agreeing with it
 //! - `recorder`, `scheduler`: the set of identifiers, and when to send its sketch
 //! - `hold`, `ranges`: which holes are waited for
+//! - `upward`: what the transport sends, kept for a while and sent again
 //! - [`Shim`]: datagrams in order for a transport that knows nothing of this; [`GuardedShim`]: the
 //!   same, with its failures kept away from the connection
 //! - [`Counters`], [`Condition`]: a flow's figures, the same in every SDK
@@ -46,6 +47,7 @@ mod source_address;
 mod stats;
 mod timers;
 mod token;
+mod upward;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
 pub use config::{Access, ClientConfig};

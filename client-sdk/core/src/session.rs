@@ -21,6 +21,7 @@ use crate::hold::Onset;
 use crate::liveness::Liveness;
 use crate::recorder::Recorder;
 use crate::scheduler::Scheduler;
+use crate::upward::Upward;
 
 /// eACKs whose time of sending is remembered.
 const REMEMBERED_EACKS: usize = 128;
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     pub(crate) number_key: Option<NumberKey>,
     /// Where repair by code was agreed.
     pub(crate) coded: Option<Coded>,
+    /// Where numbers towards the server were agreed.
+    pub(crate) upward: Option<Box<Upward>>,
     pub(crate) scheduler: Scheduler,
     pub(crate) epoch: CurrentEpoch,
     pub(crate) sent: SentEacks,

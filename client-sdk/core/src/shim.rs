@@ -14,13 +14,12 @@
 //! of the transport's own where these are in the clear. Without a session, and where nothing is
 //! missing, everything passes at once and uncopied.
 
-mod places;
 mod plain;
 mod recovery;
 mod release;
 
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::number::split;
+use packrat_wire::number::{NumberHeader, Places, split};
 
 use crate::assist::{Assist, Datagram, TimeoutActions};
 use crate::config::ClientConfig;
@@ -28,7 +27,6 @@ use crate::events::{ClientEvent, Observer};
 use crate::packet_number::PacketNumber;
 use crate::stats::AssistStats;
 use crate::token::Token;
-use places::Places;
 use plain::Plain;
 use recovery::Recovery;
 use release::Release;
@@ -82,7 +80,7 @@ pub struct ShimStats {
 ///
 /// After every call, poll [`Self::poll_deliver`] and [`Self::poll_transmit`] until they are empty,
 /// and call [`Self::handle_timeout`] at [`Self::next_timeout`]. The transport's own datagrams go to
-/// the socket unchanged.
+/// the socket unchanged, or with what [`Self::on_send`] says in front.
 ///
 /// ```
 /// use packrat_client::{ClientConfig, Shim, Timestamp, Verdict};
@@ -103,6 +101,8 @@ pub struct Shim<M> {
     assist: Assist,
     /// Since a session in which numbers were agreed.
     places: Option<Places>,
+    /// The session that the places are of, counted from 1.
+    places_of: u64,
     /// In a session in which coded repair was agreed; of the same session as the places.
     recovery: Option<Recovery<M>>,
     plain: Plain,
@@ -127,6 +127,7 @@ impl<M: Clone> Shim<M> {
         Self {
             assist,
             places: None,
+            places_of: 0,
             recovery: None,
             plain: Plain::default(),
             release: Release::default(),
@@ -149,7 +150,7 @@ impl<M: Clone> Shim<M> {
         let verdict = self.take(base, skip, metadata, now, |shim| {
             place = number.and_then(|number| {
                 let identifier = shim.assist.identify(base)?;
-                shim.places.as_mut()?.read(number, identifier, now)
+                shim.places.as_mut()?.read(number, identifier, now).map(PacketNumber::new)
             });
             shim.stats.numbered += u64::from(place.is_some());
             shim.stats.far += u64::from(number.is_some() && place.is_none());
@@ -165,7 +166,7 @@ impl<M: Clone> Shim<M> {
         });
         if let (Some(number), Some(places), Some(recovery)) =
             (place, &self.places, &mut self.recovery)
-            && let Some(place) = places.place_of(number)
+            && let Some(place) = places.place_of(number.get())
         {
             let is_known = recovery.on_datagram(place, base, &beside);
             self.take_recovered(now);
@@ -197,7 +198,7 @@ impl<M: Clone> Shim<M> {
         while let (Some(places), Some(recovery)) = (&self.places, &mut self.recovery)
             && let Some((place, datagram, metadata)) = recovery.next_recovered()
         {
-            let number = places.number_of(place);
+            let number = PacketNumber::new(places.number_of(place));
             self.stats.recovered += 1;
             let packet_number = number;
             self.assist.tell(now, || ClientEvent::DatagramRecovered { packet_number });
@@ -268,11 +269,12 @@ impl<M: Clone> Shim<M> {
     /// A message of the gateway's may have begun a session, or ended one.
     fn on_control(&mut self, now: Timestamp) {
         if let Some((session, key)) = self.assist.number_key()
-            && self.places.as_ref().is_none_or(|places| places.session() != session)
+            && self.places_of != session
         {
+            self.places_of = session;
             match &mut self.places {
-                Some(places) => places.follow(session, key),
-                None => self.places = Some(Places::new(session, key)),
+                Some(places) => places.follow(key),
+                None => self.places = Some(Places::new(key)),
             }
             self.recovery = self.assist.repairs_by_code().then(Recovery::new);
         }
@@ -300,7 +302,14 @@ impl<M: Clone> Shim<M> {
         self.release.poll()
     }
 
-    /// The next control datagram to send to the peer's address, from the transport's own socket.
+    /// The transport sends a datagram: what goes in front of it. `None`: nothing, and always so
+    /// unless [`ClientConfig::with_uploads`] is set and a gateway agrees.
+    pub fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
+        self.assist.on_send(datagram, now)
+    }
+
+    /// The next control datagram, or repair, to send to the peer's address, from the transport's own
+    /// socket.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         self.assist.poll_transmit(now)
     }

@@ -72,6 +72,14 @@ pub struct AssistStats {
     pub hold_suspensions: u64,
     /// Sum of the hold that the holes had, for their mean.
     pub hold_sum: Duration,
+    /// Datagrams towards the server that got a number.
+    pub upward_numbered: u64,
+    /// Those of them that the gateway was missing when a later one had arrived.
+    pub upward_missing: u64,
+    /// Datagrams sent again towards the server, repetitions included.
+    pub upward_repairs: u64,
+    /// Bytes of them (UDP payload).
+    pub upward_repair_bytes: u64,
     /// Smoothed last-mile round trip, as measured here.
     pub round_trip: Option<Duration>,
     /// The gateway's totals, as of its last report.

@@ -16,6 +16,8 @@ pub(crate) enum Timer {
     Quiet,
     /// An echo is overdue.
     Echo,
+    /// The gateway does not tell of the last datagram that was sent.
+    Tail,
     /// The next question to a gateway.
     Handshake,
     /// The next eACK.
@@ -24,13 +26,14 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// All of them, in the order in which they are handled.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Remind,
         Self::Hold,
         Self::Doubt,
         Self::Reminder,
         Self::Quiet,
         Self::Echo,
+        Self::Tail,
         Self::Handshake,
         Self::Eack,
     ];

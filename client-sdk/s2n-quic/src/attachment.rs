@@ -72,6 +72,17 @@ impl Attachment {
         self
     }
 
+    /// Has what the client sends repaired as well, on all its connections: see
+    /// [`ClientConfig::with_uploads`]. s2n-quic's longest datagrams are eight bytes shorter then,
+    /// which a number takes. To be called before [`Self::io`].
+    ///
+    /// Defaults to what goes to the gateway being as s2n-quic sends it.
+    #[must_use]
+    pub fn with_uploads(self) -> Self {
+        self.paths.repair_uploads();
+        self
+    }
+
     /// A client's builder with everything that assistance needs: `io` as its provider, and an event
     /// subscriber of the attachment's own. Exactly one client uses it. A builder that has its own
     /// subscriber takes [`Self::io`] and [`Self::subscriber`] one by one instead.
@@ -117,7 +128,8 @@ impl Attachment {
     }
 
     /// The shim of a path that begins now.
-    pub(crate) fn shim(&self, config: ClientConfig, seed: [u8; 32]) -> Box<PathShim> {
+    pub(crate) fn shim(&self, mut config: ClientConfig, seed: [u8; 32]) -> Box<PathShim> {
+        config.uploads = self.paths.repairs_uploads();
         let mut shim = Shim::new(config, seed, self.host.now());
         if let Some(observer) = &self.observer {
             shim.observe(observer.clone());

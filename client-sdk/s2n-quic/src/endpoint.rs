@@ -252,8 +252,11 @@ impl Endpoint {
             .and_then(io::tokio::Builder::build)
             .map_err(of_socket)?;
         let host = Arc::new(OperatingSystem::new(socket));
-        let attachment = Attachment::new(Arc::clone(&host) as Arc<dyn Host>)
+        let mut attachment = Attachment::new(Arc::clone(&host) as Arc<dyn Host>)
             .with_observer(config.observer.clone());
+        if config.assist.as_ref().is_some_and(|assist| assist.uploads) {
+            attachment = attachment.with_uploads();
+        }
         let start = |reason: String| EndpointError::Start { reason };
         let client = attachment
             .apply(s2n_quic::Client::builder(), io)

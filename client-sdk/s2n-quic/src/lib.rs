@@ -49,6 +49,7 @@ mod refusal;
 mod release;
 mod released;
 mod socket;
+mod upload;
 
 #[cfg(any(test, fuzzing))]
 mod fuzz_corpus;

@@ -6,6 +6,7 @@ use packrat_client::{
     AssistStats, GuardedShim, Health, Shim, ShimStats, SourceAddress, Token, Verdict,
 };
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::number::NumberHeader;
 use packrat_wire::{is_control, number};
 use s2n_quic::connection::Handle;
 use s2n_quic_core::inet::datagram::Header;
@@ -137,6 +138,19 @@ impl AssistedPath {
             Verdict::Later | Verdict::Never => None,
             Verdict::Now { .. } => Some(datagram.len() - base.len()),
         }
+    }
+
+    /// s2n-quic sends a datagram: what goes in front of it.
+    pub(crate) fn on_send(&self, datagram: &[u8]) -> Option<NumberHeader> {
+        let now = self.host.now();
+        let state = &mut *self.lock();
+        if state.closed {
+            return None;
+        }
+        let number = state.shim.call("on_send", |shim| shim.on_send(datagram, now)).flatten();
+        // The last datagram may have to be sent again.
+        self.wake_in_time(state);
+        number
     }
 
     /// Lets time pass: runs what is due, sends what is ready, says when to come back.

@@ -5,6 +5,7 @@ use crate::path::AssistedPath;
 use crate::released::ReleasedDatagrams;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The paths of an endpoint by remote address. Connections to the same address share one: for a
@@ -19,6 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     by_remote: Mutex<HashMap<SocketAddr, Users>>,
+    /// True if the client has its uploads repaired.
+    uploads: AtomicBool,
     pub(crate) released: ReleasedDatagrams,
     pub(crate) keys: KeyPhases,
 }
@@ -41,6 +44,16 @@ fn canonical(remote: SocketAddr) -> SocketAddr {
 }
 
 impl Paths {
+    /// From here on, what is sent is repaired, too.
+    pub(crate) fn repair_uploads(&self) {
+        self.uploads.store(true, Ordering::Relaxed);
+    }
+
+    /// True if what is sent is repaired, too.
+    pub(crate) fn repairs_uploads(&self) -> bool {
+        self.uploads.load(Ordering::Relaxed)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Users>> {
         self.by_remote.lock().unwrap_or_else(PoisonError::into_inner)
     }

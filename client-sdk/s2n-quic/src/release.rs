@@ -1,11 +1,12 @@
 //! Stands between a socket and s2n-quic's endpoint: decides which of the arriving datagrams s2n-quic
-//! sees, when, and in which order.
+//! sees, when, and in which order. What s2n-quic sends passes [`crate::upload`].
 //!
 //! Control datagrams end here, numbers in front of datagrams come off, and what the path's shim
 //! keeps back is passed on when the shim releases it.
 
 use crate::path::Metadata;
 use crate::paths::Paths;
+use crate::upload::{Numbering, with_room};
 use packrat_client::Released;
 use s2n_quic::provider::io;
 use s2n_quic_core::endpoint::{CloseError, Endpoint, Type};
@@ -33,7 +34,7 @@ impl<P: io::Provider> io::Provider for ReleasingProvider<P> {
         self,
         endpoint: E,
     ) -> Result<SocketAddress, Self::Error> {
-        self.provider.start(ReleasingEndpoint { endpoint, paths: self.paths })
+        self.provider.start(ReleasingEndpoint { endpoint, paths: self.paths, sent: Vec::new() })
     }
 }
 
@@ -41,6 +42,8 @@ impl<P: io::Provider> io::Provider for ReleasingProvider<P> {
 struct ReleasingEndpoint<E: Endpoint> {
     endpoint: E,
     paths: Arc<Paths>,
+    /// Memory for a datagram that is sent.
+    sent: Vec<u8>,
 }
 
 /// The shims take the addresses of a datagram out of the provider's handle...
@@ -163,7 +166,12 @@ impl<E: Endpoint> Endpoint for ReleasingEndpoint<E> {
             let mut released = ReleasedQueue { paths: &self.paths, handle };
             self.endpoint.receive(&mut released, clock);
         }
-        self.endpoint.transmit(queue, clock);
+        if self.paths.repairs_uploads() {
+            let Self { endpoint, paths, sent } = self;
+            endpoint.transmit(&mut Numbering { queue, paths, buffer: sent }, clock);
+        } else {
+            self.endpoint.transmit(queue, clock);
+        }
     }
 
     fn poll_wakeups<C: Clock>(
@@ -184,7 +192,8 @@ impl<E: Endpoint> Endpoint for ReleasingEndpoint<E> {
     }
 
     fn set_mtu_config(&mut self, mtu_config: mtu::Config) {
-        self.endpoint.set_mtu_config(mtu_config);
+        let leaves_room = self.paths.repairs_uploads();
+        self.endpoint.set_mtu_config(if leaves_room { with_room(mtu_config) } else { mtu_config });
     }
 
     fn subscriber(&mut self) -> &mut Self::Subscriber {

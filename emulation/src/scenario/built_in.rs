@@ -3,7 +3,7 @@
 type BuiltIn = (&'static str, &'static str);
 
 /// Networks of Packrat26, and variants of them.
-pub(super) const SCENARIOS: [BuiltIn; 9] = [
+pub(super) const SCENARIOS: [BuiltIn; 10] = [
     ("wifi", include_str!("../../scenarios/wifi.toml")),
     ("cellular", include_str!("../../scenarios/cellular.toml")),
     ("satellite", include_str!("../../scenarios/satellite.toml")),
@@ -13,6 +13,7 @@ pub(super) const SCENARIOS: [BuiltIn; 9] = [
     ("competing", include_str!("../../scenarios/competing.toml")),
     ("policed", include_str!("../../scenarios/policed.toml")),
     ("half_duplex", include_str!("../../scenarios/half_duplex.toml")),
+    ("uplink", include_str!("../../scenarios/uplink.toml")),
 ];
 
 /// The paths of the field matrix: on all of them the last mile is the bottleneck.
@@ -51,7 +52,7 @@ pub(super) const PROFILES: [BuiltIn; 17] = [
 ];
 
 /// Traffic for any of them.
-pub(super) const TRAFFIC: [BuiltIn; 10] = [
+pub(super) const TRAFFIC: [BuiltIn; 11] = [
     ("neighbour", include_str!("../../scenarios/traffic/neighbour.toml")),
     ("bbr_beside_cubic", include_str!("../../scenarios/traffic/bbr_beside_cubic.toml")),
     ("joining", include_str!("../../scenarios/traffic/joining.toml")),
@@ -61,5 +62,6 @@ pub(super) const TRAFFIC: [BuiltIn; 10] = [
     ("page", include_str!("../../scenarios/traffic/page.toml")),
     ("video", include_str!("../../scenarios/traffic/video.toml")),
     ("upload", include_str!("../../scenarios/traffic/upload.toml")),
+    ("put", include_str!("../../scenarios/traffic/put.toml")),
     ("household", include_str!("../../scenarios/traffic/household.toml")),
 ];

@@ -7,7 +7,7 @@ use packrat_wire::control::{Control, DISCOVER_LENGTH, INIT_LENGTH};
 use packrat_wire::handshake::{ClientParams, Established, GatewayParams, Initiator, respond};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::is_control;
-use packrat_wire::message::{Coded, Message};
+use packrat_wire::message::{Coded, MAXIMUM_RUNS, Message};
 use packrat_wire::number::{self, NumberKey};
 use packrat_wire::seal::{MAXIMUM_PLAINTEXT, OpenError};
 use packrat_wire::{MessageCounter, SessionId};
@@ -49,6 +49,10 @@ pub fn wire(data: &[u8]) {
             && let Some(repair) = coded.repair(1 << 40)
         {
             assert_eq!(Coded::new(&repair), coded);
+        }
+        if let Message::Holes(holes) = message {
+            let missing: u64 = holes.runs().map(|run| u64::from(run.count)).sum();
+            assert!(missing <= MAXIMUM_RUNS as u64 * u64::from(u16::MAX));
         }
     }
 }

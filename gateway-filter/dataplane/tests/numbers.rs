@@ -36,12 +36,20 @@ struct Client {
 
 impl Client {
     fn connect(gateway: SocketAddr, server: &UdpSocket) -> (Self, SocketAddr) {
+        Self::connect_with(ClientConfig::default(), gateway, server)
+    }
+
+    fn connect_with(
+        config: ClientConfig,
+        gateway: SocketAddr,
+        server: &UdpSocket,
+    ) -> (Self, SocketAddr) {
         let socket = socket(if gateway.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" });
         listener_options(socket.as_fd(), true).unwrap();
         socket.connect(gateway).unwrap();
         socket.send(b"hello").unwrap();
         let (_, upstream) = receive(server);
-        let shim = Shim::new(ClientConfig::default(), [9; 32], Timestamp::ZERO);
+        let shim = Shim::new(config, [9; 32], Timestamp::ZERO);
         let mut client = Self {
             socket,
             shim,
@@ -237,6 +245,68 @@ fn on_a_long_last_mile_symbols_repair_what_is_lost() {
     assert!(client.passed.iter().all(|(_, mark)| *mark == Ecn::CAPABLE_0), "recovered ones, too");
     assert!(gateway.metric("symbols_total") > 0);
     assert_eq!(gateway.metric("assistance_panics_total"), 0);
+}
+
+#[test]
+fn what_a_client_sends_is_repaired_and_comes_without_numbers() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let uploads = ClientConfig::default().with_uploads(true);
+    let (mut client, upstream) = Client::connect_with(uploads, gateway.listen, &server);
+    server.set_read_timeout(Some(Duration::from_millis(3))).unwrap();
+    let (mut sent, mut arrived) = (Vec::<Vec<u8>>::new(), BTreeSet::new());
+    let (mut lost, start, mut buffer) = (BTreeSet::new(), Instant::now(), vec![0; 2000]);
+    // On a busy machine a queue seems to stand now and then: what is lost is the transport's then.
+    while arrived.intersection(&lost).count() < 10 {
+        assert!(start.elapsed() < PATIENCE, "{:?}", client.shim.assistance());
+        let now = Timestamp::from_micros(client.start.elapsed().as_micros() as u64);
+        let datagrams: Vec<Vec<u8>> = (sent.len()..sent.len() + 20)
+            .map(|number| {
+                let mut datagram = payload(number, 1100);
+                datagram[8..16].copy_from_slice(&number.to_be_bytes());
+                datagram
+            })
+            .collect();
+        let numbers: Vec<_> =
+            datagrams.iter().map(|datagram| client.shim.on_send(datagram, now)).collect();
+        // The eighth is lost; the others leave in one go, as far as they have numbers.
+        lost.insert(datagrams[7].clone());
+        let rest = |range: std::ops::Range<usize>| {
+            let data = datagrams[range.clone()].concat();
+            let numbers: Vec<_> = numbers[range].iter().flatten().copied().collect();
+            (data, numbers)
+        };
+        for range in [0..7, 8..20] {
+            let (data, numbers) = rest(range.clone());
+            let all = numbers.len() == range.len();
+            let batch = GsoBatch {
+                numbers: if all { &numbers } else { &[] },
+                ..GsoBatch::plain(&data, 1100, Ecn::CAPABLE_0)
+            };
+            send(&client.socket, gateway.listen, &[batch], &Offload::default());
+        }
+        sent.extend(datagrams);
+        // The server answers: by that, the gateway measures the last mile.
+        server.send_to(&payload(sent.len(), 60), upstream).unwrap();
+        // Slowly: other tests measure round trips meanwhile.
+        (0..10).for_each(|_| client.turn());
+        while let Ok((length, _)) = server.recv_from(&mut buffer) {
+            arrived.insert(buffer[..length].to_vec());
+        }
+    }
+    assert!(arrived.iter().all(|datagram| sent.contains(datagram)), "none with a number");
+    assert!(gateway.metric("upward_repaired_total") >= 10);
+    assert!(gateway.metric("upward_waited_total") > 0);
+    assert_eq!(gateway.metric("assistance_panics_total"), 0);
+    // A client without a session, or whose session is over, is served, too.
+    let other = gateway.client();
+    let numbered = [b"\x0bPkr\x29abc", &payload(7, 500)[..]].concat();
+    other.send(&numbered).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut served = Vec::new();
+    while served != payload(7, 500) {
+        served = receive(&server).0;
+    }
 }
 
 #[test]

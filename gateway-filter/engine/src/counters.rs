@@ -96,6 +96,22 @@ counters! {
         symbol_bytes,
         /// Datagrams sent again because a flow went quiet with its tail unacknowledged.
         tail_probes,
+        /// Numbered datagrams received from clients.
+        upward_numbered,
+        /// Those of clients' datagrams that were missing when a later one arrived.
+        upward_missing,
+        /// Missing datagrams of clients that arrived in time, most of them as the client's repair.
+        upward_repaired,
+        /// Missing datagrams of clients that were given up: too late.
+        upward_given_up,
+        /// Missing datagrams of clients that were left to the client's transport: a queue stands on the last mile, or repairs pause.
+        upward_shown,
+        /// Datagrams of clients that waited for a missing one before them.
+        upward_waited,
+        /// Messages that told clients which of their datagrams are missing.
+        upward_reports,
+        /// Pauses of a client's repairs: what arrived did not follow what it sent.
+        upward_pauses,
         /// Identifiers that only the client had and nothing explains.
         identifiers_foreign,
         /// Resets asked for by the gateway.

@@ -7,7 +7,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, GatewayParams};
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
-use packrat_wire::number::NumberHeader;
+use packrat_wire::number::{NumberHeader, split};
 use packrat_wire::seal::session_of;
 use zeroize::Zeroizing;
 
@@ -181,6 +181,31 @@ impl Flow {
             self.forward_to_pending(datagram, now);
         }
         number
+    }
+
+    /// A numbered datagram has come from the client, along its path ([`packrat_wire::number`]). What
+    /// the server is to have now is in the outbox, without numbers: this datagram, others that have
+    /// waited for it, or nothing, if it waits itself. `mark` belongs to the datagram, and comes out
+    /// with it.
+    ///
+    /// False if it is no numbered datagram.
+    pub fn receive_upward(
+        &mut self,
+        datagram: &[u8],
+        mark: u8,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some((number, base)) = split(datagram) else { return false };
+        // Without a session, the number is one of a session that is over.
+        let Some(assisted) = self.assisted.as_mut() else {
+            out.send_to_server(base, mark);
+            return true;
+        };
+        let (session, counters) = (&mut assisted.session, self.counters.get_or_insert_default());
+        let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
+        session.receive_upward(number, base, mark, &mut turn);
+        true
     }
 
     /// The link to the client does not carry a datagram of this length with a number in front: from
@@ -377,7 +402,8 @@ impl Flow {
     }
 
     fn end(&mut self, side: Side, reason: GoodbyeReason, out: &mut Outbox) {
-        if let Some(assisted) = self.assisted.take() {
+        if let Some(mut assisted) = self.assisted.take() {
+            assisted.session.release_upward(out);
             let session = &assisted.session;
             out.event(Event::SessionClosed {
                 session: session.id(),

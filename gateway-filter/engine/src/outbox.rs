@@ -1,14 +1,18 @@
-//! Outbox of a call: datagrams to the client, events to the log, samples to the metrics.
+//! Outbox of a call: datagrams to the client and to the server, events to the log, samples to the
+//! metrics.
 
 use crate::event::Event;
 use crate::sample::Sample;
 
-/// Datagrams to send to the client of the flow, events to log, and samples of distributions. Reused
-/// between calls; the caller drains it.
+/// Datagrams to send to the client of the flow and to its server, events to log, and samples of
+/// distributions. Reused between calls; the caller drains it.
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Towards the server: bytes, the end of each datagram in them, and its mark.
+    upward: Vec<u8>,
+    upward_ends: Vec<(usize, u8)>,
     events: Vec<Event>,
     samples: Vec<Sample>,
 }
@@ -28,7 +32,17 @@ impl Outbox {
         })
     }
 
-    /// True if there is nothing to send.
+    /// Each datagram of the base connection that is to be sent to the server now, in order, and its
+    /// mark as [`crate::Flow::receive_upward`] was given it.
+    pub fn datagrams_to_server(&self) -> impl Iterator<Item = (&[u8], u8)> {
+        self.upward_ends.iter().scan(0, |start, &(end, mark)| {
+            let datagram = &self.upward[*start..end];
+            *start = end;
+            Some((datagram, mark))
+        })
+    }
+
+    /// True if there is nothing to send to the client.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -47,6 +61,8 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.upward.clear();
+        self.upward_ends.clear();
         self.events.clear();
         self.samples.clear();
     }
@@ -59,6 +75,12 @@ impl Outbox {
             self.ends.push(self.bytes.len());
         }
         result
+    }
+
+    /// Appends one datagram of the base connection for the server.
+    pub(crate) fn send_to_server(&mut self, datagram: &[u8], mark: u8) {
+        self.upward.extend_from_slice(datagram);
+        self.upward_ends.push((self.upward.len(), mark));
     }
 
     pub(crate) fn event(&mut self, event: Event) {

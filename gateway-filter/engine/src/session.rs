@@ -37,6 +37,7 @@ mod repairs;
 mod tail_probe;
 mod timers;
 mod turn;
+mod upward;
 
 use core::time::Duration;
 
@@ -75,6 +76,7 @@ use repairs::{Means, Repairs};
 use tail_probe::TailProbe;
 use timers::SHRINK_INTERVAL;
 pub(crate) use turn::Turn;
+use upward::Upward;
 
 /// The sketches that this gateway keeps at most, whatever a client asks for.
 pub(crate) const LIMITS: SketchLimits =
@@ -102,6 +104,8 @@ pub(crate) struct Session {
     numbering: Option<Box<Numbering>>,
     /// `None`: the client does not repair by code.
     coding: Option<Box<Coding>>,
+    /// `None`: the client does not number what it sends.
+    upward: Option<Box<Upward>>,
     epoch: EpochState,
     repairs: Repairs,
     last_mile: LastMile,
@@ -168,6 +172,7 @@ impl Session {
                 .numbered
                 .filter(|numbered| numbered.is_coded())
                 .map(|_| Box::new(Coding::new(now))),
+            upward: Upward::new(&gateway_params),
             epoch: EpochState::new(&gateway_params),
             repairs: Repairs::new(config.repair_budget),
             last_mile: LastMile::new(),
@@ -300,9 +305,14 @@ impl Session {
         self.follow_config(counters);
         self.trim(SETTLED_ENTRIES);
         self.shrink_at.get_or_insert(now + SHRINK_INTERVAL);
-        if self.history.memory().abs_diff(self.permit.held()) > HOLD_STEP {
-            self.permit.hold(self.history.memory());
+        if self.memory().abs_diff(self.permit.held()) > HOLD_STEP {
+            self.permit.hold(self.memory());
         }
+    }
+
+    /// Bytes of what is kept of datagrams, both ways.
+    fn memory(&self) -> usize {
+        self.history.memory() + self.upward.as_deref().map_or(0, Upward::memory)
     }
 
     /// Follows the limits in force, which may have changed.
@@ -476,6 +486,9 @@ impl Session {
                 }
                 if let Some(coding) = &mut self.coding {
                     coding.forget_due();
+                }
+                if let Some(upward) = &mut self.upward {
+                    upward.move_to_new_path();
                 }
                 turn.tell(|| SessionEvent::PathValidated);
                 turn.out.event(Event::ClientMoved { session: self.id() });

@@ -124,8 +124,13 @@ impl FlowResult {
             result.lost_last_mile += way.lost;
             result.queue_dropped += way.queue_dropped;
             let gateway = world.gateway_figures(outcome.client).counters;
-            result.repaired += gateway.repairs;
-            result.repair_bytes += gateway.repair_bytes + gateway.symbol_bytes;
+            if downwards {
+                result.repaired += gateway.repairs;
+                result.repair_bytes += gateway.repair_bytes + gateway.symbol_bytes;
+            } else {
+                result.repaired += gateway.upward_repaired;
+                result.repair_bytes += download.assistance.assist.upward_repair_bytes;
+            }
             let sender = if downwards { &outcome.sender } else { &outcome.receiving };
             result.declared_lost += sender.declared_lost.len() as u64;
             if downwards {

@@ -225,9 +225,15 @@ impl GatewayParams {
         IdentifierKey::new([first, second, third])
     }
 
-    /// The key of the numbers' mask.
+    /// The key of the mask of numbers towards the client.
     pub fn number_key(&self) -> NumberKey {
         let [first, second, ..] = derive(&self.secret, b"packrat/2 number");
+        NumberKey::new([first, second])
+    }
+
+    /// The key of the mask of numbers towards the server.
+    pub fn upward_number_key(&self) -> NumberKey {
+        let [first, second, ..] = derive(&self.secret, b"packrat/2 number up");
         NumberKey::new([first, second])
     }
 }

@@ -1,8 +1,7 @@
 //! The messages inside sealed datagrams.
 //!
-//! Types are a registry: 1–31 client to gateway or both ways as said, unknown ones are ignored
-//! after authentication, so that later messages (uploads, loss reports) do not break
-//! this version.
+//! Types are a registry; unknown ones are ignored after authentication, so that later messages do
+//! not break this version.
 
 use core::time::Duration;
 
@@ -21,6 +20,7 @@ const PATH_RESPONSE: u8 = 6;
 const BASELINE: u8 = 7;
 const CODED: u8 = 8;
 const RECOVERED: u8 = 9;
+const HOLES: u8 = 10;
 
 const FLAG_ECHO: u8 = 1;
 const FLAG_ANCHOR: u8 = 2;
@@ -28,6 +28,13 @@ const FLAG_NEWEST: u8 = 4;
 const FLAGS_EACK: u8 = FLAG_ECHO | FLAG_ANCHOR | FLAG_NEWEST;
 
 const FLAG_SECOND_HALF: u8 = 1;
+
+const FLAG_WANTED: u8 = 1;
+
+/// Most runs of places in one [`Holes`].
+pub const MAXIMUM_RUNS: usize = 64;
+/// Bytes of a run.
+const RUN_LENGTH: usize = 4;
 
 /// Unit of the ages on the wire: 16 µs in 16 bits reach 1.05 s.
 const AGE_UNIT_MICROS: u64 = 16;
@@ -233,6 +240,101 @@ impl<'a> Coded<'a> {
     }
 }
 
+/// The gateway's account of the numbered datagrams towards the server (section "Uploads"): every
+/// place below `expected` that is in no run has arrived, or is not waited for any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holes<'a> {
+    /// True if the client is to send the missing datagrams again; otherwise its transport is to see
+    /// their loss.
+    pub wanted: bool,
+    /// The lower 32 bits of the place behind the highest that has arrived.
+    pub expected: u32,
+    /// The time since that one arrived; saturates at 1.05 s.
+    pub age: Duration,
+    /// The empty places below it, newest run first, four bytes each: [`Self::runs`].
+    runs: &'a [u8],
+}
+
+/// Consecutive places whose datagrams are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// The lowest of them; of a message that was received, its lower 32 bits.
+    pub first: u64,
+    /// Their number; not zero.
+    pub count: u16,
+}
+
+impl<'a> Holes<'a> {
+    /// The message that names `missing`, the newest run first, in a buffer of the caller's. Where
+    /// there are more runs than a message has room for, or runs too far apart, it is about the
+    /// oldest ones and what is below their end.
+    pub fn new(
+        wanted: bool,
+        expected: u64,
+        age: Duration,
+        missing: &[Run],
+        buffer: &'a mut Vec<u8>,
+    ) -> Self {
+        let end = |run: &Run| run.first + u64::from(run.count);
+        let is_far = |above: u64, run: &Run| above - end(run).min(above) > u64::from(u16::MAX);
+        let mut begin = missing.len().saturating_sub(MAXIMUM_RUNS);
+        let pairs = (begin + 1..missing.len()).rev();
+        if let Some(far) = pairs.into_iter().find(|&at| is_far(missing[at - 1].first, &missing[at]))
+        {
+            begin = far;
+        }
+        let missing = &missing[begin..];
+        let is_cut = begin > 0 || missing.first().is_some_and(|run| is_far(expected, run));
+        let expected = if is_cut { missing.first().map_or(expected, end) } else { expected };
+        buffer.clear();
+        let mut above = expected;
+        for run in missing {
+            buffer.put_u16(u16::try_from(above.saturating_sub(end(run))).unwrap_or(u16::MAX));
+            buffer.put_u16(run.count);
+            above = run.first;
+        }
+        let age = if is_cut { SATURATED_AGE } else { age };
+        Self { wanted, expected: expected as u32, age, runs: buffer }
+    }
+
+    /// The runs of missing places, newest first, by their lower 32 bits.
+    pub fn runs(&self) -> impl Iterator<Item = Run> + 'a {
+        let mut above = self.expected;
+        self.runs.chunks_exact(RUN_LENGTH).map(move |run| {
+            let word = |at: usize| u16::from_be_bytes([run[at], run[at + 1]]);
+            let (distance, count) = (word(0), word(2));
+            above = above.wrapping_sub(u32::from(distance)).wrapping_sub(u32::from(count));
+            Run { first: u64::from(above), count }
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(HOLES);
+        out.put_u8(if self.wanted { FLAG_WANTED } else { 0 });
+        out.put_u32(self.expected);
+        out.put_u16(age_to_wire(self.age));
+        out.extend_from_slice(self.runs);
+    }
+
+    fn decode(mut reader: Reader<'a>) -> Result<Self, DecodeError> {
+        let wanted = match reader.u8()? {
+            0 => false,
+            FLAG_WANTED => true,
+            _ => return Err(DecodeError::Field("flags")),
+        };
+        let (expected, age) = (reader.u32()?, age_from_wire(reader.u16()?));
+        let runs = reader.rest();
+        let is_whole = runs.len().is_multiple_of(RUN_LENGTH);
+        if !is_whole || runs.len() > MAXIMUM_RUNS * RUN_LENGTH {
+            return Err(DecodeError::Field("runs"));
+        }
+        if runs.chunks_exact(RUN_LENGTH).any(|run| run[2..] == [0, 0]) {
+            return Err(DecodeError::Field("run length"));
+        }
+        Ok(Self { wanted, expected, age, runs })
+    }
+}
+
 /// A message inside a sealed datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -272,6 +374,9 @@ pub enum Message<'a> {
         /// Datagrams recovered in this session, modulo 2^32.
         total: u32,
     },
+    /// Gateway to client: what is missing of the numbered datagrams towards the server. Sent to
+    /// clients that send such.
+    Holes(Holes<'a>),
     /// Gateway to an address from which a message of the session came: are you there? (As RFC 9000
     /// section 8.2.)
     PathChallenge {
@@ -321,6 +426,7 @@ impl<'a> Message<'a> {
                 reader.finish()?;
                 Ok(Self::Recovered { total })
             }
+            HOLES => Holes::decode(reader).map(Self::Holes),
             PATH_CHALLENGE => {
                 let data = reader.u64()?;
                 reader.finish()?;
@@ -360,6 +466,7 @@ impl<'a> Message<'a> {
                 out.put_u8(RECOVERED);
                 out.put_u32(*total);
             }
+            Self::Holes(holes) => holes.encode(out),
             Self::PathChallenge { data } => {
                 out.put_u8(PATH_CHALLENGE);
                 out.put_u64(*data);
@@ -604,6 +711,68 @@ mod tests {
                 assert!(Message::decode(&bent).is_err(), "{field}");
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn holes_round_trip_and_name_the_places_that_are_missing(
+            below: u16, lengths in proptest::collection::vec((1u16..300, 1u16..300), 0..100), wanted: bool,
+        ) {
+            let expected = (1 << 40) + u64::from(below);
+            let mut above = expected;
+            let missing: Vec<Run> = lengths.iter().map(|&(distance, count)| {
+                above -= u64::from(distance) + u64::from(count);
+                Run { first: above, count }
+            }).collect();
+            let (mut buffer, age) = (Vec::new(), Duration::from_micros(160));
+            let holes = Holes::new(wanted, expected, age, &missing, &mut buffer);
+            let mut bytes = Vec::new();
+            Message::Holes(holes).encode(&mut bytes);
+            prop_assert!(bytes.len() <= crate::seal::MAXIMUM_PLAINTEXT);
+            prop_assert_eq!(Message::decode(&bytes), Ok(Message::Holes(holes)));
+            let cut = missing.len().saturating_sub(MAXIMUM_RUNS);
+            let named: Vec<(u32, u16)> =
+                holes.runs().map(|run| (run.first as u32, run.count)).collect();
+            let oldest: Vec<(u32, u16)> =
+                missing[cut..].iter().map(|run| (run.first as u32, run.count)).collect();
+            prop_assert_eq!(named, oldest);
+            if cut == 0 {
+                prop_assert_eq!((holes.expected, holes.age), (expected as u32, age));
+            } else {
+                let end = missing[cut].first + u64::from(missing[cut].count);
+                prop_assert_eq!((holes.expected, holes.age), (end as u32, SATURATED_AGE));
+            }
+        }
+    }
+
+    #[test]
+    fn holes_that_are_malformed_are_refused() {
+        let run = Run { first: 90, count: 5 };
+        let mut buffer = Vec::new();
+        let holes = Holes::new(true, 100, Duration::ZERO, &[run], &mut buffer);
+        let mut bytes = Vec::new();
+        Message::Holes(holes).encode(&mut bytes);
+        assert_eq!(holes.runs().collect::<Vec<_>>(), [run]);
+        for length in [0, 1, 5, 7, 9, 10, 11] {
+            assert!(Message::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        assert!(Message::decode(&bytes[..8]).is_ok(), "nothing is missing");
+        let mut bent = bytes.clone();
+        bent[1] = 2;
+        assert!(Message::decode(&bent).is_err(), "an unknown flag");
+        let mut bent = bytes.clone();
+        bent[11] = 0;
+        assert!(Message::decode(&bent).is_err(), "an empty run");
+        bytes.extend([0, 1, 0, 1].repeat(MAXIMUM_RUNS));
+        assert!(Message::decode(&bytes).is_err(), "too many runs");
+    }
+
+    #[test]
+    fn runs_that_are_too_far_apart_are_told_of_oldest_first() {
+        let runs = [Run { first: 200_000, count: 1 }, Run { first: 100, count: 2 }];
+        let mut buffer = Vec::new();
+        let holes = Holes::new(true, 200_100, Duration::ZERO, &runs, &mut buffer);
+        assert_eq!((holes.expected, holes.runs().collect::<Vec<_>>()), (102, vec![runs[1]]));
     }
 
     #[test]

@@ -11,12 +11,16 @@
 //! The mask follows from the datagram's identifier and a key of the session. It costs no byte,
 //! hides how much flows, and makes a number that an outsider invents a jump to anywhere.
 
+mod places;
+
 use core::fmt;
 
 use packrat_eack::Identifier;
 
 use crate::control::{FIRST_BYTE, MAGIC, VERSION};
 use crate::identifier::folded_multiply;
+
+pub use places::{MAXIMUM_JUMP, Places};
 
 /// Length of what is in front of a numbered datagram.
 pub const NUMBER_LENGTH: usize = 8;

@@ -161,13 +161,19 @@ fn committed_numbers_lead_to_the_places_of_their_datagrams() {
         Some((false, 1444))
     );
     for case in list(&vector["datagrams"]) {
-        let (datagram, name) = (bytes(case, "datagram"), text(case, "name"));
-        let (number, base) = split(&datagram).expect(name);
-        assert_eq!(base, bytes(case, "base"), "{name}");
-        let identifier = agreed.identifier_key().identify(agreed.scheme, base);
+        let name = text(case, "name");
         let place = case["place"].as_u64().expect("a number");
-        for expected in [place, place + 100, place.saturating_sub(100)] {
-            assert_eq!(agreed.number_key().place(number, identifier, expected), place, "{name}");
+        for (field, key) in [
+            ("datagram", agreed.number_key()),
+            ("datagram_towards_the_server", agreed.upward_number_key()),
+        ] {
+            let datagram = bytes(case, field);
+            let (number, base) = split(&datagram).expect(name);
+            assert_eq!(base, bytes(case, "base"), "{name}");
+            let identifier = agreed.identifier_key().identify(agreed.scheme, base);
+            for expected in [place, place + 100, place.saturating_sub(100)] {
+                assert_eq!(key.place(number, identifier, expected), place, "{name}: {field}");
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   Ingress::receive_run, Ingress::receive
 //!     control datagram ------------------------------------> Control: the engine answers
+//!     numbered datagram of a session: the engine takes the number off, and may keep it for a while
 //!     any other, and without a session what only looks like one: Ingress::forward
 //!       its path has a session -------------------------+
 //!       it may belong to a client that has moved: kept  |
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use packrat_engine::Outbox;
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::number;
 
 use super::control::Control;
 use super::forwarder::Forwarder;
@@ -23,7 +25,7 @@ use crate::log::Event;
 use crate::metrics::Metric;
 use crate::route::{Disposition, Route, may_have_moved};
 use crate::session::{ClientPath, Session};
-use crate::socket::{ClientAddress, Ecn, GsoBatch, Slot};
+use crate::socket::{ClientAddress, Ecn, GsoBatch, Slot, WhenFull};
 
 /// One datagram of a client, or several of the same size (the last may be shorter) that the kernel
 /// put together.
@@ -106,12 +108,44 @@ impl Ingress {
             self.forward(&path, batch, now);
             return;
         }
-        for datagram in batch.datagrams() {
-            if self.is_for_engine(&path, datagram, now) {
+        let is_numbered = |datagram: &&[u8]| number::split(datagram).is_some();
+        let mut rest = batch.datagrams().peekable();
+        while let Some(datagram) = rest.next() {
+            if is_numbered(&datagram) {
+                let run: Vec<&[u8]> = std::iter::once(datagram)
+                    .chain(std::iter::from_fn(|| rest.next_if(is_numbered)))
+                    .collect();
+                self.receive_numbered(&path, &run, datagrams.ecn, now);
+            } else if self.is_for_engine(&path, datagram, now) {
                 self.control(&path, datagram, now);
             } else {
                 self.forward(&path, GsoBatch::single(datagram, datagrams.ecn), now);
             }
+        }
+    }
+
+    /// Takes numbered datagrams of one client. Where no session knows the numbers, because it is over
+    /// or has not followed its client yet, the datagrams go on without.
+    fn receive_numbered(&mut self, path: &ClientPath, run: &[&[u8]], ecn: Ecn, now: Timestamp) {
+        let session = self.forwarder.find(&self.route, path, now);
+        if let Some(session) = session.filter(|session| session.is_assisted()) {
+            let outbox = &mut self.outbox;
+            outbox.clear();
+            let deadline = session.assist(|flow| {
+                for datagram in run {
+                    flow.receive_upward(datagram, ecn.traffic_class(), now, outbox);
+                }
+                flow.next_timeout()
+            });
+            if let Some(deadline) = deadline {
+                self.forwarder.mailboxes.request_deadline(&session, deadline);
+                self.forwarder.send_outbox(&session, outbox, WhenFull::Drop);
+                return;
+            }
+            outbox.clear();
+        }
+        for (_, base) in run.iter().filter_map(|datagram| number::split(datagram)) {
+            self.forward(path, GsoBatch::single(base, ecn), now);
         }
     }
 

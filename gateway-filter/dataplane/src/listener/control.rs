@@ -191,7 +191,7 @@ impl Control<'_> {
         forwarder.mailboxes.request_deadline(session, deadline);
         let bytes: usize = outbox.datagrams().map(<[u8]>::len).sum();
         match event {
-            None => session.send_outbox(&mut forwarder.sender, outbox, WhenFull::Drop),
+            None => forwarder.send_outbox(session, outbox, WhenFull::Drop),
             Some(PathEvent::Rejected) => return false,
             Some(PathEvent::Refused) => self.refuse_path(datagram),
             Some(_) if bytes <= datagram.len() => self.answer(),
@@ -259,7 +259,7 @@ impl Control<'_> {
         let result = session.assist(|flow| (action(flow, outbox), flow.next_timeout()));
         let (result, deadline) = result.unzip();
         self.forwarder.mailboxes.request_deadline(session, deadline.flatten());
-        session.send_outbox(&mut self.forwarder.sender, outbox, WhenFull::Drop);
+        self.forwarder.send_outbox(session, outbox, WhenFull::Drop);
         result
     }
 

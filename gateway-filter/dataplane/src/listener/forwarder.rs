@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use packrat_engine::NetworkPath;
+use packrat_engine::{NetworkPath, Outbox};
 use packrat_wire::estimate::Timestamp;
 
 use super::mailbox::{Command, Mailboxes};
@@ -11,7 +11,7 @@ use crate::log::Event;
 use crate::metrics::Metric;
 use crate::route::{Expired, Opened, PendingDatagram, Route};
 use crate::session::{ClientPath, Session};
-use crate::socket::{Ecn, GsoBatch, Sender};
+use crate::socket::{Ecn, GsoBatch, Sender, WhenFull};
 
 /// A thread's means to forward what clients send.
 #[derive(Debug)]
@@ -119,6 +119,23 @@ impl Forwarder {
                 self.mailboxes.reconnect(session);
             }
         }
+    }
+
+    /// Sends what the engine has for a session's client, and what it has released for the server.
+    pub(crate) fn send_outbox(
+        &mut self,
+        session: &Arc<Session>,
+        outbox: &mut Outbox,
+        when_full: WhenFull,
+    ) {
+        let released: Vec<GsoBatch<'_>> = outbox
+            .datagrams_to_server()
+            .map(|(datagram, mark)| GsoBatch::single(datagram, Ecn::from_traffic_class(mark)))
+            .collect();
+        if !released.is_empty() {
+            self.send_to_server(session, &released);
+        }
+        session.send_outbox(&mut self.sender, outbox, when_full);
     }
 
     /// Forwards datagrams that have waited until their session was known.

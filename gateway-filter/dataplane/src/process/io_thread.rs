@@ -412,7 +412,7 @@ impl IoThread {
                 flow.handle_timeout(now, outbox);
             }
         });
-        session.send_outbox(&mut self.forwarder.sender, outbox, WhenFull::Wait);
+        self.forwarder.send_outbox(session, outbox, WhenFull::Wait);
     }
 
     /// Plans to look at the pending datagrams of a path.
@@ -465,7 +465,7 @@ impl IoThread {
                 flow.close(goodbye, outbox);
             }
         });
-        session.send_outbox(&mut self.forwarder.sender, outbox, WhenFull::Wait);
+        self.forwarder.send_outbox(session, outbox, WhenFull::Wait);
         count_closed(session, now);
         let totals = &session.totals;
         let total = |value: &AtomicU64| value.load(Ordering::Relaxed).into();

@@ -65,6 +65,14 @@ impl LastMile {
         })
     }
 
+    /// True if a queue stands or begins, or the last round trip alone was as long as with one: what is
+    /// lost now need not be the medium's.
+    pub(crate) fn is_perhaps_queued(&self, now: Timestamp) -> bool {
+        let last = self.queueing.latest().zip(self.queueing.base());
+        last.is_some_and(|(last, base)| last.saturating_sub(base) >= STANDING_QUEUE)
+            || self.may_be_queued(now)
+    }
+
     /// Another path has another round trip; what is known of the old one's loss is the best guess.
     pub(crate) fn move_to_new_path(&mut self) {
         self.path.forget_round_trip();

@@ -37,19 +37,18 @@ const ONE_OF: u32 = 64;
 /// Datagrams that were missing with a number and arrived without it, until such lengths go plain.
 const VANISHED: u32 = 8;
 
-/// The numbers that this gateway grants to a client at this address: none where nothing is hidden
-/// from the sender.
+/// The numbers that this gateway grants to a client at this address: none towards the client where
+/// nothing is hidden from the sender, and none towards the server where nothing is repaired.
 pub(crate) fn granted(
     wish: Option<Numbered>,
     client: IpAddr,
     config: &GatewayConfig,
 ) -> Option<Numbered> {
-    if config.sender == SenderAnswer::Never {
-        return None;
-    }
+    let to_client = config.sender != SenderAnswer::Never;
+    let to_server = config.repair_budget > 0.0;
     let headers = if client.to_canonical().is_ipv4() { IPV4_HEADERS } else { IPV6_HEADERS };
     let largest = config.longest_packet.saturating_sub(headers + NUMBER_LENGTH as u16);
-    wish?.within(Numbered { to_client: true, to_server: false, coded: true, largest })
+    wish?.within(Numbered { to_client, to_server, coded: true, largest })
 }
 
 /// Consecutive datagrams that are all numbered, or all plain.
@@ -305,9 +304,14 @@ mod tests {
         let grant = |address: &str| granted(wish, address.parse().unwrap(), &config).unwrap();
         assert_eq!((grant("192.0.2.1").largest, grant("2001:db8::1").largest), (1464, 1444));
         assert_eq!(grant("::ffff:192.0.2.1").largest, 1464);
-        assert!(!grant("192.0.2.1").to_server, "not yet");
+        let ways = |config: &GatewayConfig| {
+            granted(wish, [192, 0, 2, 1].into(), config).map(|it| (it.to_client, it.to_server))
+        };
+        assert_eq!(ways(&config), Some((true, true)));
         assert_eq!(granted(None, [192, 0, 2, 1].into(), &config), None);
-        let config = GatewayConfig { sender: SenderAnswer::Never, ..config };
-        assert_eq!(granted(wish, [192, 0, 2, 1].into(), &config), None, "nothing is hidden");
+        let never = GatewayConfig { sender: SenderAnswer::Never, ..config };
+        assert_eq!(ways(&never), Some((false, true)), "nothing is hidden from the server");
+        let unrepaired = GatewayConfig { repair_budget: 0.0, ..config };
+        assert_eq!(ways(&unrepaired), Some((true, false)));
     }
 }

@@ -1,4 +1,5 @@
-//! Timers of a session: copies of repairs, memory that is given back, the tail probe.
+//! Timers of a session: copies of repairs, memory that is given back, the tail probe, what waits
+//! towards the server.
 
 use core::time::Duration;
 
@@ -31,17 +32,20 @@ enum Timer {
     Shrink,
     /// The newest datagram is sent again.
     TailProbe,
+    /// Release of datagrams that wait for the server, and the next message about those that are missing.
+    Upward,
 }
 
 impl Session {
     /// All timers, each with the time at which it is due. Each is its machine's; none is kept here.
-    fn timers(&self) -> [(Timer, Option<Timestamp>); 5] {
+    fn timers(&self) -> [(Timer, Option<Timestamp>); 6] {
         [
             (Timer::Symbol, self.coding.as_deref().and_then(Coding::next_timeout)),
             (Timer::RepairCopy, self.repairs.next_timeout()),
             (Timer::EarlyCopy, self.live.as_deref().and_then(LiveStream::next_timeout)),
             (Timer::Shrink, self.shrink_at),
             (Timer::TailProbe, self.probe.next_timeout(&self.last_mile.path)),
+            (Timer::Upward, self.upward_timeout()),
         ]
     }
 
@@ -65,6 +69,7 @@ impl Session {
                 Timer::EarlyCopy => self.send_early_copies(turn),
                 Timer::Shrink => self.shrink(turn),
                 Timer::TailProbe => self.send_probe(turn),
+                Timer::Upward => self.on_upward_timeout(turn),
             }
         }
     }
@@ -106,7 +111,7 @@ impl Session {
             turn.counters.evictions_full += self.history.shrink_to(half);
         }
         self.history.shrink();
-        self.permit.hold(self.history.memory());
+        self.permit.hold(self.memory());
         self.shrink_at = (!self.is_quiet()).then_some(now + SHRINK_INTERVAL);
     }
 

@@ -13,7 +13,10 @@ use packrat_wire::handshake::{
     ClientParams, Established, GatewayParams, Initiator, Live, Numbered, public_key, respond,
 };
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
-use packrat_wire::message::{Coded, Eack, GoodbyeReason, Message, Report, ResetReason, Totals};
+use packrat_wire::message::{
+    Coded, Eack, GoodbyeReason, Holes, Message, Report, ResetReason, Run, Totals,
+};
+use packrat_wire::number::NumberKey;
 use packrat_wire::registry::client_versions;
 use packrat_wire::{Epoch, MessageCounter, SessionId};
 use rand_chacha::ChaCha20Rng;
@@ -169,6 +172,7 @@ fn messages() -> Value {
         anchor: None,
         ..eack(&prefix)
     };
+    let runs = [Run { first: 0x1_1122_3340, count: 2 }, Run { first: 0x1_1122_3300, count: 16 }];
     let report_without_wish =
         Report { settled: None, wanted: None, round_trip: Duration::ZERO, ..report() };
     json!([
@@ -212,6 +216,15 @@ fn messages() -> Value {
         {
             "name": "recovered", "total": 77,
             "plaintext": encode_message(&Message::Recovered { total: 77 }),
+        },
+        {
+            "name": "holes", "wanted": true, "expected": 0x1122_3344, "age_microseconds": 1600,
+            "runs": [{ "first": 0x1122_3340, "count": 2 }, { "first": 0x1122_3300, "count": 16 }],
+            "plaintext": encode_message(&Message::Holes(Holes::new(true, 0x1_1122_3344, Duration::from_micros(1600), &runs, &mut Vec::new()))),
+        },
+        {
+            "name": "holes_none", "wanted": false, "expected": 7, "age_microseconds": 0, "runs": [],
+            "plaintext": encode_message(&Message::Holes(Holes::new(false, 7, Duration::ZERO, &[], &mut Vec::new()))),
         },
         {
             "name": "path_challenge", "data": hex64(NONCE),
@@ -429,6 +442,7 @@ fn numbers() -> Value {
     assert_eq!(seen.numbered, Some(wish));
     assert_eq!(agreed.numbered, Some(granted));
     let (key, identifiers) = (agreed.number_key(), agreed.identifier_key());
+    let upward = agreed.upward_number_key();
     let cases = [
         ("the first datagram", 0, bytes_from(0x40, 48)),
         ("the same datagram, repaired much later", 0, bytes_from(0x40, 48)),
@@ -441,10 +455,13 @@ fn numbers() -> Value {
         .iter()
         .map(|(name, place, base)| {
             let identifier = identifiers.identify(agreed.scheme, base);
-            let header = key.header(*place, identifier);
+            let datagram = |key: NumberKey| {
+                let header = key.header(*place, identifier);
+                hex(&[&header[..], base].concat())
+            };
             json!({
                 "name": name, "place": place, "base": hex(base), "identifier": identifier.get(),
-                "datagram": hex(&[&header[..], base].concat()),
+                "datagram": datagram(key), "datagram_towards_the_server": datagram(upward),
             })
         })
         .collect();

@@ -1,4 +1,4 @@
-//! Places in the gateway's forwarding order, from the numbers in front of datagrams.
+//! Places in a sender's order, from the numbers in front of datagrams that have arrived.
 //!
 //! ```text
 //!            0 .................. expected - 1024 ...... expected ...... expected + jump ...........
@@ -10,14 +10,13 @@
 use std::collections::VecDeque;
 
 use packrat_eack::Identifier;
-use packrat_wire::estimate::Timestamp;
-use packrat_wire::number::{MaskedNumber, NumberKey};
 
-use crate::packet_number::PacketNumber;
+use super::{MaskedNumber, NumberKey};
+use crate::estimate::Timestamp;
 
 /// A number that leads further ahead than this is forged, of another session, or the first one after
 /// a long outage.
-const MAXIMUM_JUMP: u64 = 1024;
+pub const MAXIMUM_JUMP: u64 = 1024;
 /// The same while as many forged ones arrive as there can be.
 const MINIMUM_JUMP: u64 = 32;
 /// Invented numbers that may be believed per second: the more of them arrive, the shorter is the
@@ -32,13 +31,12 @@ const FAR_IN_A_ROW: u32 = 8;
 /// Rows that are remembered: a genuine one goes on among so many forged ones.
 const ROWS: usize = 64;
 
-/// The places of one session after the other, as packet numbers that go on from session to session.
+/// The places of one session after the other, at the receiver, as numbers that go on from session to
+/// session.
 #[derive(Debug)]
-pub(super) struct Places {
-    /// Counted from 1.
-    session: u64,
+pub struct Places {
     key: NumberKey,
-    /// Packet number of the session's first place.
+    /// Number of the session's first place.
     base: u64,
     /// The place behind the highest that was believed.
     expected: u64,
@@ -51,9 +49,9 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn new(session: u64, key: NumberKey) -> Self {
+    /// Those of a session with this key, in which nothing has arrived.
+    pub fn new(key: NumberKey) -> Self {
         Self {
-            session,
             key,
             base: 0,
             expected: 0,
@@ -64,43 +62,37 @@ impl Places {
     }
 
     /// The place behind the highest that was believed.
-    pub(super) fn expected(&self) -> u64 {
+    pub fn expected(&self) -> u64 {
         self.expected
     }
 
-    /// The place in this session that a packet number stands for.
-    pub(super) fn place_of(&self, number: PacketNumber) -> Option<u64> {
-        number.get().checked_sub(self.base)
+    /// The place in this session that a number stands for.
+    pub fn place_of(&self, number: u64) -> Option<u64> {
+        number.checked_sub(self.base)
     }
 
-    /// The packet number that stands for a place in this session.
-    pub(super) fn number_of(&self, place: u64) -> PacketNumber {
-        PacketNumber::new(self.base + place)
-    }
-
-    /// The session that the places are of.
-    pub(super) fn session(&self) -> u64 {
-        self.session
+    /// The number that stands for a place in this session.
+    pub fn number_of(&self, place: u64) -> u64 {
+        self.base + place
     }
 
     /// A new session has begun: its places follow.
-    pub(super) fn follow(&mut self, session: u64, key: NumberKey) {
+    pub fn follow(&mut self, key: NumberKey) {
         *self = Self {
             base: self.base + self.expected,
             strange: self.strange,
             counted: self.counted,
-            ..Self::new(session, key)
+            ..Self::new(key)
         };
     }
 
-    /// The packet number that stands for the place of a datagram; `None`: its number is not
-    /// believed.
-    pub(super) fn read(
+    /// The number that stands for the place of a datagram; `None`: its place is not believed.
+    pub fn read(
         &mut self,
         number: MaskedNumber,
         identifier: Identifier,
         now: Timestamp,
-    ) -> Option<PacketNumber> {
+    ) -> Option<u64> {
         let mut place = self.key.place(number, identifier, self.expected);
         let is_near = match place.checked_sub(self.expected) {
             Some(ahead) => ahead <= self.jump(now),
@@ -112,7 +104,7 @@ impl Places {
             self.expected = place;
         }
         self.expected = self.expected.max(place + 1);
-        Some(PacketNumber::new(self.base + place))
+        Some(self.base + place)
     }
 
     /// Places ahead that are believed now. Of as many invented numbers as there are lately, a few a
@@ -148,9 +140,8 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use packrat_wire::number::split;
-
     use super::*;
+    use crate::number::split;
 
     fn identifier(number: u64) -> Identifier {
         Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -163,19 +154,19 @@ mod tests {
             let identifier = identifier(place);
             let header = self.0.header(place, identifier);
             let (number, _) = split(&header).unwrap();
-            places.read(number, identifier, Timestamp::from_millis(1000)).map(PacketNumber::get)
+            places.read(number, identifier, Timestamp::from_millis(1000))
         }
     }
 
-    fn session(key: u64) -> (Gateway, u64, NumberKey) {
+    fn session(key: u64) -> (Gateway, NumberKey) {
         let key = NumberKey::new([key, 0x1234_5678_9abc_def1]);
-        (Gateway(key), 1, key)
+        (Gateway(key), key)
     }
 
     #[test]
     fn places_are_found_in_any_order_and_beyond_24_bits() {
-        let (gateway, id, key) = session(7);
-        let mut places = Places::new(id, key);
+        let (gateway, key) = session(7);
+        let mut places = Places::new(key);
         assert_eq!(gateway.read(&mut places, 2), Some(2), "the first ones are missing");
         assert_eq!(gateway.read(&mut places, 0), Some(0));
         for step in 0..40_000 {
@@ -191,8 +182,8 @@ mod tests {
 
     #[test]
     fn far_numbers_are_believed_when_they_go_on() {
-        let (gateway, id, key) = session(7);
-        let mut places = Places::new(id, key);
+        let (gateway, key) = session(7);
+        let mut places = Places::new(key);
         gateway.read(&mut places, 10);
         for place in 5000..5007 {
             assert_eq!(gateway.read(&mut places, place), None);
@@ -204,9 +195,9 @@ mod tests {
 
     #[test]
     fn far_numbers_are_believed_among_twenty_times_as_many_forged_ones() {
-        let (gateway, id, key) = session(7);
-        let (forger, ..) = session(8);
-        let mut places = Places::new(id, key);
+        let (gateway, key) = session(7);
+        let (forger, _) = session(8);
+        let mut places = Places::new(key);
         gateway.read(&mut places, 10);
         let mut invented = 0;
         let believed: Vec<u64> = (50_000..50_020)
@@ -223,10 +214,10 @@ mod tests {
 
     #[test]
     fn invented_numbers_are_hardly_ever_believed_however_many_they_are() {
-        let (gateway, id, key) = session(7);
-        let (forger, ..) = session(8);
+        let (gateway, key) = session(7);
+        let (forger, _) = session(8);
         for per_millisecond in [2, 25, 100] {
-            let mut places = Places::new(id, key);
+            let mut places = Places::new(key);
             gateway.read(&mut places, 100_000);
             for row in 0..8 {
                 gateway.read(&mut places, 100_000 + row);
@@ -253,11 +244,11 @@ mod tests {
 
     #[test]
     fn the_places_of_the_next_session_follow() {
-        let (gateway, id, key) = session(7);
-        let mut places = Places::new(id, key);
+        let (gateway, key) = session(7);
+        let mut places = Places::new(key);
         gateway.read(&mut places, 99);
-        let (next, _, key) = session(9);
-        places.follow(2, key);
+        let (next, key) = session(9);
+        places.follow(key);
         assert_eq!(next.read(&mut places, 0), Some(100));
         assert_eq!(gateway.read(&mut places, 100), None, "one of the session before is late");
     }

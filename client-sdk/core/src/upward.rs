@@ -1,0 +1,427 @@
+//! Datagrams towards the server: numbered, kept for a while, and sent again when the gateway says that
+//! they are missing (docs/PROTOCOL.md, section 11, "Uploads").
+//!
+//! ```text
+//!   transport --> number in front, a copy kept --> socket
+//!                      ^                             ^
+//!                      |  arrived: forgotten         | the same bytes, the same number
+//!                      +--- gateway: Holes ----------+ within the budget, where it is wanted
+//! ```
+//!
+//! Nothing here can hold up the transport: where the gateway is not heard, where a datagram is too
+//! long, or in a thin stream of acknowledgements, datagrams go as they are.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use packrat_assist_token::token_bucket::{Rate, TokenBucket};
+use packrat_eack::Identifier;
+use packrat_wire::estimate::{PathEstimate, Timestamp};
+use packrat_wire::handshake::GatewayParams;
+use packrat_wire::message::{Holes, SATURATED_AGE};
+use packrat_wire::number::{NumberHeader, NumberKey};
+
+use crate::liveness::ASSUMED_ROUND_TRIP;
+
+/// Datagrams and bytes that are kept at most.
+const MAXIMUM_KEPT: usize = 2048;
+const MAXIMUM_BYTES: usize = 2 << 20;
+/// Age from which a copy is of no use: the longest hold is over.
+const MAXIMUM_AGE: Duration = Duration::from_secs(1);
+
+/// Datagrams so long are part of an upload, and so are all others for a while.
+const BULK_LENGTH: usize = 400;
+const BULK: Duration = Duration::from_millis(250);
+/// Shorter ones beside an upload that get a number: requests and the first acknowledgements of an
+/// answer, but not all of a download.
+const THIN: Rate = Rate { per_second: 10.0, burst: 16.0 };
+
+/// Datagrams longer than any that is known to have arrived with a number, which get one
+/// nevertheless; and one of so many later ones.
+const UNPROVEN: u32 = 64;
+const ONE_OF: u32 = 64;
+/// Datagrams of unproven length that did not arrive, until such lengths go plain.
+const VANISHED: u32 = 8;
+
+/// Share of what is sent that may be sent again, and the most where the loss demands it.
+const SHARE: f64 = 0.25;
+const MAXIMUM_SHARE: f64 = 0.5;
+/// Savings of it: as much as was sent in this time, within these limits in bytes.
+const SAVED: Duration = Duration::from_millis(100);
+const MINIMUM_BURST: f64 = 24_000.0;
+const MAXIMUM_BURST: f64 = 256_000.0;
+/// Transmissions of one datagram.
+const MAXIMUM_TRANSMISSIONS: u8 = 12;
+/// Time beside one and a half round trips in which the gateway would have said that a repair has
+/// arrived: while something is missing, it says so every half of one, or as often as this.
+const AGAIN_MARGIN: Duration = Duration::from_millis(2);
+
+/// Time beside the round trip in which the gateway tells of the last datagram: of a few, and of many.
+const TAIL_MARGIN: Duration = Duration::from_millis(10);
+const TAIL_MARGIN_OF_MANY: Duration = Duration::from_millis(30);
+const FEW: u64 = 4;
+/// Repetitions of a last datagram that the gateway does not tell of.
+const MAXIMUM_PROBES: u32 = 4;
+/// The gateway has said nothing about numbered datagrams for this long, at least: they go plain.
+const SILENCE: Duration = Duration::from_millis(250);
+
+/// A numbered datagram that may have to be sent again.
+#[derive(Debug)]
+struct Sent {
+    header: NumberHeader,
+    /// Empty: not needed any more.
+    datagram: Vec<u8>,
+    length: usize,
+    at: Timestamp,
+    transmissions: u8,
+    /// The next place when it was sent last: when what has that place arrives, this one should have.
+    horizon: u64,
+}
+
+/// Counters of what was numbered and sent again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct UpwardStats {
+    pub(crate) numbered: u64,
+    pub(crate) missing: u64,
+    pub(crate) repairs: u64,
+    pub(crate) repair_bytes: u64,
+}
+
+/// The sending side of the numbers towards the server, for one session.
+#[derive(Debug)]
+pub(crate) struct Upward {
+    key: NumberKey,
+    /// The longest datagram that gets a number: as agreed, and now.
+    agreed: usize,
+    largest: usize,
+    /// The longest numbered datagram that has arrived by this path, and longer ones since then.
+    proven: usize,
+    unproven: u32,
+    vanished: u32,
+    shortest_vanished: usize,
+    /// The next place; those of what is kept are below.
+    next: u64,
+    kept: VecDeque<Sent>,
+    bytes: usize,
+    /// The gateway has told of the places below.
+    told: u64,
+    untold_since: Option<Timestamp>,
+    /// Nothing is numbered until the gateway is heard again.
+    is_silent: bool,
+    path: PathEstimate,
+    budget: TokenBucket,
+    /// Bytes sent lately.
+    recent: f64,
+    sent_at: Timestamp,
+    /// Places to send again, and the number of repetitions of the last one.
+    ready: VecDeque<u64>,
+    probes: u32,
+    tail_since: Timestamp,
+    bulk_until: Timestamp,
+    thin: TokenBucket,
+    thin_at: Timestamp,
+    pub(crate) stats: UpwardStats,
+}
+
+impl Upward {
+    /// `None`: nothing towards the server is numbered. `round_trip`: that of the handshake.
+    pub(crate) fn new(
+        params: &GatewayParams,
+        round_trip: Option<Duration>,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let numbered = params.numbered.filter(|numbered| numbered.to_server)?;
+        let agreed = usize::from(numbered.largest);
+        let mut path = PathEstimate::new();
+        if let Some(sample) = round_trip {
+            path.on_round_trip(sample);
+        }
+        Some(Self {
+            key: params.upward_number_key(),
+            agreed,
+            largest: agreed,
+            proven: 0,
+            unproven: 0,
+            vanished: 0,
+            shortest_vanished: usize::MAX,
+            next: 0,
+            kept: VecDeque::new(),
+            bytes: 0,
+            told: 0,
+            untold_since: None,
+            is_silent: false,
+            path,
+            budget: TokenBucket::new(MINIMUM_BURST),
+            recent: 0.0,
+            sent_at: now,
+            ready: VecDeque::new(),
+            probes: 0,
+            tail_since: now,
+            bulk_until: now,
+            thin: TokenBucket::new(THIN.burst),
+            thin_at: now,
+            stats: UpwardStats::default(),
+        })
+    }
+
+    /// True if a datagram of this length gets a number now.
+    pub(crate) fn takes(&mut self, length: usize, now: Timestamp) -> bool {
+        if self.untold_since.is_some_and(|since| now.saturating_since(since) > self.silence()) {
+            self.fall_silent();
+        }
+        if self.is_silent || length > self.largest {
+            return false;
+        }
+        if length >= BULK_LENGTH {
+            self.bulk_until = now + BULK;
+        } else if now >= self.bulk_until {
+            self.thin.earn(THIN.earned(now.saturating_since(self.thin_at)), THIN.burst);
+            self.thin_at = now;
+            if !self.thin.try_take(1.0) {
+                return false;
+            }
+        }
+        if length > self.proven {
+            self.unproven = self.unproven.saturating_add(1);
+            return self.unproven <= UNPROVEN || self.unproven.is_multiple_of(ONE_OF);
+        }
+        true
+    }
+
+    fn silence(&self) -> Duration {
+        (self.again_after() * 4).max(SILENCE)
+    }
+
+    /// Nothing is numbered any more, and no copy is kept.
+    fn fall_silent(&mut self) {
+        self.is_silent = true;
+        if self.unproven > 0 {
+            // It may be the length that the path does not carry.
+            self.unproven = UNPROVEN;
+        }
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.kept.clear();
+        self.ready.clear();
+        self.bytes = 0;
+        self.told = self.next;
+        self.untold_since = None;
+        self.probes = 0;
+    }
+
+    /// The gateway has said something.
+    pub(crate) fn on_authentic(&mut self) {
+        self.is_silent = false;
+    }
+
+    /// The client moves: by another path, nothing is known to arrive.
+    pub(crate) fn on_move(&mut self) {
+        self.fall_silent();
+        self.largest = self.agreed;
+        (self.proven, self.unproven) = (0, 0);
+        (self.vanished, self.shortest_vanished) = (0, usize::MAX);
+        self.path.forget_round_trip();
+    }
+
+    /// Keeps a datagram that [`Self::takes`] has taken; returns what goes in front of it.
+    pub(crate) fn number(
+        &mut self,
+        datagram: &[u8],
+        identifier: Identifier,
+        now: Timestamp,
+    ) -> NumberHeader {
+        let header = self.key.header(self.next, identifier);
+        self.kept.push_back(Sent {
+            header,
+            datagram: datagram.to_vec(),
+            length: datagram.len(),
+            at: now,
+            transmissions: 1,
+            horizon: self.next,
+        });
+        self.next += 1;
+        self.bytes += datagram.len();
+        while let Some(oldest) = self.kept.front()
+            && (self.kept.len() > MAXIMUM_KEPT
+                || self.bytes > MAXIMUM_BYTES
+                || oldest.datagram.is_empty()
+                || now.saturating_since(oldest.at) > MAXIMUM_AGE)
+        {
+            self.bytes -= oldest.datagram.len();
+            self.kept.pop_front();
+        }
+        self.stats.numbered += 1;
+        let elapsed = now.saturating_since(self.sent_at).as_secs_f64();
+        self.sent_at = now;
+        self.recent *= (-elapsed / SAVED.as_secs_f64()).exp();
+        self.recent += datagram.len() as f64;
+        let burst = self.recent.clamp(MINIMUM_BURST, MAXIMUM_BURST);
+        self.budget.earn(datagram.len() as f64 * self.share(), burst);
+        self.untold_since.get_or_insert(now);
+        (self.probes, self.tail_since) = (0, now);
+        header
+    }
+
+    fn share(&self) -> f64 {
+        let loss = self.path.loss();
+        (1.3 * loss / (1.0 - loss).max(0.1)).clamp(SHARE, MAXIMUM_SHARE)
+    }
+
+    /// The place of the oldest that is kept.
+    fn first(&self) -> u64 {
+        self.next - self.kept.len() as u64
+    }
+
+    fn at(&mut self, place: u64) -> Option<&mut Sent> {
+        let index = usize::try_from(place.checked_sub(self.first())?).ok()?;
+        self.kept.get_mut(index)
+    }
+
+    /// Time in which the gateway says that what was sent has arrived.
+    fn again_after(&self) -> Duration {
+        let round_trip = self.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        round_trip * 3 / 2 + self.path.round_trip_variation() * 4 + AGAIN_MARGIN
+    }
+
+    /// The gateway tells what is missing.
+    pub(crate) fn on_holes(&mut self, holes: &Holes<'_>, now: Timestamp) {
+        // A forged number may have led the gateway ahead of what was sent.
+        let ahead = i64::from(holes.expected.wrapping_sub(self.next as u32) as i32);
+        let Some(above) = self.next.checked_add_signed(ahead) else { return };
+        let (expected, told) = (above.min(self.next), self.told);
+        if expected < told {
+            return;
+        }
+        if above <= self.next {
+            self.measure(expected, holes.age, now);
+        }
+        let places =
+            |place: u64| above.saturating_sub(u64::from(holes.expected.wrapping_sub(place as u32)));
+        let (mut begin, mut lost) = (self.first().min(expected), 0);
+        let mut missing = Vec::new();
+        let mut runs: Vec<_> = holes.runs().collect();
+        runs.reverse();
+        for run in runs {
+            let first = places(run.first);
+            self.on_arrived(begin, first.min(expected));
+            begin = first + u64::from(run.count);
+            let kept = first.max(self.first())..begin.min(expected);
+            lost += kept.clone().filter(|place| *place >= told).count() as u64;
+            missing.extend(kept);
+        }
+        self.on_arrived(begin, expected);
+        self.path.on_fate(expected - told, lost);
+        self.stats.missing += lost;
+        let arrived = (above <= self.next).then_some(expected);
+        for place in missing {
+            self.on_missing(place, arrived, holes.wanted, now);
+        }
+        if expected > told {
+            (self.probes, self.tail_since) = (0, now);
+        }
+        self.told = expected;
+        self.untold_since = (expected < self.next).then_some(now);
+        self.is_silent = false;
+    }
+
+    fn measure(&mut self, expected: u64, age: Duration, now: Timestamp) {
+        if expected <= self.told || age >= SATURATED_AGE {
+            return;
+        }
+        let Some(newest) = self.at(expected - 1).filter(|newest| newest.transmissions == 1) else {
+            return;
+        };
+        let sample = now.saturating_since(newest.at).saturating_sub(age);
+        self.path.on_round_trip(sample);
+    }
+
+    /// The datagrams of these places have arrived, or are not waited for.
+    fn on_arrived(&mut self, from: u64, to: u64) {
+        for place in from.max(self.first())..to {
+            let is_new = place >= self.told;
+            let Some(sent) = self.at(place) else { continue };
+            let (kept, length) = (core::mem::take(&mut sent.datagram).len(), sent.length);
+            self.bytes -= kept;
+            if is_new && length > self.proven {
+                (self.proven, self.unproven, self.vanished) = (length, 0, 0);
+            }
+        }
+    }
+
+    /// The datagram of this place is missing, while everything below `arrived` that is not has
+    /// arrived.
+    fn on_missing(&mut self, place: u64, arrived: Option<u64>, wanted: bool, now: Timestamp) {
+        let again_after = self.again_after();
+        let (proven, is_new) = (self.proven, place >= self.told);
+        let Some(sent) = self.at(place) else { return };
+        let length = sent.length;
+        if is_new && length > proven {
+            self.vanished += 1;
+            self.shortest_vanished = self.shortest_vanished.min(length);
+            if self.vanished >= VANISHED {
+                self.largest = self.largest.min(self.shortest_vanished.saturating_sub(1));
+                (self.unproven, self.vanished, self.shortest_vanished) = (0, 0, usize::MAX);
+            }
+        }
+        let Some(sent) = self.at(place).filter(|sent| !sent.datagram.is_empty()) else { return };
+        if !wanted {
+            let kept = core::mem::take(&mut sent.datagram).len();
+            self.bytes -= kept;
+            return;
+        }
+        let is_overtaken = arrived.is_some_and(|arrived| arrived > sent.horizon);
+        let is_due = is_overtaken || now.saturating_since(sent.at) >= again_after;
+        if is_due && sent.transmissions < MAXIMUM_TRANSMISSIONS && !self.ready.contains(&place) {
+            self.ready.push_back(place);
+        }
+    }
+
+    /// The next datagram that is sent again, with its number, if the budget allows.
+    pub(crate) fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        while let Some(place) = self.ready.pop_front() {
+            let (next, budget) = (self.next, self.budget.tokens());
+            let Some(sent) = self.at(place).filter(|sent| !sent.datagram.is_empty()) else {
+                continue;
+            };
+            let cost = sent.datagram.len() as f64;
+            if cost > budget {
+                // The gateway asks again.
+                self.ready.clear();
+                return None;
+            }
+            sent.at = now;
+            sent.horizon = next;
+            sent.transmissions += 1;
+            let mut bytes = Vec::with_capacity(sent.header.len() + sent.datagram.len());
+            bytes.extend_from_slice(&sent.header);
+            bytes.extend_from_slice(&sent.datagram);
+            self.budget.charge(cost);
+            self.stats.repairs += 1;
+            self.stats.repair_bytes += bytes.len() as u64;
+            return Some(bytes);
+        }
+        None
+    }
+
+    /// When the last datagram is sent again, because the gateway does not tell of it.
+    pub(crate) fn tail_deadline(&self) -> Option<Timestamp> {
+        let untold = self.next - self.told;
+        if untold == 0 || self.is_silent || self.probes >= MAXIMUM_PROBES {
+            return None;
+        }
+        let margin = if untold < FEW { TAIL_MARGIN } else { TAIL_MARGIN_OF_MANY };
+        Some(self.tail_since + (self.again_after() + margin) * (1 << self.probes))
+    }
+
+    /// It is time for that.
+    pub(crate) fn on_tail(&mut self, now: Timestamp) {
+        self.probes += 1;
+        self.tail_since = now;
+        let last = self.next.saturating_sub(1);
+        if !self.ready.contains(&last) {
+            self.ready.push_back(last);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Stands between s2n-quic's endpoint and a socket: puts a number in front of what the path's shim
+//! wants to repair.
+
+use crate::paths::Paths;
+use packrat_wire::number::NUMBER_LENGTH;
+use s2n_quic_core::inet::ExplicitCongestionNotification;
+use s2n_quic_core::io::tx::{self, Error, Message, Outcome, PayloadBuffer};
+use s2n_quic_core::path::{Handle, mtu};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Longest datagram that is written here.
+const LONGEST: usize = 1 << 16;
+
+/// Queue of the datagrams that s2n-quic sends.
+pub(crate) struct Numbering<'a, Q> {
+    pub(crate) queue: &'a mut Q,
+    pub(crate) paths: &'a Paths,
+    /// Memory for one datagram.
+    pub(crate) buffer: &'a mut Vec<u8>,
+}
+
+impl<Q: tx::Queue> tx::Queue for Numbering<'_, Q> {
+    type Handle = Q::Handle;
+
+    const SUPPORTS_ECN: bool = Q::SUPPORTS_ECN;
+    const SUPPORTS_PACING: bool = Q::SUPPORTS_PACING;
+    const SUPPORTS_FLOW_LABELS: bool = Q::SUPPORTS_FLOW_LABELS;
+
+    fn push<M: Message<Handle = Self::Handle>>(
+        &mut self,
+        mut message: M,
+    ) -> Result<Outcome, Error> {
+        let remote = SocketAddr::from(*message.path_handle().remote_address());
+        let Some(path) = self.paths.get(remote) else { return self.queue.push(message) };
+        // What is written must find room: s2n-quic takes it for sent.
+        if !self.queue.has_capacity() {
+            return Err(Error::AtCapacity);
+        }
+        self.buffer.resize(LONGEST, 0);
+        let (front, payload) = self.buffer.split_at_mut(NUMBER_LENGTH);
+        let length = message.write_payload(PayloadBuffer::new(payload), 0)?;
+        let payload = payload.get(..length).unwrap_or_default();
+        let begin = match path.on_send(payload) {
+            Some(number) => {
+                front.copy_from_slice(&number);
+                0
+            }
+            None => NUMBER_LENGTH,
+        };
+        let datagram = self.buffer.get(begin..NUMBER_LENGTH + length).unwrap_or_default();
+        let written = Written {
+            handle: *message.path_handle(),
+            ecn: message.ecn(),
+            delay: message.delay(),
+            flow_label: message.ipv6_flow_label(),
+            datagram,
+        };
+        let outcome = self.queue.push(written)?;
+        Ok(Outcome { len: length, index: outcome.index })
+    }
+
+    fn flush(&mut self) {
+        self.queue.flush();
+    }
+
+    fn capacity(&self) -> usize {
+        self.queue.capacity()
+    }
+}
+
+/// A datagram as it leaves.
+struct Written<'a, H> {
+    handle: H,
+    ecn: ExplicitCongestionNotification,
+    delay: Duration,
+    flow_label: u32,
+    datagram: &'a [u8],
+}
+
+impl<H: Handle> Message for Written<'_, H> {
+    type Handle = H;
+
+    fn path_handle(&self) -> &H {
+        &self.handle
+    }
+
+    fn ecn(&mut self) -> ExplicitCongestionNotification {
+        self.ecn
+    }
+
+    fn delay(&mut self) -> Duration {
+        self.delay
+    }
+
+    fn ipv6_flow_label(&mut self) -> u32 {
+        self.flow_label
+    }
+
+    fn can_gso(&self, segment_len: usize, _: usize) -> bool {
+        segment_len >= self.datagram.len()
+    }
+
+    fn write_payload(&mut self, mut buffer: PayloadBuffer<'_>, _: usize) -> Result<usize, Error> {
+        buffer.write(self.datagram)
+    }
+}
+
+/// Leaves room for a number in front of the longest datagram that the link carries.
+pub(crate) fn with_room(config: mtu::Config) -> mtu::Config {
+    let longest = u16::from(config.max_mtu()).saturating_sub(NUMBER_LENGTH as u16);
+    let of = |mtu: u16| mtu.min(longest);
+    mtu::Config::builder()
+        .with_base_mtu(of(config.base_mtu().into()))
+        .and_then(|builder| builder.with_initial_mtu(of(config.initial_mtu().into())))
+        .and_then(|builder| builder.with_max_mtu(longest))
+        .and_then(mtu::Builder::build)
+        .unwrap_or(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_datagrams_leave_room_for_a_number() {
+        let of = |config: mtu::Config| -> [u16; 3] {
+            [config.base_mtu().into(), config.initial_mtu().into(), config.max_mtu().into()]
+        };
+        let [base, initial, longest] = of(mtu::Config::default());
+        assert_eq!(of(with_room(mtu::Config::default())), [base, initial, longest - 8]);
+        let full = mtu::Config::builder().with_max_mtu(1400).unwrap();
+        let full = full.with_initial_mtu(1400).unwrap().build().unwrap();
+        assert_eq!(of(with_room(full)), [base, 1392, 1392]);
+        assert_eq!(of(with_room(mtu::Config::MIN)), of(mtu::Config::MIN), "there is no room");
+    }
+}

@@ -1,0 +1,438 @@
+//! Numbered datagrams from the client towards the server (docs/PROTOCOL.md, section 11, "Uploads"):
+//! what is missing of them, and what waits for it.
+//!
+//! The client repairs, so nothing is cached here. What arrives above a hole waits for the hole's
+//! repair, for the patience at most, and passes in order: to the server, the last mile is a link that
+//! repairs its losses, and its acknowledgements show the client's transport no loss.
+//!
+//! ```text
+//!   arrives        places below it all passed or given up ----------------------> passes at once
+//!                  a hole below, room, no queue, repairs not paused ---> waits -> passes in order
+//!   hole           filled, patience over, queue stands, repairs pause, no room -> what waited passes
+//! ```
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use packrat_assist_token::token_bucket::TokenBucket;
+use packrat_eack::Identifier;
+use packrat_wire::estimate::{MediumLoss, PATIENCE_MARGIN, Timestamp};
+use packrat_wire::handshake::GatewayParams;
+use packrat_wire::message::{Holes, Message, Run, SATURATED_AGE};
+use packrat_wire::number::{MaskedNumber, Places};
+
+use super::breaker::{Change, Totals};
+use super::{Breaker, HOLD_STEP, Session, Turn};
+use crate::lazy_box::LazyBox;
+use crate::outbox::Outbox;
+
+/// Datagrams at least so long begin to wait. Shorter ones are requests and acknowledgements, which
+/// later ones repeat or which wait for nothing.
+const BULK_LENGTH: usize = 400;
+/// Bytes that wait at most, beside the limit of a flow's cache.
+const MAXIMUM_BYTES: usize = 1 << 20;
+/// Datagrams that wait, and holes that are known, at most.
+const MAXIMUM_WAITING: usize = 4096;
+const MAXIMUM_HOLES: usize = 2048;
+/// Bytes that each of them takes beside the datagram's.
+const OVERHEAD: usize = 64;
+
+/// A message is due after so many datagrams, or so long after the first of them...
+const EVERY_DATAGRAMS: u32 = 64;
+const EVERY: Duration = Duration::from_millis(25);
+/// ...which is sooner while there are only a few.
+const FEW: u32 = 4;
+const FEW_EVERY: Duration = Duration::from_millis(5);
+/// Least interval of messages.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+/// Interval at which a hole is told again, at least.
+const AGAIN: Duration = Duration::from_millis(2);
+/// Longest time in which a hole is to be filled where nothing waits for it.
+const UNHELD: Duration = Duration::from_millis(250);
+/// The round trip before the first sample.
+const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(30);
+/// Losses that are repaired while a queue stands: as many as the medium has while none does, by this
+/// factor, and so many at once. What is lost beyond that is the queue's.
+const CREDIT_SHARE: f64 = 1.5;
+const CREDIT: f64 = 8.0;
+/// Work of a message, beside that of each hole in it; and of a hole that opens.
+const HOLES_WORK: u64 = 2500;
+const TOLD_WORK: u64 = 5;
+const HOLE_WORK: u64 = 100;
+
+/// A datagram that waits, and its congestion mark.
+#[derive(Debug)]
+struct Waiting {
+    datagram: Vec<u8>,
+    mark: u8,
+}
+
+/// An empty place below one that is not.
+#[derive(Debug, Clone, Copy)]
+struct Hole {
+    since: Timestamp,
+    /// The end of the wait of what is above.
+    until: Timestamp,
+    /// A queue may have stood when it opened.
+    queued: bool,
+}
+
+/// The messages to the client: what it has not been told yet, and when it is told.
+#[derive(Debug, Default)]
+struct Telling {
+    untold: u32,
+    first_untold: Option<Timestamp>,
+    /// A hole has opened since the last message, or what is missing is given up.
+    urgent: bool,
+    last: Option<Timestamp>,
+}
+
+/// A session's record of the datagrams towards the server.
+pub(crate) struct Upward {
+    places: Places,
+    holes: BTreeMap<u64, Hole>,
+    waiting: BTreeMap<u64, Waiting>,
+    bytes: usize,
+    newest_at: Timestamp,
+    telling: Telling,
+    breaker: LazyBox<Breaker>,
+    /// The medium's share of loss, and how much of it may still be repaired while a queue stands.
+    medium: MediumLoss,
+    credit: TokenBucket,
+    /// A queue stands or seems to begin, as of the last hole or message.
+    queued: bool,
+    /// Datagrams found missing, and those of them that have arrived.
+    missing: u64,
+    filled: u64,
+}
+
+impl Upward {
+    /// `None`: the client does not number.
+    pub(crate) fn new(params: &GatewayParams) -> Option<Box<Self>> {
+        params.numbered.filter(|numbered| numbered.to_server)?;
+        Some(Box::new(Self {
+            places: Places::new(params.upward_number_key()),
+            holes: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            bytes: 0,
+            newest_at: Timestamp::ZERO,
+            telling: Telling::default(),
+            breaker: LazyBox::new(),
+            medium: MediumLoss::default(),
+            credit: TokenBucket::new(CREDIT),
+            queued: false,
+            missing: 0,
+            filled: 0,
+        }))
+    }
+
+    /// Bytes of memory that waiting datagrams take.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes + self.waiting.len() * OVERHEAD
+    }
+
+    /// Everything that waits passes, in order, and no hole is waited for any more.
+    pub(crate) fn release_all(&mut self, out: &mut Outbox) {
+        self.holes.clear();
+        self.release(usize::MAX, out);
+    }
+
+    /// The client has moved.
+    pub(crate) fn move_to_new_path(&mut self) {
+        self.breaker = LazyBox::new();
+    }
+
+    /// Passes what has no hole below it, and what there is no room for.
+    fn release(&mut self, room: usize, out: &mut Outbox) {
+        while let Some(entry) = self.waiting.first_entry() {
+            let place = *entry.key();
+            let lowest = self.holes.first_key_value().map(|(lowest, _)| *lowest);
+            if let Some(hole) = lowest.filter(|lowest| *lowest < place) {
+                if self.bytes <= room && self.waiting.len() <= MAXIMUM_WAITING {
+                    return;
+                }
+                self.holes.remove(&hole);
+                continue;
+            }
+            let waiting = self.waiting.remove(&place);
+            if let Some(Waiting { datagram, mark }) = waiting {
+                self.bytes -= datagram.len();
+                out.send_to_server(&datagram, mark);
+            }
+        }
+    }
+
+    /// So many places are known to be taken, or empty.
+    fn on_places(&mut self, places: u64) {
+        if self.queued {
+            self.credit.earn(places as f64 * self.medium.loss() * CREDIT_SHARE, CREDIT);
+        } else {
+            self.credit = TokenBucket::new(CREDIT);
+            self.medium.on_fate(places, 0, 0);
+        }
+    }
+
+    /// A hole is filled, or given up: `lost` if what has filled it was sent again.
+    fn on_fate(&mut self, hole: Hole, lost: bool) {
+        if lost && !hole.queued {
+            self.medium.on_fate(0, 1, 1);
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let forwarded = self.places.expected();
+        let lost = self.missing;
+        Totals { forwarded, arrived: (forwarded + self.filled).saturating_sub(lost), lost }
+    }
+
+    /// When the client is told next.
+    fn telling_at(&self, again: Duration) -> Option<Timestamp> {
+        let Telling { untold, first_untold, urgent, last } = self.telling;
+        let soonest = last.map_or(Timestamp::ZERO, |last| last + SHORTEST_INTERVAL);
+        let holes = !self.holes.is_empty();
+        let repeat = last.filter(|_| holes).map(|last| last + again);
+        let every = first_untold.map(|first| match untold {
+            // The client does not know yet whether its numbers arrive.
+            _ if last.is_none() => first,
+            0..FEW => first + FEW_EVERY,
+            FEW..EVERY_DATAGRAMS => first + EVERY,
+            _ => first,
+        });
+        let at = [urgent.then_some(soonest), repeat, every].into_iter().flatten().min()?;
+        Some(at.max(soonest))
+    }
+
+    /// The empty places as runs, newest first.
+    fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for &place in self.holes.keys() {
+            match runs.last_mut() {
+                Some(run) if run.first + u64::from(run.count) == place && run.count < u16::MAX => {
+                    run.count += 1;
+                }
+                _ => runs.push(Run { first: place, count: 1 }),
+            }
+        }
+        runs.reverse();
+        runs
+    }
+}
+
+impl Session {
+    /// A numbered datagram has come from the client. It is in the outbox, or waits.
+    pub(crate) fn receive_upward(
+        &mut self,
+        number: MaskedNumber,
+        datagram: &[u8],
+        mark: u8,
+        turn: &mut Turn<'_>,
+    ) {
+        let identifier = self.agreed.key.identify(self.agreed.scheme, datagram);
+        let proven = self.channel.is_proven();
+        let Some(mut upward) = self.upward.take_if(|_| proven) else {
+            turn.out.send_to_server(datagram, mark);
+            return;
+        };
+        turn.counters.upward_numbered += 1;
+        if !self.receive_at_place(&mut upward, number, identifier, datagram, mark, turn) {
+            turn.out.send_to_server(datagram, mark);
+        }
+        self.upward = Some(upward);
+        self.tell_holes(turn);
+        if self.memory().abs_diff(self.permit.held()) > HOLD_STEP {
+            self.permit.hold(self.memory());
+        }
+    }
+
+    /// True if the datagram waits, or has passed.
+    fn receive_at_place(
+        &mut self,
+        upward: &mut Upward,
+        number: MaskedNumber,
+        identifier: Identifier,
+        datagram: &[u8],
+        mark: u8,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let now = turn.now;
+        let expected = upward.places.expected();
+        let Some(place) = upward.places.read(number, identifier, now) else { return false };
+        upward.telling.untold += 1;
+        upward.telling.first_untold.get_or_insert(now);
+        if place >= expected {
+            upward.newest_at = now;
+            upward.on_places(place - expected + 1);
+            self.open_holes(upward, expected, place, turn);
+        } else if let Some(hole) = upward.holes.remove(&place) {
+            // What comes sooner was overtaken.
+            let round_trip = self.last_mile.path.minimum_round_trip().unwrap_or_default();
+            upward.on_fate(hole, now.saturating_since(hole.since) >= round_trip / 2);
+            upward.filled += 1;
+            turn.counters.upward_repaired += 1;
+            upward.breaker.on_repair();
+            upward.breaker.on_repaired(true, now);
+        } else {
+            // Known, too late, or forged: the transport at the other end decides.
+            return false;
+        }
+        let is_above = upward.holes.first_key_value().is_some_and(|(hole, _)| *hole < place);
+        let is_above = is_above && self.waits_upward();
+        let waits = is_above && (!upward.waiting.is_empty() || datagram.len() >= BULK_LENGTH);
+        if !waits && upward.waiting.is_empty() {
+            return false;
+        }
+        upward.bytes += datagram.len();
+        upward.waiting.insert(place, Waiting { datagram: datagram.to_vec(), mark });
+        if waits {
+            turn.counters.upward_waited += 1;
+        }
+        let room = self.upward_room();
+        upward.release(room, turn.out);
+        true
+    }
+
+    /// Bytes that may wait.
+    fn upward_room(&self) -> usize {
+        let config = self.permit.gateway().config();
+        let limit = config.cache_bytes_per_flow.min(MAXIMUM_BYTES);
+        if self.permit.is_too_much_held() { 0 } else { limit }
+    }
+
+    /// Time for which a hole may be filled; what is above waits for as long, where it waits at all.
+    fn upward_patience(&self) -> Duration {
+        let maximum = if self.waits_upward() { self.agreed.maximum_hold } else { UNHELD };
+        self.last_mile.path.patience(PATIENCE_MARGIN, maximum)
+    }
+
+    /// True if the client wants its datagrams in order.
+    fn waits_upward(&self) -> bool {
+        !self.agreed.maximum_hold.is_zero()
+    }
+
+    /// True if what is missing is for the client's transport to see.
+    fn is_left_to_client(&self, upward: &Upward, now: Timestamp) -> bool {
+        (upward.queued && upward.credit.tokens() < 0.0)
+            || upward.breaker.is_open(now)
+            || self.permit.gateway().config().repair_budget <= 0.0
+    }
+
+    /// The places from `from` to `to` are empty.
+    fn open_holes(&mut self, upward: &mut Upward, from: u64, to: u64, turn: &mut Turn<'_>) {
+        if from == to {
+            return;
+        }
+        let now = turn.now;
+        turn.counters.upward_missing += to - from;
+        upward.missing += to - from;
+        // A client can skip as many as it likes.
+        if !self.admits_upward(now) {
+            return;
+        }
+        self.eack_credit.charge(HOLE_WORK * (to - from));
+        self.permit.charge_work(HOLE_WORK * (to - from), now);
+        upward.queued = self.last_mile.is_perhaps_queued(now);
+        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        let until = now + self.upward_patience();
+        for place in from..to {
+            upward.holes.insert(place, Hole { since: now, until, queued: upward.queued });
+            if !upward.queued {
+                upward.breaker.on_loss(place, now, round_trip);
+            }
+        }
+        if upward.queued {
+            upward.credit.charge((to - from) as f64);
+        }
+        upward.telling.urgent = true;
+        while upward.holes.len() > MAXIMUM_HOLES {
+            upward.holes.pop_first();
+        }
+    }
+
+    /// True if the client may make the gateway work now.
+    fn admits_upward(&mut self, now: Timestamp) -> bool {
+        self.eack_credit.admits(now) && self.permit.admits_work(self.eack_credit.strain(), now)
+    }
+
+    /// Holes whose patience is over are given up.
+    fn expire_upward(&mut self, turn: &mut Turn<'_>) {
+        let Some(upward) = &mut self.upward else { return };
+        while let Some(hole) = upward.holes.first_entry()
+            && hole.get().until <= turn.now
+        {
+            let hole = hole.remove();
+            upward.on_fate(hole, true);
+            turn.counters.upward_given_up += 1;
+            upward.breaker.on_repaired(false, turn.now);
+        }
+        upward.release(usize::MAX, turn.out);
+    }
+
+    /// Tells the client what is missing, when it is time.
+    fn tell_holes(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now;
+        let again = self.again();
+        let Some(mut upward) = self.upward.take() else { return };
+        if upward.telling_at(again).is_some_and(|at| at <= now) {
+            self.tell(&mut upward, turn);
+        }
+        self.upward = Some(upward);
+    }
+
+    /// Interval at which what is still missing is told again.
+    fn again(&self) -> Duration {
+        let path = &self.last_mile.path;
+        let round_trip = path.minimum_round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        (round_trip / 2).clamp(AGAIN, EVERY)
+    }
+
+    fn tell(&mut self, upward: &mut Upward, turn: &mut Turn<'_>) {
+        let now = turn.now;
+        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        upward.queued = self.last_mile.is_perhaps_queued(now);
+        let queue_stands = upward.queued;
+        let totals = upward.totals();
+        let change = upward.breaker.on_eack(totals, round_trip, queue_stands, now);
+        if matches!(change, Some(Change::Paused(_))) {
+            turn.counters.upward_pauses += 1;
+        }
+        let runs = upward.runs();
+        let work = HOLES_WORK + TOLD_WORK * upward.holes.len() as u64;
+        let admitted = self.admits_upward(now);
+        upward.telling = Telling { last: Some(now), urgent: false, untold: 0, first_untold: None };
+        let wanted = !self.is_left_to_client(upward, now);
+        if admitted {
+            self.eack_credit.charge(work);
+            self.permit.charge_work(work, now);
+            let age = now.saturating_since(upward.newest_at).min(SATURATED_AGE);
+            let mut buffer = Vec::new();
+            let expected = upward.places.expected();
+            let holes = Holes::new(wanted, expected, age, &runs, &mut buffer);
+            self.channel.send(&Message::Holes(holes), turn);
+            turn.counters.upward_reports += 1;
+        }
+        if !wanted {
+            turn.counters.upward_shown += upward.holes.len() as u64;
+            upward.release_all(turn.out);
+        }
+    }
+
+    /// When [`Self::on_upward_timeout`] must be called.
+    pub(super) fn upward_timeout(&self) -> Option<Timestamp> {
+        let upward = self.upward.as_deref()?;
+        let hole = upward.holes.first_key_value().map(|(_, hole)| hole.until);
+        hole.into_iter().chain(upward.telling_at(self.again())).min()
+    }
+
+    /// Time has passed.
+    pub(super) fn on_upward_timeout(&mut self, turn: &mut Turn<'_>) {
+        self.expire_upward(turn);
+        self.tell_holes(turn);
+    }
+
+    /// The session ends: what waits passes.
+    pub(crate) fn release_upward(&mut self, out: &mut Outbox) {
+        if let Some(upward) = &mut self.upward {
+            upward.release_all(out);
+        }
+    }
+}

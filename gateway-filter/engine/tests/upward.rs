@@ -1,0 +1,532 @@
+//! Datagrams from the client towards the server: numbered by the shim, put in order by the gateway,
+//! and sent again by the shim, in virtual time.
+#![allow(clippy::unwrap_used)]
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packrat_client::{AssistStats, ClientConfig, Released, Shim, Timestamp, Verdict};
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
+use packrat_wire::number;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+const CLIENT: &str = "192.0.2.1:5000";
+
+/// A path, a client's transport and an attacker.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    uploads: bool,
+    delay: Duration,
+    /// Of the last mile, per 1000: towards the gateway, and towards the client.
+    loss: [u32; 2],
+    /// Of the datagrams towards the gateway, per 1000 come later than they should, by this much.
+    late: (u32, Duration),
+    datagrams: u64,
+    length: usize,
+    interval: Duration,
+    /// Longest UDP payload that the last mile carries.
+    mtu: usize,
+    /// Rate of the last mile towards the gateway, datagrams per second, and room in its queue.
+    queue: Option<(u64, usize)>,
+    /// Forged numbered datagrams per datagram of the client's.
+    forged: u32,
+    /// The gateway's memory of its sessions is gone when this datagram leaves.
+    restart_at: Option<u64>,
+    /// The gateway forwards what it does not know, and answers nothing, from this datagram on.
+    dies_at: Option<u64>,
+    /// The client's system says that its network has changed.
+    moves_at: Option<u64>,
+    maximum_hold: Duration,
+    repair_budget: f64,
+}
+
+const CALM: Setting = Setting {
+    uploads: true,
+    delay: Duration::from_millis(2),
+    loss: [0, 0],
+    late: (0, Duration::ZERO),
+    datagrams: 4000,
+    length: 1000,
+    interval: Duration::from_micros(800),
+    mtu: 1500,
+    queue: None,
+    forged: 0,
+    restart_at: None,
+    dies_at: None,
+    moves_at: None,
+    maximum_hold: Duration::from_secs(1),
+    repair_budget: 0.25,
+};
+
+#[derive(Debug)]
+enum Event {
+    Sends(u64),
+    ToGateway(Vec<u8>),
+    ToClient(Vec<u8>),
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    /// The client's datagrams in the order in which the server got them, and how long after they were
+    /// sent.
+    arrived: Vec<(u64, Duration)>,
+    /// Datagrams at the server that are none of the client's.
+    strange: u64,
+    lost: u64,
+    numbered: u64,
+    counters: FlowCounters,
+    stats: AssistStats,
+    upward_bytes: u64,
+    most_waiting: usize,
+}
+
+impl Outcome {
+    fn out_of_order(&self) -> usize {
+        self.arrived.windows(2).filter(|pair| pair[1].0 < pair[0].0).count()
+    }
+
+    fn missing(&self, setting: &Setting) -> u64 {
+        let numbers: BTreeSet<u64> = self.arrived.iter().map(|(number, _)| *number).collect();
+        setting.datagrams - numbers.len() as u64
+    }
+
+    /// The times of all that have arrived, until they did so for the first time.
+    fn times(&self) -> Vec<Duration> {
+        let mut known = BTreeSet::new();
+        let first = self.arrived.iter().filter(|(number, _)| known.insert(*number));
+        first.map(|(_, time)| *time).collect()
+    }
+
+    fn slowest(&self) -> Duration {
+        self.times().into_iter().max().unwrap()
+    }
+}
+
+fn datagram(number: u64, length: usize) -> Vec<u8> {
+    let mut random = ChaCha8Rng::seed_from_u64(number);
+    let mut bytes = vec![0x40; length];
+    random.fill_bytes(&mut bytes[1..]);
+    bytes[1..9].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+struct World {
+    setting: Setting,
+    now: Timestamp,
+    random: ChaCha8Rng,
+    gateway: Arc<Gateway>,
+    flow: Flow,
+    shim: Shim<()>,
+    events: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    stored: BTreeMap<u64, Event>,
+    order: u64,
+    sent: BTreeMap<u64, Timestamp>,
+    answers: u64,
+    dead: bool,
+    /// Datagrams that are numbered and not sent, before each one that is.
+    skips: u64,
+    skipped: u64,
+    /// When the transmitter of the last mile is free.
+    free_at: Timestamp,
+    outcome: Outcome,
+}
+
+impl World {
+    fn new(setting: Setting, seed: u64) -> Self {
+        let now = Timestamp::from_millis(1000);
+        let gateway = Self::gateway(&setting, 4);
+        let config = ClientConfig::default()
+            .with_uploads(setting.uploads)
+            .with_maximum_hold(setting.maximum_hold);
+        Self {
+            setting,
+            now,
+            random: ChaCha8Rng::seed_from_u64(seed),
+            flow: Flow::new(Arc::clone(&gateway)),
+            gateway,
+            shim: Shim::new(config, [9; 32], now),
+            events: BinaryHeap::new(),
+            stored: BTreeMap::new(),
+            order: 0,
+            sent: BTreeMap::new(),
+            answers: 0,
+            dead: false,
+            skips: 0,
+            skipped: 0,
+            free_at: now,
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn gateway(setting: &Setting, secret: u8) -> Arc<Gateway> {
+        let repair_budget = setting.repair_budget;
+        let config = GatewayConfig { repair_budget, ..GatewayConfig::default() };
+        Gateway::new(config, [3; 32], [secret; 32])
+    }
+
+    fn plan(&mut self, at: Timestamp, event: Event) {
+        self.order += 1;
+        self.stored.insert(self.order, event);
+        self.events.push(Reverse((at, self.order)));
+    }
+
+    fn happens(&mut self, per_mille: u32) -> bool {
+        self.random.next_u32() % 1000 < per_mille
+    }
+
+    fn up(&mut self, bytes: Vec<u8>) {
+        let Setting { loss, late, mtu, queue, delay, .. } = self.setting;
+        self.outcome.upward_bytes += bytes.len() as u64;
+        let mut at = self.now + delay;
+        if let Some((rate, room)) = queue {
+            let each = Duration::from_micros(1_000_000 / rate);
+            let begins = self.free_at.max(self.now);
+            let waits = begins.saturating_since(self.now);
+            if waits > each * room as u32 {
+                self.outcome.lost += 1;
+                return;
+            }
+            self.free_at = begins + each;
+            at = self.free_at + delay;
+        }
+        if self.happens(late.0) {
+            at = at + late.1;
+        }
+        if self.happens(loss[0]) || bytes.len() > mtu {
+            self.outcome.lost += 1;
+        } else {
+            self.plan(at, Event::ToGateway(bytes));
+        }
+    }
+
+    fn down(&mut self, bytes: Vec<u8>) {
+        if !self.happens(self.setting.loss[1]) {
+            self.plan(self.now + self.setting.delay, Event::ToClient(bytes));
+        }
+    }
+
+    /// The client's transport sends a datagram.
+    fn send(&mut self, number: u64) {
+        let setting = self.setting;
+        if setting.restart_at == Some(number) {
+            self.gateway = Self::gateway(&setting, 5);
+            self.flow = Flow::new(Arc::clone(&self.gateway));
+        }
+        self.dead |= setting.dies_at == Some(number);
+        if setting.moves_at == Some(number) {
+            self.shim.on_network_change(self.now);
+        }
+        let mut bytes = datagram(number, setting.length);
+        self.sent.insert(number, self.now);
+        for _ in 0..self.skips {
+            self.skipped += 1;
+            self.shim.on_send(&vec![self.skipped as u8; 401], self.now);
+        }
+        if let Some(header) = self.shim.on_send(&bytes, self.now) {
+            self.outcome.numbered += 1;
+            drop(bytes.splice(..0, header));
+        }
+        self.up(bytes);
+        self.serve_shim();
+        for _ in 0..setting.forged {
+            let mut forged = vec![0; setting.length];
+            self.random.fill_bytes(&mut forged);
+            forged[..5].copy_from_slice(b"\x0bPkr\x29");
+            self.plan(self.now + setting.delay, Event::ToGateway(forged));
+        }
+        if number + 1 < setting.datagrams {
+            self.plan(self.now + setting.interval, Event::Sends(number + 1));
+        }
+    }
+
+    fn serve_shim(&mut self) {
+        while let Some(Released { .. }) = self.shim.poll_deliver() {}
+        while let Some(said) = self.shim.poll_transmit(self.now) {
+            self.up(said);
+        }
+    }
+
+    /// The server gets a datagram, and answers every second one.
+    fn serve(&mut self, bytes: &[u8]) {
+        let number = bytes.get(1..9).map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
+        let known = number.filter(|number| *bytes == datagram(*number, self.setting.length));
+        match known {
+            Some(number) => {
+                let time = self.now.saturating_since(self.sent[&number]);
+                self.outcome.arrived.push((number, time));
+                if number.is_multiple_of(2) {
+                    self.answer();
+                }
+            }
+            None => self.outcome.strange += 1,
+        }
+    }
+
+    fn answer(&mut self) {
+        self.answers += 1;
+        let mut bytes = datagram((1 << 40) + self.answers, 60);
+        if let Some(header) = self.flow.forward(&bytes, self.now) {
+            drop(bytes.splice(..0, header));
+        }
+        self.down(bytes);
+    }
+
+    fn flush(&mut self, out: &mut Outbox) {
+        self.outcome.counters.add(&self.flow.take_counters());
+        let up: Vec<Vec<u8>> = out.datagrams_to_server().map(|(it, _)| it.to_vec()).collect();
+        let down: Vec<Vec<u8>> = out.datagrams().map(<[u8]>::to_vec).collect();
+        out.clear();
+        for bytes in up {
+            self.serve(&bytes);
+        }
+        for bytes in down {
+            self.down(bytes);
+        }
+        let passed = self.outcome.counters.upward_numbered as usize;
+        let waiting = passed.saturating_sub(self.outcome.arrived.len());
+        self.outcome.most_waiting = self.outcome.most_waiting.max(waiting);
+    }
+
+    fn hear(&mut self, said: &[u8]) {
+        if self.dead {
+            return self.serve(said);
+        }
+        let (address, mut out): (SocketAddr, _) = (CLIENT.parse().unwrap(), Outbox::new());
+        if self.flow.receive_upward(said, 0, self.now, &mut out) {
+            return self.flush(&mut out);
+        }
+        if !packrat_wire::is_control(said) {
+            return self.serve(said);
+        }
+        match self.gateway.receive(said, address, self.now, &mut out) {
+            Received::Done(_) => {}
+            Received::Begin(begin) => {
+                self.flow.begin(begin, [5; 32], self.now, &mut out);
+            }
+            Received::ForFlow => self.flow.control(said, self.now, &mut out),
+        }
+        self.flush(&mut out);
+    }
+
+    fn run(mut self) -> Outcome {
+        self.serve_shim();
+        let begin = self.now + Duration::from_millis(200);
+        self.plan(begin, Event::Sends(0));
+        let end =
+            begin + self.setting.interval * self.setting.datagrams as u32 + Duration::from_secs(3);
+        while self.now < end {
+            let event = self.events.peek().map(|Reverse((at, _))| *at);
+            let gateway = self.flow.next_timeout().filter(|_| !self.dead);
+            let shim = self.shim.next_timeout();
+            let Some(at) = [event, gateway, shim].into_iter().flatten().min() else { break };
+            self.now = self.now.max(at);
+            if gateway == Some(at) {
+                let mut out = Outbox::new();
+                self.flow.handle_timeout(self.now, &mut out);
+                self.flush(&mut out);
+            } else if shim == Some(at) {
+                self.shim.handle_timeout(self.now);
+                self.serve_shim();
+            } else if let Some(Reverse((_, key))) = self.events.pop() {
+                match self.stored.remove(&key).unwrap() {
+                    Event::Sends(number) => self.send(number),
+                    Event::ToGateway(said) => self.hear(&said),
+                    Event::ToClient(bytes) => {
+                        match self.shim.on_datagram(&bytes, (), self.now) {
+                            Verdict::Now { .. } | Verdict::Later | Verdict::Never => {}
+                        }
+                        self.serve_shim();
+                    }
+                }
+            }
+        }
+        self.outcome.stats = self.shim.assistance();
+        self.outcome
+    }
+}
+
+fn run(setting: Setting, seed: u64) -> Outcome {
+    World::new(setting, seed).run()
+}
+
+#[test]
+fn a_client_that_does_not_wish_it_sends_its_datagrams_as_they_are() {
+    let setting = Setting { uploads: false, loss: [40, 0], ..CALM };
+    let outcome = run(setting, 1);
+    assert_eq!((outcome.numbered, outcome.counters.upward_reports), (0, 0));
+    assert!(outcome.missing(&setting) > 100, "nothing repairs");
+}
+
+#[test]
+fn without_loss_every_datagram_has_a_number_and_passes_at_once() {
+    let outcome = run(CALM, 1);
+    assert_eq!(outcome.missing(&CALM), 0);
+    assert_eq!(outcome.numbered, CALM.datagrams);
+    let FlowCounters { upward_missing, upward_waited, upward_numbered, .. } = outcome.counters;
+    assert_eq!((upward_missing, upward_waited, upward_numbered), (0, 0, CALM.datagrams));
+    assert_eq!(outcome.slowest(), CALM.delay);
+    // One message in 25 ms.
+    assert!(outcome.counters.upward_reports < 150, "{}", outcome.counters.upward_reports);
+}
+
+#[test]
+fn what_the_last_mile_loses_comes_in_its_place() {
+    for (loss, seed) in [(10, 1), (40, 2), (100, 3), (100, 4)] {
+        let setting = Setting { loss: [loss, loss], ..CALM };
+        let outcome = run(setting, seed);
+        assert!(outcome.lost > u64::from(loss) * 3, "{loss}: {}", outcome.lost);
+        assert_eq!(outcome.missing(&setting), 0, "{loss} per mille, seed {seed}");
+        // A repetition that was not needed is behind what it repeats.
+        assert!(outcome.out_of_order() <= 20, "{loss}: {}", outcome.out_of_order());
+        assert!(outcome.slowest() < Duration::from_millis(60), "{loss}: {:?}", outcome.slowest());
+        let AssistStats { upward_repairs, upward_missing, .. } = outcome.stats;
+        assert!(
+            upward_repairs <= upward_missing * 3 / 2 + 10,
+            "{upward_repairs} of {upward_missing}"
+        );
+    }
+}
+
+#[test]
+fn what_the_gateway_says_may_get_lost() {
+    let setting = Setting { loss: [20, 300], ..CALM };
+    let outcome = run(setting, 5);
+    assert_eq!(outcome.missing(&setting), 0);
+    assert!(outcome.slowest() < Duration::from_millis(100), "{:?}", outcome.slowest());
+}
+
+#[test]
+fn a_last_datagram_that_is_lost_is_found() {
+    // One datagram each 300 ms: none of them has a successor in time.
+    let setting = Setting {
+        loss: [300, 0],
+        datagrams: 40,
+        length: 120,
+        interval: Duration::from_millis(300),
+        ..CALM
+    };
+    let outcome = run(setting, 6);
+    assert!(outcome.lost > 5, "{}", outcome.lost);
+    assert_eq!(outcome.missing(&setting), 0);
+    assert!(outcome.slowest() < Duration::from_millis(200), "{:?}", outcome.slowest());
+}
+
+#[test]
+fn overtaking_costs_no_datagram_and_no_more_than_a_round_trip() {
+    let setting = Setting { late: (50, Duration::from_millis(3)), ..CALM };
+    let outcome = run(setting, 7);
+    assert_eq!((outcome.lost, outcome.missing(&setting)), (0, 0));
+    assert!(outcome.slowest() < Duration::from_millis(12), "{:?}", outcome.slowest());
+    // One repair for each that came late, at most.
+    assert!(outcome.stats.upward_repairs < 260, "{}", outcome.stats.upward_repairs);
+}
+
+#[test]
+fn forged_numbers_hold_nothing_up_for_long_and_displace_nothing() {
+    let setting = Setting { forged: 20, loss: [20, 20], ..CALM };
+    let outcome = run(setting, 8);
+    assert_eq!(outcome.missing(&setting), 0);
+    assert_eq!(outcome.strange, 20 * setting.datagrams, "the server decides about them");
+    assert!(outcome.slowest() < Duration::from_millis(300), "{:?}", outcome.slowest());
+    let late = outcome.times().iter().filter(|time| **time > Duration::from_millis(60)).count();
+    assert!(late < 400, "{late}");
+}
+
+#[test]
+fn a_gateway_that_has_forgotten_the_session_loses_nothing() {
+    let setting = Setting { restart_at: Some(2000), ..CALM };
+    let outcome = run(setting, 9);
+    assert_eq!((outcome.missing(&setting), outcome.strange), (0, 0));
+    assert!(outcome.stats.sessions == 2, "{:?}", outcome.stats);
+    assert!(outcome.counters.upward_numbered > 2500, "{}", outcome.counters.upward_numbered);
+}
+
+#[test]
+fn datagrams_go_plain_when_the_gateway_is_gone() {
+    let setting = Setting { dies_at: Some(1000), ..CALM };
+    let outcome = run(setting, 10);
+    // A server without a gateway before it drops what it cannot read, for a quarter of a second.
+    let numbered = outcome.numbered - 1000;
+    assert!((200..500).contains(&numbered), "{numbered} numbered for nobody");
+    assert!(outcome.missing(&setting) < 600, "{}", outcome.missing(&setting));
+}
+
+#[test]
+fn a_client_that_moves_goes_plain_until_the_gateway_is_heard() {
+    let setting = Setting { moves_at: Some(2000), ..CALM };
+    let outcome = run(setting, 11);
+    assert_eq!(outcome.missing(&setting), 0);
+    let plain = setting.datagrams - outcome.numbered;
+    assert!((1..100).contains(&plain), "{plain}");
+    assert_eq!(outcome.out_of_order(), 0);
+}
+
+#[test]
+fn a_path_that_does_not_carry_numbers_gets_none_of_that_length() {
+    let setting = Setting { mtu: 1004, ..CALM };
+    let outcome = run(setting, 12);
+    // The first 64, and one of 64 later ones.
+    assert!(outcome.numbered < 130, "{}", outcome.numbered);
+    assert!(outcome.missing(&setting) < 130, "{}", outcome.missing(&setting));
+    assert!(outcome.slowest() < Duration::from_secs(1));
+}
+
+#[test]
+fn what_a_queue_loses_is_not_sent_again() {
+    // 1250 datagrams per second into 1000, with room for 60 ms.
+    let setting = Setting { queue: Some((1000, 60)), ..CALM };
+    let outcome = run(setting, 13);
+    assert!(outcome.lost > 500, "{}", outcome.lost);
+    let AssistStats { upward_repairs, .. } = outcome.stats;
+    assert!(upward_repairs < outcome.lost / 20, "{upward_repairs} of {}", outcome.lost);
+    assert!(outcome.counters.upward_shown > outcome.lost / 2, "{:?}", outcome.counters);
+}
+
+#[test]
+fn what_a_policer_loses_is_not_sent_again_for_long() {
+    let setting = Setting { queue: Some((1000, 2)), datagrams: 10_000, ..CALM };
+    let outcome = run(setting, 14);
+    let AssistStats { upward_repairs, .. } = outcome.stats;
+    assert!(outcome.counters.upward_pauses > 0, "{:?}", outcome.counters);
+    assert!(upward_repairs < outcome.lost / 3, "{upward_repairs} of {}", outcome.lost);
+}
+
+#[test]
+fn a_gateway_without_repairs_grants_no_numbers_and_a_client_without_hold_waits_for_nothing() {
+    let setting = Setting { repair_budget: 0.0, ..CALM };
+    assert_eq!(run(setting, 15).numbered, 0);
+    let setting = Setting { maximum_hold: Duration::ZERO, loss: [20, 0], ..CALM };
+    let outcome = run(setting, 16);
+    let at_once = outcome.times().iter().filter(|time| **time == CALM.delay).count();
+    assert!(at_once > 3800 && at_once + 120 > outcome.arrived.len(), "{at_once}");
+    assert_eq!(outcome.missing(&setting), 0, "it is repaired all the same");
+}
+
+#[test]
+fn a_client_that_skips_places_makes_the_gateway_work_within_its_credit() {
+    // It numbers a thousand datagrams for each that it sends.
+    let setting = Setting { datagrams: 1000, interval: Duration::from_micros(100), ..CALM };
+    let mut world = World::new(setting, 17);
+    world.skips = 1000;
+    let outcome = world.run();
+    assert_eq!(outcome.missing(&setting), 0);
+    assert!(outcome.counters.upward_missing > 300_000, "{:?}", outcome.counters);
+    assert!(outcome.slowest() < Duration::from_secs(1), "{:?}", outcome.slowest());
+    assert!(outcome.counters.upward_reports < 1000, "{}", outcome.counters.upward_reports);
+    assert!(outcome.most_waiting < 1100, "{}", outcome.most_waiting);
+}
+
+#[test]
+fn the_number_is_taken_off_without_a_session_as_well() {
+    let gateway = World::gateway(&CALM, 4);
+    let (mut flow, mut out) = (Flow::new(gateway), Outbox::new());
+    let numbered = b"\x0bPkr\x29abcbase";
+    assert!(number::split(numbered).is_some());
+    assert!(flow.receive_upward(numbered, 2, Timestamp::ZERO, &mut out));
+    assert_eq!(out.datagrams_to_server().collect::<Vec<_>>(), [(&b"base"[..], 2)]);
+    assert!(!flow.receive_upward(b"base", 2, Timestamp::ZERO, &mut out));
+}

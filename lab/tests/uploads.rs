@@ -1,0 +1,85 @@
+//! The worth of assistance for uploads, and what it takes from others: bounds inside the
+//! measurements of docs/EVALUATION.md.
+//!
+//! Virtual time: nothing here depends on how fast this machine is.
+
+#![allow(clippy::unwrap_used)]
+
+use packrat_emulation::scenario::{Scenario, Traffic};
+use packrat_lab::{Arm, FlowResult, Sender, Trial};
+
+/// The seeds on which no constant was chosen.
+const SEEDS: std::ops::Range<u64> = 1001..1004;
+
+fn upload(path: &str, loss: f64, arm: Arm, sender: Sender, seed: u64) -> FlowResult {
+    let scenario = Scenario::load(path).unwrap().with_loss(loss);
+    let scenario = scenario.with_traffic(Traffic::load("put").unwrap());
+    let result = Trial::new(scenario, arm, sender, seed).run().unwrap();
+    let flow = result.flows.into_iter().next().unwrap();
+    assert!(flow.complete, "{flow:?}");
+    flow
+}
+
+fn goodput(path: &str, loss: f64, arm: Arm) -> f64 {
+    let of = |seed| upload(path, loss, arm, Sender::S2nCubic, seed).goodput_mbps;
+    let mut all: Vec<f64> = SEEDS.map(of).collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+#[test]
+fn an_upload_over_a_short_last_mile_is_as_fast_as_without_loss() {
+    let lossless = goodput("uplink", 0.0, Arm::Ideal);
+    for (loss, least) in [(0.01, 0.97), (0.04, 0.95), (0.1, 0.95)] {
+        let (assisted, plain) =
+            (goodput("uplink", loss, Arm::Packrat), goodput("uplink", loss, Arm::EndToEnd));
+        assert!(assisted > least * lossless, "{loss}: {assisted} of {lossless}");
+        assert!(assisted > 3.0 * plain, "{loss}: {assisted} beside {plain}");
+    }
+}
+
+#[test]
+fn where_nothing_is_lost_numbers_cost_their_bytes() {
+    for path in ["uplink", "ingress_wifi", "ingress_lte", "home_wifi"] {
+        let (assisted, plain) =
+            (goodput(path, 0.0, Arm::Packrat), goodput(path, 0.0, Arm::EndToEnd));
+        assert!(assisted > 0.98 * plain, "{path}: {assisted} beside {plain}");
+    }
+}
+
+#[test]
+fn a_sender_that_tolerates_losses_uploads_as_ever() {
+    let of = |arm| upload("ingress_wifi", 0.01, arm, Sender::S2nBbr, 1001);
+    let (assisted, plain) = (of(Arm::Packrat), of(Arm::EndToEnd));
+    assert_eq!((assisted.repaired, assisted.repair_bytes), (0, 0));
+    assert!(assisted.goodput_mbps > 0.98 * plain.goodput_mbps, "{assisted:?} {plain:?}");
+}
+
+/// Goodput of an unassisted upload beside another one, and that one's, on a last mile that both fill.
+fn beside(arm: &str) -> [f64; 2] {
+    let text = format!(
+        "description = \"\"\nsize = 1\n[far]\ndelay_ms = 1\nrate_mbps = 1000\n\
+         [last_mile]\ndelay_ms = 30\nrate_mbps = 20\n\
+         [traffic]\nseconds = 40\nsettle_seconds = 10\n\
+         [[traffic.flow]]\ndirection = \"up\"\narm = \"end-to-end\"\n\
+         [[traffic.flow]]\ndirection = \"up\"\narm = \"{arm}\"\n"
+    );
+    let scenario = Scenario::parse("beside", &text).unwrap();
+    let mut sums = [0.0; 2];
+    for seed in SEEDS {
+        let flows = Trial::new(scenario.clone(), Arm::EndToEnd, Sender::S2nCubic, seed)
+            .run()
+            .unwrap()
+            .flows;
+        sums[0] += flows[0].goodput_mbps / 3.0;
+        sums[1] += flows[1].goodput_mbps / 3.0;
+    }
+    sums
+}
+
+#[test]
+fn an_assisted_upload_leaves_an_unassisted_one_its_share() {
+    let [with, _] = beside("packrat");
+    let [without, _] = beside("end-to-end");
+    assert!(with > 0.85 * without, "{with} beside an assisted one, {without} beside another");
+}
