@@ -139,7 +139,7 @@ pub const ALERTS: &[Alert] = &[
         name: "PackratNotPaying",
         severity: "warning",
         // Losses that the sender tolerates (BBR) are left to it on purpose.
-        expression: "sum by (cluster, gateway, namespace, route) (rate(packrat_repairs_arrived_total[5m])) / (sum by (cluster, gateway, namespace, route) (rate(packrat_datagrams_missing_total[5m])) - (sum by (cluster, gateway, namespace, route) (rate(packrat_repairs_given_up_total{reason=~\"tolerated\"}[5m])) or 0 * packrat:last_mile_loss:ratio_rate5m) > 0.005 * sum by (cluster, gateway, namespace, route) (rate(packrat_datagrams_recorded_total[5m]))) < 0.5",
+        expression: "sum by (cluster, gateway, namespace, route) (rate(packrat_repairs_arrived_total[5m])) / (sum by (cluster, gateway, namespace, route) (rate(packrat_datagrams_missing_total[5m])) - (sum by (cluster, gateway, namespace, route) (rate(packrat_repairs_given_up_total{reason=\"tolerated\"}[5m])) or 0 * packrat:last_mile_loss:ratio_rate5m) > 0.005 * sum by (cluster, gateway, namespace, route) (rate(packrat_datagrams_recorded_total[5m]))) < 0.5",
         patience: "15m",
         summary: "Only {{ $value | humanizePercentage }} of the losses on {{ $labels.namespace }}/{{ $labels.route }} are hidden",
         description: "The last mile loses datagrams, also without those that the sender tolerates, and repairs do not fill the holes: assistance costs more than it gives.",
