@@ -142,7 +142,7 @@ struct Run {
     /// The operator has named the servers' congestion control (packrat.dev/config.sender)
     #[arg(long)]
     name_senders: bool,
-    /// Downloads before the measured one, each from another network: what the gateway has found
+    /// Downloads before the measured one, each a trial in another network: what the gateway has found
     /// out about the servers stays known
     #[arg(long, default_value_t = 0)]
     warm: u8,

@@ -69,7 +69,7 @@ pub struct Trial {
     pub client: ClientConfig,
     /// The gateway of the arms that have one.
     pub gateway: GatewayConfig,
-    /// Downloads through the same gateway before, each from another network: what the gateway has
+    /// Downloads through the same gateway before, each a trial in another network: what the gateway has
     /// found out about the servers stays known.
     pub warm: u8,
 }

@@ -20,7 +20,7 @@ pub(super) struct Amount {
     /// The operator has named the servers' congestion control.
     #[serde(default)]
     pub(super) names_senders: bool,
-    /// Downloads before the measured one, each from another network.
+    /// Downloads before the measured one, each a trial in another network.
     #[serde(default)]
     pub(super) warm: u8,
 }
