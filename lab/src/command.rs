@@ -142,6 +142,10 @@ struct Run {
     /// The operator has named the servers' congestion control (packrat.dev/config.sender)
     #[arg(long)]
     name_senders: bool,
+    /// Downloads before the measured one, each a trial in another network: what the gateway has found
+    /// out about the servers stays known
+    #[arg(long, default_value_t = 0)]
+    warm: u8,
     /// Real time: real Envoy, real Caddy, the emulated path between real sockets (only as `packrat
     /// lab`)
     #[arg(long)]
@@ -412,6 +416,7 @@ impl Run {
         if self.name_senders {
             trial.name_sender();
         }
+        trial.warm = self.warm;
         trial
     }
 }

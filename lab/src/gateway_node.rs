@@ -4,6 +4,7 @@ use crate::observer::TraceEvent;
 use crate::randomness::{self, Stream};
 use packrat_engine::{
     Event, Flow, FlowCounters, FlowGauges, Gateway, GatewayConfig, NumberHeader, Outbox, Received,
+    SenderMemory,
 };
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
@@ -47,6 +48,8 @@ pub(crate) struct GatewayNode {
     gateway: Arc<Gateway>,
     clients: BTreeMap<SocketAddr, Client>,
     random: ChaCha8Rng,
+    /// The network that clients seem to be in.
+    network: u8,
     out: Outbox,
     /// Only when tracing: the client whose session is observed, and its events.
     observed: Option<SocketAddr>,
@@ -54,14 +57,21 @@ pub(crate) struct GatewayNode {
 }
 
 impl GatewayNode {
-    pub(crate) fn new(config: GatewayConfig, seed: u64) -> Self {
+    /// `senders`: what earlier trials have found; `network`: that of this trial's clients.
+    pub(crate) fn new(
+        config: GatewayConfig,
+        seed: u64,
+        senders: Arc<SenderMemory>,
+        network: u8,
+    ) -> Self {
         let mut random = randomness::generator(seed, Stream::Gateway);
         let (key, secret) = (randomness::bytes(&mut random), randomness::bytes(&mut random));
-        let gateway = Gateway::new(config, key, secret);
+        let gateway = Gateway::remembering(config, key, secret, Arc::default(), senders);
         Self {
             gateway,
             clients: BTreeMap::new(),
             random,
+            network,
             out: Outbox::new(),
             observed: None,
             trace: Vec::new(),
@@ -120,7 +130,11 @@ impl GatewayNode {
                 cache_samples: 0,
             }
         });
-        match self.gateway.receive(datagram, from, now, &mut self.out) {
+        let peer = match self.network {
+            0 => from,
+            network => SocketAddr::from(([10, network, 0, 1], from.port())),
+        };
+        match self.gateway.receive(datagram, peer, now, &mut self.out) {
             Received::Done(_) => {}
             Received::Begin(begin) => {
                 let fresh = randomness::bytes(&mut self.random);

@@ -17,10 +17,11 @@ use crate::world::{PathCounters, World};
 use packrat_client::ClientConfig;
 use packrat_emulation::path::LinkCounters;
 use packrat_emulation::scenario::{FlowDirection, QueueKind, Scenario};
-use packrat_engine::{GatewayConfig, SenderAnswer};
+use packrat_engine::{GatewayConfig, SenderMemory};
 use packrat_wire::number::NUMBER_LENGTH;
 use s2n_quic::provider::io::testing::{spawn, test_seed};
 use serde::Serialize;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Virtual time after which a download is given up; what has arrived by then counts.
@@ -68,6 +69,9 @@ pub struct Trial {
     pub client: ClientConfig,
     /// The gateway of the arms that have one.
     pub gateway: GatewayConfig,
+    /// Downloads through the same gateway before, each a trial in another network: what the gateway has
+    /// found out about the servers stays known.
+    pub warm: u8,
 }
 
 /// Failure to run a trial. A connection that fails is a result, not an error.
@@ -247,6 +251,7 @@ impl Trial {
             seed,
             client,
             gateway,
+            warm: 0,
         }
     }
 
@@ -267,7 +272,21 @@ impl Trial {
     }
 
     fn outcome(&self, tracing: bool) -> Result<(TrialResult, Vec<TraceEvent>), TrialError> {
-        self.simulate(tracing).map_err(|reason| TrialError {
+        let senders = Arc::new(SenderMemory::default());
+        let run = || {
+            // Where nothing is assisted, nothing is remembered.
+            let warm =
+                if matches!(self.arm, Arm::Packrat | Arm::RepairOnly) { self.warm } else { 0 };
+            // Those between would find nothing: by default, eight times as many sessions.
+            let gateway = GatewayConfig { sender_trials: 1, ..self.gateway };
+            for network in 1..=warm {
+                let seed = self.seed ^ (u64::from(network) << 32);
+                let before = Self { seed, gateway, ..self.clone() };
+                before.simulate(false, Arc::clone(&senders), network)?;
+            }
+            self.simulate(tracing, Arc::clone(&senders), 0)
+        };
+        run().map_err(|reason| TrialError {
             scenario: self.scenario.name.clone(),
             arm: self.arm.name(),
             sender: self.sender.name(),
@@ -276,7 +295,12 @@ impl Trial {
         })
     }
 
-    fn simulate(&self, tracing: bool) -> Result<(TrialResult, Vec<TraceEvent>), String> {
+    fn simulate(
+        &self,
+        tracing: bool,
+        senders: Arc<SenderMemory>,
+        network: u8,
+    ) -> Result<(TrialResult, Vec<TraceEvent>), String> {
         let scenario = match self.arm {
             Arm::Ideal => self.scenario.clone().without_loss(),
             _ => self.scenario.clone(),
@@ -284,7 +308,7 @@ impl Trial {
         let plan =
             Plan::new(&scenario, self.arm, self.sender).map_err(|error| error.to_string())?;
         let assisted = plan.flows.iter().any(PlannedFlow::is_assisted);
-        let gateway = assisted.then(|| GatewayNode::new(self.gateway, self.seed));
+        let gateway = assisted.then(|| GatewayNode::new(self.gateway, self.seed, senders, network));
         let world = World::new(&scenario, self.seed, gateway, tracing);
         let flows: Vec<Vec<Flow>> = plan
             .flows

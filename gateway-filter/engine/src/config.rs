@@ -7,8 +7,11 @@ use crate::sync::RwLock;
 /// Answer of a route's senders to losses that they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SenderAnswer {
-    /// To each of them (CUBIC, NewReno), or it is not known: losses of the medium are hidden.
+    /// It is not known: losses of the medium are hidden, unless the route's sessions find that the
+    /// senders tolerate them ([`crate::SenderMemory`]).
     #[default]
+    Unknown,
+    /// To each of them (CUBIC, NewReno): losses of the medium are hidden.
     Always,
     /// To more than [`TOLERATED_LOSS`] in a round trip (BBRv2, BBRv3): fewer are neither hidden nor
     /// repaired, because the sender gains nothing and loses by the delay.
@@ -60,6 +63,9 @@ pub struct GatewayConfig {
     pub longest_packet: u16,
     /// Answer of the senders to losses.
     pub sender: SenderAnswer,
+    /// One of so many sessions is a trial: it shows an unknown sender its losses, and looks at the
+    /// answers. Where senders seem to answer losses, one of four times as many; 0: none.
+    pub sender_trials: u32,
 }
 
 impl GatewayConfig {
@@ -84,7 +90,8 @@ impl Default for GatewayConfig {
             handshakes_per_second_per_source: 100,
             handshakes_per_second_without_cookie: 100,
             longest_packet: 1500,
-            sender: SenderAnswer::Always,
+            sender: SenderAnswer::Unknown,
+            sender_trials: 8,
         }
     }
 }

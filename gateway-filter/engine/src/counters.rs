@@ -76,6 +76,10 @@ counters! {
         losses_shown,
         /// Missing datagrams given up: the sender tolerates so much loss, and gains nothing by a repair.
         losses_tolerated,
+        /// Sessions whose sender was found to go on as before when it was shown losses: they are not repaired while they are few.
+        senders_tolerant,
+        /// Sessions whose sender was found to give way when it was shown losses: they are repaired from then on.
+        senders_answering,
         /// Missing datagrams given up: repairs paused, and the sender must see what is lost.
         repairs_paused,
         /// Missing datagrams given up: too late to be of use.

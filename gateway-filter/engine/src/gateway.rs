@@ -15,6 +15,7 @@ use crate::admission::{Admission, TokenAdmission, WorkBudget};
 use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
 use crate::outbox::Outbox;
+use crate::sender_memory::SenderMemory;
 use crate::sync::{RwLock, RwLockReadGuard};
 
 /// A cookie secret is exchanged after this time.
@@ -25,6 +26,7 @@ pub struct Gateway {
     static_key: RwLock<Zeroizing<[u8; 32]>>,
     pub(crate) budget: GatewayBudget,
     pub(crate) admission: Admission,
+    pub(crate) senders: Arc<SenderMemory>,
     cookies: RwLock<Cookies>,
 }
 
@@ -161,8 +163,20 @@ impl Gateway {
         secret: [u8; 32],
         work: Arc<WorkBudget>,
     ) -> Arc<Self> {
+        Self::remembering(config, static_key, secret, work, Arc::default())
+    }
+
+    /// The same, with what is known of its senders.
+    pub fn remembering(
+        config: GatewayConfig,
+        static_key: [u8; 32],
+        secret: [u8; 32],
+        work: Arc<WorkBudget>,
+        senders: Arc<SenderMemory>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             budget: GatewayBudget::new(),
+            senders,
             admission: Admission::new(config, work),
             static_key: RwLock::new(Zeroizing::new(static_key)),
             cookies: RwLock::new(Cookies {

@@ -25,6 +25,7 @@
 //! client answers with its first eACK of that epoch, whose *anchor* (the last datagram it had when
 //! it emptied its set) says where the gateway's set begins.
 
+mod answer;
 mod breaker;
 mod channel;
 mod coding;
@@ -64,7 +65,9 @@ use crate::lazy_box::LazyBox;
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
+use crate::sender_memory::Expectation;
 use crate::session_event::{RepairRefusedReason, SessionEvent};
+use answer::Answers;
 pub(crate) use breaker::Breaker;
 use channel::Channel;
 use coding::Coding;
@@ -111,6 +114,8 @@ pub(crate) struct Session {
     last_mile: LastMile,
     breaker: LazyBox<Breaker>,
     probe: TailProbe,
+    /// `Some`: the sender is shown what it may tolerate, and its answers are looked at.
+    shown: Option<Box<Answers>>,
     /// The client receives a live stream.
     live: Option<Box<LiveStream>>,
     reported: Reported,
@@ -158,6 +163,9 @@ impl Session {
         let selective = live.as_deref().is_some_and(LiveStream::is_selective);
         let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
         let config = permit.gateway().config();
+        let shows = config.sender == SenderAnswer::Unknown
+            && live.is_none()
+            && permit.gateway().senders.expect(config.sender_trials, now) != Expectation::Answers;
         Self {
             agreed: Agreed {
                 scheme: gateway_params.scheme,
@@ -178,6 +186,7 @@ impl Session {
             last_mile: LastMile::new(),
             breaker: LazyBox::new(),
             probe: TailProbe::new(now),
+            shown: shows.then(Box::default),
             live,
             reported: Reported::default(),
             shrink_at: None,
@@ -365,6 +374,7 @@ impl Session {
         let loss = || self.coding.as_deref().map_or(self.last_mile.path.loss(), Coding::loss);
         self.live.is_none()
             && match self.permit.gateway().config().sender {
+                SenderAnswer::Unknown => self.shown.is_some() && loss() <= TOLERATED_LOSS,
                 SenderAnswer::Always => false,
                 SenderAnswer::AboveTolerance => loss() <= TOLERATED_LOSS,
                 SenderAnswer::Never => true,

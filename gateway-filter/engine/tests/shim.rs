@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_client::{AssistState, ClientConfig, Released, Shim, Timestamp, Verdict};
-use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received, SenderAnswer};
+use packrat_engine::{
+    Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received, SenderAnswer, SenderMemory,
+};
 use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -103,6 +105,7 @@ fn datagram(number: u64, length: usize) -> Vec<u8> {
 
 struct World {
     setting: Setting,
+    client: SocketAddr,
     now: Timestamp,
     random: ChaCha8Rng,
     gateway: Arc<Gateway>,
@@ -116,12 +119,14 @@ struct World {
 }
 
 impl World {
-    fn new(setting: Setting, seed: u64) -> Self {
+    fn new(setting: Setting, seed: u64, client: SocketAddr, senders: Arc<SenderMemory>) -> Self {
         let now = Timestamp::from_millis(1000);
-        let config = GatewayConfig { sender: setting.sender, ..GatewayConfig::default() };
-        let gateway = Gateway::new(config, [3; 32], [4; 32]);
+        let config =
+            GatewayConfig { sender: setting.sender, sender_trials: 2, ..GatewayConfig::default() };
+        let gateway = Gateway::remembering(config, [3; 32], [4; 32], Arc::default(), senders);
         Self {
             setting,
+            client,
             now,
             random: ChaCha8Rng::seed_from_u64(seed),
             flow: Flow::new(Arc::clone(&gateway)),
@@ -226,8 +231,8 @@ impl World {
     }
 
     fn hear(&mut self, said: &[u8]) {
-        let (address, mut out): (SocketAddr, _) = (CLIENT.parse().unwrap(), Outbox::new());
-        match self.gateway.receive(said, address, self.now, &mut out) {
+        let mut out = Outbox::new();
+        match self.gateway.receive(said, self.client, self.now, &mut out) {
             Received::Done(_) => {}
             Received::Begin(begin) => {
                 self.flow.begin(begin, [5; 32], self.now, &mut out);
@@ -272,8 +277,12 @@ impl World {
     }
 }
 
+fn world(setting: Setting, seed: u64) -> World {
+    World::new(setting, seed, CLIENT.parse().unwrap(), Arc::default())
+}
+
 fn run(setting: Setting, seed: u64) -> Outcome {
-    World::new(setting, seed).run()
+    world(setting, seed).run()
 }
 
 #[test]
@@ -349,6 +358,45 @@ fn a_sender_that_tolerates_losses_is_shown_them() {
         assert_eq!((never.numbered, never.kept, never.counters.symbols), (0, 0, 0));
         assert!(never.counters.repairs < 5, "{:?}", never.counters);
     }
+}
+
+/// Sessions one after another, each with a client at another of these addresses, of a sender that is
+/// as fast as before whatever is lost, and that has no name.
+fn sessions(loss: u32, clients: impl Iterator<Item = [u8; 4]>) -> Vec<FlowCounters> {
+    let senders = Arc::new(SenderMemory::default());
+    let setting = Setting { sender: SenderAnswer::Unknown, loss, ..LONG };
+    let run = |(seed, client)| {
+        let client = SocketAddr::from((client, 5000));
+        World::new(setting, seed, client, Arc::clone(&senders)).run().counters
+    };
+    (1..).zip(clients).map(run).collect()
+}
+
+fn is_repaired(counters: &FlowCounters) -> bool {
+    counters.repairs + counters.symbols > 20
+}
+
+#[test]
+fn sessions_find_out_that_their_senders_tolerate_losses() {
+    let sessions = sessions(10, (0..9).map(|network| [192, 0, network, 1]));
+    let repaired: Vec<bool> = sessions.iter().map(is_repaired).collect();
+    // Every second one is a trial, until three have found the same.
+    let expected = [true, false, true, false, true, false, false, false, false];
+    assert_eq!(repaired, expected, "{sessions:?}");
+    assert!(sessions[8].losses_tolerated > 20 && sessions[8].senders_tolerant == 1);
+}
+
+#[test]
+fn a_network_alone_does_not_decide_for_others() {
+    let sessions = sessions(10, (0..9).map(|client| [192, 0, 2, client]));
+    let repaired: Vec<bool> = sessions.iter().map(is_repaired).collect();
+    assert_eq!(repaired, [true, false, true, false, true, false, true, false, true]);
+}
+
+#[test]
+fn more_than_such_senders_tolerate_is_repaired() {
+    let sessions = sessions(60, (0..9).map(|network| [192, 0, network, 1]));
+    assert!(sessions.iter().all(|counters| counters.repairs + counters.symbols > 100));
 }
 
 #[test]
@@ -441,7 +489,7 @@ fn the_numbers_of_a_new_session_begin_anew_and_the_order_goes_on() {
 #[test]
 fn a_client_that_gives_the_gateway_up_still_takes_its_numbers_off() {
     let setting = Setting { up_dies_at: Some(100), datagrams: 8000, ..CALM };
-    let mut world = World::new(setting, 3);
+    let mut world = world(setting, 3);
     world.release();
     let outcome = world.run();
     assert!(outcome.is_complete(&setting), "{}", outcome.delivered.len());
@@ -467,7 +515,7 @@ fn pass<M: Clone>(
 
 #[test]
 fn datagrams_pass_in_order_with_what_belongs_to_them() {
-    let mut world = World::new(CALM, 1);
+    let mut world = world(CALM, 1);
     world.release();
     while world.shim.assistance().state != AssistState::Established
         || world.shim.assistance().reports == 0

@@ -65,6 +65,10 @@ pub(crate) struct Field {
     /// The operator has named the servers' congestion control (packrat.dev/config.sender)
     #[arg(long)]
     name_senders: bool,
+    /// Downloads before the measured one, each a trial in another network: what the gateway has found
+    /// out about the servers stays known
+    #[arg(long, default_value_t = 0)]
+    warm: u8,
     /// Go on where an earlier run with the same options ended; its rows must be of the same program
     #[arg(long)]
     resume: bool,
@@ -192,6 +196,7 @@ impl Field {
             size: self.size.unwrap_or(default.size),
             objects: self.objects.unwrap_or(default.objects),
             names_senders: self.name_senders,
+            warm: self.warm,
         }
     }
 

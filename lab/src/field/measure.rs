@@ -20,15 +20,21 @@ pub(super) struct Amount {
     /// The operator has named the servers' congestion control.
     #[serde(default)]
     pub(super) names_senders: bool,
+    /// Downloads before the measured one, each a trial in another network.
+    #[serde(default)]
+    pub(super) warm: u8,
 }
 
 impl Amount {
     /// The whole matrix.
-    pub(super) const FULL: Self = Self { size: 1.0, objects: [20, 10], names_senders: false };
+    pub(super) const FULL: Self =
+        Self { size: 1.0, objects: [20, 10], names_senders: false, warm: 0 };
     /// `--quick`.
-    pub(super) const QUICK: Self = Self { size: 0.4, objects: [8, 4], names_senders: false };
+    pub(super) const QUICK: Self =
+        Self { size: 0.4, objects: [8, 4], names_senders: false, warm: 0 };
     /// The sample that tests compare.
-    pub(super) const SAMPLE: Self = Self { size: 0.05, objects: [2, 1], names_senders: false };
+    pub(super) const SAMPLE: Self =
+        Self { size: 0.05, objects: [2, 1], names_senders: false, warm: 0 };
 }
 
 /// One arm of one cell with one seed.
@@ -136,6 +142,7 @@ impl Task {
     fn trial(&self, scenario: &Scenario, seed: u64, split_sender: Option<Sender>) -> Trial {
         let mut trial = Trial::new(scenario.clone(), self.arm, self.cell.sender, seed);
         trial.split_sender = split_sender.unwrap_or(self.cell.sender);
+        trial.warm = self.amount.warm;
         if self.amount.names_senders {
             trial.name_sender();
         }

@@ -214,7 +214,7 @@ pub const KNOBS: [Knob; 35] = [
     Knob::new(
         "sender",
         "`\"any\"`, `\"bbr\"`, `\"bbr1\"`",
-        "congestion control of the servers. `bbr` (BBRv2, BBRv3): up to 3 % of losses on the last mile are left to the server, which tolerates them; `bbr1` (BBRv1): all are. `any`: they are repaired, and hidden meanwhile (docs/POLICY.md)",
+        "congestion control of the servers. `bbr` (BBRv2, BBRv3): up to 3 % of losses on the last mile are left to the server, which tolerates them; `bbr1` (BBRv1): all are. `any`: they are repaired, and hidden meanwhile, unless sessions of three networks have found that the servers tolerate them (docs/POLICY.md)",
     )
     .with_default("\"any\"")
     .in_cluster("sender", "sender", ClusterValues::Senders),

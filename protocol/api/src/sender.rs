@@ -8,7 +8,8 @@ use crate::words::words;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SenderKind {
-    /// CUBIC, NewReno, or not known: losses of the last mile are repaired, and hidden meanwhile.
+    /// CUBIC, NewReno, or not known: losses of the last mile are repaired, and hidden meanwhile,
+    /// unless sessions find that the servers tolerate them.
     #[default]
     Any,
     /// BBRv2 or BBRv3: up to 3 % of losses are left to the server, more are repaired and hidden.

@@ -85,7 +85,7 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
         handshakes_per_second_per_source: config.handshakes_per_second_per_source,
         handshakes_per_second_without_cookie: config.handshakes_per_second_without_cookie,
         sender: match config.sender {
-            SenderKind::Any => SenderAnswer::Always,
+            SenderKind::Any => SenderAnswer::Unknown,
             SenderKind::Bbr => SenderAnswer::AboveTolerance,
             SenderKind::Bbr1 => SenderAnswer::Never,
         },

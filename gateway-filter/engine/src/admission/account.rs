@@ -65,6 +65,15 @@ impl Network {
         Some(Self { bits: self.bits >> dropped << dropped, level })
     }
 
+    /// The largest network of an address that counts as one.
+    pub(crate) fn largest_of(address: IpAddr) -> Self {
+        let mut network = Self::of(address);
+        while let Some(parent) = network.parent() {
+            network = parent;
+        }
+        network
+    }
+
     /// Factor of what this network may have over what a source may have: sessions, and handshakes per
     /// second.
     pub(super) const fn factor(self) -> u32 {

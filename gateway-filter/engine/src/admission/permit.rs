@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use packrat_wire::estimate::Timestamp;
 
-use super::{Admission, Refusal, SourceAccount, WorkKind};
+use super::{Admission, Network, Refusal, SourceAccount, WorkKind};
 use crate::budget::{FlowBudget, SourceBudget};
 use crate::gateway::Gateway;
 use crate::sync::atomic::Ordering;
@@ -121,6 +121,11 @@ impl SessionPermit {
             Some(source) => self.gateway.budget.take(&source.repairs, flow, bytes, live),
             None => self.gateway.budget.take(&SourceBudget::new(), flow, bytes, live),
         }
+    }
+
+    /// The network whose vote its client has.
+    pub(crate) fn network(&self) -> Network {
+        Network::largest_of(self.source)
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {

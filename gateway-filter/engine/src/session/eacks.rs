@@ -17,6 +17,7 @@ use crate::repair::{
     ASSUMED_ROUND_TRIP, Decision, MAXIMUM_TRANSMISSIONS, copies, decide, is_crowded, patience,
 };
 use crate::sample::Sample;
+use crate::sender_memory::Finding;
 use crate::sequence::Sequence;
 use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
 
@@ -157,6 +158,7 @@ impl Session {
         turn.counters.eacks_decoded += 1;
         self.epoch.on_decoded(counter);
         let newly_missing = self.settle(turn);
+        self.follow_sender(newest, newly_missing, turn);
         self.follow_breaker(turn);
         self.follow_coding(turn.now);
         turn.tell(|| SessionEvent::EackDecoded {
@@ -265,6 +267,40 @@ impl Session {
         repairs.count_fates(covered, newly_missing);
         repairs.follow_loss(last_mile.path.loss(), permit.gateway().config().repair_budget);
         newly_missing
+    }
+
+    /// Looks at how the sender answers the losses that it is shown.
+    fn follow_sender(&mut self, newest: Option<u64>, newly_missing: u64, turn: &mut Turn<'_>) {
+        let tolerated = self.is_tolerated();
+        let Some(shown) = &mut self.shown else { return };
+        if !tolerated {
+            shown.begin_anew();
+            return;
+        }
+        let Some(newest) = newest.filter(|_| newly_missing > 0) else { return };
+        let forwarded = self.history.next();
+        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        let found =
+            shown.on_loss(forwarded.saturating_sub(newest), forwarded, round_trip, turn.now);
+        let Some(finding) = found else { return };
+        match finding {
+            Finding::Tolerates if shown.note_tolerance() => turn.counters.senders_tolerant += 1,
+            // It has voted.
+            Finding::Tolerates => return,
+            Finding::Answers => {
+                turn.counters.senders_answering += 1;
+                self.shown = None;
+            }
+            Finding::Fits => {
+                let has_voted = shown.tolerates();
+                self.shown = None;
+                if has_voted {
+                    return;
+                }
+            }
+        }
+        let network = self.permit.network();
+        self.permit.gateway().senders.vote(network, finding, turn.now);
     }
 
     /// Sets the rate of symbols anew.

@@ -1,0 +1,194 @@
+//! Whether a sender answers the losses that it is shown.
+//!
+//! A loss-based sender gives way by a third or a half at each loss, and what is left of its window
+//! is what its losses allow: in packets, 1.22 times the root of the number sent per loss (Reno), or
+//! 1.05 times the power 3/4 of that number and of the round trip in seconds (CUBIC, RFC 9438,
+//! section 5.1). A window that is several times as large, and does not shrink while losses are shown,
+//! belongs to a sender that goes on as before: BBR. The gateway sees the last mile's part of the
+//! window only, so that it errs towards a sender that answers.
+//!
+//! ```text
+//!   window   o o o o o  BBR: as large as before, whatever is lost
+//!            o
+//!              o        CUBIC in a window that is too large: 0.7 of it after each loss
+//!                o o o  CUBIC in the window that its losses allow
+//! ```
+
+use core::time::Duration;
+
+use packrat_wire::estimate::Timestamp;
+
+use crate::sender_memory::Finding;
+
+/// Losses that are judged together, each in another round trip.
+const LOSSES: usize = 5;
+/// A sender answers a loss once in a round trip, and the gateway sees it a round trip later.
+const APART: f64 = 1.25;
+/// A window so many times as large as losses allow is none of a loss-based sender's; one below the
+/// third is. One that has shrunk and is below the second is on its way there: BBR's shrinks as well
+/// when its startup ends, but to many times what losses allow.
+const BEYOND: f64 = 3.0;
+const NEAR: f64 = 3.0;
+const WITHIN: f64 = 1.5;
+/// Two and three losses leave 0.49 and 0.34 of CUBIC's window. Below the first share of its begin, a
+/// window has shrunk; above the second it has not.
+const SHRUNK: f64 = 0.5;
+const KEPT: f64 = 0.75;
+
+/// One loss that the sender is shown.
+#[derive(Debug, Clone, Copy, Default)]
+struct Loss {
+    /// Datagrams under way when it was found, and forwarded until then.
+    window: f64,
+    forwarded: u64,
+}
+
+/// The newest losses of a session that its sender was shown, while it was shown all of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Answers {
+    losses: [Loss; LOSSES],
+    count: usize,
+    next: Timestamp,
+    tolerates: bool,
+}
+
+impl Answers {
+    /// From here on other losses are shown, or none.
+    pub(super) fn begin_anew(&mut self) {
+        self.count = 0;
+    }
+
+    /// It was found to tolerate losses: true at the first time.
+    pub(super) fn note_tolerance(&mut self) -> bool {
+        !core::mem::replace(&mut self.tolerates, true)
+    }
+
+    /// True if it was found to tolerate losses.
+    pub(super) fn tolerates(&self) -> bool {
+        self.tolerates
+    }
+
+    /// Something is found missing while `window` datagrams are under way, after `forwarded`; the
+    /// sender is shown it.
+    pub(super) fn on_loss(
+        &mut self,
+        window: u64,
+        forwarded: u64,
+        round_trip: Duration,
+        now: Timestamp,
+    ) -> Option<Finding> {
+        if now < self.next {
+            return None;
+        }
+        self.next = now + round_trip.mul_f64(APART);
+        self.losses.rotate_left(1);
+        self.losses[LOSSES - 1] = Loss { window: window as f64, forwarded };
+        self.count += 1;
+        if self.count < LOSSES {
+            return None;
+        }
+        let mean = |losses: &[Loss]| {
+            losses.iter().map(|loss| loss.window).sum::<f64>() / losses.len() as f64
+        };
+        // Startup and slow start overshoot: the second window may be the first that is the path's.
+        let begin = self.losses[0].window.min(self.losses[1].window);
+        let end = mean(&self.losses[LOSSES - 2..]);
+        let sent = self.losses[LOSSES - 1].forwarded.saturating_sub(self.losses[0].forwarded);
+        let per_loss = sent as f64 / (LOSSES - 1) as f64;
+        let allowed = (1.22 * per_loss.sqrt())
+            .max(1.05 * (round_trip.as_secs_f64() * per_loss).powf(0.75))
+            .max(f64::MIN_POSITIVE);
+        let times = mean(&self.losses) / allowed;
+        if end < SHRUNK * begin && times < NEAR {
+            Some(Finding::Answers)
+        } else if times < WITHIN {
+            Some(Finding::Fits)
+        } else {
+            (times >= BEYOND && end >= KEPT * begin).then_some(Finding::Tolerates)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+    const ROUND_TRIP: Duration = Duration::from_millis(40);
+
+    /// What decides a trial is found first.
+    fn first(found: &[Finding]) -> Finding {
+        *found.first().unwrap()
+    }
+
+    /// What is found of a sender whose window is `grown` each round trip and `reduced` after each
+    /// loss, while a share of what it sends is lost.
+    fn findings(
+        loss: f64,
+        seed: u64,
+        grown: impl Fn(f64, f64) -> f64,
+        reduced: impl Fn(f64) -> f64,
+    ) -> Vec<Finding> {
+        let (mut random, mut answers) = (ChaCha8Rng::seed_from_u64(seed), Answers::default());
+        let (mut window, mut forwarded, mut found) = (140.0, 0, Vec::new());
+        let mut since = 0.0;
+        for round in 1..4000u32 {
+            let now = Timestamp::ZERO + ROUND_TRIP * round;
+            forwarded += window as u64;
+            let survives = (1.0 - loss).powf(window);
+            if f64::from(random.next_u32()) / f64::from(u32::MAX) > survives {
+                found.extend(answers.on_loss(window as u64, forwarded, ROUND_TRIP, now));
+                window = reduced(window).max(2.0);
+                since = 0.0;
+            } else {
+                since += ROUND_TRIP.as_secs_f64();
+                window = grown(window, since).min(280.0);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn reno_and_cubic_are_never_taken_for_a_sender_that_goes_on() {
+        for loss in [0.0005, 0.001, 0.005, 0.02, 0.05] {
+            for seed in 0..50 {
+                let reno = findings(loss, seed, |window, _| window + 1.0, |window| window * 0.5);
+                assert_ne!(first(&reno), Finding::Tolerates, "Reno, {loss}, {seed}: {reno:?}");
+                // CUBIC grows by half a packet in a round trip, then faster.
+                let cubic =
+                    |window: f64, since: f64| window + 0.53f64.max(1.2 * since * since * 0.04);
+                let cubic = findings(loss, seed, cubic, |window| window * 0.7);
+                assert_ne!(first(&cubic), Finding::Tolerates, "CUBIC, {loss}, {seed}: {cubic:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_that_stays_is_of_a_sender_that_goes_on() {
+        for loss in [0.001, 0.005, 0.02, 0.05] {
+            let mut random = ChaCha8Rng::seed_from_u64(7);
+            let noise: Vec<f64> =
+                (0..4000).map(|_| 0.8 + f64::from(random.next_u32() % 1000) / 2500.0).collect();
+            let at = core::cell::Cell::new(0);
+            let probed = |_: f64, _: f64| {
+                at.set(at.get() + 1);
+                140.0 * noise[at.get()]
+            };
+            let found = findings(loss, 3, probed, |window| window);
+            let tolerates = found.iter().filter(|found| **found == Finding::Tolerates).count();
+            assert!(tolerates * 10 > found.len() * 9, "{loss}: {found:?}");
+            assert!(!found.contains(&Finding::Answers), "{loss}");
+        }
+    }
+
+    #[test]
+    fn losses_of_one_round_trip_are_one() {
+        let mut answers = Answers::default();
+        for millis in 0..50 {
+            let now = Timestamp::from_millis(1000 + millis);
+            assert_eq!(answers.on_loss(100, 100 * millis, ROUND_TRIP, now), None);
+        }
+        assert_eq!(answers.count, 1);
+    }
+}
