@@ -41,7 +41,7 @@ fn agent(to: SocketAddr) -> Running {
     let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
     let dont_fragment = DontFragment::default();
     let service = Service { name: "cost".to_owned(), socket, to, config, dont_fragment };
-    let (agent, handle) = Agent::new(vec![service], Limits::default()).unwrap();
+    let (agent, handle) = Agent::new(vec![service], None, Limits::default()).unwrap();
     let thread = std::thread::Builder::new().name("measured".to_owned());
     thread.spawn(move || agent.run().unwrap()).unwrap();
     Running { address, handle }

@@ -1,12 +1,11 @@
 //! One flow: a program's socket, and the shim for what comes back to it.
 
-use std::net::SocketAddr;
-
 use packrat_client::{GuardedShim, Health, Released, Shim, Timestamp, Verdict};
 use packrat_wire::control::is_control;
 use packrat_wire::number::split;
 
 use crate::statistics::{Condition, Counters};
+use crate::table::Peer;
 
 /// Takes what leaves a flow.
 pub trait Outlet<M> {
@@ -18,8 +17,7 @@ pub trait Outlet<M> {
 
 /// A flow of the table.
 pub(crate) struct Flow<M> {
-    pub(crate) service: usize,
-    pub(crate) program: SocketAddr,
+    pub(crate) peer: Peer,
     guarded: GuardedShim<M>,
     counters: Counters,
     /// When a datagram passed last, in either direction.
@@ -29,10 +27,9 @@ pub(crate) struct Flow<M> {
 }
 
 impl<M: Clone> Flow<M> {
-    pub(crate) fn new(service: usize, program: SocketAddr, shim: Shim<M>, now: Timestamp) -> Self {
+    pub(crate) fn new(peer: Peer, shim: Shim<M>, now: Timestamp) -> Self {
         Self {
-            service,
-            program,
+            peer,
             guarded: GuardedShim::new(Some(Box::new(shim))),
             counters: Counters::default(),
             last_active: now,
@@ -154,7 +151,8 @@ mod tests {
     fn a_flow_whose_shim_has_failed_still_gets_its_datagrams_without_the_numbers() {
         let now = Timestamp::from_millis(1000);
         let shim = Shim::new(ClientConfig::default(), [1; 32], now);
-        let mut flow = Flow::new(0, "127.0.0.1:9".parse().unwrap(), shim, now);
+        let peer = Peer { service: 0, program: "127.0.0.1:9".parse().unwrap(), through: None };
+        let mut flow = Flow::new(peer, shim, now);
         flow.with_shim("test", |_| panic!("as the test wants it"));
         assert_eq!(flow.condition(), Condition::Failed);
         let identifier = packrat_eack::Identifier::from_hash(7);

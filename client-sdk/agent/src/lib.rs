@@ -13,15 +13,19 @@
 
 mod flow;
 mod forwarder;
+mod handle;
 mod network;
 mod socket;
+mod socks;
 mod statistics;
 mod table;
 
 pub use flow::Outlet;
-pub use forwarder::{Agent, Handle, Service};
-pub use network::source_towards;
+pub use forwarder::{Agent, Service};
+pub use handle::Handle;
+pub use network::{choose, source_towards};
 pub use packrat_client::{Access, ClientConfig, IdentifierScheme, Timestamp, Token};
 pub use socket::DontFragment;
+pub use socks::{Allowed, Destination, SocksListener, split as split_socks};
 pub use statistics::{Condition, Counters, FlowStatus, ServiceStatus, Status};
-pub use table::{FlowId, IsOver, Limits, Table};
+pub use table::{FlowId, IsOver, Limits, Peer, Table};

@@ -19,6 +19,13 @@ pub fn source_towards(target: SocketAddr) -> Option<IpAddr> {
     Some(probe.local_addr().ok()?.ip())
 }
 
+/// The first address that there is a route to, or the first one.
+pub fn choose(found: impl IntoIterator<Item = SocketAddr>) -> Option<SocketAddr> {
+    let found: Vec<_> = found.into_iter().collect();
+    let reached = found.iter().find(|address| source_towards(**address).is_some());
+    reached.or(found.first()).copied()
+}
+
 /// True for an address of this host's: the system lets a socket have it.
 pub(crate) fn is_of_this_host(address: IpAddr) -> bool {
     UdpSocket::bind((address.to_canonical(), 0)).is_ok()

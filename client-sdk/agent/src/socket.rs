@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// The ECN mark of a datagram.
 pub(crate) type Mark = Option<EcnCodepoint>;
 
-/// Whether what leaves the host may be fragmented on the way.
+/// The treatment of datagrams that are longer than the path MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DontFragment {
@@ -148,6 +148,11 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
+    /// One datagram.
+    pub(crate) fn of_one(source: SocketAddr, data: &'a [u8], mark: Mark) -> Self {
+        Self { data, size: data.len().max(1), mark, source, local: None }
+    }
+
     pub(crate) fn datagrams(&self) -> impl Iterator<Item = (&'a [u8], Mark)> + use<'a> {
         let (data, mark) = (self.data, self.mark);
         let empty = data.is_empty().then_some(data);
@@ -211,24 +216,33 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Adds a datagram, and first sends what it does not go with. Returns the datagrams that the
-    /// system would not send.
-    pub(crate) fn add(&mut self, socket: &Socket, way: Way, datagram: &[u8], mark: Mark) -> u64 {
+    /// Adds a datagram behind a header, and first sends what it does not go with. Returns the
+    /// datagrams that the system would not send.
+    pub(crate) fn add(
+        &mut self,
+        socket: &Socket,
+        way: Way,
+        header: &[u8],
+        datagram: &[u8],
+        mark: Mark,
+    ) -> u64 {
+        let length = header.len() + datagram.len();
         let goes_on = !self.is_over
             && self.mark == mark
-            && datagram.len() <= self.size
-            && !datagram.is_empty()
-            && self.data.len() + datagram.len() <= MOST_BYTES;
+            && length <= self.size
+            && length > 0
+            && self.data.len() + length <= MOST_BYTES;
         let mut errors = 0;
         if self.data.is_empty() || !goes_on {
             errors = self.flush(socket, way);
-            (self.size, self.mark) = (datagram.len(), mark);
+            (self.size, self.mark) = (length, mark);
         }
-        if datagram.is_empty() {
-            return errors + socket.send(way, datagram, 0, mark);
+        if length == 0 {
+            return errors + socket.send(way, &[], 0, mark);
         }
+        self.data.extend_from_slice(header);
         self.data.extend_from_slice(datagram);
-        self.is_over = datagram.len() < self.size;
+        self.is_over = length < self.size;
         errors
     }
 

@@ -143,6 +143,8 @@ pub struct FlowStatus {
     pub service: usize,
     /// The program's address.
     pub program: SocketAddr,
+    /// The destination, where the program has chosen it.
+    pub destination: Option<SocketAddr>,
     /// Its condition.
     pub condition: Condition,
     /// Since when nothing has passed.
@@ -162,8 +164,8 @@ pub struct ServiceStatus {
     pub name: String,
     /// Where programs send to.
     pub listen: SocketAddr,
-    /// Where their datagrams go.
-    pub to: SocketAddr,
+    /// Where their datagrams go; `None`: the programs choose.
+    pub to: Option<SocketAddr>,
     /// Flows, by their condition.
     pub flows: BTreeMap<Condition, u64>,
     /// Datagrams of programs that were not served because there were as many flows as there may be,

@@ -161,7 +161,7 @@ impl Running {
         let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
         let dont_fragment = DontFragment::default();
         let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
-        let (agent, handle) = Agent::new(vec![service], limits).unwrap();
+        let (agent, handle) = Agent::new(vec![service], None, limits).unwrap();
         let thread = std::thread::spawn(move || agent.run().unwrap());
         Self { handle, address, thread: Some(thread) }
     }
@@ -488,7 +488,7 @@ fn a_service_is_never_the_agent_itself() {
     let mut buffer = [0; 2048];
     assert_eq!(server.recv(&mut buffer).unwrap(), 9);
     let status = agent.status();
-    assert_eq!((status.services[0].to, status.flows.len()), (server.local_addr().unwrap(), 1));
+    assert_eq!((status.services[0].to, status.flows.len()), (server.local_addr().ok(), 1));
 
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     let to = SocketAddr::from(([127, 0, 0, 3], socket.local_addr().unwrap().port()));
@@ -499,7 +499,7 @@ fn a_service_is_never_the_agent_itself() {
         config: ClientConfig::default(),
         dont_fragment: DontFragment::default(),
     };
-    let error = Agent::new(vec![service], Limits::default()).err().unwrap();
+    let error = Agent::new(vec![service], None, Limits::default()).err().unwrap();
     assert!(error.to_string().contains("own address"), "{error}");
 }
 
@@ -524,8 +524,8 @@ fn on_a_host_with_mtu<R: Send + 'static>(mtu: u16, work: fn() -> R) -> Option<R>
     result
 }
 
-/// What a program's own socket would get through is not lost: fragments where datagrams are longer
-/// than the path MTU, except for QUIC, which finds the path MTU itself.
+/// Long datagrams are not lost that would get through from a program's own socket: they are fragmented
+/// where they are longer than the path MTU, except for QUIC, which finds the path MTU itself.
 #[cfg(target_os = "linux")]
 #[test]
 fn long_datagrams_are_fragmented_unless_the_program_speaks_quic() {
