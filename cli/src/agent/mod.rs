@@ -18,7 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 pub(crate) use options::Options;
-use plan::{Plan, Source, Tokens, read_token};
+pub(crate) use plan::read_token;
+use plan::{Plan, Source, Tokens};
 
 use crate::get::Request;
 use crate::get::token::{self, TokenSource};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use listenfd::ListenFd;
 use packrat_agent::{
     Access, Allowed, ClientConfig, DontFragment, IdentifierScheme, Limits, Service, SocksListener,
-    Token, choose,
+    Target, Token, choose,
 };
 use packrat_token_client::gateway_key;
 use serde::Deserialize;
@@ -161,7 +161,7 @@ impl Plan {
             // A program's datagrams need not end in random bytes.
             let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
             let dont_fragment = entry.dont_fragment;
-            let name = name.clone();
+            let (name, to) = (name.clone(), Target::Service(to));
             plan.services.push(Service { name, socket, to, config, dont_fragment });
             plan.hosts.push(host);
         }
@@ -278,7 +278,7 @@ fn of_options(options: &Options) -> Result<File, String> {
 ///
 /// # Errors
 /// A sentence about what is wrong.
-pub(super) fn read_token(path: &Path) -> Result<Token, String> {
+pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
     let fault =
         |error: String| format!("cannot use the assist token of {}: {error}", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service,
+    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service, Target,
 };
 use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
@@ -40,7 +40,8 @@ fn agent(to: SocketAddr) -> Running {
     let address = socket.local_addr().unwrap();
     let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
     let dont_fragment = DontFragment::default();
-    let service = Service { name: "cost".to_owned(), socket, to, config, dont_fragment };
+    let service =
+        Service { name: "cost".to_owned(), socket, to: Target::Service(to), config, dont_fragment };
     let (agent, handle) = Agent::new(vec![service], None, Limits::default()).unwrap();
     let thread = std::thread::Builder::new().name("measured".to_owned());
     thread.spawn(move || agent.run().unwrap()).unwrap();

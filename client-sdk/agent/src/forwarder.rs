@@ -19,7 +19,9 @@ use packrat_client::{ClientConfig, SourceAddress, Timestamp};
 use crate::flow::Outlet;
 use crate::handle::{Command, Handle};
 use crate::network::{Wakefulness, is_of_this_host, source_towards};
-use crate::socket::{Batch, DontFragment, Mark, Message, Run, Socket, Way, is_quic_initial};
+use crate::socket::{
+    Batch, DontFragment, Mark, Message, Run, Socket, Way, is_quic_initial, transparent,
+};
 use crate::socks::{
     AssociationId, CONNECTION, RELAY, Route, Socks, SocksListener, Waiting, header,
 };
@@ -38,6 +40,8 @@ const FLOWS_SHOWN: usize = 100;
 /// SOCKS have a bit of their own.
 const WAKER: usize = 0;
 const FIRST_FLOW: usize = 1 << 16;
+/// The association of datagrams that the system redirects.
+const REDIRECTED: AssociationId = AssociationId::MAX;
 /// Services of one agent.
 const MOST_SERVICES: usize = FIRST_FLOW - 1;
 
@@ -48,12 +52,25 @@ pub struct Service {
     pub name: String,
     /// Where programs send to; bound.
     pub socket: UdpSocket,
-    /// Where their datagrams go: the service, with a gateway on the way or at this very address.
-    pub to: SocketAddr,
+    /// Where their datagrams go.
+    pub to: Target,
     /// The settings of its assistance.
     pub config: ClientConfig,
     /// The treatment of what programs send that is longer than the path MTU.
     pub dont_fragment: DontFragment,
+}
+
+/// Where the datagrams of a service's programs go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// To the service, with a gateway on the way or at this very address.
+    Service(SocketAddr),
+    /// To the address that the program has sent them to, at this port: the system redirects them to
+    /// a [`crate::transparent`] socket (Linux, TPROXY).
+    Original {
+        /// The port that programs send to.
+        port: u16,
+    },
 }
 
 /// A service as the agent has it.
@@ -73,6 +90,7 @@ struct Listener {
 enum Entrance {
     Service(Socket),
     Socks(Box<Socks>),
+    Redirected(Socket, u16),
 }
 
 impl Listener {
@@ -91,6 +109,7 @@ impl Listener {
     fn socket(&self, peer: Peer) -> Option<&Socket> {
         match (&self.entrance, peer.through) {
             (Entrance::Service(socket), None) => Some(socket),
+            (Entrance::Redirected(socket, _), _) => Some(socket),
             (Entrance::Socks(socks), Some((association, _))) => socks.relay(association),
             _ => None,
         }
@@ -98,7 +117,7 @@ impl Listener {
 
     fn socks(&mut self) -> Option<&mut Socks> {
         match &mut self.entrance {
-            Entrance::Service(_) => None,
+            Entrance::Service(_) | Entrance::Redirected(..) => None,
             Entrance::Socks(socks) => Some(socks),
         }
     }
@@ -113,6 +132,8 @@ struct Upstream {
     local: Option<IpAddr>,
     /// The bytes in front of each datagram for the program.
     header: Vec<u8>,
+    /// The socket that answers leave from, where the program has sent to the service itself.
+    answers: Option<Socket>,
 }
 
 /// Sends what leaves a flow.
@@ -199,8 +220,11 @@ impl Agent {
             let mut socket = Socket::new(socket, may_fragment)?;
             let number = Number(index + 1);
             poll.registry().register(&mut socket.socket, number, Interest::READABLE)?;
-            let entrance = Entrance::Service(socket);
-            listeners.push(Listener::new(name, entrance, listen, Some(to), dont_fragment));
+            let (entrance, to) = match to {
+                Target::Service(to) => (Entrance::Service(socket), Some(to)),
+                Target::Original { port } => (Entrance::Redirected(socket, port), None),
+            };
+            listeners.push(Listener::new(name, entrance, listen, to, dont_fragment));
         }
         if let Some(SocksListener { name, socket, dont_fragment, allow, .. }) = socks {
             let (listen, number) = (socket.local_addr()?, Number(listeners.len() + 1));
@@ -315,8 +339,10 @@ impl Agent {
     fn read_listener(&mut self, service: usize, batch: &mut Batch) -> bool {
         for _ in 0..TURN {
             let now = self.now();
-            let socket = match self.listeners.get_mut(service).map(|one| &mut one.entrance) {
-                Some(Entrance::Service(socket)) => socket,
+            let (socket, port) = match self.listeners.get_mut(service).map(|one| &mut one.entrance)
+            {
+                Some(Entrance::Service(socket)) => (&*socket, None),
+                Some(Entrance::Redirected(socket, port)) => (&*socket, Some(*port)),
                 Some(Entrance::Socks(socks)) => {
                     if !socks.accept(self.poll.registry(), now) {
                         return false;
@@ -329,7 +355,13 @@ impl Agent {
                 return false;
             }
             for message in batch.messages() {
-                let peer = Peer { service, program: message.source, through: None };
+                // The address that a redirected datagram has arrived at is its destination.
+                let to = port.zip(message.local).map(|(port, ip)| SocketAddr::from((ip, port)));
+                let through = to.map(|to| (REDIRECTED, to));
+                if port.is_some() && through.is_none() {
+                    continue;
+                }
+                let peer = Peer { service, program: message.source, through };
                 self.forward(peer, &message, now);
             }
         }
@@ -483,8 +515,11 @@ impl Agent {
         registry.register(&mut socket.socket, Number(number), Interest::READABLE)?;
         // Answers come from where the program has sent to.
         let local = first.local.filter(|_| listener.listen.ip().is_unspecified());
-        let header = peer.through.map_or_else(Vec::new, |(_, to)| header(to));
-        self.upstreams.insert(id, Upstream { socket, port, to, local, header });
+        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
+        let answers = is_redirected.then(|| Socket::new(transparent(to)?, true)).transpose()?;
+        let header =
+            peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
+        self.upstreams.insert(id, Upstream { socket, port, to, local, header, answers });
         self.ports.insert(port);
         Ok(())
     }
@@ -531,6 +566,7 @@ impl Agent {
         let peer @ Peer { service, program, .. } = self.table.peer(id)?;
         let upstream = self.upstreams.get(&id)?;
         let listener = self.listeners.get(service)?.socket(peer)?;
+        let listener = upstream.answers.as_ref().unwrap_or(listener);
         let mut wire = Wire { listener, upstream, program, run: &mut self.run, errors: 0 };
         let result = call(&mut self.table, &mut wire);
         let errors = wire.finish();
@@ -594,7 +630,7 @@ impl Agent {
             }
             Command::SetTarget(service, to) => {
                 if let Some(listener) = self.listeners.get_mut(service)
-                    && listener.socks().is_none()
+                    && matches!(listener.entrance, Entrance::Service(_))
                 {
                     listener.to = Some(to);
                     listener.source = SourceAddress::default();
@@ -661,7 +697,8 @@ mod tests {
     fn datagrams_of_the_agents_own_begin_no_flow() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let listen = socket.local_addr().unwrap();
-        let (to, config) = ("127.0.0.1:9".parse().unwrap(), ClientConfig::default());
+        let to = Target::Service("127.0.0.1:9".parse().unwrap());
+        let config = ClientConfig::default();
         let dont_fragment = DontFragment::default();
         let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
         let (mut agent, handle) = Agent::new(vec![service], None, Limits::default()).unwrap();
@@ -671,7 +708,9 @@ mod tests {
         program.send_to(b"round and round", listen).unwrap();
         // It comes back with the question for a gateway.
         let refused = || handle.status().unwrap().services[0].refused_datagrams;
+        let begun = Instant::now();
         while refused() < 2 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "they are not refused");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(handle.status().unwrap().flows.len(), 1);

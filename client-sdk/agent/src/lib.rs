@@ -21,11 +21,11 @@ mod statistics;
 mod table;
 
 pub use flow::Outlet;
-pub use forwarder::{Agent, Service};
+pub use forwarder::{Agent, Service, Target};
 pub use handle::Handle;
 pub use network::{choose, source_towards};
 pub use packrat_client::{Access, ClientConfig, IdentifierScheme, Timestamp, Token};
-pub use socket::DontFragment;
+pub use socket::{DontFragment, transparent};
 pub use socks::{Allowed, Destination, SocksListener, split as split_socks};
 pub use statistics::{Condition, Counters, FlowStatus, ServiceStatus, Status};
 pub use table::{FlowId, IsOver, Limits, Peer, Table};

@@ -75,6 +75,35 @@ fn allow_fragments(_: &std::net::UdpSocket) -> io::Result<()> {
     Ok(())
 }
 
+/// A socket that may have an address of another host's, several at a time: for datagrams that the
+/// system redirects (TPROXY), and for their answers.
+///
+/// # Errors
+/// When the system refuses it: CAP_NET_ADMIN is needed, and Linux.
+#[cfg(target_os = "linux")]
+pub fn transparent(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv4() {
+        socket.set_ip_transparent_v4(true)?;
+    } else {
+        socket.set_only_v6(true)?;
+        socket.set_ip_transparent_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Other systems redirect otherwise.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub fn transparent(_: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// A socket that does not block.
 #[derive(Debug)]
 pub(crate) struct Socket {

@@ -43,7 +43,7 @@ pub struct FlowId(pub(crate) u64);
 /// call or a download is silent.
 const EVICTED_AFTER: Duration = Duration::from_secs(10);
 
-/// What tells a flow from others: a program's socket, and what it sends to.
+/// The far ends of a flow, which no other flow has: a program's socket, and what it sends to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// The number of the service.

@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service, Status,
+    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service,
+    Status, Target,
 };
 use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
@@ -160,7 +161,13 @@ impl Running {
         let address = socket.local_addr().unwrap();
         let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
         let dont_fragment = DontFragment::default();
-        let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
+        let service = Service {
+            name: "web".to_owned(),
+            socket,
+            to: Target::Service(to),
+            config,
+            dont_fragment,
+        };
         let (agent, handle) = Agent::new(vec![service], None, limits).unwrap();
         let thread = std::thread::spawn(move || agent.run().unwrap());
         Self { handle, address, thread: Some(thread) }
@@ -495,7 +502,7 @@ fn a_service_is_never_the_agent_itself() {
     let service = Service {
         name: "circle".to_owned(),
         socket,
-        to,
+        to: Target::Service(to),
         config: ClientConfig::default(),
         dont_fragment: DontFragment::default(),
     };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use packrat_agent::{
     Agent, ClientConfig, Counters, DontFragment, Handle, IdentifierScheme, Limits, Service,
-    SocksListener,
+    SocksListener, Target,
 };
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -130,6 +130,7 @@ impl RunningAgent {
         } else {
             let socket = UdpSocket::bind(any).map_err(DemoError::Port)?;
             address = Some(socket.local_addr().map_err(DemoError::Port)?);
+            let to = Target::Service(to);
             services.push(Service { name, socket, to, config, dont_fragment });
         }
         let (agent, handle) =
