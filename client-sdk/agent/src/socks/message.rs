@@ -46,7 +46,7 @@ pub(crate) enum Step {
     End(Vec<u8>),
 }
 
-/// What a program has said on its control connection, and which step is next.
+/// A control connection up to its association: bytes in, steps out.
 #[derive(Debug, Default)]
 pub(crate) struct Negotiation {
     received: Vec<u8>,
@@ -181,10 +181,10 @@ fn destination(bytes: &[u8]) -> Result<Option<(Destination, &[u8])>, Unknown> {
 /// When it is not what it has to be.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn check(data: &[u8]) {
-    let steps = |pieces: &mut dyn Iterator<Item = &[u8]>| {
+    let steps = |parts: &mut dyn Iterator<Item = &[u8]>| {
         let (mut negotiation, mut steps) = (Negotiation::default(), Vec::new());
-        for piece in pieces {
-            negotiation.receive(piece);
+        for part in parts {
+            negotiation.receive(part);
             loop {
                 let step = negotiation.next();
                 match step {
@@ -200,7 +200,7 @@ pub(crate) fn check(data: &[u8]) {
         steps
     };
     let at_once = steps(&mut std::iter::once(data));
-    assert_eq!(steps(&mut data.chunks(1)), at_once, "in pieces it is something else");
+    assert_eq!(steps(&mut data.chunks(1)), at_once, "byte by byte it is something else");
     assert!(at_once.len() <= 2, "one answer, and the end or an association");
     if let Some((Destination::Address(to), payload)) = split(data) {
         let again = [&header(to)[..], payload].concat();
