@@ -6,6 +6,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
@@ -107,6 +108,21 @@ fn inside() {
     assert_eq!(words("nft list tables"), "");
     assert!(!words("ip rule").contains("fwmark") && !words("ip -6 rule").contains("fwmark"));
     assert_eq!(groups(), 0);
+    // A request to end reaches the program, and everything is taken away as well.
+    let mut running = Command::new(env!("CARGO_BIN_EXE_packrat"))
+        .args(["run", "--silent", "--", "sleep", "1000"])
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    // The group is there after the signals' handlers, whatever else is.
+    while groups() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "there is no control group");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let sent = Command::new("kill").arg(running.id().to_string()).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(running.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!((words("nft list tables"), groups()), (String::new(), 0));
     // A program that is not there: the shell's word for it, and everything is taken away as well.
     let output = packrat(&["--silent", "--", "/no/such/program"]);
     assert_eq!(output.status.code(), Some(127));

@@ -4,7 +4,7 @@ mod redirection;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
@@ -13,6 +13,9 @@ use packrat_agent::{
     transparent,
 };
 use packrat_token_client::gateway_key;
+use rustix::process::{Pid, kill_process};
+use tokio::process::Command;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::agent::read_token;
 use redirection::{Redirection, Rules};
@@ -106,25 +109,54 @@ fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
         let [v4, v6] = listen;
         rules.push(Rules { port, v4: v4?, v6: v6? });
     }
-    let redirection = Redirection::set_up(&rules)?;
-    let (agent, handle) = Agent::new(services, None, Limits::default())
-        .map_err(|error| format!("cannot start: {error}"))?;
-    let thread = std::thread::spawn(move || agent.run());
-    let (program, arguments) = options.program.split_first().ok_or("give a program to run")?;
+    let begun = |error: std::io::Error| format!("cannot start: {error}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(begun)?.block_on(async {
+        // From here on signals end the program, and this command after it, in order.
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
+        let redirection = Redirection::set_up(&rules)?;
+        let (agent, handle) = Agent::new(services, None, Limits::default()).map_err(begun)?;
+        let thread = std::thread::spawn(move || agent.run());
+        let outcome =
+            run_program(&options.program, &redirection, &mut interrupt, &mut terminate).await;
+        let counters = handle.status().map(|status| status.total()).unwrap_or_default();
+        handle.stop();
+        // Its panic has been printed already.
+        let _ = thread.join();
+        drop(redirection);
+        Ok((outcome?, counters))
+    })
+}
+
+/// Runs the program among the redirected, until it ends. An interrupt reaches it from the terminal; a
+/// request to end is passed on.
+async fn run_program(
+    program: &[String],
+    redirection: &Redirection,
+    interrupt: &mut Signal,
+    terminate: &mut Signal,
+) -> Result<ExitStatus, String> {
+    let name = program.first().ok_or("give a program to run")?;
+    let failed = |error: std::io::Error| format!("cannot run {name}: {error}");
     // The shell puts itself among the redirected before it becomes the program.
-    let outcome = Command::new("sh")
+    let mut process = Command::new("sh")
         .args(["-c", "echo 0 > \"$0\" && exec \"$@\""])
         .arg(redirection.members())
-        .arg(program)
-        .args(arguments)
-        .status()
-        .map_err(|error| format!("cannot run {program}: {error}"));
-    let counters = handle.status().map(|status| status.total()).unwrap_or_default();
-    handle.stop();
-    // Its panic has been printed already.
-    let _ = thread.join();
-    drop(redirection);
-    Ok((outcome?, counters))
+        .args(program)
+        .spawn()
+        .map_err(failed)?;
+    loop {
+        tokio::select! {
+            status = process.wait() => return status.map_err(failed),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {
+                let id = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+                // It may have ended meanwhile.
+                let _ = id.map(|id| kill_process(id, rustix::process::Signal::TERM));
+            }
+        }
+    }
 }
 
 /// The exit code as shells give it: that of a program which a signal has ended is 128 and its

@@ -39,7 +39,7 @@ impl Redirection {
         })?;
         // From here on it cleans up behind itself.
         let redirection = Self { name, mark: 0x5061_0000 | (id & 0xffff), group };
-        redirection.rules(rules, &path)?;
+        redirection.rules(rules, path.components().count())?;
         for family in ["-4", "-6"] {
             let result = redirection.route(family);
             if family == "-4" {
@@ -54,9 +54,18 @@ impl Redirection {
         self.group.join("cgroup.procs")
     }
 
-    fn rules(&self, rules: &[Rules], path: &Path) -> Result<(), String> {
-        let text = filter(&self.name.replace('-', "_"), self.mark, rules, path);
+    /// `level`: the depth of the control group below the root of all.
+    fn rules(&self, rules: &[Rules], level: usize) -> Result<(), String> {
+        // nft looks there, wherever control groups version 2 are mounted.
+        let path = self.group.strip_prefix("/sys/fs/cgroup").map_err(|_| {
+            format!("{} is not below /sys/fs/cgroup; use packrat agent", self.group.display())
+        })?;
+        let text = filter(&self.table(), self.mark, rules, level, path);
         nft(&text).map_err(|error| format!("cannot redirect: {error}"))
+    }
+
+    fn table(&self) -> String {
+        self.name.replace('-', "_")
     }
 
     fn route(&self, family: &str) -> Result<(), String> {
@@ -69,7 +78,7 @@ impl Redirection {
 impl Drop for Redirection {
     fn drop(&mut self) {
         // What was not there need not be taken away.
-        let _ = nft(&format!("delete table inet {}\n", self.name.replace('-', "_")));
+        let _ = nft(&format!("delete table inet {}\n", self.table()));
         let mark = self.mark.to_string();
         for family in ["-4", "-6"] {
             let _ = ip(&[family, "rule", "del", "fwmark", &mark, "lookup", &mark]);
@@ -96,8 +105,7 @@ fn own_group() -> Result<(PathBuf, PathBuf), String> {
 }
 
 /// The packet filter's table, for nft.
-fn filter(name: &str, mark: u32, rules: &[Rules], path: &Path) -> String {
-    let level = path.components().count();
+fn filter(name: &str, mark: u32, rules: &[Rules], level: usize, path: &Path) -> String {
     let path = path.display();
     let (mut output, mut prerouting) = (String::new(), String::new());
     for Rules { port, v4, v6 } in rules {
@@ -156,9 +164,10 @@ mod tests {
             Rules { port: 443, v4: Some(5000), v6: Some(5001) },
             Rules { port: 9, v4: Some(5002), v6: None },
         ];
-        let text = filter("packrat_run_7", 77, &rules, Path::new("user/packrat-run-7"));
+        let text = filter("packrat_run_7", 77, &rules, 2, Path::new("unified/user/packrat-run-7"));
         assert_eq!(
-            text.matches("socket cgroupv2 level 2 \"user/packrat-run-7\" meta mark set 77").count(),
+            text.matches("socket cgroupv2 level 2 \"unified/user/packrat-run-7\" meta mark set 77")
+                .count(),
             3
         );
         assert!(text.contains(
