@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use indicatif::ProgressBar;
-use packrat_agent::{Access, Agent, Condition, Counters, Handle, choose};
+use packrat_agent::{Access, Agent, Condition, Counters, Handle, Service, Target, choose};
 use packrat_pages::{Answer, Pages};
 use packrat_token_client::AssistToken;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -56,7 +56,11 @@ async fn serve(options: &Options) -> Result<(), String> {
     // From here on signals end the command in order.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
-    let targets: Vec<_> = services.iter().map(|service| service.to).collect();
+    let target = |service: &Service| match service.to {
+        Target::Service(to) => Some(to),
+        Target::Original { .. } => None,
+    };
+    let targets: Vec<_> = services.iter().filter_map(target).collect();
     let (agent, handle) =
         Agent::new(services, socks, limits).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => error.to_string(),
