@@ -3,9 +3,10 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use packrat_dataplane::log::Silent;
@@ -77,33 +78,84 @@ fn a_program_is_assisted_without_its_knowledge_and_nothing_is_left_behind() {
     assert!(inside.status.success() && said.contains("1 passed"), "{said}");
 }
 
+/// Does what a line says, with the words of it.
+fn done(line: &str) {
+    let mut words = line.split(' ');
+    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "{line}");
+}
+
+/// The far host; killed when it is dropped.
+struct Far(Child);
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "the far host, which another test makes: a gateway, and a server that sends back"]
+fn far() {
+    let begun = Instant::now();
+    while !words("ip link").contains("v1") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "there is no link");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    done("ip link set lo up");
+    done("ip address add 10.77.0.2/24 dev v1");
+    done("ip address add fd77::2/64 dev v1 nodad");
+    done("ip link set v1 up");
+    let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
+    let attachments = ["10.77.0.2", "fd77::2"].map(|address| {
+        let server = UdpSocket::bind((address, 0)).unwrap();
+        let echo = server.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while let Ok((length, from)) = server.recv_from(&mut buffer) {
+                let _ = server.send_to(&buffer[..length], from);
+            }
+        });
+        let route = RouteConfig::new(address, [echo]).unwrap();
+        let route = dataplane.configure(route).unwrap();
+        let socket = bind_reuse_port(SocketAddr::new(address.parse().unwrap(), 4433)).unwrap();
+        let gateway = local_address(socket.as_fd()).unwrap();
+        dataplane.listen(&route, gateway, 0, socket).unwrap()
+    });
+    println!("far is there");
+    std::thread::sleep(Duration::from_secs(600));
+    drop(attachments);
+}
+
 #[test]
 #[ignore = "runs on a host of its own, which another test makes"]
 fn inside() {
-    assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-    for address in ["127.0.0.1", "::1"] {
-        let server = UdpSocket::bind((address, 0)).unwrap();
-        let echo = server.try_clone().unwrap();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 2048];
-            while let Ok((length, from)) = echo.recv_from(&mut buffer) {
-                let _ = echo.send_to(&buffer[..length], from);
-            }
-        });
-        let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
-        let route = RouteConfig::new("web", [server.local_addr().unwrap()]).unwrap();
-        let route = dataplane.configure(route).unwrap();
-        let socket = bind_reuse_port(SocketAddr::new(address.parse().unwrap(), 0)).unwrap();
-        let gateway = local_address(socket.as_fd()).unwrap();
-        let attachment = dataplane.listen(&route, gateway, 0, socket).unwrap();
-
-        let port = gateway.port().to_string();
-        let output = packrat(&["--port", &port, "--", "python3", "-c", PROGRAM, address, &port]);
+    done("ip link set lo up");
+    done("ip link add v0 type veth peer name v1");
+    let own = std::env::current_exe().unwrap();
+    let mut far = Command::new("unshare");
+    far.arg("--net").arg(own).args(["--exact", "far", "--ignored", "--nocapture"]);
+    let mut far = Far(far.stdout(Stdio::piped()).spawn().unwrap());
+    // It has left this host when its links are others.
+    let begun = Instant::now();
+    let namespace = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net")).ok();
+    while namespace(&far.0.id().to_string()) == namespace("self") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "there is no far host");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    done(&format!("ip link set v1 netns {}", far.0.id()));
+    done("ip address add 10.77.0.1/24 dev v0");
+    done("ip address add fd77::1/64 dev v0 nodad");
+    done("ip link set v0 up");
+    let output = BufReader::new(far.0.stdout.take().unwrap());
+    let is_there = |line: Result<String, _>| line.is_ok_and(|line| line.contains("far is there"));
+    assert!(output.lines().any(is_there), "the far host has ended");
+    for address in ["10.77.0.2", "fd77::2"] {
+        let output = packrat(&["--port", "4433", "--", "python3", "-c", PROGRAM, address, "4433"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(42), "{said}");
         assert!(said.contains("1 sessions with gateways"), "{said}");
-        drop(attachment);
-        dataplane.shutdown();
     }
     assert_eq!(words("nft list tables"), "");
     assert!(!words("ip rule").contains("fwmark") && !words("ip -6 rule").contains("fwmark"));

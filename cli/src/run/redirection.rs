@@ -114,7 +114,7 @@ fn filter(name: &str, mark: u32, rules: &[Rules], level: usize, path: &Path) -> 
             let protocol = if family == "ip" { "ipv4" } else { "ipv6" };
             let these = format!("meta nfproto {protocol} udp dport {port}");
             output += &format!(
-                "    {these} socket cgroupv2 level {level} \"{path}\" meta mark set {mark}\n"
+                "    {these} fib daddr type != local socket cgroupv2 level {level} \"{path}\" meta mark set {mark}\n"
             );
             prerouting += &format!(
                 "    meta mark {mark} {these} tproxy {family} to {address}:{own} accept\n"
