@@ -256,7 +256,9 @@ impl Run {
         mark: Mark,
     ) -> u64 {
         let length = header.len() + datagram.len();
-        let goes_on = !self.is_over
+        // Where the system puts datagrams together again, programs look for one header only.
+        let goes_on = header.is_empty()
+            && !self.is_over
             && self.mark == mark
             && length <= self.size
             && length > 0

@@ -217,3 +217,38 @@ fn what_is_no_request_for_datagrams_is_refused_and_closed() {
         assert_eq!(answer, expected, "{said:?}");
     }
 }
+
+/// Programs take one header off what one call receives, also where the system would put several
+/// datagrams together.
+#[test]
+fn a_program_gets_each_datagram_by_itself() {
+    use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
+    use std::io::IoSliceMut;
+    const COUNT: usize = 10;
+    let agent = Running::start(&[]);
+    let (program, server) = (Program::associate(&agent), udp());
+    let address = server.local_addr().unwrap();
+    program.send(&by_address(address), b"all together");
+    let (_, upstream) = next(&server);
+    let of_program = UdpSocketState::new((&program.socket).into()).unwrap();
+    let transmit = Transmit {
+        destination: upstream,
+        ecn: None,
+        contents: &[7; 100 * COUNT],
+        segment_size: Some(100),
+        src_ip: None,
+    };
+    UdpSocketState::new((&server).into()).unwrap().try_send((&server).into(), &transmit).unwrap();
+    let (begun, mut arrived) = (Instant::now(), 0);
+    while arrived < COUNT {
+        let (mut buffer, mut meta) = ([0; 70_000], [RecvMeta::default()]);
+        let buffers = &mut [IoSliceMut::new(&mut buffer)];
+        if of_program.recv((&program.socket).into(), buffers, &mut meta).is_ok() {
+            assert_eq!(meta[0].len, 10 + 100, "several at once");
+            arrived += 1;
+        } else {
+            assert!(begun.elapsed() < PATIENCE, "{arrived} have come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
