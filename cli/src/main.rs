@@ -11,6 +11,8 @@ mod lab;
 #[cfg(feature = "operate")]
 mod operate;
 mod recv;
+#[cfg(target_os = "linux")]
+mod run;
 
 #[cfg(feature = "operate")]
 use clap::CommandFactory as _;
@@ -34,6 +36,9 @@ enum Subcommands {
     /// Let any UDP program on this machine use a gateway, as the program is: browsers, curl, games,
     /// tunnels
     Agent(agent::Options),
+    /// Run a program whose datagrams an agent forwards, without the program's knowledge (Linux, root)
+    #[cfg(target_os = "linux")]
+    Run(run::Options),
     /// Receive a gateway's live stream: RTP, SRTP or anything else, repaired and in order
     Recv(recv::Options),
     /// Show on this machine what a gateway does for a download over a lossy network
@@ -59,6 +64,8 @@ fn main() -> ExitCode {
     match command.subcommand {
         Subcommands::Get(options) => get::command::run(options),
         Subcommands::Agent(options) => agent::run(options),
+        #[cfg(target_os = "linux")]
+        Subcommands::Run(options) => run::run(options),
         Subcommands::Recv(options) => recv::run(&options),
         Subcommands::Demo(options) => demo::run(&options),
         #[cfg(feature = "operate")]

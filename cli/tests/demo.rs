@@ -223,7 +223,7 @@ fn processes_of(folder: &Path) -> Vec<PathBuf> {
 #[test]
 #[ignore = "needs Caddy, aioquic and libcurl: make test-demo"]
 fn other_programs_through_an_agent() {
-    for client in ["curl", "aioquic"] {
+    for client in ["curl", "curl-socks", "aioquic"] {
         let options =
             ["--client", client, "--profile", "wifi", "--arms", "packrat", "--size", "4MB"];
         let report = report(&[&options[..], &["--gateway", "standalone"]].concat());

@@ -17,7 +17,7 @@ use crate::world::{PathCounters, World};
 use packrat_client::ClientConfig;
 use packrat_emulation::path::LinkCounters;
 use packrat_emulation::scenario::{FlowDirection, QueueKind, Scenario};
-use packrat_engine::{GatewayConfig, SenderMemory};
+use packrat_engine::{GatewayConfig, SenderAnswer, SenderMemory};
 use packrat_wire::number::NUMBER_LENGTH;
 use s2n_quic::provider::io::testing::{spawn, test_seed};
 use serde::Serialize;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use indicatif::ProgressBar;
-use packrat_agent::{Access, Agent, Condition, Counters, Handle};
+use packrat_agent::{Access, Agent, Condition, Counters, Handle, Service, Target, choose};
 use packrat_pages::{Answer, Pages};
 use packrat_token_client::AssistToken;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -18,7 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 pub(crate) use options::Options;
-use plan::{Plan, Source, Tokens, choose, read_token};
+pub(crate) use plan::read_token;
+use plan::{Plan, Source, Tokens};
 
 use crate::get::Request;
 use crate::get::token::{self, TokenSource};
@@ -50,16 +51,21 @@ pub(crate) fn run(options: Options) -> ExitCode {
 /// Forwards until a signal ends the command.
 async fn serve(options: &Options) -> Result<(), String> {
     raise_descriptor_limit();
-    let Plan { services, hosts, tokens, limits, metrics } = Plan::new(options)?;
+    let Plan { services, socks, hosts, tokens, limits, metrics } = Plan::new(options)?;
     let begun = |error: io::Error| format!("cannot start: {error}");
     // From here on signals end the command in order.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
-    let targets: Vec<_> = services.iter().map(|service| service.to).collect();
-    let (agent, handle) = Agent::new(services, limits).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidInput => error.to_string(),
-        _ => begun(error),
-    })?;
+    let target = |service: &Service| match service.to {
+        Target::Service(to) => Some(to),
+        Target::Original { .. } => None,
+    };
+    let targets: Vec<_> = services.iter().filter_map(target).collect();
+    let (agent, handle) =
+        Agent::new(services, socks, limits).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => error.to_string(),
+            _ => begun(error),
+        })?;
     let (ended, has_ended) = oneshot::channel();
     let thread = std::thread::Builder::new().name("packrat-agent".to_owned());
     let thread = thread.spawn(move || drop(ended.send(agent.run()))).map_err(begun)?;
@@ -101,8 +107,11 @@ fn raise_descriptor_limit() {
 fn announce(handle: &Handle, pages: Option<&Pages>) {
     let mut text = String::new();
     for service in handle.status().map(|status| status.services).unwrap_or_default() {
-        let (name, listen, to) = (service.name, service.listen, service.to);
-        text += &format!("{name} listens on {listen} and forwards to {to}\n");
+        let (name, listen) = (service.name, service.listen);
+        text += &match service.to {
+            Some(to) => format!("{name} listens on {listen} and forwards to {to}\n"),
+            None => format!("{name} listens on {listen} and forwards to where programs say\n"),
+        };
     }
     if let Some(pages) = pages {
         text += &format!(

@@ -24,6 +24,8 @@ Examples:
         to = \"vpn.example:51820\"
         listen = \"127.0.0.1:51820\"
 
+    packrat agent --socks 127.0.0.1:1080, for programs and front ends that speak SOCKS5
+
 docs/CLIENTS.md has more programs, all settings of the file, and units for systemd.";
 
 /// Options of `packrat agent`.
@@ -34,7 +36,7 @@ pub(crate) struct Options {
     #[arg(
         long,
         value_name = "HOST:PORT",
-        required_unless_present = "config",
+        required_unless_present_any = ["config", "socks"],
         conflicts_with = "config"
     )]
     pub(crate) to: Option<String>,
@@ -42,6 +44,14 @@ pub(crate) struct Options {
     /// systemd passes are used first]
     #[arg(long, value_name = "ADDR", conflicts_with = "config")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Serve programs that choose their destinations, too: an address for SOCKS version 5, UDP ASSOCIATE
+    /// (RFC 1928)
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    pub(crate) socks: Option<SocketAddr>,
+    /// Let programs reach only these destinations through SOCKS, such as *.example:443 or
+    /// 192.0.2.0/24:*; repeat it for more [default: all]
+    #[arg(long, value_name = "HOST:PORT", requires = "socks")]
+    pub(crate) socks_allow: Vec<String>,
     /// A TOML file with several services
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
@@ -55,8 +65,8 @@ pub(crate) struct Options {
     /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
     #[arg(long, value_name = "MS", conflicts_with = "config")]
     pub(crate) maximum_hold: Option<u64>,
-    /// Whether what programs send may be fragmented where it is longer than the path MTU: auto (all
-    /// but QUIC), always don't-fragment, or never [default: auto]
+    /// Send with don't-fragment: auto (QUIC only), always (what is longer than the path MTU is lost), or
+    /// never [default: auto]
     #[arg(
         long,
         value_name = "WHEN",

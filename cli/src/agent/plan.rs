@@ -1,12 +1,13 @@
 //! The services, of the command line or of a file, checked and resolved.
 
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use listenfd::ListenFd;
 use packrat_agent::{
-    Access, ClientConfig, DontFragment, IdentifierScheme, Limits, Service, Token, source_towards,
+    Access, Allowed, ClientConfig, DontFragment, IdentifierScheme, Limits, Service, SocksListener,
+    Target, Token, choose,
 };
 use packrat_token_client::gateway_key;
 use serde::Deserialize;
@@ -28,7 +29,23 @@ struct File {
     flows: Option<u32>,
     idle_seconds: Option<u32>,
     cacert: Option<PathBuf>,
+    #[serde(default)]
     service: Vec<Entry>,
+    socks: Option<Socks>,
+}
+
+/// The listener of a file for programs that choose their destinations.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Socks {
+    listen: SocketAddr,
+    #[serde(default)]
+    allow: Vec<String>,
+    gateway_key: Option<String>,
+    maximum_hold_ms: Option<u64>,
+    #[serde(default)]
+    dont_fragment: DontFragment,
+    assist_token_file: Option<PathBuf>,
 }
 
 /// One service of a file.
@@ -63,6 +80,7 @@ pub(super) enum Source {
 /// Everything that an agent needs.
 pub(super) struct Plan {
     pub(super) services: Vec<Service>,
+    pub(super) socks: Option<SocksListener>,
     /// The hosts of the services, as they were given.
     pub(super) hosts: Vec<(String, u16)>,
     pub(super) tokens: Vec<Tokens>,
@@ -78,10 +96,11 @@ impl Plan {
     pub(super) fn new(options: &Options) -> Result<Self, String> {
         let file = match &options.config {
             Some(path) => read(path)?,
-            None => File { service: vec![of_options(options)?], ..File::default() },
+            None => of_options(options)?,
         };
-        if file.service.is_empty() {
-            return Err("the configuration names no service; add one with [[service]]".to_owned());
+        if file.service.is_empty() && file.socks.is_none() {
+            return Err("the configuration names no service; add one with [[service]], or [socks]"
+                .to_owned());
         }
         let defaults = Limits::default();
         let limits = Limits {
@@ -107,8 +126,14 @@ impl Plan {
                  or allow it with --allow-remote-metrics"
             ));
         }
-        let mut plan =
-            Self { services: Vec::new(), hosts: Vec::new(), tokens: Vec::new(), limits, metrics };
+        let mut plan = Self {
+            services: Vec::new(),
+            socks: None,
+            hosts: Vec::new(),
+            tokens: Vec::new(),
+            limits,
+            metrics,
+        };
         // Sockets that systemd has opened, in the order of its unit.
         let mut passed = ListenFd::from_env();
         for (index, entry) in file.service.into_iter().enumerate() {
@@ -136,9 +161,18 @@ impl Plan {
             // A program's datagrams need not end in random bytes.
             let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
             let dont_fragment = entry.dont_fragment;
-            let name = name.clone();
+            let (name, to) = (name.clone(), Target::Service(to));
             plan.services.push(Service { name, socket, to, config, dont_fragment });
             plan.hosts.push(host);
+        }
+        if let Some(socks) = file.socks {
+            let of_socks = |error: String| format!("socks: {error}");
+            if let Some(path) = socks.assist_token_file.clone() {
+                let service = plan.services.len();
+                let access = socks.access().map_err(of_socks)?;
+                plan.tokens.push(Tokens { service, source: Source::File(path), access });
+            }
+            plan.socks = Some(socks.open(allow_remote).map_err(of_socks)?);
         }
         Ok(plan)
     }
@@ -146,19 +180,62 @@ impl Plan {
 
 impl Entry {
     fn access(&self) -> Result<Access, String> {
-        let mut access = Access::default();
-        if let Some(key) = &self.gateway_key {
-            access.gateway_key =
-                Some(gateway_key(key).map_err(|error| format!("gateway_key: {error}"))?);
-        }
-        if let Some(hold) = self.maximum_hold_ms {
-            access.maximum_hold = Duration::from_millis(hold);
-        }
-        if let Some(path) = &self.assist_token_file {
-            access.token = read_token(path)?;
-        }
-        Ok(access)
+        access(self.gateway_key.as_deref(), self.maximum_hold_ms, self.assist_token_file.as_deref())
     }
+}
+
+impl Socks {
+    fn access(&self) -> Result<Access, String> {
+        access(self.gateway_key.as_deref(), self.maximum_hold_ms, self.assist_token_file.as_deref())
+    }
+
+    fn open(self, allow_remote: bool) -> Result<SocksListener, String> {
+        let config = ClientConfig::from(self.access()?).with_scheme(IdentifierScheme::Payload);
+        let allow: Result<Vec<Allowed>, String> = self
+            .allow
+            .iter()
+            .map(|rule| rule.parse().map_err(|error| format!("allow: {error}")))
+            .collect();
+        let (listen, allow) = (self.listen, allow?);
+        if !listen.ip().to_canonical().is_loopback() {
+            if !allow_remote {
+                return Err(format!(
+                    "other machines can reach {listen}, and could send through this one; listen on 127.0.0.1, or allow it with \
+                     --allow-remote"
+                ));
+            }
+            if allow.is_empty() {
+                return Err(format!(
+                    "other machines can reach {listen}, and could send anywhere through this one; name the destinations with \
+                     --socks-allow"
+                ));
+            }
+        }
+        let socket = TcpListener::bind(listen).map_err(|error| {
+            format!("cannot listen on {listen}: {error}; choose another address with --socks")
+        })?;
+        let name = "socks".to_owned();
+        Ok(SocksListener { name, socket, config, dont_fragment: self.dont_fragment, allow })
+    }
+}
+
+fn access(
+    key: Option<&str>,
+    maximum_hold_ms: Option<u64>,
+    token: Option<&Path>,
+) -> Result<Access, String> {
+    let mut access = Access::default();
+    if let Some(key) = key {
+        access.gateway_key =
+            Some(gateway_key(key).map_err(|error| format!("gateway_key: {error}"))?);
+    }
+    if let Some(hold) = maximum_hold_ms {
+        access.maximum_hold = Duration::from_millis(hold);
+    }
+    if let Some(path) = token {
+        access.token = read_token(path)?;
+    }
+    Ok(access)
 }
 
 fn read(path: &Path) -> Result<File, String> {
@@ -167,13 +244,25 @@ fn read(path: &Path) -> Result<File, String> {
     toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn of_options(options: &Options) -> Result<Entry, String> {
-    let to = options.to.clone().ok_or("give --to HOST:PORT or --config FILE")?;
-    Ok(Entry {
+/// The settings of the command line: they are those of the service, and of SOCKS.
+fn of_options(options: &Options) -> Result<File, String> {
+    if options.to.is_none() && options.socks.is_none() {
+        return Err("give --to HOST:PORT, --socks ADDR or --config FILE".to_owned());
+    }
+    let key = || options.gateway_key.map(|key| packrat_wire::hexadecimal::encode(&key));
+    let socks = options.socks.map(|listen| Socks {
+        listen,
+        allow: options.socks_allow.clone(),
+        gateway_key: key(),
+        maximum_hold_ms: options.maximum_hold,
+        dont_fragment: options.dont_fragment,
+        assist_token_file: options.assist_token_file.clone(),
+    });
+    let service = options.to.clone().map(|to| Entry {
         name: None,
         to,
         listen: options.listen,
-        gateway_key: options.gateway_key.map(|key| packrat_wire::hexadecimal::encode(&key)),
+        gateway_key: key(),
         maximum_hold_ms: options.maximum_hold,
         dont_fragment: options.dont_fragment,
         assist_token_from: options.assist_token_from.as_ref().map(|source| match source {
@@ -181,14 +270,15 @@ fn of_options(options: &Options) -> Result<Entry, String> {
             TokenSource::Url(url) => url.clone(),
         }),
         assist_token_file: options.assist_token_file.clone(),
-    })
+    });
+    Ok(File { service: service.into_iter().collect(), socks, ..File::default() })
 }
 
 /// The token in a file.
 ///
 /// # Errors
 /// A sentence about what is wrong.
-pub(super) fn read_token(path: &Path) -> Result<Token, String> {
+pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
     let fault =
         |error: String| format!("cannot use the assist token of {}: {error}", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
@@ -206,13 +296,6 @@ fn resolve(to: &str) -> Result<((String, u16), SocketAddr), String> {
         return Err(format!("{to:?}: a datagram cannot be sent to port 0"));
     }
     Ok(((host, port), address))
-}
-
-/// The first address that there is a route to, or the first one.
-pub(super) fn choose(found: impl IntoIterator<Item = SocketAddr>) -> Option<SocketAddr> {
-    let found: Vec<_> = found.into_iter().collect();
-    let reached = found.iter().find(|address| source_towards(**address).is_some());
-    reached.or(found.first()).copied()
 }
 
 /// The socket that programs send to.
@@ -258,7 +341,12 @@ mod tests {
         .unwrap();
         assert_eq!(file.service.len(), 1);
         assert_eq!(file.service[0].access().unwrap().maximum_hold, Duration::from_millis(50));
-        for wrong in ["", "[[service]]\nlisten = \"x\"", "[[service]]\nto = \"a:1\"\nmode = 3"] {
+        for wrong in [
+            "speed = 1",
+            "[socks]\nallow = []",
+            "[[service]]\nlisten = \"x\"",
+            "[[service]]\nto = \"a:1\"\nmode = 3",
+        ] {
             assert!(toml::from_str::<File>(wrong).is_err(), "{wrong}");
         }
     }

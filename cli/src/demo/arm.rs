@@ -79,9 +79,9 @@ impl Stage<'_> {
         let last_mile = scene.last_mile.address();
         let client = self.options.client;
         let needs_agent = name.is_assisted() && client != ClientKind::Packrat;
-        let agent = needs_agent.then(|| RunningAgent::start(last_mile)).transpose()?;
+        let agent = needs_agent.then(|| RunningAgent::start(client, last_mile)).transpose()?;
         let download = Download {
-            server: agent.as_ref().map_or(last_mile, |agent| agent.address),
+            server: agent.as_ref().and_then(|agent| agent.address).unwrap_or(last_mile),
             file: FILE,
             authority: &self.certificate.authority,
             assist: name.is_assisted(),
@@ -95,8 +95,10 @@ impl Stage<'_> {
         let downloading = async {
             match client {
                 ClientKind::Packrat => download.run(progress).await,
-                ClientKind::Curl | ClientKind::Aioquic => {
-                    program::run(client, &download, &self.options.parts, &work, progress).await
+                ClientKind::Curl | ClientKind::CurlSocks | ClientKind::Aioquic => {
+                    let proxy = agent.as_ref().and_then(|agent| agent.proxy);
+                    let parts = &self.options.parts;
+                    program::run(client, &download, proxy, parts, &work, progress).await
                 }
             }
         };

@@ -114,6 +114,8 @@ pub(crate) enum ClientKind {
     Packrat,
     /// libcurl (ngtcp2), unmodified.
     Curl,
+    /// The same, through the agent's SOCKS listener where it is assisted.
+    CurlSocks,
     /// aioquic, unmodified.
     Aioquic,
 }

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service,
+    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service, Target,
 };
 use packrat_path::Gateway;
 use quinn_udp::{Transmit, UdpSocketState};
@@ -37,8 +37,9 @@ fn agent(to: SocketAddr) -> Running {
     let address = socket.local_addr().unwrap();
     let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
     let dont_fragment = DontFragment::default();
-    let service = Service { name: "cost".to_owned(), socket, to, config, dont_fragment };
-    let (agent, handle) = Agent::new(vec![service], Limits::default()).unwrap();
+    let service =
+        Service { name: "cost".to_owned(), socket, to: Target::Service(to), config, dont_fragment };
+    let (agent, handle) = Agent::new(vec![service], None, Limits::default()).unwrap();
     let thread = std::thread::Builder::new().name("measured".to_owned());
     thread.spawn(move || agent.run().unwrap()).unwrap();
     Running { address, handle }

@@ -10,18 +10,22 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use mio::{Events, Interest, Poll, Token as Number, Waker};
-use packrat_client::{Access, ClientConfig, SourceAddress, Timestamp};
+use packrat_client::{ClientConfig, SourceAddress, Timestamp};
 
 use packrat_socket::{
-    Batch, FlowId, Limits, Mark, Message, Outlet, Table, same_peer, source_towards,
+    Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, same_peer, source_towards,
 };
 
+use crate::handle::{Command, Handle};
 use crate::network::{Wakefulness, is_of_this_host};
-use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
+use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial, transparent};
+use crate::socks::{
+    AssociationId, CONNECTION, RELAY, Route, Socks, SocksListener, Waiting, header,
+};
 use crate::statistics::{FlowStatus, ServiceStatus, Status};
 
 /// Events taken at once.
@@ -32,9 +36,12 @@ const TURN: usize = 8;
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Flows in a status.
 const FLOWS_SHOWN: usize = 100;
-/// The number of the waker; flows have those from [`FIRST_FLOW`] on, services those between.
+/// The number of the waker; flows have those from [`FIRST_FLOW`] on, services those between. Those of
+/// SOCKS have a bit of their own.
 const WAKER: usize = 0;
 const FIRST_FLOW: usize = 1 << 16;
+/// The association of datagrams that the system redirects.
+const REDIRECTED: AssociationId = AssociationId::MAX;
 /// Services of one agent.
 const MOST_SERVICES: usize = FIRST_FLOW - 1;
 
@@ -45,82 +52,75 @@ pub struct Service {
     pub name: String,
     /// Where programs send to; bound.
     pub socket: UdpSocket,
-    /// Where their datagrams go: the service, with a gateway on the way or at this very address.
-    pub to: SocketAddr,
+    /// Where their datagrams go.
+    pub to: Target,
     /// The settings of its assistance.
     pub config: ClientConfig,
-    /// Whether what programs send to it may be fragmented.
+    /// The treatment of what programs send that is longer than the path MTU.
     pub dont_fragment: DontFragment,
 }
 
-/// A request of another thread's.
-enum Command {
-    SetAccess(usize, Access),
-    SetTarget(usize, SocketAddr),
-    Status(Sender<Status>),
-    Stop,
-}
-
-/// Speaks to an agent that runs in another thread.
-#[derive(Debug, Clone)]
-pub struct Handle {
-    commands: Sender<Command>,
-    waker: Arc<Waker>,
-}
-
-impl std::fmt::Debug for Command {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::SetAccess(..) => "SetAccess",
-            Self::SetTarget(..) => "SetTarget",
-            Self::Status(_) => "Status",
-            Self::Stop => "Stop",
-        })
-    }
-}
-
-impl Handle {
-    fn tell(&self, command: Command) {
-        // An agent that has ended wants nothing any more.
-        if self.commands.send(command).is_ok() {
-            let _ = self.waker.wake();
-        }
-    }
-
-    /// Another token, key or hold for a service. Flows that there are take token and key.
-    pub fn set_access(&self, service: usize, access: Access) {
-        self.tell(Command::SetAccess(service, access));
-    }
-
-    /// Another address of a service, for the flows that begin from now on. One of the agent's own is
-    /// not taken.
-    pub fn set_target(&self, service: usize, to: SocketAddr) {
-        self.tell(Command::SetTarget(service, to));
-    }
-
-    /// The agent's figures; `None`: it has ended.
-    pub fn status(&self) -> Option<Status> {
-        let (sender, receiver) = channel();
-        self.tell(Command::Status(sender));
-        receiver.recv().ok()
-    }
-
-    /// Ends the agent: gateways are told.
-    pub fn stop(&self) {
-        self.tell(Command::Stop);
-    }
+/// Where the datagrams of a service's programs go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// To the service, with a gateway on the way or at this very address.
+    Service(SocketAddr),
+    /// To the address that the program has sent them to, at this port: the system redirects them to
+    /// a [`crate::transparent`] socket (Linux, TPROXY).
+    Original {
+        /// The port that programs send to.
+        port: u16,
+    },
 }
 
 /// A service as the agent has it.
 struct Listener {
     name: String,
-    socket: Socket,
+    entrance: Entrance,
     listen: SocketAddr,
-    to: SocketAddr,
+    /// The service; for SOCKS, the destination of the newest flow.
+    to: Option<SocketAddr>,
     source: SourceAddress,
     dont_fragment: DontFragment,
     send_errors: u64,
     foreign: u64,
+}
+
+/// The sockets of programs.
+enum Entrance {
+    Service(Socket),
+    Socks(Box<Socks>),
+    Redirected(Socket, u16),
+}
+
+impl Listener {
+    fn new(
+        name: String,
+        entrance: Entrance,
+        listen: SocketAddr,
+        to: Option<SocketAddr>,
+        dont_fragment: DontFragment,
+    ) -> Self {
+        let source = SourceAddress::default();
+        Self { name, entrance, listen, to, source, dont_fragment, send_errors: 0, foreign: 0 }
+    }
+
+    /// The socket that a program's datagrams come from and go to.
+    fn socket(&self, peer: Peer) -> Option<&Socket> {
+        match (&self.entrance, peer.through) {
+            (Entrance::Service(socket), None) => Some(socket),
+            (Entrance::Redirected(socket, _), _) => Some(socket),
+            (Entrance::Socks(socks), Some((association, _))) => socks.relay(association),
+            _ => None,
+        }
+    }
+
+    fn socks(&mut self) -> Option<&mut Socks> {
+        match &mut self.entrance {
+            Entrance::Service(_) | Entrance::Redirected(..) => None,
+            Entrance::Socks(socks) => Some(socks),
+        }
+    }
 }
 
 /// The socket of a flow towards its service.
@@ -130,6 +130,10 @@ struct Upstream {
     to: SocketAddr,
     /// The address that the program sends to, which answers come from.
     local: Option<IpAddr>,
+    /// The bytes in front of each datagram for the program.
+    header: Vec<u8>,
+    /// The socket that answers leave from, where the program has sent to the service itself.
+    answers: Option<Socket>,
 }
 
 /// Sends what leaves a flow.
@@ -154,7 +158,8 @@ impl Wire<'_> {
 
 impl Outlet<Mark> for Wire<'_> {
     fn deliver(&mut self, datagram: &[u8], mark: Mark) {
-        self.errors += self.run.add(self.listener, self.to_program(), datagram, mark);
+        let header = &self.upstream.header;
+        self.errors += self.run.add(self.listener, self.to_program(), header, datagram, mark);
     }
 
     fn transmit(&mut self, control: &[u8]) {
@@ -177,26 +182,37 @@ pub struct Agent {
     began: Instant,
     wakefulness: Wakefulness,
     network_changes: u64,
+    /// When to look for programs that connect and say nothing.
+    next_look: Timestamp,
 }
 
 impl Agent {
-    /// An agent for these services, and the handle to it.
+    /// An agent for these services, and for programs that choose their destinations, and the handle
+    /// to it. The SOCKS listener counts as the last of the services.
     ///
     /// # Errors
     /// When the system refuses what an agent needs, there are more than 65,535 services, or one of
     /// them is at an address of the agent's own.
-    pub fn new(services: Vec<Service>, limits: Limits) -> io::Result<(Self, Handle)> {
-        if services.is_empty() || services.len() > MOST_SERVICES {
+    pub fn new(
+        services: Vec<Service>,
+        socks: Option<SocksListener>,
+        limits: Limits,
+    ) -> io::Result<(Self, Handle)> {
+        let count = services.len() + usize::from(socks.is_some());
+        if !(1..=MOST_SERVICES).contains(&count) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("an agent has 1 to {MOST_SERVICES} services, not {}", services.len()),
+                format!("an agent has 1 to {MOST_SERVICES} services, not {count}"),
             ));
         }
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Number(WAKER))?);
         let (sender, commands) = channel();
-        let configs = services.iter().map(|service| service.config.clone()).collect();
-        let mut listeners = Vec::with_capacity(services.len());
+        let handle = Handle { commands: sender, waker };
+        let of_socks = socks.iter().map(|socks| socks.config.clone());
+        let configs =
+            services.iter().map(|service| service.config.clone()).chain(of_socks).collect();
+        let mut listeners = Vec::with_capacity(count);
         for (index, service) in services.into_iter().enumerate() {
             let Service { name, socket, to, dont_fragment, .. } = service;
             let listen = socket.local_addr()?;
@@ -204,17 +220,20 @@ impl Agent {
             let mut socket = Socket::new(socket, may_fragment)?;
             let number = Number(index + 1);
             poll.registry().register(&mut socket.socket, number, Interest::READABLE)?;
-            let source = SourceAddress::default();
-            listeners.push(Listener {
-                name,
-                socket,
-                listen,
-                to,
-                source,
-                dont_fragment,
-                send_errors: 0,
-                foreign: 0,
-            });
+            let (entrance, to) = match to {
+                Target::Service(to) => (Entrance::Service(socket), Some(to)),
+                Target::Original { port } => (Entrance::Redirected(socket, port), None),
+            };
+            listeners.push(Listener::new(name, entrance, listen, to, dont_fragment));
+        }
+        if let Some(SocksListener { name, socket, dont_fragment, allow, .. }) = socks {
+            let (listen, number) = (socket.local_addr()?, Number(listeners.len() + 1));
+            let answers = handle.clone();
+            let answer = move |name, address| answers.tell(Command::Resolved(name, address));
+            let mut socks = Box::new(Socks::new(socket, allow, answer)?);
+            socks.register(poll.registry(), number)?;
+            let entrance = Entrance::Socks(socks);
+            listeners.push(Listener::new(name, entrance, listen, None, dont_fragment));
         }
         let began = Instant::now();
         let agent = Self {
@@ -229,23 +248,27 @@ impl Agent {
             began,
             wakefulness: Wakefulness::new(began, SystemTime::now()),
             network_changes: 0,
+            next_look: Timestamp::ZERO,
         };
-        if let Some(own) = agent.listeners.iter().find(|listener| agent.is_own(listener.to)) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "service {}: {} is the agent's own address; give that of the service",
-                    own.name, own.to
-                ),
-            ));
+        for Listener { name, to, .. } in &agent.listeners {
+            if let Some(to) = to.filter(|to| agent.is_own(*to)) {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!(
+                        "service {name}: {to} is the agent's own address; give that of the service"
+                    ),
+                ));
+            }
         }
-        Ok((agent, Handle { commands: sender, waker }))
+        Ok((agent, handle))
     }
 
     /// True if what is sent to `to` comes back to one of the listeners.
     fn is_own(&self, to: SocketAddr) -> bool {
         let address = to.ip().to_canonical();
-        self.listeners.iter().map(|listener| listener.listen).any(|listen| {
+        let datagrams =
+            self.listeners.iter().filter(|one| matches!(one.entrance, Entrance::Service(_)));
+        datagrams.map(|listener| listener.listen).any(|listen| {
             let own = listen.ip().to_canonical();
             let is_there = || {
                 own == address
@@ -284,6 +307,7 @@ impl Agent {
             self.follow_network();
             ready.retain(|number| self.read(*number, &mut batch));
             self.handle_timeouts();
+            self.end_overdue();
             while let Ok(command) = self.commands.try_recv() {
                 if self.obey(command) {
                     return Ok(());
@@ -300,6 +324,12 @@ impl Agent {
 
     /// Reads a socket for a turn. False: there is no more.
     fn read(&mut self, number: usize, batch: &mut Batch) -> bool {
+        if number & CONNECTION != 0 {
+            return self.converse(number & !CONNECTION);
+        }
+        if number & RELAY != 0 {
+            return self.read_relay(number & !RELAY, batch);
+        }
         match number.checked_sub(FIRST_FLOW) {
             Some(flow) => self.read_upstream(FlowId(flow as u64), batch),
             None => self.read_listener(number - 1, batch),
@@ -308,22 +338,122 @@ impl Agent {
 
     fn read_listener(&mut self, service: usize, batch: &mut Batch) -> bool {
         for _ in 0..TURN {
-            let Some(listener) = self.listeners.get(service) else { return false };
-            if listener.socket.receive(batch).is_err() {
+            let now = self.now();
+            let (socket, port) = match self.listeners.get_mut(service).map(|one| &mut one.entrance)
+            {
+                Some(Entrance::Service(socket)) => (&*socket, None),
+                Some(Entrance::Redirected(socket, port)) => (&*socket, Some(*port)),
+                Some(Entrance::Socks(socks)) => {
+                    if !socks.accept(self.poll.registry(), now) {
+                        return false;
+                    }
+                    continue;
+                }
+                None => return false,
+            };
+            if socket.receive(batch).is_err() {
                 return false;
             }
-            let now = self.now();
             for message in batch.messages() {
-                self.forward(service, &message, now);
+                // The address that a redirected datagram has arrived at is its destination.
+                let to = port.zip(message.local).map(|(port, ip)| SocketAddr::from((ip, port)));
+                let through = to.map(|to| (REDIRECTED, to));
+                if port.is_some() && through.is_none() {
+                    continue;
+                }
+                let peer = Peer { service, address: message.source, through };
+                self.forward(peer, &message, now);
             }
         }
         true
     }
 
+    /// The SOCKS listener, and its number: it is the last one.
+    fn socks(&mut self) -> Option<(usize, &mut Socks)> {
+        let service = self.listeners.len().checked_sub(1)?;
+        Some((service, self.listeners.last_mut()?.socks()?))
+    }
+
+    /// A program speaks on its control connection, or closes it. False: there is no more.
+    fn converse(&mut self, id: AssociationId) -> bool {
+        let has_ended = match self.listeners.last_mut().and_then(Listener::socks) {
+            Some(socks) => socks.converse(id, self.poll.registry()),
+            None => false,
+        };
+        if has_ended {
+            self.end_association(id);
+        }
+        false
+    }
+
+    /// Ends an association with its flows: the gateways are told.
+    fn end_association(&mut self, id: AssociationId) {
+        let now = self.now();
+        for flow in self.table.flows_through(id) {
+            self.with(flow, |table, wire| table.close(flow, now, wire));
+            self.drop_upstream(flow);
+        }
+        if let Some((_, socks)) = self.socks() {
+            socks.end(id);
+        }
+    }
+
+    fn end_overdue(&mut self) {
+        let now = self.now();
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LONGEST_WAIT;
+        let overdue = self.socks().map(|(_, socks)| socks.overdue(now));
+        overdue.unwrap_or_default().into_iter().for_each(|id| self.end_association(id));
+    }
+
+    fn read_relay(&mut self, association: AssociationId, batch: &mut Batch) -> bool {
+        for _ in 0..TURN {
+            let now = self.now();
+            let Some((service, socks)) = self.socks() else { return false };
+            let Some(relay) = socks.relay(association) else { return false };
+            if relay.receive(batch).is_err() {
+                return false;
+            }
+            for message in batch.messages() {
+                for (datagram, mark) in message.datagrams() {
+                    let Some((_, socks)) = self.socks() else { return false };
+                    match socks.route(association, message.source, datagram, mark, now) {
+                        Route::To(to, payload) => {
+                            let through = Some((association, to));
+                            let peer = Peer { service, address: message.source, through };
+                            self.forward(
+                                peer,
+                                &Message::of_one(message.source, payload, mark),
+                                now,
+                            );
+                        }
+                        Route::Later => {}
+                        Route::Refused => self.table.count_refused(service, 1),
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// The address of a name is known, or that it has none.
+    fn on_resolved(&mut self, name: crate::socks::Name, to: Option<SocketAddr>, now: Timestamp) {
+        let Some((service, socks)) = self.socks() else { return };
+        let waiting = socks.on_answer(name, to, now);
+        for Waiting { association, program, payload, mark, .. } in waiting {
+            let through = to.map(|to| (association, to));
+            let peer = Peer { service, address: program, through };
+            self.forward(peer, &Message::of_one(program, &payload, mark), now);
+        }
+    }
+
     /// Datagrams of a program.
-    fn forward(&mut self, service: usize, message: &Message<'_>, now: Timestamp) {
-        let known = self.table.find(service, message.source);
-        let Some(id) = known.or_else(|| self.begin(service, message, now)) else { return };
+    fn forward(&mut self, peer: Peer, message: &Message<'_>, now: Timestamp) {
+        let service = peer.service;
+        let known = self.table.find(peer);
+        let Some(id) = known.or_else(|| self.begin(peer, message, now)) else { return };
         let Some(upstream) = self.upstreams.get(&id) else { return };
         let way = Way { to: upstream.to, from: None };
         let errors = upstream.socket.send(way, message.data, message.size, message.mark);
@@ -333,10 +463,11 @@ impl Agent {
     }
 
     /// Begins the flow of a program.
-    fn begin(&mut self, service: usize, message: &Message<'_>, now: Timestamp) -> Option<FlowId> {
-        let Message { source, .. } = *message;
-        if self.ports.contains(&source.port()) && is_of_this_host(source.ip()) {
-            tracing::warn!(%source, "datagrams of the agent's own come back to it");
+    fn begin(&mut self, peer: Peer, message: &Message<'_>, now: Timestamp) -> Option<FlowId> {
+        let Peer { service, address: program, through } = peer;
+        let is_own = self.ports.contains(&program.port()) && is_of_this_host(program.ip());
+        if is_own || through.is_some_and(|(_, to)| self.is_own(to)) {
+            tracing::warn!(%program, "datagrams of the agent's own come back to it, or would");
             self.table.count_refused(service, message.count());
             return None;
         }
@@ -344,8 +475,8 @@ impl Agent {
             self.with(idlest, |table, wire| table.evict(idlest, now, wire));
             self.drop_upstream(idlest);
         }
-        let id = self.table.begin(service, source, now, seed())?;
-        if let Err(error) = self.open(service, id, message) {
+        let id = self.table.begin(peer, now, seed())?;
+        if let Err(error) = self.open(peer, id, message) {
             tracing::warn!(%error, "a program cannot be served");
             self.table.refuse(id);
             return None;
@@ -354,9 +485,16 @@ impl Agent {
     }
 
     /// Opens the upstream socket of a new flow.
-    fn open(&mut self, service: usize, id: FlowId, first: &Message<'_>) -> io::Result<()> {
-        let Some(listener) = self.listeners.get(service) else { return Ok(()) };
-        let any: IpAddr = match listener.to {
+    fn open(&mut self, peer: Peer, id: FlowId, first: &Message<'_>) -> io::Result<()> {
+        let Some(listener) = self.listeners.get_mut(peer.service) else { return Ok(()) };
+        if let Some((_, to)) = peer.through
+            && listener.to != Some(to)
+        {
+            listener.to = Some(to);
+            listener.source = SourceAddress::default();
+        }
+        let to = listener.to.ok_or_else(|| io::Error::other("there is no destination"))?;
+        let any: IpAddr = match to {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
@@ -377,7 +515,11 @@ impl Agent {
         registry.register(&mut socket.socket, Number(number), Interest::READABLE)?;
         // Answers come from where the program has sent to.
         let local = first.local.filter(|_| listener.listen.ip().is_unspecified());
-        self.upstreams.insert(id, Upstream { socket, port, to: listener.to, local });
+        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
+        let answers = is_redirected.then(|| Socket::new(transparent(to)?, true)).transpose()?;
+        let header =
+            peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
+        self.upstreams.insert(id, Upstream { socket, port, to, local, header, answers });
         self.ports.insert(port);
         Ok(())
     }
@@ -407,8 +549,8 @@ impl Agent {
                 }
                 table.serve(id, now, wire);
             });
-            let service = self.table.place(id).map(|(service, _)| service);
-            if let Some(listener) = service.and_then(|service| self.listeners.get_mut(service)) {
+            let peer = self.table.peer(id);
+            if let Some(listener) = peer.and_then(|peer| self.listeners.get_mut(peer.service)) {
                 listener.foreign += foreign;
             }
         }
@@ -421,9 +563,10 @@ impl Agent {
         id: FlowId,
         call: impl FnOnce(&mut Table<Mark>, &mut Wire<'_>) -> R,
     ) -> Option<R> {
-        let (service, program) = self.table.place(id)?;
+        let peer @ Peer { service, address: program, .. } = self.table.peer(id)?;
         let upstream = self.upstreams.get(&id)?;
-        let listener = &self.listeners.get(service)?.socket;
+        let listener = self.listeners.get(service)?.socket(peer)?;
+        let listener = upstream.answers.as_ref().unwrap_or(listener);
         let mut wire = Wire { listener, upstream, program, run: &mut self.run, errors: 0 };
         let result = call(&mut self.table, &mut wire);
         let errors = wire.finish();
@@ -460,7 +603,7 @@ impl Agent {
         }
         for service in 0..self.listeners.len() {
             let Some(listener) = self.listeners.get_mut(service) else { return };
-            let to = listener.to;
+            let Some(to) = listener.to else { continue };
             let has_moved = listener.source.has_changed(now, || source_towards(to));
             if !has_moved && !has_slept {
                 continue;
@@ -486,11 +629,14 @@ impl Agent {
                 tracing::warn!(%to, "a service's name leads to the agent itself, and is not followed");
             }
             Command::SetTarget(service, to) => {
-                if let Some(listener) = self.listeners.get_mut(service) {
-                    listener.to = to;
+                if let Some(listener) = self.listeners.get_mut(service)
+                    && matches!(listener.entrance, Entrance::Service(_))
+                {
+                    listener.to = Some(to);
                     listener.source = SourceAddress::default();
                 }
             }
+            Command::Resolved(name, address) => self.on_resolved(name, address, now),
             Command::Status(sender) => drop(sender.send(self.status(now))),
             Command::Stop => {
                 for id in (0..self.listeners.len())
@@ -512,7 +658,7 @@ impl Agent {
             services.push(ServiceStatus {
                 name: listener.name.clone(),
                 listen: listener.listen,
-                to: listener.to,
+                to: listener.to.filter(|_| matches!(listener.entrance, Entrance::Service(_))),
                 flows,
                 refused_datagrams: self.table.refused(index),
                 evicted_flows: self.table.evicted(index),
@@ -546,17 +692,20 @@ mod tests {
     fn datagrams_of_the_agents_own_begin_no_flow() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let listen = socket.local_addr().unwrap();
-        let (to, config) = ("127.0.0.1:9".parse().unwrap(), ClientConfig::default());
+        let to = Target::Service("127.0.0.1:9".parse().unwrap());
+        let config = ClientConfig::default();
         let dont_fragment = DontFragment::default();
         let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
-        let (mut agent, handle) = Agent::new(vec![service], Limits::default()).unwrap();
-        agent.listeners[0].to = listen;
+        let (mut agent, handle) = Agent::new(vec![service], None, Limits::default()).unwrap();
+        agent.listeners[0].to = Some(listen);
         let thread = std::thread::spawn(move || agent.run());
         let program = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         program.send_to(b"round and round", listen).unwrap();
         // It comes back with the question for a gateway.
         let refused = || handle.status().unwrap().services[0].refused_datagrams;
+        let begun = Instant::now();
         while refused() < 2 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "they are not refused");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(handle.status().unwrap().flows.len(), 1);

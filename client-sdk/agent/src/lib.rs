@@ -12,14 +12,19 @@
 #![forbid(unsafe_code)]
 
 mod forwarder;
+mod handle;
 mod network;
 mod socket;
+mod socks;
 mod statistics;
 
-pub use forwarder::{Agent, Handle, Service};
+pub use forwarder::{Agent, Service, Target};
+pub use handle::Handle;
+pub use network::choose;
 pub use packrat_client::{
     Access, ClientConfig, Condition, Counters, IdentifierScheme, Timestamp, Token,
 };
 pub use packrat_socket::{Limits, source_towards};
-pub use socket::DontFragment;
+pub use socket::{DontFragment, transparent};
+pub use socks::{Allowed, Destination, SocksListener, split as split_socks};
 pub use statistics::{FlowStatus, ServiceStatus, Status};

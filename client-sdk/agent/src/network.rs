@@ -1,10 +1,19 @@
 //! Notices that the network is another one.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
+
+use packrat_socket::source_towards;
 
 /// A host whose clock of the day has gone ahead of the other one by so much has slept.
 const SLEEP: Duration = Duration::from_secs(3);
+
+/// The first address that there is a route to, or the first one.
+pub fn choose(found: impl IntoIterator<Item = SocketAddr>) -> Option<SocketAddr> {
+    let found: Vec<_> = found.into_iter().collect();
+    let reached = found.iter().find(|address| source_towards(**address).is_some());
+    reached.or(found.first()).copied()
+}
 
 /// True for an address of this host's: the system lets a socket have it.
 pub(crate) fn is_of_this_host(address: IpAddr) -> bool {

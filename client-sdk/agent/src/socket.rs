@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// Most bytes of one send: the largest UDP payload over IPv4.
 const MOST_BYTES: usize = 65_507;
 
-/// Whether what leaves the host may be fragmented on the way.
+/// The treatment of datagrams that are longer than the path MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DontFragment {
@@ -67,6 +67,35 @@ fn allow_fragments(socket: &std::net::UdpSocket) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn allow_fragments(_: &std::net::UdpSocket) -> io::Result<()> {
     Ok(())
+}
+
+/// A socket that may have an address of another host's, several at a time: for datagrams that the
+/// system redirects (TPROXY), and for their answers.
+///
+/// # Errors
+/// When the system refuses it: CAP_NET_ADMIN is needed, and Linux.
+#[cfg(target_os = "linux")]
+pub fn transparent(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv4() {
+        socket.set_ip_transparent_v4(true)?;
+    } else {
+        socket.set_only_v6(true)?;
+        socket.set_ip_transparent_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Other systems redirect otherwise.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub fn transparent(_: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// A socket that does not block.
@@ -141,24 +170,35 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Adds a datagram, and first sends what it does not go with. Returns the datagrams that the
-    /// system would not send.
-    pub(crate) fn add(&mut self, socket: &Socket, way: Way, datagram: &[u8], mark: Mark) -> u64 {
-        let goes_on = !self.is_over
+    /// Adds a datagram behind a header, and first sends what it does not go with. Returns the
+    /// datagrams that the system would not send.
+    pub(crate) fn add(
+        &mut self,
+        socket: &Socket,
+        way: Way,
+        header: &[u8],
+        datagram: &[u8],
+        mark: Mark,
+    ) -> u64 {
+        let length = header.len() + datagram.len();
+        // Where the system puts datagrams together again, programs look for one header only.
+        let goes_on = header.is_empty()
+            && !self.is_over
             && self.mark == mark
-            && datagram.len() <= self.size
-            && !datagram.is_empty()
-            && self.data.len() + datagram.len() <= MOST_BYTES;
+            && length <= self.size
+            && length > 0
+            && self.data.len() + length <= MOST_BYTES;
         let mut errors = 0;
         if self.data.is_empty() || !goes_on {
             errors = self.flush(socket, way);
-            (self.size, self.mark) = (datagram.len(), mark);
+            (self.size, self.mark) = (length, mark);
         }
-        if datagram.is_empty() {
-            return errors + socket.send(way, datagram, 0, mark);
+        if length == 0 {
+            return errors + socket.send(way, &[], 0, mark);
         }
+        self.data.extend_from_slice(header);
         self.data.extend_from_slice(datagram);
-        self.is_over = datagram.len() < self.size;
+        self.is_over = length < self.size;
         errors
     }
 

@@ -16,6 +16,8 @@ pub struct FlowStatus {
     pub service: usize,
     /// The program's address.
     pub program: SocketAddr,
+    /// The destination, where the program has chosen it.
+    pub destination: Option<SocketAddr>,
     /// Its condition.
     pub condition: Condition,
     /// Since when nothing has passed.
@@ -30,8 +32,9 @@ pub struct FlowStatus {
 impl From<FlowFigures> for FlowStatus {
     fn from(flow: FlowFigures) -> Self {
         Self {
-            service: flow.service,
-            program: flow.address,
+            service: flow.peer.service,
+            program: flow.peer.address,
+            destination: flow.peer.through.map(|(_, to)| to),
             condition: flow.condition,
             idle_seconds: flow.idle.as_secs_f64(),
             last_mile_round_trip_ms: flow.round_trip.map(|time| time.as_secs_f64() * 1e3),
@@ -48,8 +51,8 @@ pub struct ServiceStatus {
     pub name: String,
     /// Where programs send to.
     pub listen: SocketAddr,
-    /// Where their datagrams go.
-    pub to: SocketAddr,
+    /// Where their datagrams go; `None`: the programs choose.
+    pub to: Option<SocketAddr>,
     /// Flows, by their condition.
     pub flows: BTreeMap<Condition, u64>,
     /// Datagrams of programs that were not served because there were as many flows as there may be,

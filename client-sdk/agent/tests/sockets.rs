@@ -13,7 +13,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service, Status,
+    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service,
+    Status, Target,
 };
 use packrat_path::{ANY, FILE_BYTES, Gateway, PATIENCE, Quic, expected, far_segment, last_mile};
 
@@ -32,8 +33,14 @@ impl Running {
         let address = socket.local_addr().unwrap();
         let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
         let dont_fragment = DontFragment::default();
-        let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
-        let (agent, handle) = Agent::new(vec![service], limits).unwrap();
+        let service = Service {
+            name: "web".to_owned(),
+            socket,
+            to: Target::Service(to),
+            config,
+            dont_fragment,
+        };
+        let (agent, handle) = Agent::new(vec![service], None, limits).unwrap();
         let thread = std::thread::spawn(move || agent.run().unwrap());
         Self { handle, address, thread: Some(thread) }
     }
@@ -356,18 +363,18 @@ fn a_service_is_never_the_agent_itself() {
     let mut buffer = [0; 2048];
     assert_eq!(server.recv(&mut buffer).unwrap(), 9);
     let status = agent.status();
-    assert_eq!((status.services[0].to, status.flows.len()), (server.local_addr().unwrap(), 1));
+    assert_eq!((status.services[0].to, status.flows.len()), (server.local_addr().ok(), 1));
 
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     let to = SocketAddr::from(([127, 0, 0, 3], socket.local_addr().unwrap().port()));
     let service = Service {
         name: "circle".to_owned(),
         socket,
-        to,
+        to: Target::Service(to),
         config: ClientConfig::default(),
         dont_fragment: DontFragment::default(),
     };
-    let error = Agent::new(vec![service], Limits::default()).err().unwrap();
+    let error = Agent::new(vec![service], None, Limits::default()).err().unwrap();
     assert!(error.to_string().contains("own address"), "{error}");
 }
 
@@ -392,8 +399,8 @@ fn on_a_host_with_mtu<R: Send + 'static>(mtu: u16, work: fn() -> R) -> Option<R>
     result
 }
 
-/// What a program's own socket would get through is not lost: fragments where datagrams are longer
-/// than the path MTU, except for QUIC, which finds the path MTU itself.
+/// Long datagrams are not lost that would get through from a program's own socket: they are fragmented
+/// where they are longer than the path MTU, except for QUIC, which finds the path MTU itself.
 #[cfg(target_os = "linux")]
 #[test]
 fn long_datagrams_are_fragmented_unless_the_program_speaks_quic() {

@@ -51,6 +51,11 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
+    /// One datagram.
+    pub fn of_one(source: SocketAddr, data: &'a [u8], mark: Mark) -> Self {
+        Self { data, size: data.len().max(1), mark, source, local: None }
+    }
+
     /// One by one, each with its mark.
     pub fn datagrams(&self) -> impl Iterator<Item = (&'a [u8], Mark)> + use<'a> {
         let (data, mark) = (self.data, self.mark);

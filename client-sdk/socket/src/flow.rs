@@ -1,10 +1,8 @@
 //! One flow: its address, and the shim for what comes back to it.
 
-use std::net::SocketAddr;
-
 use packrat_client::{GuardedShim, Released, Shim, Timestamp, Verdict};
 
-use crate::table::FlowFigures;
+use crate::table::{FlowFigures, Peer};
 
 /// Takes what leaves a flow.
 pub trait Outlet<M> {
@@ -16,8 +14,7 @@ pub trait Outlet<M> {
 
 /// A flow of the table.
 pub(crate) struct Flow<M> {
-    pub(crate) service: usize,
-    pub(crate) address: SocketAddr,
+    pub(crate) peer: Peer,
     pub(crate) shim: GuardedShim<M>,
     /// When a datagram passed last, in either direction.
     pub(crate) last_active: Timestamp,
@@ -26,14 +23,8 @@ pub(crate) struct Flow<M> {
 }
 
 impl<M: Clone> Flow<M> {
-    pub(crate) fn new(service: usize, address: SocketAddr, shim: Shim<M>, now: Timestamp) -> Self {
-        Self {
-            service,
-            address,
-            shim: GuardedShim::new(Some(Box::new(shim))),
-            last_active: now,
-            armed: None,
-        }
+    pub(crate) fn new(peer: Peer, shim: Shim<M>, now: Timestamp) -> Self {
+        Self { peer, shim: GuardedShim::new(Some(Box::new(shim))), last_active: now, armed: None }
     }
 
     /// The program has sent so much.
@@ -72,8 +63,7 @@ impl<M: Clone> Flow<M> {
 
     pub(crate) fn figures(&mut self, now: Timestamp) -> FlowFigures {
         FlowFigures {
-            service: self.service,
-            address: self.address,
+            peer: self.peer,
             condition: self.shim.condition(),
             idle: now.saturating_since(self.last_active),
             round_trip: self.shim.stats().0.round_trip,
@@ -103,7 +93,8 @@ mod tests {
     fn a_flow_whose_shim_has_failed_still_gets_its_datagrams_without_the_numbers() {
         let now = Timestamp::from_millis(1000);
         let shim = Shim::new(ClientConfig::default(), [1; 32], now);
-        let mut flow = Flow::new(0, "127.0.0.1:9".parse().unwrap(), shim, now);
+        let peer = Peer { service: 0, address: "127.0.0.1:9".parse().unwrap(), through: None };
+        let mut flow = Flow::new(peer, shim, now);
         let failed: Option<()> = flow.shim.call("test", |_| panic!("as the test wants it"));
         assert_eq!(failed, None);
         assert_eq!(flow.shim.condition(), Condition::Failed);

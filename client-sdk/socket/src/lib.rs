@@ -25,7 +25,7 @@ pub use packrat_client::{
 };
 pub use peers::{Peers, Wire};
 pub use source::{same_peer, source_from, source_towards};
-pub use table::{FlowFigures, FlowId, IsOver, Limits, Table};
+pub use table::{FlowFigures, FlowId, IsOver, Limits, Peer, Table};
 
 /// The lines of the README are compiled with the tests.
 #[cfg(doctest)]

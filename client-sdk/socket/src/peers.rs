@@ -7,7 +7,7 @@ use packrat_client::{Access, ClientConfig, Condition, Counters, SourceAddress, T
 
 use crate::flow::Outlet;
 use crate::source::same_peer;
-use crate::table::{FlowFigures, FlowId, Limits, Table};
+use crate::table::{FlowFigures, FlowId, Limits, Peer, Table};
 
 /// All flows of a socket are of one service.
 const SERVICE: usize = 0;
@@ -47,10 +47,10 @@ impl<M, W: Wire<M>> Outlet<M> for Line<'_, W> {
 /// passes through untouched.
 pub struct Peers<M> {
     table: Table<M>,
-    flows: HashMap<FlowId, Peer>,
+    flows: HashMap<FlowId, Remote>,
 }
 
-struct Peer {
+struct Remote {
     /// As the program has it, which may be IPv4 in a socket of IPv6.
     address: SocketAddr,
     source: SourceAddress,
@@ -65,7 +65,7 @@ impl<M: Clone> Peers<M> {
     /// The program is about to send datagrams to a peer. Beyond the limit of flows they are not
     /// assisted.
     pub fn on_sending(&mut self, peer: SocketAddr, now: Timestamp, wire: &mut impl Wire<M>) {
-        let known = self.table.find(SERVICE, same_peer(peer));
+        let known = self.table.find(key(peer));
         if let Some(id) = known.or_else(|| self.begin(peer, now, wire)) {
             self.serve(id, now, wire);
         }
@@ -79,18 +79,18 @@ impl<M: Clone> Peers<M> {
         wire: &mut impl Wire<M>,
     ) -> Option<FlowId> {
         if let Some(idlest) = self.table.idlest(now)
-            && let Some(Peer { address, .. }) = self.flows.remove(&idlest)
+            && let Some(Remote { address, .. }) = self.flows.remove(&idlest)
         {
             self.table.evict(idlest, now, &mut Line { peer: address, wire });
         }
-        let id = self.table.begin(SERVICE, same_peer(peer), now, seed())?;
-        self.flows.insert(id, Peer { address: peer, source: SourceAddress::default() });
+        let id = self.table.begin(key(peer), now, seed())?;
+        self.flows.insert(id, Remote { address: peer, source: SourceAddress::default() });
         Some(id)
     }
 
     /// The program has sent so much to a peer.
     pub fn on_sent(&mut self, peer: SocketAddr, datagrams: u64, bytes: u64, now: Timestamp) {
-        if let Some(id) = self.table.find(SERVICE, same_peer(peer)) {
+        if let Some(id) = self.table.find(key(peer)) {
             self.table.on_sent(id, datagrams, bytes, now);
         }
     }
@@ -103,7 +103,7 @@ impl<M: Clone> Peers<M> {
         now: Timestamp,
         wire: &mut impl Wire<M>,
     ) {
-        let Some(id) = self.table.find(SERVICE, same_peer(peer)) else {
+        let Some(id) = self.table.find(key(peer)) else {
             for (datagram, metadata) in datagrams {
                 wire.deliver(peer, datagram, metadata);
             }
@@ -162,7 +162,7 @@ impl<M: Clone> Peers<M> {
 
     /// The figures of a peer's flow; `None`: nothing was sent to it, or not for a long time.
     pub fn figures(&mut self, peer: SocketAddr, now: Timestamp) -> Option<FlowFigures> {
-        let id = self.table.find(SERVICE, same_peer(peer))?;
+        let id = self.table.find(key(peer))?;
         self.table.figures(id, now)
     }
 
@@ -189,7 +189,7 @@ impl<M: Clone> Peers<M> {
         now: Timestamp,
         wire: &mut impl Wire<M>,
     ) -> Option<SocketAddr> {
-        let Peer { address, source } = self.flows.get_mut(&id)?;
+        let Remote { address, source } = self.flows.get_mut(&id)?;
         let peer = *address;
         if source.has_changed(now, || wire.source(peer)) {
             self.table.on_network_change(id, now, &mut Line { peer, wire });
@@ -202,6 +202,10 @@ impl<M> std::fmt::Debug for Peers<M> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Peers").field("flows", &self.flows.len()).finish_non_exhaustive()
     }
+}
+
+fn key(peer: SocketAddr) -> Peer {
+    Peer { service: SERVICE, address: same_peer(peer), through: None }
 }
 
 fn seed() -> Option<[u8; 32]> {

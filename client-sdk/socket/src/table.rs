@@ -46,10 +46,8 @@ const EVICTED_AFTER: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct FlowFigures {
-    /// The number of its service.
-    pub service: usize,
-    /// Its address.
-    pub address: SocketAddr,
+    /// Its far ends.
+    pub peer: Peer,
     /// Its condition.
     pub condition: Condition,
     /// Since when nothing has passed.
@@ -58,6 +56,18 @@ pub struct FlowFigures {
     pub round_trip: Option<Duration>,
     /// Its counters.
     pub counters: Counters,
+}
+
+/// The far ends of a flow, which no other flow has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Peer {
+    /// The number of the service.
+    pub service: usize,
+    /// The address of a program's socket, or of the peer that a socket sends to.
+    pub address: SocketAddr,
+    /// The number of the association through which the program sends, and the destination, where a
+    /// program chooses that itself.
+    pub through: Option<(usize, SocketAddr)>,
 }
 
 /// True for a flow that is over.
@@ -74,7 +84,7 @@ pub struct Table<M> {
     limits: Limits,
     configs: Vec<ClientConfig>,
     flows: HashMap<FlowId, Flow<M>>,
-    by_address: HashMap<(usize, SocketAddr), FlowId>,
+    by_peer: HashMap<Peer, FlowId>,
     deadlines: BTreeSet<(Timestamp, FlowId)>,
     /// Bytes that wait, by flow where there are any.
     waiting: HashMap<FlowId, usize>,
@@ -98,7 +108,7 @@ impl<M: Clone> Table<M> {
             ended: vec![Counters::default(); configs.len()],
             configs,
             flows: HashMap::new(),
-            by_address: HashMap::new(),
+            by_peer: HashMap::new(),
             deadlines: BTreeSet::new(),
             waiting: HashMap::new(),
             waiting_total: 0,
@@ -106,30 +116,24 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// The flow of an address.
-    pub fn find(&self, service: usize, address: SocketAddr) -> Option<FlowId> {
-        self.by_address.get(&(service, address)).copied()
+    /// The flow that a peer has.
+    pub fn find(&self, peer: Peer) -> Option<FlowId> {
+        self.by_peer.get(&peer).copied()
     }
 
-    /// Begins the flow of an address that has none. `seed`: 32 fresh random bytes. `None`: there are
+    /// Begins the flow of a peer that has none. `seed`: 32 fresh random bytes. `None`: there are
     /// as many flows as there may be, or there is no such service, or no seed.
-    pub fn begin(
-        &mut self,
-        service: usize,
-        address: SocketAddr,
-        now: Timestamp,
-        seed: Option<[u8; 32]>,
-    ) -> Option<FlowId> {
-        let config = self.configs.get(service).filter(|_| !self.is_full());
+    pub fn begin(&mut self, peer: Peer, now: Timestamp, seed: Option<[u8; 32]>) -> Option<FlowId> {
+        let config = self.configs.get(peer.service).filter(|_| !self.is_full());
         let Some((config, seed)) = config.cloned().zip(seed) else {
-            self.count_refused(service, 1);
+            self.count_refused(peer.service, 1);
             return None;
         };
         let id = FlowId(self.next);
         self.next += 1;
-        let flow = Flow::new(service, address, Shim::new(config, seed, now), now);
+        let flow = Flow::new(peer, Shim::new(config, seed, now), now);
         self.flows.insert(id, flow);
-        self.by_address.insert((service, address), id);
+        self.by_peer.insert(peer, id);
         Some(id)
     }
 
@@ -156,7 +160,7 @@ impl<M: Clone> Table<M> {
     /// Ends a flow to make room: the gateway is told, and what waits passes.
     pub fn evict(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get(&id)
-            && let Some(evicted) = self.evicted.get_mut(flow.service)
+            && let Some(evicted) = self.evicted.get_mut(flow.peer.service)
         {
             *evicted += 1;
         }
@@ -271,7 +275,7 @@ impl<M: Clone> Table<M> {
     /// A flow gets its service's gateway key and token: a session with another gateway ends.
     pub fn give_access(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id)
-            && let Some(config) = self.configs.get(flow.service)
+            && let Some(config) = self.configs.get(flow.peer.service)
         {
             let Access { gateway_key, token, .. } = &config.access;
             flow.shim.set_access(*gateway_key, token, now);
@@ -290,30 +294,37 @@ impl<M: Clone> Table<M> {
     /// Takes back a flow that could not be given an upstream socket.
     pub fn refuse(&mut self, id: FlowId) {
         let Some(mut flow) = self.flows.remove(&id) else { return };
-        self.count_refused(flow.service, 1);
+        self.count_refused(flow.peer.service, 1);
         self.forget(id, &mut flow);
     }
 
     fn forget(&mut self, id: FlowId, flow: &mut Flow<M>) {
-        self.by_address.remove(&(flow.service, flow.address));
+        self.by_peer.remove(&flow.peer);
         if let Some(armed) = flow.armed {
             self.deadlines.remove(&(armed, id));
         }
         self.waiting_total -= self.waiting.remove(&id).unwrap_or_default();
-        if let Some(ended) = self.ended.get_mut(flow.service) {
+        if let Some(ended) = self.ended.get_mut(flow.peer.service) {
             ended.add(&flow.shim.counters());
         }
     }
 
-    /// The service and the address of a flow.
-    pub fn place(&self, id: FlowId) -> Option<(usize, SocketAddr)> {
-        self.flows.get(&id).map(|flow| (flow.service, flow.address))
+    /// The peer of a flow.
+    pub fn peer(&self, id: FlowId) -> Option<Peer> {
+        self.flows.get(&id).map(|flow| flow.peer)
     }
 
     /// The flows of a service.
     pub fn flows_of(&self, service: usize) -> Vec<FlowId> {
-        let of_service = self.flows.iter().filter(|(_, flow)| flow.service == service);
+        let of_service = self.flows.iter().filter(|(_, flow)| flow.peer.service == service);
         of_service.map(|(id, _)| *id).collect()
+    }
+
+    /// The flows of an association.
+    pub fn flows_through(&self, association: usize) -> Vec<FlowId> {
+        let is_through = |peer: &Peer| peer.through.is_some_and(|(own, _)| own == association);
+        let flows = self.flows.iter().filter(|(_, flow)| is_through(&flow.peer));
+        flows.map(|(id, _)| *id).collect()
     }
 
     /// Flows that there are.
@@ -346,7 +357,7 @@ impl<M: Clone> Table<M> {
     pub fn sums(&mut self, service: usize) -> (Counters, BTreeMap<Condition, u64>) {
         let mut sum = self.ended.get(service).copied().unwrap_or_default();
         let mut conditions = BTreeMap::new();
-        for flow in self.flows.values_mut().filter(|flow| flow.service == service) {
+        for flow in self.flows.values_mut().filter(|flow| flow.peer.service == service) {
             sum.add(&flow.shim.counters());
             *conditions.entry(flow.shim.condition()).or_default() += 1;
         }

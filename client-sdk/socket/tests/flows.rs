@@ -9,7 +9,7 @@ use std::time::Duration;
 use packrat_assist_token::{Claims, Key, Keys, RouteHash};
 use packrat_client::{Access, ClientConfig, Condition, IdentifierScheme, Timestamp, Token};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received, TokenAdmission, TokenCheck};
-use packrat_socket::{FlowId, Limits, Outlet, Table};
+use packrat_socket::{FlowId, Limits, Outlet, Peer, Table};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -18,6 +18,10 @@ const ONE_WAY: u64 = 5;
 
 fn program(number: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 10_000 + number))
+}
+
+fn peer(number: u16) -> Peer {
+    Peer { service: 0, address: program(number), through: None }
 }
 
 /// The number of the datagram, and what it is about.
@@ -86,8 +90,8 @@ impl World {
 
     /// A program sends its first datagram.
     fn begin(&mut self, number: u16) -> FlowId {
-        assert_eq!(self.table.find(0, program(number)), None);
-        let id = self.table.begin(0, program(number), self.now, Some([number as u8; 32])).unwrap();
+        assert_eq!(self.table.find(peer(number)), None);
+        let id = self.table.begin(peer(number), self.now, Some([number as u8; 32])).unwrap();
         self.table.on_sent(id, 1, 100, self.now);
         let gateway = Arc::clone(
             self.gateway
@@ -286,8 +290,8 @@ fn as_many_flows_as_there_may_be_and_room_again_when_one_has_been_idle() {
     let first = world.begin(1);
     world.begin(2);
     let seed = Some([9; 32]);
-    assert_eq!(world.table.begin(0, program(3), world.now, seed), None);
-    assert_eq!(world.table.find(0, program(1)), Some(first));
+    assert_eq!(world.table.begin(peer(3), world.now, seed), None);
+    assert_eq!(world.table.find(peer(1)), Some(first));
     assert_eq!((world.table.refused(0), world.table.len()), (1, 2));
     // The second one is used, the first one is not.
     for _ in 0..70 {
@@ -297,8 +301,8 @@ fn as_many_flows_as_there_may_be_and_room_again_when_one_has_been_idle() {
         world.table.serve(side.id, world.now, &mut side.taken);
     }
     assert_eq!(world.table.len(), 1);
-    assert_eq!(world.table.place(first), None);
-    assert!(world.table.begin(0, program(3), world.now, seed).is_some());
+    assert_eq!(world.table.peer(first), None);
+    assert!(world.table.begin(peer(3), world.now, seed).is_some());
     assert_eq!(world.table.sums(0).0.sent_datagrams, 2 + 70, "those that are over count too");
 }
 
@@ -306,11 +310,15 @@ fn as_many_flows_as_there_may_be_and_room_again_when_one_has_been_idle() {
 fn a_flow_that_could_not_be_opened_is_forgotten_and_one_without_randomness_does_not_begin() {
     let mut table: Table<u8> = Table::new(vec![ClientConfig::default()], Limits::default());
     let now = Timestamp::from_millis(1000);
-    assert_eq!(table.begin(0, program(1), now, None), None);
-    let id = table.begin(0, program(1), now, Some([1; 32])).unwrap();
+    assert_eq!(table.begin(peer(1), now, None), None);
+    let id = table.begin(peer(1), now, Some([1; 32])).unwrap();
     table.refuse(id);
     assert_eq!((table.len(), table.refused(0), table.next_timeout()), (0, 2, None));
-    assert_eq!(table.begin(7, program(1), now, Some([1; 32])), None, "no such service");
+    assert_eq!(
+        table.begin(Peer { service: 7, ..peer(1) }, now, Some([1; 32])),
+        None,
+        "no such service"
+    );
 }
 
 /// Programs that come and go, each with a new port, leave room for those that come later, and take

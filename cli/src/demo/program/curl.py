@@ -7,7 +7,7 @@ import time
 
 from curl_cffi import Curl, CurlError, CurlInfo, CurlOpt
 
-address, file, authority, patience = sys.argv[1:]
+address, file, authority, patience, *proxy = sys.argv[1:]
 HTTP_3_ONLY, TIMED_OUT = 31, 28
 
 hash = hashlib.sha256()
@@ -32,6 +32,8 @@ curl.setopt(CurlOpt.HTTP_VERSION, HTTP_3_ONLY)
 curl.setopt(CurlOpt.CAINFO, authority.encode())
 curl.setopt(CurlOpt.TIMEOUT_MS, int(float(patience) * 1000))
 curl.setopt(CurlOpt.WRITEFUNCTION, take)
+if proxy:
+    curl.setopt(CurlOpt.PROXY, proxy[0].encode())
 begun = time.monotonic()
 partial = False
 try:

@@ -2,7 +2,7 @@
 //! assisted, directly where they are not.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::Stdio;
 use std::thread::JoinHandle;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use packrat_agent::{
     Agent, ClientConfig, Counters, DontFragment, Handle, IdentifierScheme, Limits, Service,
+    SocksListener, Target,
 };
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -38,17 +39,18 @@ struct Line {
     partial: bool,
 }
 
-/// Runs a program that downloads from `download.server`; calls `progress` with the number of bytes
-/// that have arrived.
+/// Runs a program that downloads from `download.server`, through a SOCKS `proxy` if there is one;
+/// calls `progress` with the number of bytes that have arrived.
 pub(super) async fn run(
     kind: ClientKind,
     download: &Download<'_>,
+    proxy: Option<SocketAddr>,
     parts: &Path,
     work: &Path,
     progress: impl Fn(u64),
 ) -> Result<Report, DemoError> {
     let (script, environment) = match kind {
-        ClientKind::Curl => (CURL, "clients"),
+        ClientKind::Curl | ClientKind::CurlSocks => (CURL, "clients"),
         ClientKind::Aioquic | ClientKind::Packrat => (AIOQUIC, "venv"),
     };
     let python = parts.join(environment).join("bin/python");
@@ -63,6 +65,7 @@ pub(super) async fn run(
     let mut command = Command::new(&python);
     command.args(["-c", script]).arg(download.server.to_string()).arg(download.file);
     command.arg(download.authority).arg(download.patience.as_secs_f64().to_string());
+    command.args(proxy.map(|proxy| format!("socks5h://{proxy}")));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).kill_on_drop(true);
     let start = |source| DemoError::Start { name: "the client", program: python.clone(), source };
     let mut process = command.spawn().map_err(start)?;
@@ -106,21 +109,32 @@ fn report(line: &Line, remote: SocketAddr) -> Report {
 
 /// An agent between a program and the last mile; ends when it is dropped.
 pub(super) struct RunningAgent {
-    /// The address that the program sends to.
-    pub(super) address: SocketAddr,
+    /// The address that the program sends to, instead of the server's.
+    pub(super) address: Option<SocketAddr>,
+    /// The address of the SOCKS listener, for a program that sends to the server by that.
+    pub(super) proxy: Option<SocketAddr>,
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
 
 impl RunningAgent {
-    pub(super) fn start(to: SocketAddr) -> Result<Self, DemoError> {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(DemoError::Port)?;
-        let address = socket.local_addr().map_err(DemoError::Port)?;
+    pub(super) fn start(kind: ClientKind, to: SocketAddr) -> Result<Self, DemoError> {
+        let any = (Ipv4Addr::LOCALHOST, 0);
         let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-        let dont_fragment = DontFragment::default();
-        let service = Service { name: "demo".to_owned(), socket, to, config, dont_fragment };
+        let (name, dont_fragment) = ("demo".to_owned(), DontFragment::default());
+        let (mut services, mut socks, mut address, mut proxy) = (Vec::new(), None, None, None);
+        if kind == ClientKind::CurlSocks {
+            let socket = TcpListener::bind(any).map_err(DemoError::Port)?;
+            proxy = Some(socket.local_addr().map_err(DemoError::Port)?);
+            socks = Some(SocksListener { name, socket, config, dont_fragment, allow: Vec::new() });
+        } else {
+            let socket = UdpSocket::bind(any).map_err(DemoError::Port)?;
+            address = Some(socket.local_addr().map_err(DemoError::Port)?);
+            let to = Target::Service(to);
+            services.push(Service { name, socket, to, config, dont_fragment });
+        }
         let (agent, handle) =
-            Agent::new(vec![service], Limits::default()).map_err(DemoError::Runtime)?;
+            Agent::new(services, socks, Limits::default()).map_err(DemoError::Runtime)?;
         let thread = std::thread::Builder::new().name("packrat-agent".to_owned());
         let run = move || {
             if let Err(error) = agent.run() {
@@ -128,7 +142,7 @@ impl RunningAgent {
             }
         };
         let thread = thread.spawn(run).map_err(DemoError::Runtime)?;
-        Ok(Self { address, handle, thread: Some(thread) })
+        Ok(Self { address, proxy, handle, thread: Some(thread) })
     }
 
     /// Its counters.

@@ -1,0 +1,194 @@
+//! `packrat run` on a host of its own: a program that knows nothing is assisted, and nothing is left
+//! behind.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use packrat_dataplane::log::Silent;
+use packrat_dataplane::socket::{bind_reuse_port, local_address};
+use packrat_dataplane::{Dataplane, Options, RouteConfig};
+
+/// Exchanges datagrams for two seconds, from a connected socket, which takes answers from the address
+/// that it sends to only.
+const PROGRAM: &str = "
+import socket, sys, time
+host, port = sys.argv[1], int(sys.argv[2])
+one = socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET, socket.SOCK_DGRAM)
+one.connect((host, port))
+one.settimeout(20)
+for number in range(20):
+    one.send(b'%d' % number)
+    assert one.recv(2000) == b'%d' % number
+    time.sleep(0.1)
+sys.exit(42)
+";
+
+fn packrat(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_packrat")).arg("run").args(arguments).output().unwrap()
+}
+
+fn words(command: &str) -> String {
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn groups() -> usize {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).unwrap();
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned();
+    let folder = format!("{}{own}", mount.split(' ').nth(1).unwrap());
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with("packrat-run-")).count()
+}
+
+/// True if a host of its own can be made here, with everything that a redirection needs.
+fn is_possible() -> bool {
+    let script =
+        "ip link set lo up && nft list tables && grep -q cgroup2 /proc/mounts && python3 -c ''";
+    let possible = Command::new("unshare").args(["--net", "sh", "-c", script]).output();
+    let possible = possible.is_ok_and(|output| output.status.success());
+    let hint = "a redirection needs root, nftables, iproute2, python3 and control groups version 2";
+    assert!(possible || std::env::var("CI").as_deref() != Ok("true"), "{hint}");
+    if !possible {
+        println!("SKIPPED: {hint}");
+    }
+    possible
+}
+
+#[test]
+fn a_program_is_assisted_without_its_knowledge_and_nothing_is_left_behind() {
+    if !is_possible() {
+        return;
+    }
+    let own = std::env::current_exe().unwrap();
+    let inside = Command::new("unshare")
+        .arg("--net")
+        .arg(own)
+        .args(["--exact", "inside", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&inside.stdout) + String::from_utf8_lossy(&inside.stderr);
+    assert!(inside.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// Does what a line says, with the words of it.
+fn done(line: &str) {
+    let mut words = line.split(' ');
+    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "{line}");
+}
+
+/// The far host; killed when it is dropped.
+struct Far(Child);
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "the far host, which another test makes: a gateway, and a server that sends back"]
+fn far() {
+    let begun = Instant::now();
+    while !words("ip link").contains("v1") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "there is no link");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    done("ip link set lo up");
+    done("ip address add 10.77.0.2/24 dev v1");
+    done("ip address add fd77::2/64 dev v1 nodad");
+    done("ip link set v1 up");
+    let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
+    let attachments = ["10.77.0.2", "fd77::2"].map(|address| {
+        let server = UdpSocket::bind((address, 0)).unwrap();
+        let echo = server.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while let Ok((length, from)) = server.recv_from(&mut buffer) {
+                let _ = server.send_to(&buffer[..length], from);
+            }
+        });
+        let route = RouteConfig::new(address, [echo]).unwrap();
+        let route = dataplane.configure(route).unwrap();
+        let socket = bind_reuse_port(SocketAddr::new(address.parse().unwrap(), 4433)).unwrap();
+        let gateway = local_address(socket.as_fd()).unwrap();
+        dataplane.listen(&route, gateway, 0, socket).unwrap()
+    });
+    println!("far is there");
+    std::thread::sleep(Duration::from_secs(600));
+    drop(attachments);
+}
+
+#[test]
+#[ignore = "runs on a host of its own, which another test makes"]
+fn inside() {
+    done("ip link set lo up");
+    done("ip link add v0 type veth peer name v1");
+    let own = std::env::current_exe().unwrap();
+    let mut far = Command::new("unshare");
+    far.arg("--net").arg(own).args(["--exact", "far", "--ignored", "--nocapture"]);
+    let mut far = Far(far.stdout(Stdio::piped()).spawn().unwrap());
+    // It has left this host when its links are others.
+    let begun = Instant::now();
+    let namespace = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net")).ok();
+    while namespace(&far.0.id().to_string()) == namespace("self") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "there is no far host");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    done(&format!("ip link set v1 netns {}", far.0.id()));
+    done("ip address add 10.77.0.1/24 dev v0");
+    done("ip address add fd77::1/64 dev v0 nodad");
+    done("ip link set v0 up");
+    let output = BufReader::new(far.0.stdout.take().unwrap());
+    let is_there = |line: Result<String, _>| line.is_ok_and(|line| line.contains("far is there"));
+    assert!(output.lines().any(is_there), "the far host has ended");
+    for address in ["10.77.0.2", "fd77::2"] {
+        let output = packrat(&["--port", "4433", "--", "python3", "-c", PROGRAM, address, "4433"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(42), "{said}");
+        assert!(said.contains("1 sessions with gateways"), "{said}");
+    }
+    assert_eq!(words("nft list tables"), "");
+    assert!(!words("ip rule").contains("fwmark") && !words("ip -6 rule").contains("fwmark"));
+    assert_eq!(groups(), 0);
+    // A request to end reaches the program, and everything is taken away as well.
+    let mut running = Command::new(env!("CARGO_BIN_EXE_packrat"))
+        .args(["run", "--silent", "--", "sleep", "1000"])
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    // The group is there after the signals' handlers, whatever else is.
+    while groups() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "there is no control group");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let sent = Command::new("kill").arg(running.id().to_string()).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(running.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!((words("nft list tables"), groups()), (String::new(), 0));
+    // A program that is not there: the shell's word for it, and everything is taken away as well.
+    let output = packrat(&["--silent", "--", "/no/such/program"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert_eq!((words("nft list tables"), groups()), (String::new(), 0));
+}
+
+#[test]
+fn without_the_right_to_redirect_it_says_what_to_do() {
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"])
+        .args([env!("CARGO_BIN_EXE_packrat"), "run", "--", "true"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("run it as root, or use packrat agent"), "{said}");
+}

@@ -1,0 +1,148 @@
+//! The destinations that programs may reach through SOCKS.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// One rule: a host, or several, and a port, or all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed {
+    hosts: Hosts,
+    port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Hosts {
+    All,
+    Name(String),
+    /// All names with this end, which begins with a point.
+    Below(String),
+    Network(IpAddr, u8),
+}
+
+impl FromStr for Allowed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fault = |reason: &str| {
+            format!(
+                "{text:?} {reason}; write HOST:PORT, where HOST is a name, *.example, an address, a network such as \
+                 192.0.2.0/24 or [2001:db8::]/32, or *, and PORT is a number or *"
+            )
+        };
+        let (host, port) = text.rsplit_once(':').ok_or_else(|| fault("has no port"))?;
+        let port = match port {
+            "*" => None,
+            port => match port.parse() {
+                Ok(0) | Err(_) => return Err(fault("has no port that there is")),
+                Ok(port) => Some(port),
+            },
+        };
+        let (address, length) = host.split_once('/').map_or((host, None), |(a, l)| (a, Some(l)));
+        let address =
+            address.strip_prefix('[').map_or(address, |inner| inner.trim_end_matches(']'));
+        let hosts = if let Ok(ip) = address.parse::<IpAddr>() {
+            let ip = ip.to_canonical();
+            let longest = if ip.is_ipv4() { 32 } else { 128 };
+            let length = match length.map(str::parse) {
+                None => longest,
+                Some(Ok(length)) if length <= longest => length,
+                Some(_) => return Err(fault("has a network whose length is wrong")),
+            };
+            Hosts::Network(ip, length)
+        } else if host == "*" {
+            Hosts::All
+        } else if host.is_empty() || length.is_some() || host.contains([':', '[', ']']) {
+            return Err(fault("names no host"));
+        } else {
+            let name = host.to_ascii_lowercase();
+            match name.strip_prefix('*') {
+                Some(end) if end.starts_with('.') && !end.contains('*') => {
+                    Hosts::Below(end.to_owned())
+                }
+                None if !name.contains('*') => Hosts::Name(name),
+                _ => return Err(fault("has a * that stands for a part of a name")),
+            }
+        };
+        Ok(Self { hosts, port })
+    }
+}
+
+impl Allowed {
+    /// True if a host of this name may be covered, once its address is known.
+    pub(crate) fn may_cover(&self, name: &str, port: u16) -> bool {
+        self.covers(Some(name), None, port)
+            || matches!(self.hosts, Hosts::Network(..)) && self.port.is_none_or(|own| own == port)
+    }
+
+    /// True for a host of this name, or this address, at a port.
+    pub(crate) fn covers(&self, name: Option<&str>, address: Option<IpAddr>, port: u16) -> bool {
+        self.port.is_none_or(|own| own == port)
+            && match &self.hosts {
+                Hosts::All => true,
+                Hosts::Name(own) => name.is_some_and(|name| name == own),
+                Hosts::Below(end) => name.is_some_and(|name| name.ends_with(end)),
+                Hosts::Network(network, length) => {
+                    address.is_some_and(|address| is_in(address.to_canonical(), *network, *length))
+                }
+            }
+    }
+}
+
+fn is_in(address: IpAddr, network: IpAddr, length: u8) -> bool {
+    let (one, other, longest) = match (address, network) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => {
+            (u128::from(one.to_bits()), u128::from(other.to_bits()), 32)
+        }
+        (IpAddr::V6(one), IpAddr::V6(other)) => (one.to_bits(), other.to_bits(), 128),
+        _ => return false,
+    };
+    (one ^ other).checked_shr(longest - u32::from(length)).is_none_or(|rest| rest == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_covers_what_it_says() {
+        let covers = |rule: &str, name: Option<&str>, address: Option<&str>, port| {
+            let address = address.map(|address| address.parse().unwrap());
+            rule.parse::<Allowed>().unwrap().covers(name, address, port)
+        };
+        assert!(covers("*:443", Some("edge.example"), None, 443));
+        assert!(!covers("*:443", Some("edge.example"), None, 80));
+        assert!(covers("Edge.example:*", Some("edge.example"), None, 80));
+        assert!(!covers("edge.example:*", Some("a.edge.example"), None, 80));
+        assert!(covers("*.example:1", Some("edge.example"), None, 1));
+        assert!(!covers("*.example:1", Some("example"), Some("192.0.2.1"), 1));
+        assert!(covers("192.0.2.0/24:1", Some("edge.example"), Some("192.0.2.255"), 1));
+        assert!(!covers("192.0.2.0/24:1", None, Some("192.0.3.0"), 1));
+        assert!(!covers("192.0.2.0/24:1", Some("edge.example"), None, 1));
+        assert!(covers("0.0.0.0/0:1", None, Some("198.51.100.1"), 1));
+        assert!(!covers("0.0.0.0/0:1", None, Some("::1"), 1));
+        assert!(covers("[2001:db8::]/32:1", None, Some("2001:db8:1::1"), 1));
+        assert!(covers("[::]/0:1", None, Some("2001:db8:1::1"), 1));
+        assert!(
+            covers("[::1]:1", None, Some("::1"), 1) && !covers("[::1]:1", None, Some("::2"), 1)
+        );
+        assert!(covers("192.0.2.1:1", None, Some("::ffff:192.0.2.1"), 1));
+    }
+
+    #[test]
+    fn a_wrong_rule_says_what_is_wrong() {
+        for (wrong, why) in [
+            ("edge.example", "no port"),
+            ("edge.example:0", "no port that"),
+            ("edge.example:x", "no port that"),
+            (":443", "no host"),
+            ("a/8:443", "no host"),
+            ("192.0.2.0/33:1", "length"),
+            ("192.0.2.0/x:1", "length"),
+            ("edge*:1", "part of a name"),
+            ("*edge.example:1", "part of a name"),
+        ] {
+            let error = wrong.parse::<Allowed>().err().unwrap();
+            assert!(error.contains(why), "{wrong}: {error}");
+        }
+    }
+}

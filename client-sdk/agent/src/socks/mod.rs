@@ -1,0 +1,297 @@
+//! Programs that choose their destinations: SOCKS version 5, UDP ASSOCIATE (RFC 1928).
+//!
+//! ```text
+//!   program --- TCP ---> listener      the association: lives as long as this connection
+//!           --- UDP ---> relay --+--> upstream socket of a flow ---> destination
+//!                                +--> upstream socket of another one
+//! ```
+
+mod allow;
+mod message;
+mod names;
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token as Number};
+use packrat_client::{ClientConfig, Timestamp};
+
+use packrat_socket::Mark;
+
+use crate::socket::{DontFragment, Socket};
+pub use allow::Allowed;
+pub(crate) use message::header;
+pub use message::{Destination, split};
+use message::{Negotiation, Reply, Step, reply};
+pub(crate) use names::Name;
+use names::{Answer, Names};
+
+/// Associations at the same time.
+const MOST_ASSOCIATIONS: usize = 1024;
+/// A program has to ask for its association within this time.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A program that says more than this before it has its association does not speak SOCKS.
+const MOST_BYTES: usize = 1024;
+
+/// Numbers of control connections and of relays have one of these bits.
+pub(crate) const CONNECTION: usize = 1 << (usize::BITS - 2);
+pub(crate) const RELAY: usize = 1 << (usize::BITS - 3);
+
+/// A listener for programs that choose their destinations.
+#[derive(Debug)]
+pub struct SocksListener {
+    /// Its name, for people.
+    pub name: String,
+    /// The address of control connections; bound.
+    pub socket: std::net::TcpListener,
+    /// The settings of its flows' assistance.
+    pub config: ClientConfig,
+    /// The treatment of what programs send that is longer than the path MTU.
+    pub dont_fragment: DontFragment,
+    /// The destinations that programs may reach; empty: all.
+    pub allow: Vec<Allowed>,
+}
+
+/// The name of an association; never used again.
+pub(crate) type AssociationId = usize;
+
+/// A program's datagram that waits for its destination's address.
+pub(crate) struct Waiting {
+    pub(crate) association: AssociationId,
+    pub(crate) program: SocketAddr,
+    name: String,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) mark: Mark,
+}
+
+/// The way of a program's datagram.
+pub(crate) enum Route<'a> {
+    To(SocketAddr, &'a [u8]),
+    /// It waits for an address.
+    Later,
+    /// It is malformed, comes from a stranger, or its destination is not allowed or not there.
+    Refused,
+}
+
+struct Association {
+    stream: TcpStream,
+    negotiation: Negotiation,
+    received: usize,
+    begun: Timestamp,
+    /// The program's host, and its port if it has said one.
+    program: IpAddr,
+    port: u16,
+    relay: Option<Socket>,
+}
+
+/// The SOCKS listener of an agent.
+pub(crate) struct Socks {
+    listener: TcpListener,
+    allow: Vec<Allowed>,
+    associations: HashMap<AssociationId, Association>,
+    next: AssociationId,
+    names: Names<Waiting>,
+}
+
+impl Socks {
+    /// `answer` is called in another thread when a name's address is known.
+    pub(crate) fn new(
+        listener: std::net::TcpListener,
+        allow: Vec<Allowed>,
+        answer: impl Fn(Name, Option<SocketAddr>) + Clone + Send + 'static,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener: TcpListener::from_std(listener),
+            allow,
+            associations: HashMap::new(),
+            next: 0,
+            names: Names::new(answer),
+        })
+    }
+
+    pub(crate) fn register(&mut self, registry: &Registry, number: Number) -> io::Result<()> {
+        registry.register(&mut self.listener, number, Interest::READABLE)
+    }
+
+    /// Takes one control connection. False: there is none.
+    pub(crate) fn accept(&mut self, registry: &Registry, now: Timestamp) -> bool {
+        let (mut stream, peer) = match self.listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) => return error.kind() == ErrorKind::Interrupted,
+        };
+        let id = self.next;
+        let number = Number(CONNECTION | id);
+        // One that is too many is closed.
+        if self.associations.len() < MOST_ASSOCIATIONS
+            && registry.register(&mut stream, number, Interest::READABLE).is_ok()
+        {
+            self.next += 1;
+            let association = Association {
+                stream,
+                negotiation: Negotiation::default(),
+                received: 0,
+                begun: now,
+                program: peer.ip().to_canonical(),
+                port: 0,
+                relay: None,
+            };
+            self.associations.insert(id, association);
+        }
+        true
+    }
+
+    /// Reads what a program says on its control connection. True: the association ends.
+    pub(crate) fn converse(&mut self, id: AssociationId, registry: &Registry) -> bool {
+        let Some(association) = self.associations.get_mut(&id) else { return false };
+        let mut bytes = [0; 512];
+        loop {
+            match association.stream.read(&mut bytes) {
+                Ok(0) => return true,
+                // Nothing more is expected from a program that has its association.
+                Ok(_) if association.relay.is_some() => {}
+                Ok(length) => {
+                    association.received += length;
+                    association.negotiation.receive(bytes.get(..length).unwrap_or_default());
+                    if association.received > MOST_BYTES || association.answer(id, registry) {
+                        return true;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// Programs that have not asked for an association in time.
+    pub(crate) fn overdue(&self, now: Timestamp) -> Vec<AssociationId> {
+        let overdue = self.associations.iter().filter(|(_, association)| {
+            association.relay.is_none() && now >= association.begun + PATIENCE
+        });
+        overdue.map(|(id, _)| *id).collect()
+    }
+
+    /// Closes an association's sockets.
+    pub(crate) fn end(&mut self, id: AssociationId) {
+        self.associations.remove(&id);
+    }
+
+    /// The relay of an association.
+    pub(crate) fn relay(&self, id: AssociationId) -> Option<&Socket> {
+        self.associations.get(&id)?.relay.as_ref()
+    }
+
+    /// The way of a datagram that has arrived at a relay.
+    pub(crate) fn route<'a>(
+        &mut self,
+        association: AssociationId,
+        program: SocketAddr,
+        datagram: &'a [u8],
+        mark: Mark,
+        now: Timestamp,
+    ) -> Route<'a> {
+        let is_known = self.associations.get(&association).is_some_and(|association| {
+            association.program == program.ip().to_canonical()
+                && [0, program.port()].contains(&association.port)
+        });
+        let Some((destination, payload)) = split(datagram).filter(|_| is_known) else {
+            return Route::Refused;
+        };
+        let (name, port) = match destination {
+            Destination::Address(to) if self.allows(None, to) => return Route::To(to, payload),
+            Destination::Address(_) => return Route::Refused,
+            Destination::Name(name, port) => (name, port),
+        };
+        let may_be_allowed =
+            self.allow.is_empty() || self.allow.iter().any(|rule| rule.may_cover(&name, port));
+        if !may_be_allowed || port == 0 {
+            return Route::Refused;
+        }
+        let waits = || Waiting {
+            association,
+            program,
+            name: name.clone(),
+            payload: payload.to_vec(),
+            mark,
+        };
+        match self.names.find((name.clone(), port), waits, now) {
+            Answer::At(to) if self.allows(Some(&name), to) => Route::To(to, payload),
+            Answer::Later => Route::Later,
+            Answer::At(_) | Answer::Nowhere => Route::Refused,
+        }
+    }
+
+    /// A name's address is known: what has waited for it, and may be sent there.
+    pub(crate) fn on_answer(
+        &mut self,
+        name: Name,
+        address: Option<SocketAddr>,
+        now: Timestamp,
+    ) -> Vec<Waiting> {
+        let mut waiting = self.names.on_answer(name, address, now);
+        waiting.retain(|waiting| {
+            self.associations.contains_key(&waiting.association)
+                && address.is_some_and(|to| self.allows(Some(&waiting.name), to))
+        });
+        waiting
+    }
+
+    fn allows(&self, name: Option<&str>, to: SocketAddr) -> bool {
+        let ip = to.ip().to_canonical();
+        let is_one_host = !ip.is_unspecified()
+            && !ip.is_multicast()
+            && !matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+        let is_allowed = || self.allow.iter().any(|rule| rule.covers(name, Some(ip), to.port()));
+        to.port() != 0 && is_one_host && (self.allow.is_empty() || is_allowed())
+    }
+}
+
+impl Association {
+    /// Answers what has been said. True: the association ends.
+    fn answer(&mut self, id: AssociationId, registry: &Registry) -> bool {
+        loop {
+            match self.negotiation.next() {
+                Step::More => return false,
+                Step::Answer(answer) => {
+                    if self.say(&answer).is_err() {
+                        return true;
+                    }
+                }
+                Step::End(answer) => {
+                    // It ends in any case.
+                    let _ = self.say(&answer);
+                    return true;
+                }
+                Step::Associate(port) => {
+                    let opened = self.open(id, registry);
+                    let answer = match &opened {
+                        Ok(relay) => reply(Reply::Succeeded, Some(*relay)),
+                        Err(_) => reply(Reply::Failure, None),
+                    };
+                    self.port = port;
+                    return self.say(&answer).is_err() || opened.is_err();
+                }
+            }
+        }
+    }
+
+    /// Opens the relay, at the address that the program has connected to.
+    fn open(&mut self, id: AssociationId, registry: &Registry) -> io::Result<SocketAddr> {
+        let socket = UdpSocket::bind((self.stream.local_addr()?.ip(), 0))?;
+        let address = socket.local_addr()?;
+        let mut relay = Socket::new(socket, true)?;
+        registry.register(&mut relay.socket, Number(RELAY | id), Interest::READABLE)?;
+        self.relay = Some(relay);
+        Ok(address)
+    }
+
+    /// A few bytes, which the system takes at once, unless the program reads nothing.
+    fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let written = self.stream.write(bytes)?;
+        if written < bytes.len() { Err(ErrorKind::WriteZero.into()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,161 @@
+//! The names that programs send to through SOCKS, and the addresses that they lead to.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use packrat_client::Timestamp;
+
+use crate::network::choose;
+
+/// Names at the same time, and datagrams that wait for one of them.
+const MOST_NAMES: usize = 1024;
+const MOST_WAITING: usize = 16;
+/// Threads that ask the system's resolver, and questions that wait for them.
+const RESOLVERS: usize = 4;
+const MOST_QUESTIONS: usize = 64;
+/// A name is asked for again when it was not used for so long, or did not lead anywhere.
+const UNUSED: Duration = Duration::from_secs(60);
+const NOWHERE: Duration = Duration::from_secs(5);
+
+/// A host's name and a port.
+pub(crate) type Name = (String, u16);
+
+/// Resolves names in threads of its own. `W`: what waits for an answer.
+pub(super) struct Names<W> {
+    known: HashMap<Name, Known<W>>,
+    questions: SyncSender<Name>,
+}
+
+enum Known<W> {
+    Asked(Vec<W>),
+    /// An address, or none; when it was used last, or found to lead nowhere.
+    Found(Option<SocketAddr>, Timestamp),
+}
+
+/// The answer of [`Names::find`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    At(SocketAddr),
+    /// It will be known later; what was passed in waits.
+    Later,
+    Nowhere,
+}
+
+impl<W> Names<W> {
+    /// `answer` is called in another thread for each name.
+    pub(super) fn new(answer: impl Fn(Name, Option<SocketAddr>) + Clone + Send + 'static) -> Self {
+        let (questions, asked) = sync_channel(MOST_QUESTIONS);
+        let asked = Arc::new(Mutex::new(asked));
+        for _ in 0..RESOLVERS {
+            let (asked, answer) = (Arc::clone(&asked), answer.clone());
+            // With fewer threads names take longer.
+            let _ = std::thread::Builder::new()
+                .name("packrat-names".to_owned())
+                .spawn(move || resolve(&asked, &answer));
+        }
+        Self { known: HashMap::new(), questions }
+    }
+
+    /// The address of a name. `waits`: what to keep until it is known.
+    pub(super) fn find(&mut self, name: Name, waits: impl FnOnce() -> W, now: Timestamp) -> Answer {
+        match self.known.get_mut(&name) {
+            Some(Known::Asked(waiting)) if waiting.len() < MOST_WAITING => {
+                waiting.push(waits());
+                return Answer::Later;
+            }
+            Some(Known::Asked(_)) => return Answer::Nowhere,
+            Some(Known::Found(Some(address), used)) if now < *used + UNUSED => {
+                *used = now;
+                return Answer::At(*address);
+            }
+            Some(Known::Found(None, since)) if now < *since + NOWHERE => return Answer::Nowhere,
+            _ => {}
+        }
+        if self.known.len() >= MOST_NAMES {
+            self.known.retain(|_, known| match known {
+                Known::Asked(_) => true,
+                Known::Found(address, at) => {
+                    now < *at + if address.is_some() { UNUSED } else { NOWHERE }
+                }
+            });
+        }
+        let has_room = self.known.len() < MOST_NAMES || self.known.contains_key(&name);
+        if !has_room || self.questions.try_send(name.clone()).is_err() {
+            return Answer::Nowhere;
+        }
+        self.known.insert(name, Known::Asked(vec![waits()]));
+        Answer::Later
+    }
+
+    /// An answer has come: what has waited for it.
+    pub(super) fn on_answer(
+        &mut self,
+        name: Name,
+        address: Option<SocketAddr>,
+        now: Timestamp,
+    ) -> Vec<W> {
+        match self.known.insert(name, Known::Found(address, now)) {
+            Some(Known::Asked(waiting)) => waiting,
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn resolve(asked: &Mutex<Receiver<Name>>, answer: &impl Fn(Name, Option<SocketAddr>)) {
+    loop {
+        let next = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        // The agent has ended.
+        let Ok(name) = next else { return };
+        let found = (name.0.as_str(), name.1).to_socket_addrs();
+        answer(name, found.ok().and_then(choose));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_name_is_asked_for_once_and_again_when_it_was_not_used() {
+        let (sender, answers) = channel();
+        let answer = move |name: Name, address| drop(sender.send((name, address)));
+        let mut names = Names::<u32>::new(answer);
+        let name = || ("localhost".to_owned(), 443);
+        let second = |seconds: u64| Timestamp::from_millis(seconds * 1000);
+        assert_eq!(names.find(name(), || 1, second(1)), Answer::Later);
+        assert_eq!(names.find(name(), || 2, second(1)), Answer::Later);
+        let (answered, address) = answers.recv().unwrap();
+        assert_eq!(answered, name());
+        assert!(address.unwrap().ip().is_loopback());
+        assert_eq!(names.on_answer(answered, address, second(2)), [1, 2]);
+        let found = Answer::At(address.unwrap());
+        for at in [3, 50, 100] {
+            assert_eq!(names.find(name(), || 3, second(at)), found, "used every now and then");
+        }
+        assert_eq!(names.find(name(), || 4, second(161)), Answer::Later);
+        assert!(answers.recv().is_ok());
+
+        let nowhere = || ("no-such-host.invalid".to_owned(), 443);
+        assert_eq!(names.find(nowhere(), || 5, second(1)), Answer::Later);
+        let (answered, address) = answers.recv().unwrap();
+        assert_eq!(address, None);
+        names.on_answer(answered, address, second(2));
+        assert_eq!(names.find(nowhere(), || 6, second(3)), Answer::Nowhere);
+        assert_eq!(names.find(nowhere(), || 6, second(7)), Answer::Later);
+    }
+
+    #[test]
+    fn what_waits_for_a_name_is_bounded() {
+        let mut names = Names::<usize>::new(|_, _| {});
+        let now = Timestamp::from_millis(1000);
+        let name = || ("localhost".to_owned(), 1);
+        let answers = (0..MOST_WAITING + 1).map(|number| names.find(name(), || number, now));
+        let answers: Vec<_> = answers.collect();
+        assert!(answers[..MOST_WAITING].iter().all(|answer| *answer == Answer::Later));
+        assert_eq!(answers[MOST_WAITING], Answer::Nowhere);
+    }
+}

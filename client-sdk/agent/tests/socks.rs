@@ -1,0 +1,254 @@
+//! The SOCKS listener on real sockets, spoken to in bytes as RFC 1928 has them.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use packrat_agent::{Agent, ClientConfig, DontFragment, Handle, Limits, SocksListener, Status};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// An agent with a SOCKS listener alone; ends when it is dropped.
+struct Running {
+    handle: Handle,
+    address: SocketAddr,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(allow: &[&str]) -> Self {
+        let socket = TcpListener::bind(ANY).unwrap();
+        let address = socket.local_addr().unwrap();
+        let listener = SocksListener {
+            name: "socks".to_owned(),
+            socket,
+            config: ClientConfig::default(),
+            dont_fragment: DontFragment::default(),
+            allow: allow.iter().map(|rule| rule.parse().unwrap()).collect(),
+        };
+        let (agent, handle) = Agent::new(Vec::new(), Some(listener), Limits::default()).unwrap();
+        let thread = std::thread::spawn(move || agent.run().unwrap());
+        Self { handle, address, thread: Some(thread) }
+    }
+
+    fn status(&self) -> Status {
+        self.handle.status().unwrap()
+    }
+
+    fn refused(&self) -> u64 {
+        self.status().services[0].refused_datagrams
+    }
+
+    fn wait_for(&self, what: &str, condition: impl Fn(&Status) -> bool) {
+        let begun = Instant::now();
+        while !condition(&self.status()) {
+            assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}: {:?}", self.status());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn udp() -> UdpSocket {
+    let socket = UdpSocket::bind(ANY).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// A program with its association.
+struct Program {
+    control: TcpStream,
+    socket: UdpSocket,
+    relay: SocketAddr,
+}
+
+impl Program {
+    fn associate(agent: &Running) -> Self {
+        let mut control = TcpStream::connect(agent.address).unwrap();
+        control.set_read_timeout(Some(PATIENCE)).unwrap();
+        control.write_all(&[5, 1, 0]).unwrap();
+        let mut chosen = [0; 2];
+        control.read_exact(&mut chosen).unwrap();
+        assert_eq!(chosen, [5, 0]);
+        control.write_all(&[5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+        let mut answer = [0; 10];
+        control.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[..8], [5, 0, 0, 1, 127, 0, 0, 1]);
+        let port = u16::from_be_bytes([answer[8], answer[9]]);
+        Self { control, socket: udp(), relay: (Ipv4Addr::LOCALHOST, port).into() }
+    }
+
+    fn send(&self, header: &[u8], payload: &[u8]) {
+        self.socket.send_to(&[header, payload].concat(), self.relay).unwrap();
+    }
+}
+
+/// The header for a destination by address.
+fn by_address(to: SocketAddr) -> Vec<u8> {
+    let SocketAddr::V4(to) = to else { unreachable!("the test uses IPv4 only") };
+    [&[0, 0, 0, 1][..], &to.ip().octets(), &to.port().to_be_bytes()].concat()
+}
+
+fn by_name(name: &str, port: u16) -> Vec<u8> {
+    [&[0, 0, 0, 3, name.len() as u8][..], name.as_bytes(), &port.to_be_bytes()].concat()
+}
+
+/// The next datagram that is not the agent's question for a gateway, and who has sent it.
+fn next(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut buffer = vec![0; 70_000];
+    loop {
+        let (length, from) = socket.recv_from(&mut buffer).unwrap();
+        if !buffer[..length].starts_with(b"\x0bPkr") {
+            return (buffer[..length].to_vec(), from);
+        }
+    }
+}
+
+#[test]
+fn a_program_reaches_several_destinations_and_each_answer_says_where_it_is_from() {
+    let agent = Running::start(&[]);
+    let program = Program::associate(&agent);
+    let servers = [udp(), udp()];
+    for (server, payload) in servers.iter().zip([&b"one"[..], b""]) {
+        let address = server.local_addr().unwrap();
+        program.send(&by_address(address), payload);
+        let (arrived, upstream) = next(server);
+        assert_eq!(arrived, payload);
+        server.send_to(b"answer", upstream).unwrap();
+        let expected = [&by_address(address)[..], b"answer"].concat();
+        assert_eq!(next(&program.socket), (expected, program.relay));
+    }
+    // By name; the datagrams that come before its address is known arrive as well.
+    let address = servers[0].local_addr().unwrap();
+    for number in 0..3 {
+        program.send(&by_name("localhost", address.port()), &[b'n', number]);
+    }
+    assert_eq!([(); 3].map(|()| next(&servers[0]).0), [b"n\x00", b"n\x01", b"n\x02"]);
+    let status = agent.status();
+    assert_eq!((status.flows.len(), status.services[0].refused_datagrams), (2, 0), "{status:?}");
+    assert!(status.flows.iter().any(|flow| flow.destination == Some(address)), "{status:?}");
+}
+
+#[test]
+fn an_association_and_its_flows_end_with_its_connection() {
+    let agent = Running::start(&[]);
+    let server = udp();
+    let (first, second) = (Program::associate(&agent), Program::associate(&agent));
+    let header = by_address(server.local_addr().unwrap());
+    for program in [&first, &second] {
+        program.send(&header, b"hello");
+        assert_eq!(next(&server).0, b"hello");
+    }
+    let Program { control, socket, relay } = first;
+    drop(control);
+    agent.wait_for("the end of a flow", |status| status.flows.len() == 1);
+    // Nothing is there any more, which the system says to a connected socket.
+    socket.connect(relay).unwrap();
+    let begun = Instant::now();
+    while socket.send(b"x").err().map(|error| error.kind()) != Some(ErrorKind::ConnectionRefused) {
+        assert!(begun.elapsed() < PATIENCE, "the relay is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    second.send(&header, b"again");
+    assert_eq!(next(&server).0, b"again");
+}
+
+#[test]
+fn only_what_is_allowed_is_reached_and_only_by_the_program_itself() {
+    let (allowed, other) = (udp(), udp());
+    let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
+    let rule = format!("127.0.0.0/8:{}", port(&allowed));
+    let agent = Running::start(&[&rule, "*.example:443"]);
+    let program = Program::associate(&agent);
+    let good = by_address(allowed.local_addr().unwrap());
+    let mut fragment = good.clone();
+    fragment[2] = 1;
+    for refused in [
+        by_address(other.local_addr().unwrap()),
+        by_name("localhost", port(&other)),
+        by_address((Ipv4Addr::UNSPECIFIED, port(&allowed)).into()),
+        by_address((Ipv4Addr::BROADCAST, port(&allowed)).into()),
+        fragment,
+        b"\0\0\0\x07".to_vec(),
+    ] {
+        let before = agent.refused();
+        program.send(&refused, b"no");
+        agent.wait_for("a refusal", |status| status.services[0].refused_datagrams == before + 1);
+    }
+    // Another host's datagram to the relay: 127.0.0.2 is not the program's address.
+    let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
+    let before = agent.refused();
+    stranger.send_to(&[&good[..], b"no"].concat(), program.relay).unwrap();
+    agent.wait_for("a refusal", |status| status.services[0].refused_datagrams == before + 1);
+    // A name that leads to an allowed network.
+    program.send(&by_name("localhost", port(&allowed)), b"yes");
+    assert_eq!(next(&allowed).0, b"yes");
+}
+
+#[test]
+fn what_is_no_request_for_datagrams_is_refused_and_closed() {
+    let agent = Running::start(&[]);
+    for (said, expected) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], &b""[..]),
+        (b"\x05\x01\x02", b"\x05\xff"),
+        (
+            b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50",
+            b"\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00",
+        ),
+    ] {
+        let mut control = TcpStream::connect(agent.address).unwrap();
+        control.set_read_timeout(Some(PATIENCE)).unwrap();
+        control.write_all(said).unwrap();
+        let mut answer = Vec::new();
+        // Bytes that were not read make the system reset the connection.
+        let _ = control.read_to_end(&mut answer);
+        assert_eq!(answer, expected, "{said:?}");
+    }
+}
+
+/// Programs take one header off what one call receives, also where the system would put several
+/// datagrams together.
+#[test]
+fn a_program_gets_each_datagram_by_itself() {
+    use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+    use std::io::IoSliceMut;
+    const COUNT: usize = 10;
+    let agent = Running::start(&[]);
+    let (program, server) = (Program::associate(&agent), udp());
+    let address = server.local_addr().unwrap();
+    program.send(&by_address(address), b"all together");
+    let (_, upstream) = next(&server);
+    let of_program = UdpSocketState::new((&program.socket).into()).unwrap();
+    let transmit = Transmit {
+        destination: upstream,
+        ecn: None,
+        contents: &[7; 100 * COUNT],
+        segment_size: Some(100),
+        src_ip: None,
+    };
+    UdpSocketState::new((&server).into()).unwrap().try_send((&server).into(), &transmit).unwrap();
+    let (begun, mut arrived) = (Instant::now(), 0);
+    while arrived < COUNT {
+        let (mut buffer, mut meta) = ([0; 70_000], [RecvMeta::default()]);
+        let buffers = &mut [IoSliceMut::new(&mut buffer)];
+        if of_program.recv((&program.socket).into(), buffers, &mut meta).is_ok() {
+            assert_eq!(meta[0].len, 10 + 100, "several at once");
+            arrived += 1;
+        } else {
+            assert!(begun.elapsed() < PATIENCE, "{arrived} have come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
