@@ -188,7 +188,7 @@ impl Flow {
     /// waited for it, or nothing, if it waits itself. `mark` belongs to the datagram, and comes out
     /// with it.
     ///
-    /// False if it is no numbered datagram.
+    /// False if it is no numbered datagram, or one of a session in which such were not agreed.
     pub fn receive_upward(
         &mut self,
         datagram: &[u8],
@@ -203,6 +203,9 @@ impl Flow {
             return true;
         };
         let (session, counters) = (&mut assisted.session, self.counters.get_or_insert_default());
+        if !session.takes_numbers() {
+            return false;
+        }
         let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
         session.receive_upward(number, base, mark, &mut turn);
         true

@@ -31,7 +31,7 @@ const QUORUM: usize = 3;
 /// Trials are rarer by this factor where the sender seems to answer losses.
 const RARER: u32 = 4;
 
-/// What a session has found.
+/// A finding of a session about its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// The sender gave way to losses.
@@ -42,7 +42,7 @@ pub(crate) enum Finding {
     Tolerates,
 }
 
-/// How a session begins.
+/// The expectation with which a session begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expectation {
     /// The sender answers losses, or it is not known: they are repaired.

@@ -131,15 +131,20 @@ impl Ingress {
         if let Some(session) = session.filter(|session| session.is_assisted()) {
             let outbox = &mut self.outbox;
             outbox.clear();
+            let mut refused = Vec::new();
             let deadline = session.assist(|flow| {
-                for datagram in run {
-                    flow.receive_upward(datagram, ecn.traffic_class(), now, outbox);
+                for &datagram in run {
+                    if !flow.receive_upward(datagram, ecn.traffic_class(), now, outbox) {
+                        refused.push(datagram);
+                    }
                 }
                 flow.next_timeout()
             });
             if let Some(deadline) = deadline {
                 self.forwarder.mailboxes.request_deadline(&session, deadline);
                 self.forwarder.send_outbox(&session, outbox, WhenFull::Drop);
+                // No type of the session's.
+                refused.into_iter().for_each(|datagram| self.control(path, datagram, now));
                 return;
             }
             outbox.clear();

@@ -1,4 +1,4 @@
-//! Whether a sender answers the losses that it is shown.
+//! A trial of a sender: does it answer the losses that it is shown?
 //!
 //! A loss-based sender gives way by a third or a half at each loss, and what is left of its window
 //! is what its losses allow: in packets, 1.22 times the root of the number sent per loss (Reno), or
@@ -117,12 +117,12 @@ mod tests {
 
     const ROUND_TRIP: Duration = Duration::from_millis(40);
 
-    /// What decides a trial is found first.
+    /// The finding that decides a trial: the first one.
     fn first(found: &[Finding]) -> Finding {
         *found.first().unwrap()
     }
 
-    /// What is found of a sender whose window is `grown` each round trip and `reduced` after each
+    /// Findings about a sender whose window is `grown` each round trip and `reduced` after each
     /// loss, while a share of what it sends is lost.
     fn findings(
         loss: f64,

@@ -219,6 +219,11 @@ impl Upward {
 }
 
 impl Session {
+    /// True if numbers towards the server were agreed.
+    pub(crate) fn takes_numbers(&self) -> bool {
+        self.upward.is_some()
+    }
+
     /// A numbered datagram has come from the client. It is in the outbox, or waits.
     pub(crate) fn receive_upward(
         &mut self,
