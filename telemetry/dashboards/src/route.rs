@@ -104,6 +104,30 @@ pub(crate) fn dashboard() -> Value {
                         Thresholds::None,
                     ),
                     curves(
+                        "Uploads",
+                        "Datagrams of clients that were missing when a later one arrived, and their fate; left to the transport: a queue stands, or repairs pause.",
+                        Unit::PerSecond,
+                        &[
+                            plain("packrat_upward_missing_total", "missing"),
+                            plain("packrat_upward_repaired_total", "repaired in time"),
+                            plain("packrat_upward_given_up_total", "too late"),
+                            plain("packrat_upward_shown_total", "left to the transport"),
+                            plain("packrat_upward_waited_total", "waited for a missing one"),
+                            plain("packrat_upward_pauses_total", "pauses of repairs"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Senders",
+                        "Findings of sessions about their senders: those that tolerate losses (BBR) get them, up to 3 %; those that answer them are kept from seeing them.",
+                        Unit::PerSecond,
+                        &[
+                            plain("packrat_senders_tolerant_total", "tolerate losses"),
+                            plain("packrat_senders_answering_total", "answer losses"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
                         "How fast losses are repaired",
                         "From forwarding a datagram that got lost to its first repair, and to the eACK that shows its arrival. A client that lets datagrams above a hole wait for less time gains nothing.",
                         Unit::Seconds,
