@@ -72,10 +72,10 @@ fn two_operators_never_touch_each_others_gateways() {
     // Both see a change of one, and another that is no one's: of each there is one answer. What the
     // second one would write differs: its certificates are of another authority.
     cluster.apply(gateway(namespace, "another", &json!({})));
-    let replicas = json!({ "spec": { "workload": { "replicas": 2 } } });
+    let replicas = json!({ "spec": { "workload": { "replicas": 3 } } });
     cluster.merge("EdgeGateway", namespace, "edge", &replicas);
     cluster.wait_until("the change", || {
-        cluster.get("Deployment", namespace, deployment).unwrap()["spec"]["replicas"] == 2
+        cluster.get("Deployment", namespace, deployment).unwrap()["spec"]["replicas"] == 3
     });
     let authority = |name: &str| {
         let secret = cluster.get("Secret", namespace, &format!("packrat-gateway-{name}-client"))?;
