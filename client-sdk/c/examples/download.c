@@ -103,8 +103,8 @@ int main(int argc, char **argv) {
     int asked = snprintf(question, sizeof question, "get %u", progress.count);
     uint64_t ask_at = now_us(), last_news = now_us();
     uint8_t buffer[65536];
-    /* A second of silence is the end: the last one may be lost for good. */
-    while (progress.received < progress.count && now_us() - last_news < (progress.received ? 1000000u : 10000000u)) {
+    /* Ten seconds of silence are the end: the last one may be lost for good. */
+    while (progress.received < progress.count && now_us() - last_news < 10000000u) {
         uint64_t now = now_us();
         if (progress.received == 0 && now >= ask_at) {
             if (send(fd, question, (size_t)asked, 0) == asked)

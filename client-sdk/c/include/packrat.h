@@ -276,7 +276,8 @@ const char *packrat_error_text(int32_t code);
 const char *packrat_condition_text(uint32_t condition);
 
 /**
- * Sets the defaults. `size`: sizeof(packrat_config).
+ * Sets the defaults. `size`: sizeof(packrat_config); settings that the caller's header lacks have
+ * theirs without it.
  *
  * Returns PACKRAT_OK or PACKRAT_ARGUMENT.
  */

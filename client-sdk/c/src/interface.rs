@@ -101,6 +101,56 @@ pub(crate) unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut T, i32> {
     unsafe { place.as_mut() }.ok_or(PACKRAT_ARGUMENT)
 }
 
+/// A structure of the caller's that begins with its size, as the caller's header has it: what that
+/// lacks is as in `defaults`. `oldest`: bytes that every header has.
+///
+/// # Safety
+/// `from` is NULL, or has as many bytes as its first four say. `T` is of C, begins with its size as
+/// u32, and every pattern of bits is one.
+pub(crate) unsafe fn read_sized<T: Copy>(
+    from: *const T,
+    defaults: T,
+    oldest: usize,
+) -> Result<T, i32> {
+    if from.is_null() || !from.is_aligned() {
+        return Err(PACKRAT_ARGUMENT);
+    }
+    // SAFETY: the size is there.
+    let size = unsafe { from.cast::<u32>().read() } as usize;
+    if size < oldest {
+        return Err(PACKRAT_ARGUMENT);
+    }
+    let mut value = defaults;
+    let known = size.min(size_of::<T>());
+    // SAFETY: both have so many bytes, and do not overlap.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut value).cast::<u8>(), known);
+    }
+    Ok(value)
+}
+
+/// Copies a structure to the caller's, whose header has `size` bytes of it: no byte behind them is
+/// written. `oldest`: bytes that every header has.
+///
+/// # Safety
+/// `to` is NULL, or has `size` bytes.
+pub(crate) unsafe fn write_sized<T: Copy>(
+    value: &T,
+    to: *mut T,
+    size: usize,
+    oldest: usize,
+) -> Result<(), i32> {
+    if to.is_null() || !to.is_aligned() || size < oldest {
+        return Err(PACKRAT_ARGUMENT);
+    }
+    let known = size.min(size_of::<T>());
+    // SAFETY: both have so many bytes, and do not overlap.
+    unsafe {
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), to.cast(), known);
+    }
+    Ok(())
+}
+
 /// Copies `from` to the caller's buffer of `space` bytes, and stores its length in any case.
 ///
 /// # Safety

@@ -18,7 +18,7 @@ use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use interface::{Handle, bytes, place, write_out};
+use interface::{Handle, bytes, place, read_sized, write_out, write_sized};
 use packrat_client::{Access, ClientConfig, Condition, IdentifierScheme, Token, Verdict};
 
 /// The version of this interface. Functions are added to it, never changed.
@@ -83,6 +83,9 @@ pub struct Config {
     /// Bytes of the token.
     pub token_length: usize,
 }
+
+/// Bytes of the settings of version 0.1: every program's header has these.
+const OLDEST_CONFIG: usize = std::mem::offset_of!(Config, token_length) + size_of::<usize>();
 
 /// Figures of a shim, the same as in every SDK.
 #[repr(C)]
@@ -200,36 +203,38 @@ pub extern "C" fn packrat_condition_text(condition: u32) -> *const c_char {
     text.as_ptr()
 }
 
-/// Sets the defaults. `size`: sizeof(packrat_config).
+/// Sets the defaults. `size`: sizeof(packrat_config); settings that the caller's header lacks have
+/// theirs without it.
 ///
 /// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packrat_config_init(config: *mut Config, size: usize) -> i32 {
     guarded(|| {
+        let size_told = u32::try_from(size).map_err(|_| PACKRAT_ARGUMENT)?;
+        let defaults = Config { size: size_told, ..Config::default() };
+        // SAFETY: the caller has so many bytes there.
+        unsafe { write_sized(&defaults, config, size, OLDEST_CONFIG) }?;
+        Ok(PACKRAT_OK)
+    })
+}
+
+impl Default for Config {
+    fn default() -> Self {
         let hold = Access::default().maximum_hold.as_micros();
-        let defaults = Config {
-            size: u32::try_from(size).map_err(|_| PACKRAT_ARGUMENT)?,
+        Self {
+            size: 0,
             scheme: PACKRAT_SCHEME_PAYLOAD,
             maximum_hold: u64::try_from(hold).unwrap_or(u64::MAX),
             gateway_key: std::ptr::null(),
             token: std::ptr::null(),
             token_length: 0,
-        };
-        if size < size_of::<Config>() {
-            return Err(PACKRAT_ARGUMENT);
         }
-        // SAFETY: the caller has so many bytes there.
-        *unsafe { place(config) }? = defaults;
-        Ok(PACKRAT_OK)
-    })
+    }
 }
 
 /// # Safety
 /// Its pointers are NULL, or have as many bytes as the header says.
 unsafe fn client_config(config: &Config) -> Result<ClientConfig, i32> {
-    if (config.size as usize) < size_of::<Config>() {
-        return Err(PACKRAT_ARGUMENT);
-    }
     let scheme = match config.scheme {
         PACKRAT_SCHEME_PAYLOAD => IdentifierScheme::Payload,
         PACKRAT_SCHEME_TRAILER => IdentifierScheme::Trailer,
@@ -263,9 +268,9 @@ pub unsafe extern "C" fn packrat_shim_new(
         let out = unsafe { place(out) }?;
         *out = std::ptr::null_mut();
         // SAFETY: NULL, or packrat_config_init() has set it up.
-        let config = unsafe { config.as_ref() }.ok_or(PACKRAT_ARGUMENT)?;
+        let config = unsafe { read_sized(config, Config::default(), OLDEST_CONFIG) }?;
         // SAFETY: the promises of the header.
-        let config = unsafe { client_config(config) }?;
+        let config = unsafe { client_config(&config) }?;
         // SAFETY: NULL, or a seed's bytes.
         let seed = unsafe { seed.cast::<[u8; PACKRAT_SEED_LENGTH]>().as_ref() };
         let seed = seed.ok_or(PACKRAT_ARGUMENT)?;
@@ -496,20 +501,11 @@ pub unsafe extern "C" fn packrat_shim_statistics(
     guarded(|| {
         // SAFETY: NULL, or a handle.
         let handle = unsafe { handle(shim) }?;
-        if out.is_null() || !out.is_aligned() || size < size_of::<[u32; 2]>() {
-            return Err(PACKRAT_ARGUMENT);
-        }
         let filled = size.min(size_of::<Statistics>());
         let statistics =
             Statistics { size: u32::try_from(filled).unwrap_or(u32::MAX), ..handle.statistics() };
-        // SAFETY: both have so many bytes, and do not overlap.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                (&raw const statistics).cast::<u8>(),
-                out.cast::<u8>(),
-                filled,
-            );
-        }
+        // SAFETY: the caller has so many bytes there.
+        unsafe { write_sized(&statistics, out, size, size_of::<[u32; 2]>()) }?;
         Ok(PACKRAT_OK)
     })
 }

@@ -68,6 +68,59 @@ fn an_older_header_has_smaller_statistics() {
     unsafe { packrat_shim_free(shim) };
 }
 
+/// The settings of a later version, which has one more.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Later {
+    config: Config,
+    more: u64,
+}
+
+#[test]
+fn an_older_header_has_fewer_settings_and_the_others_keep_their_defaults() {
+    if size_of::<usize>() == 8 {
+        assert_eq!(OLDEST_CONFIG, 40, "programs are built with the settings of 0.1");
+    }
+    let defaults = Later { config: Config::default(), more: 7 };
+    let mut of_caller = Later { config: Config::default(), more: 99 };
+    let size = size_of::<Config>() as u32;
+    of_caller.config.size = size;
+    of_caller.config.maximum_hold = 5;
+    // SAFETY: all of it is there.
+    let read = |of_caller: &Later| unsafe { read_sized(of_caller, defaults, OLDEST_CONFIG) };
+    let known = read(&of_caller).unwrap();
+    assert_eq!((known.config.maximum_hold, known.more), (5, 7), "99 is not the library's");
+    of_caller.config.size = size_of::<Later>() as u32;
+    assert_eq!(read(&of_caller).unwrap().more, 99);
+    of_caller.config.size = size - 1;
+    assert_eq!(read(&of_caller).unwrap_err(), PACKRAT_ARGUMENT);
+    let mut out = of_caller;
+    // SAFETY: all of it is there.
+    let mut write = |size| unsafe {
+        let code = write_sized(&defaults, &raw mut out, size, OLDEST_CONFIG);
+        (code, out.more)
+    };
+    assert_eq!(write(OLDEST_CONFIG - 1), (Err(PACKRAT_ARGUMENT), 99));
+    assert_eq!(write(size_of::<Config>()), (Ok(()), 99), "what is behind is the caller's");
+    assert_eq!(write(size_of::<Later>() + 8), (Ok(()), 7));
+    assert_eq!(out.config.maximum_hold, defaults.config.maximum_hold);
+}
+
+#[test]
+fn a_newer_header_has_more_settings_which_are_left_alone() {
+    let mut later = Later { config: Config::default(), more: 99 };
+    let mut shim = std::ptr::null_mut();
+    // SAFETY: all of them are places.
+    unsafe {
+        let config = (&raw mut later).cast::<Config>();
+        assert_eq!(packrat_config_init(config, size_of::<Later>()), PACKRAT_OK);
+        let made = packrat_shim_new(config, [7; 32].as_ptr(), NOW, &raw mut shim);
+        assert_eq!(made, PACKRAT_OK);
+        packrat_shim_free(shim);
+    }
+    assert_eq!((later.config.size as usize, later.more), (size_of::<Later>(), 99));
+}
+
 #[test]
 fn the_committed_inputs_of_the_fuzz_target() {
     let expected = ["empty", "every_call", "times_that_jump"];

@@ -137,7 +137,8 @@ impl ClientConfig {
 
     /// Sets whether what the transport sends is repaired, too. It costs a copy of each datagram, until
     /// the gateway has told that it has arrived, and eight bytes in front of it. The shell passes
-    /// what the transport sends to [`Shim::on_send`](crate::Shim::on_send).
+    /// what the transport sends to [`Shim::on_send`](crate::Shim::on_send): packrat-s2n-quic does;
+    /// packrat-quinn and packrat-socket do not, and do not ask for it.
     ///
     /// Defaults to `false`.
     #[must_use]

@@ -86,8 +86,10 @@ class _Wrapped(asyncio.DatagramProtocol):
         self._protocol.connection_made(_Transport(transport, self))
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        self._peers.received(data, addr)
-        self._schedule()
+        try:
+            self._peers.received(data, addr)
+        finally:
+            self._schedule()
 
     def error_received(self, exc: Exception) -> None:
         self._protocol.error_received(exc)
@@ -128,5 +130,7 @@ class _Wrapped(asyncio.DatagramProtocol):
 
     def _on_timer(self) -> None:
         self._armed = self._timer = None
-        self._peers.handle_timeout()
-        self._schedule()
+        try:
+            self._peers.handle_timeout()
+        finally:
+            self._schedule()

@@ -1,13 +1,14 @@
 """The shims of one socket, by the peer's address; without a socket and without a clock."""
+import collections
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from ._packrat import Shim
 
 #: Peers of one socket that are assisted at the same time.
 MOST_PEERS = 1000
-#: Microseconds without a datagram after which a peer makes room for another one (RFC 4787, requirement 5).
+#: Microseconds without a datagram after which a peer is forgotten (RFC 4787, requirement 5).
 IDLE = 300_000_000
 #: Bytes that may wait for repairs of one peer's; beyond, all of them pass.
 MOST_WAITING = 4 << 20
@@ -32,7 +33,8 @@ class Settings:
 
 class Peers:
     """`deliver(datagram, peer)` is called for what the program is to have, `send(datagram, peer)`
-    for control datagrams."""
+    for control datagrams. `deliver` may call all of this: it is not called again before it returns,
+    and never from within `sending`."""
 
     def __init__(
         self,
@@ -45,6 +47,11 @@ class Peers:
         self._token, self._gateway_key = settings.token, settings.gateway_key
         self._shims: Dict[Any, Shim] = {}
         self._active: Dict[Any, int] = {}
+        self._due: Dict[Any, int] = {}
+        #: No peer is due before; the first one may be due later.
+        self._earliest: Optional[int] = None
+        self._ready: Deque[Tuple[bytes, Any]] = collections.deque()
+        self._delivering = False
 
     def sending(self, length: int, peer: Any) -> None:
         """The program is about to send a datagram; the first one to a peer asks for a gateway."""
@@ -69,30 +76,39 @@ class Peers:
         """A datagram arrived."""
         shim = self._shims.get(peer)
         if shim is None:
-            self._deliver(datagram, peer)
-            return
-        now = self._active[peer] = self._now()
-        skip = shim.receive(datagram, now)
-        if skip is not None:
-            self._deliver(datagram[skip:] if skip else datagram, peer)
-        self._serve(shim, peer)
-        if shim.waiting_bytes() > MOST_WAITING:
-            shim.release()
+            self._ready.append((datagram, peer))
+        else:
+            now = self._active[peer] = self._now()
+            skip = shim.receive(datagram, now)
+            if skip is not None:
+                self._ready.append((datagram[skip:] if skip else datagram, peer))
             self._serve(shim, peer)
+            if shim.waiting_bytes() > MOST_WAITING:
+                shim.release()
+                self._serve(shim, peer)
+        self._hand_on()
 
     def timeout(self) -> Optional[int]:
         """When `handle_timeout` is to be called at the latest."""
-        due = [at for at in (shim.timeout() for shim in self._shims.values()) if at is not None]
-        return min(due, default=None)
+        if self._ready and not self._delivering:
+            return self._now()
+        return self._earliest
 
     def handle_timeout(self) -> None:
-        """Time has passed."""
+        """Time has passed. A peer that has been idle for long is forgotten."""
         now = self._now()
-        for peer, shim in list(self._shims.items()):
-            at = shim.timeout()
-            if at is not None and at <= now:
-                shim.on_timeout(now)
-                self._serve(shim, peer)
+        if self._earliest is not None and self._earliest <= now:
+            for peer in [peer for peer, at in self._due.items() if at <= now]:
+                shim = self._shims.get(peer)
+                if shim is None:
+                    continue  # a datagram could not be sent, and the program has closed all
+                if now - self._active[peer] >= IDLE:
+                    self._end(peer)
+                else:
+                    shim.on_timeout(now)
+                    self._serve(shim, peer)
+            self._earliest = min(self._due.values(), default=None)
+        self._hand_on()
 
     def set_access(self, token: bytes, gateway_key: Optional[bytes] = None) -> None:
         """Another token, and the gateway to accept (None: any, on first use). A session with another
@@ -101,21 +117,24 @@ class Peers:
         for peer, shim in list(self._shims.items()):
             shim.set_access(gateway_key, token, self._now())
             self._serve(shim, peer)
+        self._hand_on()
 
     def network_changed(self) -> None:
         """The program's address changes: call it before anything is sent from there."""
         for peer, shim in list(self._shims.items()):
             shim.network_changed(self._now())
             self._serve(shim, peer)
+        self._hand_on()
 
     def close(self) -> None:
         """The socket ends: the gateways are told, and what waits passes."""
-        for peer in list(self._shims):
-            self._end(peer)
+        while self._shims:
+            self._end(next(iter(self._shims)))
+        self._hand_on()
 
     def statistics(self, peer: Any = None) -> Optional[Statistics]:
-        """The figures of a peer; None: nothing was sent to it. Without a peer those of all, by
-        their address."""
+        """The figures of a peer; None: nothing was sent to it, or not for a long time. Without a
+        peer those of all, by their address."""
         if peer is not None:
             shim = self._shims.get(peer)
             return shim.statistics() if shim else None
@@ -131,14 +150,31 @@ class Peers:
     def _end(self, peer: Any) -> None:
         shim = self._shims.pop(peer)
         del self._active[peer]
+        self._due.pop(peer, None)
         shim.close(self._now())
         self._serve(shim, peer)
 
     def _serve(self, shim: Shim, peer: Any) -> None:
+        """Takes what the shim has ready, and notes when the peer is due next."""
         while (datagram := shim.deliver()) is not None:
-            self._deliver(datagram, peer)
+            self._ready.append((datagram, peer))
         controls: List[bytes] = []
         while len(controls) < MOST_CONTROL and (control := shim.transmit(self._now())) is not None:
             controls.append(control)
+        if peer in self._shims:
+            due, at = self._active[peer] + IDLE, shim.timeout()
+            due = self._due[peer] = due if at is None else min(due, at)
+            if self._earliest is None or due < self._earliest:
+                self._earliest = due
         for control in controls:
             self._send(control, peer)
+
+    def _hand_on(self) -> None:
+        if self._delivering:
+            return  # the call below goes on with it
+        self._delivering = True
+        try:
+            while self._ready:
+                self._deliver(*self._ready.popleft())
+        finally:
+            self._delivering = False

@@ -1,22 +1,27 @@
 """A UDP socket that blocks."""
 import collections
+import selectors
 import socket
 import time
 from typing import Any, Deque, Optional, Tuple
 
 from .peers import Peers, Settings, Statistics
 
+#: poll() where there is one: it takes any descriptor.
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 #: The largest UDP payload.
 MOST_BYTES = 65535
 
 
 class Socket:
     """Assistance around a UDP socket that is not connected. It is at work while a thread is in
-    `recvfrom`; one thread uses it at a time."""
+    `recvfrom`; one thread uses it at a time. The inner socket is made one that does not block; the
+    wait that it had is the wait here."""
 
     def __init__(self, inner: socket.socket, settings: Settings = Settings()) -> None:
         self._inner = inner
         self._timeout = inner.gettimeout()
+        inner.setblocking(False)
         self._ready: Deque[Tuple[bytes, Any]] = collections.deque()
         self._peers = Peers(settings, self._now, self._deliver, self._send)
 
@@ -34,35 +39,55 @@ class Socket:
             pass  # lost, as any datagram may be
 
     def settimeout(self, timeout: Optional[float]) -> None:
-        """The longest wait of `recvfrom` in seconds; None: as long as it takes."""
+        """The longest wait of `recvfrom` and `sendto` in seconds; 0: none; None: as long as it
+        takes."""
         self._timeout = timeout
 
     def sendto(self, datagram: bytes, peer: Any) -> int:
-        """Sends a datagram. `peer` is a numeric address, as `recvfrom` returns it."""
+        """Sends a datagram; raises `TimeoutError` when the system has no room for it in time. `peer`
+        is a numeric address, as `recvfrom` returns it."""
         self._peers.sending(len(datagram), peer)
-        return self._inner.sendto(datagram, peer)
+        until = self._until()
+        while True:
+            try:
+                return self._inner.sendto(datagram, peer)
+            except BlockingIOError:
+                self._wait(selectors.EVENT_WRITE, self._left(until))
 
     def recvfrom(self, size: int = MOST_BYTES) -> Tuple[bytes, Any]:
         """The next datagram and its sender; raises `TimeoutError` when none has come in time."""
-        until = None if self._timeout is None else time.monotonic() + self._timeout
+        until = self._until()
         while True:
-            if self._ready:
-                datagram, peer = self._ready.popleft()
-                return datagram[:size], peer
             due, now = self._peers.timeout(), self._now()
             if due is not None and due <= now:
                 self._peers.handle_timeout()
-                continue
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
-                raise socket.timeout("timed out")
-            waits = [wait for wait in (left, None if due is None else (due - now) / 1e6) if wait is not None]
-            self._inner.settimeout(max(min(waits), 1e-4) if waits else None)
+            if self._ready:
+                datagram, peer = self._ready.popleft()
+                return datagram[:size], peer
             try:
                 datagram, peer = self._inner.recvfrom(MOST_BYTES)
-            except (socket.timeout, BlockingIOError):
-                continue
-            self._peers.received(datagram, peer)
+            except BlockingIOError:
+                left, due = self._left(until), self._peers.timeout()
+                wait = None if due is None else max(due - self._now(), 0) / 1e6
+                self._wait(selectors.EVENT_READ, min((at for at in (left, wait) if at is not None), default=None))
+            else:
+                self._peers.received(datagram, peer)
+
+    def _until(self) -> Optional[float]:
+        return None if self._timeout is None else time.monotonic() + self._timeout
+
+    @staticmethod
+    def _left(until: Optional[float]) -> Optional[float]:
+        """Seconds until then; raises `TimeoutError` when it has come."""
+        left = None if until is None else until - time.monotonic()
+        if left is not None and left <= 0:
+            raise socket.timeout("timed out")
+        return left
+
+    def _wait(self, event: int, seconds: Optional[float]) -> None:
+        with _Selector() as selector:
+            selector.register(self._inner, event)
+            selector.select(seconds)
 
     def statistics(self, peer: Any = None) -> Optional[Statistics]:
         """The figures of a peer; without one those of all peers, by their address."""

@@ -11,15 +11,20 @@ import sys
 import tempfile
 import unittest
 
-from aioquic.asyncio import connect
-from aioquic.asyncio.protocol import QuicConnectionProtocol
-from aioquic.quic.configuration import QuicConfiguration
-
 import packrat
 from packrat.peers import IDLE, MOST_PEERS, Peers
 
+#: tools/demo-requirements.txt has aioquic from there on.
+HAS_AIOQUIC = sys.version_info >= (3, 11)
+if HAS_AIOQUIC:
+    from aioquic.asyncio import connect
+    from aioquic.asyncio.protocol import QuicConnectionProtocol
+    from aioquic.quic.configuration import QuicConfiguration
+
 PROGRAM = None
 SECONDS = 60
+#: Seconds without a datagram after which none comes any more, on a busy host, too.
+SILENCE = 10
 
 
 class Path:
@@ -62,7 +67,8 @@ async def download(path, create_protocol):
 
 
 class LossyPath(unittest.TestCase):
-    def test_aioquic_downloads_and_the_server_does_not_notice_the_losses(self):
+    @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
+    def test_aioquic_downloads_and_at_least_a_third_of_the_losses_is_hidden_from_the_server(self):
         settings = packrat.Settings(scheme="trailer")
         with Path() as path:
             def assisted(*args, **more):
@@ -84,9 +90,10 @@ class LossyPath(unittest.TestCase):
         count = 2000
         with Path() as path, packrat.Socket(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as udp:
             peer = address(path.about["datagrams"])
-            udp.settimeout(1)
             numbers = []
-            while not numbers or numbers[-1] != count - 1:
+            while len(set(numbers)) < count:
+                # The question may be lost.
+                udp.settimeout(SILENCE if numbers else 1)
                 try:
                     datagram, sender = udp.recvfrom()
                 except socket.timeout:

@@ -72,8 +72,8 @@ impl Attachment {
         self
     }
 
-    /// Has what the client sends repaired as well, on all its connections: see
-    /// [`ClientConfig::with_uploads`]. s2n-quic's longest datagrams are eight bytes shorter then,
+    /// Has what the client sends repaired as well, on all its connections, as
+    /// [`ClientConfig::with_uploads`] does for [`crate::Endpoint`]. s2n-quic's longest datagrams are eight bytes shorter then,
     /// which a number takes. To be called before [`Self::io`].
     ///
     /// Defaults to what goes to the gateway being as s2n-quic sends it.
@@ -115,7 +115,9 @@ impl Attachment {
     }
 
     /// Prepares a connection to `remote`; call it before connecting. `config` and 32 fresh random
-    /// bytes, or `None` for a connection without assistance. The future keeps the timers and must be
+    /// bytes, or `None` for a connection without assistance. Whether uploads are repaired is
+    /// [`Self::with_uploads`]' to say, before s2n-quic chooses its longest datagram, and not
+    /// [`ClientConfig::with_uploads`]'. The future keeps the timers and must be
     /// spawned; it ends with the assistance. Connections to the same address are one flow for a
     /// gateway, and share the assistance of the first.
     pub fn assist(

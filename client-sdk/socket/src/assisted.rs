@@ -113,7 +113,8 @@ impl AssistedSocket {
     }
 
     /// The next datagram, and its sender. What does not fit into the buffer is cut off. `limit`: the
-    /// longest wait; `None`: as long as it takes.
+    /// longest wait; zero: what is there already; `None`: as long as it takes. Systems wait for some
+    /// milliseconds at least.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] when nothing has come in time; those of the system.
@@ -140,9 +141,6 @@ impl AssistedSocket {
                 continue;
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
             let wait = due.into_iter().chain(left).fold(LONGEST_WAIT, Duration::min);
             self.socket.set_read_timeout(Some(wait.max(SHORTEST_WAIT)))?;
             match self.socket.recv_from(&mut received) {
@@ -153,6 +151,12 @@ impl AssistedSocket {
                     });
                 }
                 Err(error) => match error.kind() {
+                    // The clock is looked at only after the socket: what is there comes first.
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                        if left == Some(Duration::ZERO) =>
+                    {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
                     io::ErrorKind::WouldBlock
                     | io::ErrorKind::TimedOut
                     | io::ErrorKind::Interrupted => {}

@@ -57,8 +57,11 @@ struct Remote {
 }
 
 impl<M: Clone> Peers<M> {
-    /// No peer so far.
+    /// No peer so far. What the program sends leaves unchanged: [`ClientConfig::with_uploads`] is not
+    /// heard.
     pub fn new(config: ClientConfig, limits: Limits) -> Self {
+        // A gateway would make room for numbers that never come.
+        let config = config.with_uploads(false);
         Self { table: Table::new(vec![config], limits), flows: HashMap::new() }
     }
 

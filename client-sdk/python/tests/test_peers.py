@@ -1,0 +1,210 @@
+"""The package around a shim that the test leads: what no path does on order."""
+import asyncio
+import socket
+import time
+import unittest
+from unittest import mock
+
+import packrat
+from packrat.peers import IDLE, MOST_PEERS, Peers
+
+
+class Led:
+    """A shim that keeps every datagram until the test says otherwise."""
+
+    def __init__(self, seed, now, **settings):
+        self.kept, self.ready, self.control, self.due = [], [], [b"a question"], None
+        self.is_closed = False
+
+    def sent(self, length):
+        pass
+
+    def receive(self, datagram, now):
+        if datagram == b"the hole":
+            self.ready, self.kept = self.kept, []
+            return 0
+        self.kept.append(datagram)
+        return None
+
+    def deliver(self):
+        return self.ready.pop(0) if self.ready else None
+
+    def transmit(self, now):
+        return self.control.pop() if self.control else None
+
+    def timeout(self):
+        return self.due
+
+    def on_timeout(self, now):
+        self.due = None
+        self.ready, self.kept = self.kept, []
+
+    def waiting_bytes(self):
+        return sum(map(len, self.kept))
+
+    def statistics(self):
+        return {"waiting": len(self.kept)}
+
+    def close(self, now):
+        self.is_closed = True
+
+
+class Echo(asyncio.DatagramProtocol):
+    """Answers each datagram, and is not to be called again meanwhile."""
+
+    def __init__(self):
+        self.seen, self.inside, self.was_entered_again = [], False, False
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def datagram_received(self, data, addr):
+        self.was_entered_again |= self.inside
+        self.inside = True
+        self.seen.append(data)
+        self.transport.sendto(b"answer " + data, addr)
+        self.inside = False
+
+
+class Transport(asyncio.DatagramTransport):
+    """Where datagrams leave to."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = []
+
+    def sendto(self, data, addr=None):
+        self.sent.append((data, addr))
+
+    def is_closing(self):
+        return False
+
+
+@mock.patch("packrat.peers.Shim", Led)
+class Released(unittest.TestCase):
+    COUNT = 500
+
+    def numbers(self):
+        return [str(number).encode() for number in range(self.COUNT)]
+
+    def test_a_protocol_that_answers_each_of_many_released_datagrams_gets_them_one_by_one(self):
+        async def run():
+            echo, transport = Echo(), Transport()
+            wrapped = packrat.wrap(echo)
+            wrapped.connection_made(transport)
+            echo.transport.sendto(b"hello", "peer")
+            for number in self.numbers():
+                wrapped.datagram_received(number, "peer")
+            self.assertEqual(echo.seen, [], "they wait")
+            wrapped.datagram_received(b"the hole", "peer")
+            return echo, transport
+
+        echo, transport = asyncio.run(run())
+        self.assertEqual(echo.seen, [b"the hole", *self.numbers()])
+        self.assertFalse(echo.was_entered_again)
+        answers = [data for data, _ in transport.sent if data.startswith(b"answer ")]
+        self.assertEqual(answers, [b"answer " + data for data in echo.seen])
+
+    def test_what_becomes_ready_while_the_program_sends_is_delivered_afterwards(self):
+        delivered = []
+        peers = Peers(packrat.Settings(), lambda: 1_000_000, lambda *what: delivered.append(what), lambda *_: None)
+        peers.sending(5, "peer")
+        peers.received(b"kept", "peer")
+        peers._shims["peer"].on_timeout(0)
+        peers.sending(5, "peer")
+        self.assertEqual((delivered, peers.timeout()), ([], 1_000_000))
+        peers.handle_timeout()
+        self.assertEqual(delivered, [(b"kept", "peer")])
+
+
+@mock.patch("packrat.peers.Shim", Led)
+class Idle(unittest.TestCase):
+    def setUp(self):
+        self.now = 1_000_000
+        self.peers = Peers(packrat.Settings(), lambda: self.now, lambda *_: None, lambda *_: None)
+
+    def test_a_peer_that_is_idle_is_forgotten_and_the_others_are_not(self):
+        self.peers.sending(5, "idle")
+        self.now += IDLE - 1
+        self.peers.sending(5, "busy")
+        idle = self.peers._shims["idle"]
+        self.peers.handle_timeout()
+        self.assertFalse(idle.is_closed)
+        self.now += 1
+        self.assertEqual(self.peers.timeout(), self.now)
+        self.peers.handle_timeout()
+        self.assertTrue(idle.is_closed)
+        self.assertEqual(list(self.peers.statistics()), ["busy"])
+        self.assertEqual(self.peers.timeout(), self.now - 1 + IDLE)
+
+    def test_the_earliest_of_many_deadlines_is_known_without_a_look_at_all_shims(self):
+        for peer in range(MOST_PEERS):
+            self.peers.sending(5, peer)
+        self.peers._shims[7].due = self.now + 20
+        self.peers.sending(5, 7)
+        with mock.patch.object(Led, "timeout", side_effect=AssertionError("it looks at a shim")):
+            self.assertEqual(self.peers.timeout(), self.now + 20)
+
+
+class Waits(unittest.TestCase):
+    """Of the socket, without a gateway."""
+
+    def setUp(self):
+        self.server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(self.server.close)
+        self.server.bind(("127.0.0.1", 0))
+        self.server.settimeout(60)
+
+    def client(self, inner):
+        """The assisted socket, and its address after it has said hello."""
+        client = packrat.Socket(inner)
+        self.addCleanup(client.close)
+        client.sendto(b"hello", self.server.getsockname())
+        while True:
+            datagram, address = self.server.recvfrom(2048)
+            if datagram == b"hello":
+                return client, address
+
+    def inner(self):
+        return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    def test_a_wait_of_zero_takes_what_is_there(self):
+        is_not_to_block = self.inner()
+        is_not_to_block.setblocking(False)
+        for inner, timeout in [(self.inner(), 0), (is_not_to_block, None)]:
+            client, address = self.client(inner)
+            if timeout is not None:
+                client.settimeout(timeout)
+            with self.assertRaises(socket.timeout):
+                client.recvfrom()
+            self.server.sendto(b"here", address)  # on loopback it is there when this returns
+            self.assertEqual(client.recvfrom(), (b"here", self.server.getsockname()))
+
+    def test_a_short_wait_is_over_and_sending_goes_on(self):
+        client, _ = self.client(self.inner())
+        client.settimeout(0.01)
+        begun = time.monotonic()
+        with self.assertRaises(socket.timeout):
+            client.recvfrom()
+        self.assertGreaterEqual(time.monotonic() - begun, 0.01)
+        self.assertEqual(client.sendto(b"again", self.server.getsockname()), 5)
+
+    def test_a_full_buffer_is_waited_for_when_sending(self):
+        client, _ = self.client(self.inner())
+        real, refusals = client._inner, [BlockingIOError(), BlockingIOError()]
+
+        def sendto(datagram, peer):
+            if refusals:
+                raise refusals.pop()
+            return real.sendto(datagram, peer)
+
+        with mock.patch.object(client, "_inner", mock.Mock(fileno=real.fileno, sendto=sendto)):
+            self.assertEqual(client.sendto(b"again", self.server.getsockname()), 5)
+            client.settimeout(0)
+            refusals.append(BlockingIOError())
+            with self.assertRaises(socket.timeout):
+                client.sendto(b"again", self.server.getsockname())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
