@@ -96,7 +96,7 @@ async fn serve(options: &Options) -> Result<(), String> {
 }
 
 /// Every flow needs a descriptor.
-fn raise_descriptor_limit() {
+pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     // With fewer there are fewer flows.

@@ -3,7 +3,7 @@
 mod redirection;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
@@ -13,17 +13,18 @@ use packrat_agent::{
     transparent,
 };
 use packrat_token_client::gateway_key;
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, Resource, getrlimit, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
-use crate::agent::read_token;
+use crate::agent::{raise_descriptor_limit, read_token};
 use redirection::{Redirection, Rules};
 
 const EXAMPLES: &str = "\
 Examples:
     packrat run -- curl --http3-only https://edge.example/file -O
-    packrat run --port 443 --port 8443 -- chromium https://edge.example/
+    packrat run --port 443 --port 8443 -- setpriv --reuid USER --regid GROUP --init-groups PROGRAM
 
 It needs root (CAP_NET_ADMIN), nft, iproute2 and control groups version 2. Without these rights use
 `packrat agent`.";
@@ -113,13 +114,26 @@ fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(begun)?.block_on(async {
         // From here on signals end the program, and this command after it, in order.
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
-        let redirection = Redirection::set_up(&rules)?;
+        let mut signals = Signals::take().map_err(begun)?;
+        let mut redirection = Redirection::set_up(&rules)?;
+        let members = redirection.members();
+        let descriptors = getrlimit(Resource::Nofile).current;
+        raise_descriptor_limit();
         let (agent, handle) = Agent::new(services, None, Limits::default()).map_err(begun)?;
-        let thread = std::thread::spawn(move || agent.run());
+        let (ended, has_ended) = oneshot::channel();
+        let thread = std::thread::spawn(move || drop(ended.send(agent.run())));
+        // Without the agent the program's datagrams would go to no socket.
+        let let_go = async {
+            let why = match has_ended.await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "an internal error; please report it".to_owned(),
+            };
+            redirection.end();
+            eprintln!("packrat run: forwarding has ended: {why}; the program goes on without it");
+        };
         let outcome =
-            run_program(&options.program, &redirection, &mut interrupt, &mut terminate).await;
+            run_program(&options.program, &members, descriptors, let_go, &mut signals).await;
         let counters = handle.status().map(|status| status.total()).unwrap_or_default();
         handle.stop();
         // Its panic has been printed already.
@@ -129,31 +143,86 @@ fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
     })
 }
 
-/// Runs the program among the redirected, until it ends. An interrupt reaches it from the terminal; a
-/// request to end is passed on.
+/// The signals that end this command after its program.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Option<Signal>,
+    quit: Option<Signal>,
+}
+
+impl Signals {
+    fn take() -> std::io::Result<Self> {
+        let ignored = ignored_signals();
+        // One that is ignored (nohup) stays so, for the program as well.
+        let unless_ignored = |kind: SignalKind| {
+            let is_ignored = (ignored >> (kind.as_raw_value() - 1)) & 1 == 1;
+            (!is_ignored).then(|| signal(kind)).transpose()
+        };
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: unless_ignored(SignalKind::hangup())?,
+            quit: unless_ignored(SignalKind::quit())?,
+        })
+    }
+
+    /// The next signal that the program has to get. An interrupt reaches it from the terminal.
+    async fn next(&mut self) -> rustix::process::Signal {
+        async fn of(signal: &mut Option<Signal>) {
+            match signal {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        }
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => return rustix::process::Signal::TERM,
+                () = of(&mut self.hangup) => return rustix::process::Signal::HUP,
+                () = of(&mut self.quit) => return rustix::process::Signal::QUIT,
+            }
+        }
+    }
+}
+
+/// The signals that this process ignores, the first in the lowest bit.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+}
+
+/// Runs the program among the members of a control group, until it ends; `let_go` meanwhile.
+/// `descriptors`: its limit, which is this command's own no more.
 async fn run_program(
     program: &[String],
-    redirection: &Redirection,
-    interrupt: &mut Signal,
-    terminate: &mut Signal,
+    members: &Path,
+    descriptors: Option<u64>,
+    let_go: impl Future<Output = ()>,
+    signals: &mut Signals,
 ) -> Result<ExitStatus, String> {
     let name = program.first().ok_or("give a program to run")?;
     let failed = |error: std::io::Error| format!("cannot run {name}: {error}");
+    let descriptors = descriptors.map_or_else(|| "unlimited".to_owned(), |most| most.to_string());
     // The shell puts itself among the redirected before it becomes the program.
     let mut process = Command::new("sh")
-        .args(["-c", "echo 0 > \"$0\" && exec \"$@\""])
-        .arg(redirection.members())
+        .args(["-c", "echo 0 > \"$0\" && ulimit -S -n \"$1\" && shift && exec \"$@\""])
+        .arg(members)
+        .arg(descriptors)
         .args(program)
         .spawn()
         .map_err(failed)?;
+    tokio::pin!(let_go);
+    let mut has_let_go = false;
     loop {
         tokio::select! {
             status = process.wait() => return status.map_err(failed),
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {
+            () = &mut let_go, if !has_let_go => has_let_go = true,
+            signal = signals.next() => {
                 let id = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
                 // It may have ended meanwhile.
-                let _ = id.map(|id| kill_process(id, rustix::process::Signal::TERM));
+                let _ = id.map(|id| kill_process(id, signal));
             }
         }
     }
@@ -176,4 +245,34 @@ fn summary(counters: &Counters) -> String {
         counters.repaired_late,
         counters.given_up
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The agent's end does not take the program's network from it.
+    #[tokio::test]
+    async fn a_program_outlives_the_agent_without_the_redirection() {
+        let folder = tempfile::tempdir().unwrap();
+        let (members, gone) = (folder.path().join("members"), folder.path().join("gone"));
+        let let_go = async { std::fs::write(&gone, "").unwrap() };
+        let script = "for _ in $(seq 1200); do [ -e \"$0\" ] && exit 7; sleep 0.05; done";
+        let program = ["sh", "-c", script, gone.to_str().unwrap()].map(str::to_owned);
+        let mut signals = Signals::take().unwrap();
+        let status = run_program(&program, &members, Some(64), let_go, &mut signals).await;
+        assert_eq!(status.unwrap().code(), Some(7));
+        assert_eq!(std::fs::read_to_string(members).unwrap(), "0\n");
+    }
+
+    #[tokio::test]
+    async fn a_program_has_the_limit_of_descriptors_that_it_would_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let members = folder.path().join("members");
+        let program = ["sh", "-c", "exit $(ulimit -S -n)"].map(str::to_owned);
+        let mut signals = Signals::take().unwrap();
+        let pending = std::future::pending();
+        let status = run_program(&program, &members, Some(77), pending, &mut signals).await;
+        assert_eq!(status.unwrap().code(), Some(77));
+    }
 }

@@ -25,6 +25,7 @@ pub(super) struct Redirection {
     /// The mark of datagrams, and the number of the routing table.
     mark: u32,
     group: PathBuf,
+    is_over: bool,
 }
 
 impl Redirection {
@@ -34,11 +35,14 @@ impl Redirection {
         let (root, own) = own_group()?;
         let path = own.join(&name);
         let group = root.join(&path);
+        // One that is empty is left of a process that had this number.
+        let _ = fs::remove_dir(&group);
         fs::create_dir(&group).map_err(|error| {
             format!("cannot make the control group {}: {error}; run it as root", group.display())
         })?;
         // From here on it cleans up behind itself.
-        let redirection = Self { name, mark: 0x5061_0000 | (id & 0xffff), group };
+        let redirection = Self { name, mark: mark(id), group, is_over: false };
+        redirection.take_away();
         redirection.rules(rules, path.components().count())?;
         for family in ["-4", "-6"] {
             let result = redirection.route(family);
@@ -68,6 +72,23 @@ impl Redirection {
         self.name.replace('-', "_")
     }
 
+    /// Ends it: the program's datagrams go their own way again. Its control group stays.
+    pub(super) fn end(&mut self) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.take_away();
+        }
+    }
+
+    /// Takes the rules away; those that are not there need not be.
+    fn take_away(&self) {
+        let _ = nft(&format!("delete table inet {}\n", self.table()));
+        let mark = self.mark.to_string();
+        for family in ["-4", "-6"] {
+            let _ = ip(&[family, "rule", "del", "fwmark", &mark, "lookup", &mark]);
+            let _ = ip(&[family, "route", "flush", "table", &mark]);
+        }
+    }
+
     fn route(&self, family: &str) -> Result<(), String> {
         let (mark, table) = (self.mark.to_string(), self.mark.to_string());
         ip(&[family, "rule", "add", "fwmark", &mark, "lookup", &table])?;
@@ -77,16 +98,15 @@ impl Redirection {
 
 impl Drop for Redirection {
     fn drop(&mut self) {
-        // What was not there need not be taken away.
-        let _ = nft(&format!("delete table inet {}\n", self.table()));
-        let mark = self.mark.to_string();
-        for family in ["-4", "-6"] {
-            let _ = ip(&[family, "rule", "del", "fwmark", &mark, "lookup", &mark]);
-            let _ = ip(&[family, "route", "flush", "table", &mark]);
-        }
+        self.end();
         // A program that has left others behind keeps it.
         let _ = fs::remove_dir(&self.group);
     }
+}
+
+/// The mark of a process's redirection: Linux has no more processes than these bits have numbers.
+fn mark(id: u32) -> u32 {
+    0x5000_0000 | (id & 0x003f_ffff)
 }
 
 /// Where control groups version 2 are mounted, and the one that this process is in.
@@ -114,7 +134,7 @@ fn filter(name: &str, mark: u32, rules: &[Rules], level: usize, path: &Path) -> 
             let protocol = if family == "ip" { "ipv4" } else { "ipv6" };
             let these = format!("meta nfproto {protocol} udp dport {port}");
             output += &format!(
-                "    {these} fib daddr type != local socket cgroupv2 level {level} \"{path}\" meta mark set {mark}\n"
+                "    {these} fib daddr type unicast socket cgroupv2 level {level} \"{path}\" meta mark set {mark}\n"
             );
             prerouting += &format!(
                 "    meta mark {mark} {these} tproxy {family} to {address}:{own} accept\n"
@@ -175,5 +195,14 @@ mod tests {
         ));
         assert!(text.contains("udp dport 443 tproxy ip6 to [::1]:5001"));
         assert!(!text.contains("nfproto ipv6 udp dport 9"));
+        // Multicast and broadcast have no one answer, and the agent forwards none.
+        assert_eq!(text.matches("fib daddr type unicast").count(), 3);
+    }
+
+    #[test]
+    fn processes_have_marks_of_their_own() {
+        let most = 1 << 22;
+        assert_ne!(mark(7), mark(7 + 65_536));
+        assert_ne!(mark(1), mark(most - 1));
     }
 }

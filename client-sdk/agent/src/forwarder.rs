@@ -34,6 +34,8 @@ const EVENTS: usize = 1024;
 const TURN: usize = 8;
 /// The agent looks at least this often if the host has slept.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Looking for another network takes one part of so many of the agent's time at most.
+const NETWORK_SHARE: u32 = 20;
 /// Flows in a status.
 const FLOWS_SHOWN: usize = 100;
 /// The number of the waker; flows have those from [`FIRST_FLOW`] on, services those between. Those of
@@ -78,9 +80,8 @@ struct Listener {
     name: String,
     entrance: Entrance,
     listen: SocketAddr,
-    /// The service; for SOCKS, the destination of the newest flow.
+    /// The service, where programs do not choose their destinations.
     to: Option<SocketAddr>,
-    source: SourceAddress,
     dont_fragment: DontFragment,
     send_errors: u64,
     foreign: u64,
@@ -101,8 +102,7 @@ impl Listener {
         to: Option<SocketAddr>,
         dont_fragment: DontFragment,
     ) -> Self {
-        let source = SourceAddress::default();
-        Self { name, entrance, listen, to, source, dont_fragment, send_errors: 0, foreign: 0 }
+        Self { name, entrance, listen, to, dont_fragment, send_errors: 0, foreign: 0 }
     }
 
     /// The socket that a program's datagrams come from and go to.
@@ -128,6 +128,8 @@ struct Upstream {
     socket: Socket,
     port: u16,
     to: SocketAddr,
+    /// Where datagrams leave from.
+    source: SourceAddress,
     /// The address that the program sends to, which answers come from.
     local: Option<IpAddr>,
     /// The bytes in front of each datagram for the program.
@@ -182,6 +184,8 @@ pub struct Agent {
     began: Instant,
     wakefulness: Wakefulness,
     network_changes: u64,
+    /// When to look for another network.
+    next_network: Timestamp,
     /// When to look for programs that connect and say nothing.
     next_look: Timestamp,
 }
@@ -248,6 +252,7 @@ impl Agent {
             began,
             wakefulness: Wakefulness::new(began, SystemTime::now()),
             network_changes: 0,
+            next_network: Timestamp::ZERO,
             next_look: Timestamp::ZERO,
         };
         for Listener { name, to, .. } in &agent.listeners {
@@ -307,7 +312,7 @@ impl Agent {
             self.follow_network();
             ready.retain(|number| self.read(*number, &mut batch));
             self.handle_timeouts();
-            self.end_overdue();
+            ready.extend(self.end_overdue());
             while let Ok(command) = self.commands.try_recv() {
                 if self.obey(command) {
                     return Ok(());
@@ -398,14 +403,17 @@ impl Agent {
         }
     }
 
-    fn end_overdue(&mut self) {
+    /// Ends associations that were not asked for in time. Returns the number of their listener:
+    /// connections may wait there that the system has not let it take.
+    fn end_overdue(&mut self) -> Option<usize> {
         let now = self.now();
         if now < self.next_look {
-            return;
+            return None;
         }
         self.next_look = now + LONGEST_WAIT;
-        let overdue = self.socks().map(|(_, socks)| socks.overdue(now));
-        overdue.unwrap_or_default().into_iter().for_each(|id| self.end_association(id));
+        let (service, socks) = self.socks()?;
+        socks.overdue(now).into_iter().for_each(|id| self.end_association(id));
+        Some(service + 1)
     }
 
     fn read_relay(&mut self, association: AssociationId, batch: &mut Batch) -> bool {
@@ -486,14 +494,10 @@ impl Agent {
 
     /// Opens the upstream socket of a new flow.
     fn open(&mut self, peer: Peer, id: FlowId, first: &Message<'_>) -> io::Result<()> {
-        let Some(listener) = self.listeners.get_mut(peer.service) else { return Ok(()) };
-        if let Some((_, to)) = peer.through
-            && listener.to != Some(to)
-        {
-            listener.to = Some(to);
-            listener.source = SourceAddress::default();
-        }
-        let to = listener.to.ok_or_else(|| io::Error::other("there is no destination"))?;
+        let Some(listener) = self.listeners.get(peer.service) else { return Ok(()) };
+        let chosen = peer.through.map(|(_, to)| to);
+        let to =
+            chosen.or(listener.to).ok_or_else(|| io::Error::other("there is no destination"))?;
         let any: IpAddr = match to {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -519,7 +523,9 @@ impl Agent {
         let answers = is_redirected.then(|| Socket::new(transparent(to)?, true)).transpose()?;
         let header =
             peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
-        self.upstreams.insert(id, Upstream { socket, port, to, local, header, answers });
+        let mut source = SourceAddress::default();
+        source.set(source_towards(to));
+        self.upstreams.insert(id, Upstream { socket, port, to, source, local, header, answers });
         self.ports.insert(port);
         Ok(())
     }
@@ -598,21 +604,23 @@ impl Agent {
     fn follow_network(&mut self) {
         let now = self.now();
         let has_slept = self.wakefulness.has_slept(Instant::now(), SystemTime::now());
-        if self.table.is_empty() {
+        if self.table.is_empty() || now < self.next_network && !has_slept {
             return;
         }
-        for service in 0..self.listeners.len() {
-            let Some(listener) = self.listeners.get_mut(service) else { return };
-            let Some(to) = listener.to else { continue };
-            let has_moved = listener.source.has_changed(now, || source_towards(to));
-            if !has_moved && !has_slept {
-                continue;
-            }
-            self.network_changes += 1;
-            for id in self.table.flows_of(service) {
-                self.with(id, |table, wire| table.on_network_change(id, now, wire));
-            }
+        // Flows with one destination leave from one address.
+        let mut sources = HashMap::new();
+        let mut ask = |to: SocketAddr| *sources.entry(to).or_insert_with(|| source_towards(to));
+        let moved = self.upstreams.iter_mut().filter_map(|(id, upstream)| {
+            let to = upstream.to;
+            (upstream.source.has_changed(now, || ask(to)) || has_slept).then_some(*id)
+        });
+        let moved: Vec<_> = moved.collect();
+        self.network_changes += u64::from(!moved.is_empty());
+        for id in moved {
+            self.with(id, |table, wire| table.on_network_change(id, now, wire));
         }
+        let took = self.now().saturating_since(now);
+        self.next_network = now + SourceAddress::INTERVAL.max(took.saturating_mul(NETWORK_SHARE));
     }
 
     /// True if it is the end.
@@ -633,7 +641,6 @@ impl Agent {
                     && matches!(listener.entrance, Entrance::Service(_))
                 {
                     listener.to = Some(to);
-                    listener.source = SourceAddress::default();
                 }
             }
             Command::Resolved(name, address) => self.on_resolved(name, address, now),
@@ -658,7 +665,7 @@ impl Agent {
             services.push(ServiceStatus {
                 name: listener.name.clone(),
                 listen: listener.listen,
-                to: listener.to.filter(|_| matches!(listener.entrance, Entrance::Service(_))),
+                to: listener.to,
                 flows,
                 refused_datagrams: self.table.refused(index),
                 evicted_flows: self.table.evicted(index),

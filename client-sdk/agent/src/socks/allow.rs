@@ -74,6 +74,13 @@ impl Allowed {
             || matches!(self.hosts, Hosts::Network(..)) && self.port.is_none_or(|own| own == port)
     }
 
+    /// True if it says a network of this host's, or of its link, with this address: one of all
+    /// addresses does not mean those.
+    pub(super) fn names(&self, address: IpAddr, port: u16) -> bool {
+        matches!(self.hosts, Hosts::Network(network, _) if is_local(network))
+            && self.covers(None, Some(address), port)
+    }
+
     /// True for a host of this name, or this address, at a port.
     pub(crate) fn covers(&self, name: Option<&str>, address: Option<IpAddr>, port: u16) -> bool {
         self.port.is_none_or(|own| own == port)
@@ -85,6 +92,14 @@ impl Allowed {
                     address.is_some_and(|address| is_in(address.to_canonical(), *network, *length))
                 }
             }
+    }
+}
+
+/// True for an address that leads to this host itself, or to its link.
+pub(super) fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
+        IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),
     }
 }
 

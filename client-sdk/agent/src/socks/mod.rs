@@ -23,6 +23,7 @@ use packrat_socket::Mark;
 
 use crate::socket::{DontFragment, Socket};
 pub use allow::Allowed;
+use allow::is_local;
 pub(crate) use message::header;
 pub use message::{Destination, split};
 use message::{Negotiation, Reply, Step, reply};
@@ -33,7 +34,8 @@ use names::{Answer, Names};
 const MOST_ASSOCIATIONS: usize = 1024;
 /// A program has to ask for its association within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A program that says more than this before it has its association does not speak SOCKS.
+/// A program that says more than this does not speak SOCKS: one that has its association has nothing
+/// more to say.
 const MOST_BYTES: usize = 1024;
 
 /// Numbers of control connections and of relays have one of these bits.
@@ -121,7 +123,11 @@ impl Socks {
     pub(crate) fn accept(&mut self, registry: &Registry, now: Timestamp) -> bool {
         let (mut stream, peer) = match self.listener.accept() {
             Ok(accepted) => accepted,
-            Err(error) => return error.kind() == ErrorKind::Interrupted,
+            // The next one may be there; without descriptors the listener is looked at again later.
+            Err(error) => {
+                return [ErrorKind::Interrupted, ErrorKind::ConnectionAborted]
+                    .contains(&error.kind());
+            }
         };
         let id = self.next;
         let number = Number(CONNECTION | id);
@@ -151,12 +157,16 @@ impl Socks {
         loop {
             match association.stream.read(&mut bytes) {
                 Ok(0) => return true,
-                // Nothing more is expected from a program that has its association.
-                Ok(_) if association.relay.is_some() => {}
                 Ok(length) => {
                     association.received += length;
+                    if association.received > MOST_BYTES {
+                        return true;
+                    }
+                    if association.relay.is_some() {
+                        continue;
+                    }
                     association.negotiation.receive(bytes.get(..length).unwrap_or_default());
-                    if association.received > MOST_BYTES || association.answer(id, registry) {
+                    if association.answer(id, registry) {
                         return true;
                     }
                 }
@@ -201,8 +211,11 @@ impl Socks {
         let Some((destination, payload)) = split(datagram).filter(|_| is_known) else {
             return Route::Refused;
         };
+        let from = program.ip();
         let (name, port) = match destination {
-            Destination::Address(to) if self.allows(None, to) => return Route::To(to, payload),
+            Destination::Address(to) if self.allows(None, to, from) => {
+                return Route::To(to, payload);
+            }
             Destination::Address(_) => return Route::Refused,
             Destination::Name(name, port) => (name, port),
         };
@@ -218,8 +231,8 @@ impl Socks {
             payload: payload.to_vec(),
             mark,
         };
-        match self.names.find((name.clone(), port), waits, now) {
-            Answer::At(to) if self.allows(Some(&name), to) => Route::To(to, payload),
+        match self.names.find(association, (name.clone(), port), waits, now) {
+            Answer::At(to) if self.allows(Some(&name), to, from) => Route::To(to, payload),
             Answer::Later => Route::Later,
             Answer::At(_) | Answer::Nowhere => Route::Refused,
         }
@@ -235,13 +248,22 @@ impl Socks {
         let mut waiting = self.names.on_answer(name, address, now);
         waiting.retain(|waiting| {
             self.associations.contains_key(&waiting.association)
-                && address.is_some_and(|to| self.allows(Some(&waiting.name), to))
+                && address
+                    .is_some_and(|to| self.allows(Some(&waiting.name), to, waiting.program.ip()))
         });
         waiting
     }
 
-    fn allows(&self, name: Option<&str>, to: SocketAddr) -> bool {
+    /// True if a program at the address `from` may send there.
+    fn allows(&self, name: Option<&str>, to: SocketAddr, from: IpAddr) -> bool {
         let ip = to.ip().to_canonical();
+        // Another machine would reach what this one serves to itself only.
+        if is_local(ip)
+            && !from.to_canonical().is_loopback()
+            && !self.allow.iter().any(|rule| rule.names(ip, to.port()))
+        {
+            return false;
+        }
         let is_one_host = !ip.is_unspecified()
             && !ip.is_multicast()
             && !matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
@@ -293,5 +315,36 @@ impl Association {
     fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
         let written = self.stream.write(bytes)?;
         if written < bytes.len() { Err(ErrorKind::WriteZero.into()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_machine_reaches_what_this_one_serves_to_itself_only_if_a_network_says_so() {
+        let allows = |rules: &[&str], from: &str, name: Option<&str>, to: &str| {
+            let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+            let socks = Socks::new(listener, rules, |_, _| {}).unwrap();
+            socks.allows(name, to.parse().unwrap(), from.parse().unwrap())
+        };
+        let all = ["*:443", "edge.example:443", "0.0.0.0/0:443", "[::]/0:443"];
+        let near = ["127.0.0.1:443", "[::1]:443", "169.254.169.254:443", "[fe80::1]:443"];
+        for to in near.into_iter().chain(["[::ffff:127.0.0.1]:443"]) {
+            assert!(!allows(&all, "192.0.2.7", Some("edge.example"), to), "{to}");
+            assert!(!allows(&all, "2001:db8::7", None, to), "{to}");
+            assert!(allows(&all, "127.0.0.1", Some("edge.example"), to), "{to}");
+            assert!(allows(&[], "::1", None, to), "{to}");
+        }
+        for (rule, to) in ["127.0.0.0/8:443", "[::1]:*", "169.254.169.254:443", "[fe80::]/10:443"]
+            .iter()
+            .zip(near)
+        {
+            assert!(allows(&["*:443", rule], "192.0.2.7", None, to), "{rule}");
+            assert!(!allows(&["*:443", "127.0.0.2:443"], "192.0.2.7", None, to), "{to}");
+        }
+        assert!(allows(&all, "192.0.2.7", None, "198.51.100.1:443"));
     }
 }

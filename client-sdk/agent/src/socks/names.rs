@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use packrat_client::Timestamp;
 
+use super::AssociationId;
 use crate::network::choose;
 
 /// Names at the same time, and datagrams that wait for one of them.
@@ -16,7 +17,12 @@ const MOST_WAITING: usize = 16;
 /// Threads that ask the system's resolver, and questions that wait for them.
 const RESOLVERS: usize = 4;
 const MOST_QUESTIONS: usize = 64;
-/// A name is asked for again when it was not used for so long, or did not lead anywhere.
+/// Addresses that associations keep.
+const MOST_KEPT: usize = 4096;
+/// A name is asked for again so long after its answer, or when it did not lead anywhere. An
+/// association keeps the address that it has until it has not used it for so long: connections stay
+/// where they are.
+const FRESH: Duration = Duration::from_secs(60);
 const UNUSED: Duration = Duration::from_secs(60);
 const NOWHERE: Duration = Duration::from_secs(5);
 
@@ -26,12 +32,14 @@ pub(crate) type Name = (String, u16);
 /// Resolves names in threads of its own. `W`: what waits for an answer.
 pub(super) struct Names<W> {
     known: HashMap<Name, Known<W>>,
+    /// The addresses that associations use, and when they did last.
+    kept: HashMap<(AssociationId, Name), (SocketAddr, Timestamp)>,
     questions: SyncSender<Name>,
 }
 
 enum Known<W> {
     Asked(Vec<W>),
-    /// An address, or none; when it was used last, or found to lead nowhere.
+    /// An address, or none; when that was the answer.
     Found(Option<SocketAddr>, Timestamp),
 }
 
@@ -56,19 +64,45 @@ impl<W> Names<W> {
                 .name("packrat-names".to_owned())
                 .spawn(move || resolve(&asked, &answer));
         }
-        Self { known: HashMap::new(), questions }
+        Self { known: HashMap::new(), kept: HashMap::new(), questions }
     }
 
-    /// The address of a name. `waits`: what to keep until it is known.
-    pub(super) fn find(&mut self, name: Name, waits: impl FnOnce() -> W, now: Timestamp) -> Answer {
+    /// The address of a name for an association. `waits`: what to keep until it is known.
+    pub(super) fn find(
+        &mut self,
+        association: AssociationId,
+        name: Name,
+        waits: impl FnOnce() -> W,
+        now: Timestamp,
+    ) -> Answer {
+        let user = (association, name);
+        if let Some((address, used)) = self.kept.get_mut(&user).filter(|kept| now < kept.1 + UNUSED)
+        {
+            *used = now;
+            return Answer::At(*address);
+        }
+        let answer = self.shared(user.1.clone(), waits, now);
+        if let Answer::At(address) = answer {
+            if self.kept.len() >= MOST_KEPT {
+                self.kept.retain(|_, (_, used)| now < *used + UNUSED);
+            }
+            // One that is too many follows the name's answers.
+            if self.kept.len() < MOST_KEPT {
+                self.kept.insert(user, (address, now));
+            }
+        }
+        answer
+    }
+
+    /// The address of a name for those that have none yet.
+    fn shared(&mut self, name: Name, waits: impl FnOnce() -> W, now: Timestamp) -> Answer {
         match self.known.get_mut(&name) {
             Some(Known::Asked(waiting)) if waiting.len() < MOST_WAITING => {
                 waiting.push(waits());
                 return Answer::Later;
             }
             Some(Known::Asked(_)) => return Answer::Nowhere,
-            Some(Known::Found(Some(address), used)) if now < *used + UNUSED => {
-                *used = now;
+            Some(Known::Found(Some(address), since)) if now < *since + FRESH => {
                 return Answer::At(*address);
             }
             Some(Known::Found(None, since)) if now < *since + NOWHERE => return Answer::Nowhere,
@@ -78,7 +112,7 @@ impl<W> Names<W> {
             self.known.retain(|_, known| match known {
                 Known::Asked(_) => true,
                 Known::Found(address, at) => {
-                    now < *at + if address.is_some() { UNUSED } else { NOWHERE }
+                    now < *at + if address.is_some() { FRESH } else { NOWHERE }
                 }
             });
         }
@@ -120,32 +154,40 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn a_name_is_asked_for_once_and_again_when_it_was_not_used() {
+    fn a_name_is_asked_for_again_and_an_association_keeps_its_address_while_it_uses_it() {
         let (sender, answers) = channel();
         let answer = move |name: Name, address| drop(sender.send((name, address)));
         let mut names = Names::<u32>::new(answer);
         let name = || ("localhost".to_owned(), 443);
         let second = |seconds: u64| Timestamp::from_millis(seconds * 1000);
-        assert_eq!(names.find(name(), || 1, second(1)), Answer::Later);
-        assert_eq!(names.find(name(), || 2, second(1)), Answer::Later);
+        assert_eq!(names.find(7, name(), || 1, second(1)), Answer::Later);
+        assert_eq!(names.find(8, name(), || 2, second(1)), Answer::Later);
         let (answered, address) = answers.recv().unwrap();
         assert_eq!(answered, name());
         assert!(address.unwrap().ip().is_loopback());
         assert_eq!(names.on_answer(answered, address, second(2)), [1, 2]);
         let found = Answer::At(address.unwrap());
         for at in [3, 50, 100] {
-            assert_eq!(names.find(name(), || 3, second(at)), found, "used every now and then");
+            assert_eq!(names.find(7, name(), || 3, second(at)), found, "used every now and then");
         }
-        assert_eq!(names.find(name(), || 4, second(161)), Answer::Later);
+        // However often others use it.
+        assert_eq!(names.find(8, name(), || 4, second(61)), found);
+        assert_eq!(names.find(9, name(), || 4, second(62)), Answer::Later);
+        assert!(answers.recv().is_ok());
+        let other: SocketAddr = "192.0.2.1:443".parse().unwrap();
+        assert_eq!(names.on_answer(name(), Some(other), second(63)), [4]);
+        assert_eq!(names.find(9, name(), || 5, second(64)), Answer::At(other));
+        assert_eq!(names.find(7, name(), || 5, second(110)), found, "its connections stay");
+        assert_eq!(names.find(7, name(), || 5, second(170)), Answer::Later, "unused");
         assert!(answers.recv().is_ok());
 
         let nowhere = || ("no-such-host.invalid".to_owned(), 443);
-        assert_eq!(names.find(nowhere(), || 5, second(1)), Answer::Later);
+        assert_eq!(names.find(7, nowhere(), || 5, second(1)), Answer::Later);
         let (answered, address) = answers.recv().unwrap();
         assert_eq!(address, None);
         names.on_answer(answered, address, second(2));
-        assert_eq!(names.find(nowhere(), || 6, second(3)), Answer::Nowhere);
-        assert_eq!(names.find(nowhere(), || 6, second(7)), Answer::Later);
+        assert_eq!(names.find(7, nowhere(), || 6, second(3)), Answer::Nowhere);
+        assert_eq!(names.find(7, nowhere(), || 6, second(7)), Answer::Later);
     }
 
     #[test]
@@ -153,7 +195,7 @@ mod tests {
         let mut names = Names::<usize>::new(|_, _| {});
         let now = Timestamp::from_millis(1000);
         let name = || ("localhost".to_owned(), 1);
-        let answers = (0..MOST_WAITING + 1).map(|number| names.find(name(), || number, now));
+        let answers = (0..MOST_WAITING + 1).map(|number| names.find(7, name(), || number, now));
         let answers: Vec<_> = answers.collect();
         assert!(answers[..MOST_WAITING].iter().all(|answer| *answer == Answer::Later));
         assert_eq!(answers[MOST_WAITING], Answer::Nowhere);
