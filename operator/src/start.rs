@@ -42,6 +42,9 @@ pub struct Settings {
     pub patience: Duration,
     /// Time between two looks for it while Envoy runs with the last configuration.
     pub interval: Duration,
+    /// Longest time that the last configuration stays in force after the operator is back: each
+    /// gateway chooses one, so that not all begin anew at once.
+    pub spread: Duration,
 }
 
 /// Starts Envoy with these arguments, and replaces this process by it as soon as the operator
@@ -50,6 +53,8 @@ pub struct Settings {
 /// # Errors
 /// When Envoy cannot be started.
 pub async fn start(settings: &Settings, arguments: &[String]) -> io::Result<ExitCode> {
+    // Without randomness, the first.
+    let wait = share_of(settings.spread, getrandom::u32().unwrap_or_default());
     // The first process of a container is not ended by a signal that it does not take.
     let mut terminate = signal(SignalKind::terminate())?;
     let end = Instant::now() + settings.patience;
@@ -70,7 +75,7 @@ pub async fn start(settings: &Settings, arguments: &[String]) -> io::Result<Exit
             .args(with_last(arguments, &settings.last)?)
             .kill_on_drop(true)
             .spawn()?;
-        let ended = until_the_operator_answers(settings, &mut envoy, &mut terminate).await?;
+        let ended = until_the_operator_answers(settings, wait, &mut envoy, &mut terminate).await?;
         if let Some(code) = ended {
             return Ok(code);
         }
@@ -89,13 +94,14 @@ async fn answers(operator: &str) -> bool {
 /// ended to begin anew.
 async fn until_the_operator_answers(
     settings: &Settings,
+    wait: Duration,
     envoy: &mut Child,
     terminate: &mut Signal,
 ) -> io::Result<Option<ExitCode>> {
     let is_told_to_end = tokio::select! {
         ended = envoy.wait() => return ended.map(|status| Some(exit_code(status.code()))),
         _ = terminate.recv() => true,
-        () = operator_is_back(settings) => false,
+        () = operator_is_back(settings, wait) => false,
     };
     let admin = settings.admin.clone();
     // What it answers does not matter: it ends, or is ended.
@@ -110,13 +116,19 @@ async fn until_the_operator_answers(
     Ok(is_told_to_end.then(|| exit_code(ended.code())))
 }
 
-/// Returns when the operator has answered twice: it may be about to go again.
-async fn operator_is_back(settings: &Settings) {
+/// Returns when the operator has answered twice (it may be about to go again), and still answers
+/// after `wait`.
+async fn operator_is_back(settings: &Settings, wait: Duration) {
     let mut times = 0;
-    while times < 2 {
-        sleep(settings.interval).await;
+    while times < 3 {
+        sleep(if times == 2 { wait } else { settings.interval }).await;
         times = if answers(&settings.operator).await { times + 1 } else { 0 };
     }
+}
+
+/// The part of a time that a random number stands for.
+fn share_of(time: Duration, random: u32) -> Duration {
+    time.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
 fn exit_code(code: Option<i32>) -> ExitCode {
@@ -148,6 +160,35 @@ fn with_last(arguments: &[String], last: &Path) -> io::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gateways_begin_anew_at_times_that_are_spread_evenly() {
+        let longest = Duration::from_secs(120);
+        assert_eq!(share_of(longest, 0), Duration::ZERO);
+        assert_eq!(share_of(longest, u32::MAX), longest);
+        let share = |tenth: u32| share_of(longest, u32::MAX / 10 * tenth).as_secs_f64();
+        for tenth in 1..10 {
+            assert!((share(tenth) - 12.0 * f64::from(tenth)).abs() < 0.1, "{tenth}");
+        }
+        assert_eq!(share_of(Duration::ZERO, u32::MAX), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn the_last_configuration_stays_in_force_for_the_gateways_share_of_the_time() {
+        let operator = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let settings = Settings {
+            operator: operator.local_addr().unwrap().to_string(),
+            last: PathBuf::new(),
+            envoy: PathBuf::new(),
+            admin: PathBuf::new(),
+            patience: Duration::ZERO,
+            interval: Duration::from_millis(1),
+            spread: Duration::ZERO,
+        };
+        operator_is_back(&settings, Duration::ZERO).await;
+        let back = operator_is_back(&settings, Duration::from_secs(3600));
+        assert!(timeout(Duration::from_millis(200), back).await.is_err());
+    }
 
     #[test]
     fn the_last_configuration_takes_the_place_of_the_operators() {

@@ -310,6 +310,49 @@ fn what_a_client_sends_is_repaired_and_comes_without_numbers() {
 }
 
 #[test]
+fn what_waits_for_a_hole_comes_when_assistance_is_switched_off() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let uploads = ClientConfig::default().with_uploads(true);
+    let (mut client, upstream) = Client::connect_with(uploads, gateway.listen, &server);
+    // A long last mile, so that the gateway waits for long.
+    client.delay = Duration::from_millis(100);
+    let (mut sent, mut seed) = (Vec::new(), 0);
+    let waited = gateway.metric("upward_waited_total");
+    let start = Instant::now();
+    while gateway.metric("upward_waited_total") == waited {
+        assert!(start.elapsed() < PATIENCE, "{:?}", client.shim.assistance());
+        let now = Timestamp::from_micros(client.start.elapsed().as_micros() as u64);
+        let mut numbered = |loses: bool| {
+            seed += 1;
+            let datagram = payload(seed, 1100);
+            let number = client.shim.on_send(&datagram, now);
+            if !loses {
+                let number = number.iter().flatten().copied();
+                client.socket.send(&number.chain(datagram.clone()).collect::<Vec<_>>()).unwrap();
+                sent.push(datagram);
+            }
+        };
+        // The client does not speak between the hole and the change.
+        numbered(true);
+        (0..10).for_each(|_| numbered(false));
+        std::thread::sleep(Duration::from_millis(5));
+        if gateway.metric("upward_waited_total") > waited {
+            break;
+        }
+        server.send_to(&payload(5000 + seed, 60), upstream).unwrap();
+        (0..30).for_each(|_| client.turn());
+    }
+    let mut plain = config(&[&server]);
+    plain.assist = false;
+    gateway.dataplane.configure(plain).unwrap();
+    let mut missing: BTreeSet<Vec<u8>> = sent.into_iter().collect();
+    while !missing.is_empty() {
+        missing.remove(&receive(&server).0);
+    }
+}
+
+#[test]
 fn a_client_that_asks_for_no_numbers_gets_none() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));

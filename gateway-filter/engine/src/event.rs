@@ -61,6 +61,14 @@ pub enum Event {
         /// Totals of the session.
         totals: Totals,
     },
+    /// The route's sessions begin in another way from here on: what they have found of their senders
+    /// has tipped.
+    SendersJudged {
+        /// The session that has tipped it.
+        session: SessionId,
+        /// They begin without repairs, because senders tolerate losses.
+        tolerant: bool,
+    },
     /// A step within a session; only while it is observed.
     Session {
         /// The session.

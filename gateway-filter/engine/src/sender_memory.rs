@@ -76,13 +76,12 @@ impl SenderMemory {
     /// A session begins. One of so many is a trial.
     pub(crate) fn expect(&self, one_of: u32, now: Timestamp) -> Expectation {
         let mut votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
-        votes.votes.retain(|vote| now.saturating_since(vote.at) < MEMORY);
+        votes.age(now);
         votes.sessions = votes.sessions.wrapping_add(1);
-        let count = |finding| votes.votes.iter().filter(|vote| vote.finding == finding).count();
-        let tolerant = count(Finding::Tolerates);
-        if tolerant >= QUORUM && tolerant >= 3 * count(Finding::Answers) {
+        if votes.find_tolerance() {
             return Expectation::Tolerates;
         }
+        let tolerant = votes.count(Finding::Tolerates);
         let is_open = votes.votes.len() < QUORUM || tolerant * 2 >= votes.votes.len();
         let one_of = if is_open { one_of } else { one_of.saturating_mul(RARER) };
         // None of no sessions.
@@ -93,14 +92,35 @@ impl SenderMemory {
         }
     }
 
-    /// A session of a client in this network has found something.
-    pub(crate) fn vote(&self, network: Network, finding: Finding, now: Timestamp) {
+    /// A session of a client in this network has found something. `Some`: sessions begin in another
+    /// way from here on; true if the sender is now expected to tolerate losses.
+    pub(crate) fn vote(&self, network: Network, finding: Finding, now: Timestamp) -> Option<bool> {
         let mut votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
+        votes.age(now);
+        let before = votes.find_tolerance();
         votes.votes.retain(|vote| vote.network != network);
         if votes.votes.len() >= VOTES {
             votes.votes.pop_front();
         }
         votes.votes.push_back(Vote { network, finding, at: now });
+        let after = votes.find_tolerance();
+        (before != after).then_some(after)
+    }
+}
+
+impl Votes {
+    /// Forgets what is too old.
+    fn age(&mut self, now: Timestamp) {
+        self.votes.retain(|vote| now.saturating_since(vote.at) < MEMORY);
+    }
+
+    fn count(&self, finding: Finding) -> usize {
+        self.votes.iter().filter(|vote| vote.finding == finding).count()
+    }
+
+    fn find_tolerance(&self) -> bool {
+        let tolerant = self.count(Finding::Tolerates);
+        tolerant >= QUORUM && tolerant >= 3 * self.count(Finding::Answers)
     }
 }
 
@@ -130,16 +150,17 @@ mod tests {
         for _ in 0..100 {
             vote(1, Finding::Tolerates);
         }
-        vote(2, Finding::Tolerates);
+        assert_eq!(vote(2, Finding::Tolerates), None);
         assert_eq!(trials(&memory), 8, "two networks, however often they say it");
-        vote(3, Finding::Tolerates);
+        assert_eq!(vote(3, Finding::Tolerates), Some(true));
+        assert_eq!(vote(3, Finding::Tolerates), None, "it is so already");
         let decided = expected(&memory, Timestamp::ZERO);
         assert!(decided.iter().all(|expected| *expected == Expectation::Tolerates));
         // One of four may err, and some of their downloads are small; two of five may not.
         vote(4, Finding::Answers);
         vote(6, Finding::Fits);
         assert_eq!(memory.expect(8, Timestamp::ZERO), Expectation::Tolerates);
-        vote(5, Finding::Answers);
+        assert_eq!(vote(5, Finding::Answers), Some(false));
         assert_eq!(trials(&memory), 8, "it is open again");
     }
 

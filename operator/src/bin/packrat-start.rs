@@ -32,6 +32,10 @@ struct Options {
     /// Seconds between two looks for it while the last configuration is in force
     #[arg(long, env = "PACKRAT_INTERVAL", default_value_t = 10)]
     interval: u64,
+    /// Longest extra time, in seconds, until Envoy begins anew when the operator is back: each gateway
+    /// chooses one, so that not all of them do it at once
+    #[arg(long, env = "PACKRAT_SPREAD", default_value_t = 120)]
+    spread: u64,
     /// Envoy's arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         admin: options.admin,
         patience: Duration::from_secs(options.patience),
         interval: Duration::from_secs(options.interval),
+        spread: Duration::from_secs(options.spread),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.and_then(|runtime| runtime.block_on(start(&settings, &options.arguments))) {

@@ -294,7 +294,18 @@ impl Controller {
         done: &mut Done,
     ) -> Result<(), Failure> {
         self.secrets(key, gateway, done).await?;
-        self.keep_configuration(key, gateway, done).await?;
+        // A Secret that is refused, of a quota, say, does not keep the objects from being right.
+        let kept = self.keep_configuration(key, gateway, done).await;
+        self.objects(key, gateway, done).await.and(kept)
+    }
+
+    /// The objects of a gateway: those that run it, and those by which it is reached.
+    async fn objects(
+        &self,
+        key: &ObjectKey,
+        gateway: &GatewaySnapshot,
+        done: &mut Done,
+    ) -> Result<(), Failure> {
         // What is there stays as it is, and goes on.
         if gateway.view.refusal.is_some() {
             return Ok(());
@@ -495,23 +506,26 @@ impl Controller {
         let (Some(resources), Some(version)) = (&gateway.resources, &gateway.version) else {
             return Ok(());
         };
-        let is_due =
-            done.kept.as_ref().is_none_or(|(kept, at)| kept != version && at.elapsed() >= KEEPING);
-        if !is_due {
+        let kept = done.kept.as_ref().map(|(kept, at)| (kept == version, at.elapsed()));
+        if !is_to_be_kept(kept) {
             return Ok(());
         }
         done.kept = Some((version.clone(), Instant::now()));
         let content = xds::file_of(resources);
-        if content.len() > MAXIMUM_KEPT_BYTES {
-            tracing::warn!(
-                event = "configuration_not_kept", gateway = %key, bytes = content.len(), maximum = MAXIMUM_KEPT_BYTES
-            );
-            return Ok(());
-        }
+        let content = Some(content.as_slice()).filter(|content| {
+            let fits = content.len() <= MAXIMUM_KEPT_BYTES;
+            if !fits {
+                tracing::warn!(
+                    event = "configuration_not_kept", gateway = %key, bytes = content.len(), maximum = MAXIMUM_KEPT_BYTES
+                );
+            }
+            fits
+        });
+        // Where it does not fit, the Secret is emptied: an older one could be of any age.
         let name = workload::last_secret_name(&key.name);
         let metadata = workload::metadata(&name, key, &gateway.model);
         let written =
-            secrets::write_bytes(&self.client, metadata, workload::LAST_ENTRY, &content).await;
+            secrets::write_bytes(&self.client, metadata, workload::LAST_ENTRY, content).await;
         written.map_err(|source| {
             done.kept = None;
             Failure::Secret(source)
@@ -668,6 +682,13 @@ async fn hand_over_replicas(api: &Api<DynamicObject>, name: &str) -> Result<(), 
     Ok(())
 }
 
+/// True if the configuration is to be kept now. `kept`: whether the last one that was kept is the
+/// same, and how old that is. The same is written again with the other objects: someone may have
+/// deleted it.
+fn is_to_be_kept(kept: Option<(bool, Duration)>) -> bool {
+    kept.is_none_or(|(is_same, age)| age >= if is_same { REPAIR } else { KEEPING })
+}
+
 /// True if two statuses are equal; times of the same condition are the same already.
 fn same(a: &EdgeGatewayStatus, b: &EdgeGatewayStatus) -> bool {
     let text = |status: &EdgeGatewayStatus| serde_json::to_value(status).unwrap_or_default();
@@ -702,5 +723,19 @@ impl Failure {
 
     fn text(error: &dyn std::error::Error) -> Self {
         Self::Text(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_is_kept_soon_when_it_changes_and_again_when_objects_are_repaired() {
+        assert!(is_to_be_kept(None));
+        assert!(!is_to_be_kept(Some((false, KEEPING - Duration::from_secs(1)))));
+        assert!(is_to_be_kept(Some((false, KEEPING))));
+        assert!(!is_to_be_kept(Some((true, REPAIR - Duration::from_secs(1)))));
+        assert!(is_to_be_kept(Some((true, REPAIR))));
     }
 }

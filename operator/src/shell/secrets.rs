@@ -31,20 +31,23 @@ pub(super) async fn read(
     }))
 }
 
-/// Applies a Secret with one entry that is no text.
+/// Applies a Secret with one entry that is no text, or with none.
 pub(super) async fn write_bytes(
     client: &Client,
     metadata: Value,
     entry: &str,
-    bytes: &[u8],
+    bytes: Option<&[u8]>,
 ) -> Result<(), kube::Error> {
     use base64::Engine as _;
     let namespace = metadata["namespace"].as_str().unwrap_or_default().to_owned();
     let name = metadata["name"].as_str().unwrap_or_default().to_owned();
     let api = Api::<Secret>::namespaced(client.clone(), &namespace);
-    let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+    let data: BTreeMap<&str, String> = bytes
+        .map(|bytes| (entry, base64::engine::general_purpose::STANDARD.encode(bytes)))
+        .into_iter()
+        .collect();
     let content = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": { entry: text },
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data,
     });
     api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(content)).await?;
     Ok(())

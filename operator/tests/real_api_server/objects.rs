@@ -329,6 +329,40 @@ fn an_object_that_is_refused_does_not_keep_back_the_others_of_its_gateway() {
     cluster.remove_namespace(namespace);
 }
 
+/// The last configuration is for a start without an operator: gateways run without it.
+#[test]
+fn a_last_configuration_that_is_refused_keeps_back_no_object() {
+    let namespace = "packrat-test-last";
+    let Some((cluster, _operator)) = Cluster::with_operator(namespace) else { return };
+    // Not to be changed.
+    cluster.apply(json!({
+        "apiVersion": "v1", "kind": "Secret", "immutable": true,
+        "metadata": { "name": "packrat-gateway-edge-last", "namespace": namespace },
+        "stringData": { "listeners.pb": "" },
+    }));
+    cluster.apply(gateway(namespace, "edge", &json!({})));
+    let wanted = json!({ "packrat.dev/assist": "enabled", "packrat.dev/gateway": "edge" });
+    for object in service(namespace, "web", 443, &wanted, &["192.0.2.1".to_owned()]) {
+        cluster.apply(object);
+    }
+    cluster.wait_until("the reason", || {
+        cluster
+            .condition("EdgeGateway", namespace, "edge", "Accepted")
+            .is_some_and(|(status, _, message)| status == "False" && message.contains("Secret"))
+    });
+    for kind in ["Deployment", "PodDisruptionBudget", "NetworkPolicy"] {
+        cluster.wait_until(kind, || cluster.get(kind, namespace, "packrat-gateway-edge").is_some());
+    }
+    // Once it is gone, it is made.
+    cluster.delete("Secret", namespace, "packrat-gateway-edge-last");
+    cluster.wait_until("the Secret", || {
+        cluster.get("Secret", namespace, "packrat-gateway-edge-last").is_some_and(|secret| {
+            secret["data"]["listeners.pb"].as_str().is_some_and(|content| !content.is_empty())
+        })
+    });
+    cluster.remove_namespace(namespace);
+}
+
 /// The operator may touch Secrets, and everything else, in the namespaces of the chart's
 /// `gateway.namespaces` only.
 #[test]

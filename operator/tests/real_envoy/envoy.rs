@@ -80,7 +80,11 @@ pub(crate) fn start(
                 .env("PACKRAT_OPERATOR", entry.operator.to_string())
                 .env("PACKRAT_LAST_CONFIGURATION", last.join("listeners.pb"))
                 .env("PACKRAT_ADMIN", here.join("admin.sock"))
-                .envs([("PACKRAT_PATIENCE", "1"), ("PACKRAT_INTERVAL", "1")]);
+                .envs([
+                    ("PACKRAT_PATIENCE", "1"),
+                    ("PACKRAT_INTERVAL", "1"),
+                    ("PACKRAT_SPREAD", "1"),
+                ]);
         }
         command
             .args(["--config-yaml", &page])

@@ -1,9 +1,8 @@
 //! Gateways that start while the operator is away.
 
-use std::net::TcpListener;
-
 use packrat_operator::xds::file_of;
 use packrat_real_envoy::free_port;
+use tokio::net::TcpSocket;
 
 use super::envoy::Entry;
 use super::scene::{Scene, agree, exchange, socket};
@@ -23,17 +22,18 @@ fn a_gateway_that_starts_without_an_operator_has_the_last_configuration() {
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    // Nothing listens where it looks for the operator.
-    let away = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Nothing listens where it looks for the operator, and nothing else can.
+    let away = TcpSocket::new_v4().unwrap();
+    away.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let operator = away.local_addr().unwrap();
-    drop(away);
     let envoy = scene.envoy_by(&Entry { operator, last });
     client.connect(("127.0.0.1", port)).unwrap();
     exchange(&client, &server);
     assert_eq!(scene.replica.connected(), 0, "it has the configuration of the operator");
     assert!(envoy.log().contains("does not answer"), "{}", envoy.log());
 
-    let _back = TcpListener::bind(operator).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let _back = runtime.block_on(async { away.listen(1024) }).unwrap();
     agree(&envoy, &scene.replica, 1);
     assert_eq!(scene.replica.connected(), 1);
     exchange(&client, &server);

@@ -128,12 +128,14 @@ impl Ingress {
     /// or has not followed its client yet, the datagrams go on without.
     fn receive_numbered(&mut self, path: &ClientPath, run: &[&[u8]], ecn: Ecn, now: Timestamp) {
         let session = self.forwarder.find(&self.route, path, now);
+        let mut rest = run;
         if let Some(session) = session.filter(|session| session.is_assisted()) {
             let outbox = &mut self.outbox;
             outbox.clear();
-            let mut refused = Vec::new();
+            let (mut refused, mut taken) = (Vec::new(), 0);
             let deadline = session.assist(|flow| {
                 for &datagram in run {
+                    taken += 1;
                     if !flow.receive_upward(datagram, ecn.traffic_class(), now, outbox) {
                         refused.push(datagram);
                     }
@@ -147,16 +149,18 @@ impl Ingress {
                 refused.into_iter().for_each(|datagram| self.control(path, datagram, now));
                 return;
             }
-            outbox.clear();
+            // After a fault in it: what it has released so far is on its way, the rest goes plain.
+            self.forwarder.send_outbox(&session, outbox, WhenFull::Drop);
+            rest = &run[taken..];
         }
-        for (_, base) in run.iter().filter_map(|datagram| number::split(datagram)) {
+        for (_, base) in rest.iter().filter_map(|datagram| number::split(datagram)) {
             self.forward(path, GsoBatch::single(base, ecn), now);
         }
     }
 
     /// True if a datagram is for the engine. Without a session, what begins like a control datagram
     /// and is none belongs to the base connection: its protocol may be any.
-    fn is_for_engine(&self, path: &ClientPath, datagram: &[u8], now: Timestamp) -> bool {
+    fn is_for_engine(&mut self, path: &ClientPath, datagram: &[u8], now: Timestamp) -> bool {
         packrat_wire::is_control(datagram)
             && (packrat_wire::control::Control::decode(datagram).is_ok()
                 || self.route.stream().is_some()

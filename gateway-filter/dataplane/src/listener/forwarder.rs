@@ -10,7 +10,7 @@ use super::mailbox::{Command, Mailboxes};
 use crate::log::Event;
 use crate::metrics::Metric;
 use crate::route::{Expired, Opened, PendingDatagram, Route};
-use crate::session::{ClientPath, Session};
+use crate::session::{ClientPath, Followed, Session};
 use crate::socket::{Ecn, GsoBatch, Sender, WhenFull};
 
 /// A thread's means to forward what clients send.
@@ -29,7 +29,7 @@ impl Forwarder {
 
     /// The session of a client, which counts as active now.
     pub(crate) fn find(
-        &self,
+        &mut self,
         route: &Route,
         path: &ClientPath,
         now: Timestamp,
@@ -40,16 +40,31 @@ impl Forwarder {
     }
 
     /// Has a session follow a listener or a configuration that has changed.
-    pub(crate) fn follow(&self, session: &Arc<Session>, path: &ClientPath) {
-        if session.follow(path) {
+    pub(crate) fn follow(&mut self, session: &Arc<Session>, path: &ClientPath) {
+        if let Some(followed) = session.follow(path) {
+            self.finish(session, followed);
+        }
+    }
+
+    /// Has a session follow a configuration that has changed.
+    pub(crate) fn follow_route(&mut self, session: &Arc<Session>) {
+        if let Some(followed) = session.follow_route() {
+            self.finish(session, followed);
+        }
+    }
+
+    fn finish(&mut self, session: &Arc<Session>, followed: Followed) {
+        let Followed { has_moved, mut outbox } = followed;
+        if has_moved {
             self.mailboxes.reconnect(session);
         }
+        self.send_outbox(session, &mut outbox, WhenFull::Drop);
     }
 
     /// The session of a client, opened when there is none. `None` when it is refused; that is
     /// counted and logged.
     pub(crate) fn find_or_open(
-        &self,
+        &mut self,
         route: &Arc<Route>,
         path: &ClientPath,
         now: Timestamp,

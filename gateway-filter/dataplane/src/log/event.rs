@@ -61,6 +61,7 @@ events! {
     AssistanceBegun Info "assistance_begun" "A client and the gateway have finished their handshake: `assistance`.";
     AssistanceEnded Info "assistance_ended" "Assistance has ended: `side`, `reason`, and its totals `repaired`, `repair_transmissions`, `unrepairable`, `decode_failures`, `resets`, `cache_high_water_bytes`.";
     Reset Warning "reset" "Gateway and client begin anew with empty sets: `side`, `reason`, `epoch`.";
+    SendersJudged Warning "senders_judged" "What clients of three networks report has changed how the route's sessions begin: without repairs (`tolerant` is true), because its senders seem to tolerate losses, or with repairs again.";
     Assistance Info "assistance" "Something else in assistance: `detail`.";
     AssistancePanic Error "assistance_panic" "A fault in assistance; the flow goes on without it: `message`.";
     WorkerError Error "worker_error" "An I/O thread met an error: `message`, `error`.";

@@ -436,9 +436,7 @@ impl IoThread {
 
     fn follow_routes(&mut self) {
         for Served { session, .. } in self.sessions.values() {
-            if session.follow_route() {
-                self.forwarder.mailboxes.reconnect(session);
-            }
+            self.forwarder.follow_route(session);
         }
     }
 
@@ -552,7 +550,7 @@ mod tests {
             let slot = route.slot(ListenerAddress::new("127.0.0.1:1".parse().unwrap()), 0);
             let client = ClientAddress::new(([192, 0, 2, 1], port).into());
             let path = ClientPath { client, slot, local: None };
-            let forwarder = Forwarder::new(Arc::clone(&mailboxes), 0);
+            let mut forwarder = Forwarder::new(Arc::clone(&mailboxes), 0);
             forwarder.find_or_open(&route, &path, now).unwrap()
         };
         let first = open(1);

@@ -367,7 +367,7 @@ mod tests {
             let (route, mailboxes, done) =
                 (Arc::clone(&route), Arc::clone(mailboxes), done.clone());
             std::thread::spawn(move || {
-                let forwarder = Forwarder::new(Arc::clone(&mailboxes), thread % 2);
+                let mut forwarder = Forwarder::new(Arc::clone(&mailboxes), thread % 2);
                 let path = |number: usize| path(&route, 1000 + number as u16 % ADDRESSES);
                 let mut state = thread + 1;
                 for _ in 0..STEPS {
@@ -383,7 +383,7 @@ mod tests {
                         0 if route.sessions.remove(&session, now, None) => {
                             mailboxes.post(session.worker, Command::Close(session));
                         }
-                        1 => assert!(!session.follow_route()),
+                        1 => assert!(session.follow_route().is_none()),
                         _ => {
                             session.assist(|_| {
                                 let moved = route.sessions.move_client(&session, &there, now);
@@ -417,9 +417,9 @@ mod tests {
         let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
         let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
         let route = dataplane.configure(config).unwrap();
-        let forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
+        let mut forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
         let now = route.context.environment.now();
-        let open = |port: u16, to_server: u64, to_client: u64| {
+        let mut open = |port: u16, to_server: u64, to_client: u64| {
             let session = forwarder.find_or_open(&route, &path(&route, port), now).unwrap();
             session.totals.to_server_datagrams.store(to_server, Ordering::Relaxed);
             session.totals.to_client_datagrams.store(to_client, Ordering::Relaxed);
@@ -443,7 +443,7 @@ mod tests {
         let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
         let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
         let route = dataplane.configure(config).unwrap();
-        let forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
+        let mut forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
         let now = route.context.environment.now();
         let mut expected: Vec<(u64, u64)> = (0..100u16)
             .map(|port| {
@@ -469,8 +469,8 @@ mod tests {
         let dataplane =
             Dataplane::start_with(Options { workers: 1 }, Logger::new(Box::new(Silent)), capacity)
                 .unwrap();
-        let forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
-        let open = |route: &Arc<Route>, port: u16| {
+        let mut forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
+        let mut open = |route: &Arc<Route>, port: u16| {
             let now = route.context.environment.now();
             forwarder.find_or_open(route, &path(route, port), now)
         };

@@ -64,6 +64,11 @@ fn record_event(route: &RouteContext, subject: &impl LogSubject, event: &Event) 
                 ]
             });
         }
+        Event::SendersJudged { session, tolerant } => {
+            logger.about(log::Event::SendersJudged, subject, || {
+                [("assistance", session.get().into()), ("tolerant", (*tolerant).into())]
+            })
+        }
         // The table says from where to where.
         Event::ClientMoved { .. } => {}
         other => logger

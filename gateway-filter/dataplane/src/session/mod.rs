@@ -19,7 +19,7 @@ pub(crate) use client_path::ClientPath;
 pub(crate) use deadlines::Deadlines;
 pub(crate) use flow_id::FlowId;
 pub(crate) use occupancy::Occupancy;
-pub(crate) use state::Session;
+pub(crate) use state::{Followed, Session};
 pub(crate) use upstream::Upstream;
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) use upstream_state::{UpstreamState, UpstreamStateCell};

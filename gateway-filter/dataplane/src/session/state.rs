@@ -48,6 +48,16 @@ pub(crate) struct Totals {
     pub(crate) repairs: AtomicU64,
 }
 
+/// The work that is left after a session has followed its route.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Followed {
+    /// The session has another upstream socket, which its I/O thread has to read.
+    pub(crate) has_moved: bool,
+    /// Datagrams of the engine, for the client and for the server.
+    pub(crate) outbox: Outbox,
+}
+
 /// One client of one route.
 ///
 /// A session has no way to its I/O thread: where the thread has to do something, a method says so,
@@ -294,9 +304,8 @@ impl Session {
         self.ecn.store(ecn.traffic_class(), Ordering::Relaxed);
     }
 
-    /// Follows a listener whose socket is another one now, and a configuration that has changed. True if the session has another upstream socket, which its I/O thread has to read.
-    #[must_use]
-    pub(crate) fn follow(self: &Arc<Self>, path: &ClientPath) -> bool {
+    /// Follows a listener whose socket is another one now, and a configuration that has changed.
+    pub(crate) fn follow(self: &Arc<Self>, path: &ClientPath) -> Option<Followed> {
         let unchanged = {
             let current = self.path.read();
             Arc::ptr_eq(&current.slot, &path.slot) || current.slot.is_filled()
@@ -312,21 +321,23 @@ impl Session {
     }
 
     /// Takes over a configuration that has changed, and leaves an endpoint that is not configured
-    /// and does not answer. True if the session has another upstream socket.
-    #[must_use]
-    pub(crate) fn follow_route(self: &Arc<Self>) -> bool {
+    /// and does not answer.
+    pub(crate) fn follow_route(self: &Arc<Self>) -> Option<Followed> {
         let generation = self.route.generation();
         if self.generation.swap(generation, Ordering::AcqRel) != generation {
-            return self.follow_configuration();
+            let mut outbox = Outbox::default();
+            let has_moved = self.follow_configuration(&mut outbox);
+            return Some(Followed { has_moved, outbox });
         }
-        match self.upstream_state.get() {
+        let has_moved = match self.upstream_state.get() {
             UpstreamState::Unanswered { since }
                 if self.route.environment.now().saturating_since(since) > UNANSWERED =>
             {
                 self.leave_endpoint()
             }
             _ => false,
-        }
+        };
+        has_moved.then(|| Followed { has_moved, outbox: Outbox::default() })
     }
 
     /// Notes that the network says the server can't be reached: when it is not configured any
@@ -336,14 +347,12 @@ impl Session {
         self.upstream_state.get() != UpstreamState::Configured && self.leave_endpoint()
     }
 
-    fn follow_configuration(self: &Arc<Self>) -> bool {
-        let mut outbox = Outbox::default();
+    fn follow_configuration(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
         {
             let mut assistance = self.assistance.lock();
-            assistance.follow_route(&self.route, &mut outbox);
+            assistance.follow_route(&self.route, outbox);
             self.index(&mut assistance);
         }
-        self.send_outbox(&mut Sender::default(), &mut outbox, WhenFull::Drop);
         {
             // Under its lock, and with the settings of now: another thread that follows an earlier
             // configuration must not have the last word.

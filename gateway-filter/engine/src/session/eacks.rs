@@ -300,7 +300,10 @@ impl Session {
             }
         }
         let network = self.permit.network();
-        self.permit.gateway().senders.vote(network, finding, turn.now);
+        let tipped = self.permit.gateway().senders.vote(network, finding, turn.now);
+        if let Some(tolerant) = tipped {
+            turn.out.event(Event::SendersJudged { session: self.id(), tolerant });
+        }
     }
 
     /// Sets the rate of symbols anew.
