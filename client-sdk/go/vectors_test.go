@@ -31,7 +31,7 @@ func (w *word) UnmarshalText(text []byte) error {
 	return err
 }
 
-func load(t *testing.T, name string, into any) {
+func load(t testing.TB, name string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "protocol", "vectors", name+".json"))
 	if err != nil {
