@@ -72,7 +72,7 @@ func (q *eventQueue) Pop() any {
 
 // gateway answers handshakes, numbers, and repairs what has not arrived.
 type gateway struct {
-	gone, withCookie, withoutNumbers, silent bool
+	gone, withCookie, withoutNumbers, silent, stingy bool
 
 	static  noise.DHKey
 	nonce   uint64
@@ -388,7 +388,7 @@ func (w *world) onMessage(plaintext []byte) {
 			}
 			continue
 		}
-		if f.repair < 12 {
+		if f.repair < 12 && !g.stingy {
 			isSettled = false
 			if f.repair == 0 || w.now.Sub(f.last) >= 15*time.Millisecond {
 				f.repair++
@@ -396,6 +396,9 @@ func (w *world) onMessage(plaintext []byte) {
 				w.toClient(w.gateway.number(place))
 			}
 		}
+	}
+	if g.stingy {
+		settled = 0
 	}
 	if e.echo {
 		w.say(w.report(settled))
@@ -499,6 +502,37 @@ func TestInOrderOnceAndNeverLaterThanTheHold(t *testing.T) {
 				t.Errorf("few eACKs: %s", w.said())
 			}
 		})
+	}
+}
+
+func TestWhatIsNotRepairedIsWaitedForNoLongerThanTheHold(t *testing.T) {
+	w := newWorld(t, 6, settings())
+	w.run(200 * time.Millisecond)
+	w.gateway.stingy = true
+	w.download(0, 50, time.Millisecond)
+	w.loss = 0.02
+	w.download(50, 2000, 2*time.Millisecond)
+	w.assertNothingIsLost(testHold)
+	figures := w.shim.Statistics()
+	// Three round trips and a margin: 130 ms and more.
+	if figures.GivenUp < 10 || figures.RepairedInTime > 0 || w.longestWait < 100*time.Millisecond || w.overtaken > 0 {
+		t.Errorf("not given up: %s", w.said())
+	}
+}
+
+func TestTheSetBeginsBehindTheLastDatagramBeforeTheSession(t *testing.T) {
+	w := newWorld(t, 7, settings())
+	w.forward(0)
+	w.run(100 * time.Millisecond)
+	anchor := w.shim.session.anchor
+	if anchor != w.gateway.key.identify(materialOf(Trailer, datagramOf(0))) {
+		t.Fatalf("the anchor is %d", anchor)
+	}
+	w.toClient(datagramOf(0)) // once more
+	w.download(1, 50, time.Millisecond)
+	w.assertNothingIsLost(testHold)
+	if w.shim.session.set.size != 50 || !w.shim.session.confirmed {
+		t.Errorf("%d are in the set", w.shim.session.set.size)
 	}
 }
 
@@ -616,29 +650,87 @@ func TestAResetEmptiesTheSetAndAChallengeIsAnswered(t *testing.T) {
 	}
 }
 
-func TestAStandingQueueEndsTheHoldAndAGoodbyeTheSession(t *testing.T) {
+// skip forwards three datagrams, of which only the last one arrives.
+func (w *world) skip(index int) {
+	g := &w.gateway
+	for last := index + 3; index < last; index++ {
+		value := g.key.identify(materialOf(Trailer, datagramOf(index)))
+		g.places = append(g.places, forwarded{index: index, value: value})
+	}
+	w.receive(g.number(len(g.places) - 1))
+}
+
+// queue reports a queue on the last mile, or none.
+func (w *world) queue(stands bool) {
+	report := w.report(0)
+	if stands {
+		report[23], report[24] = 0xff, 0xff
+	}
+	w.say(report)
+	w.run(20 * time.Millisecond)
+}
+
+func TestNothingWaitsWhileAQueueStandsNorAfterOneThatDecided(t *testing.T) {
 	w := newWorld(t, 4, settings())
 	w.run(200 * time.Millisecond)
 	w.download(0, 50, time.Millisecond)
-	report := w.report(0)
-	report[23], report[24] = 0xff, 0xff // a queue stands
-	w.say(report)
-	w.run(20 * time.Millisecond)
 	w.gateway.silent = true
-	g := &w.gateway
-	for index := 50; index < 53; index++ {
-		g.places = append(g.places, forwarded{index: index, value: g.key.identify(materialOf(Trailer, datagramOf(index)))})
+	w.queue(true)
+	w.queue(false)
+	w.skip(50)
+	if w.deliveries[52] != 1 {
+		t.Errorf("it waits after a queue: %s", w.said())
 	}
-	w.receive(g.number(len(g.places) - 1))
-	if figures := w.shim.Statistics(); w.deliveries[52] != 1 || figures.Holes < 2 {
+
+	w = newWorld(t, 5, settings())
+	w.loss = 0.1
+	w.run(200 * time.Millisecond)
+	w.download(0, 300, time.Millisecond)
+	w.loss = 0
+	w.gateway.silent = true
+	w.skip(300)
+	if w.deliveries[302] != 0 {
+		t.Errorf("it does not wait although repairs come: %s", w.said())
+	}
+	w.queue(true)
+	w.run(time.Second)
+	w.skip(303)
+	if w.deliveries[305] != 1 {
 		t.Errorf("it waits while a queue stands: %s", w.said())
 	}
+}
+
+func TestANumberThatHasArrivedSpeaksForNothingElse(t *testing.T) {
+	w := newWorld(t, 8, settings())
+	w.run(200 * time.Millisecond)
+	w.download(0, 50, time.Millisecond)
+	before := w.shim.session.set.size
+	w.gateway.places[10].index = 99 // an attacker's, with the number of another one
+	w.gateway.places[10].value = w.gateway.key.identify(materialOf(Trailer, datagramOf(99)))
+	w.receive(w.gateway.number(10))
+	if w.shim.session.set.size != before || w.deliveries[99] != 1 {
+		t.Errorf("it enters the set: %s", w.said())
+	}
+}
+
+func TestAGoodbyeEndsTheSessionAndAClosedShimIsSilent(t *testing.T) {
+	w := newWorld(t, 4, settings())
+	w.run(200 * time.Millisecond)
+	w.download(0, 50, time.Millisecond)
 	w.say([]byte{messageGoodbye, 3})
 	w.run(6 * time.Millisecond)
 	if condition := w.shim.Statistics().Condition; condition != Asking {
 		t.Errorf("after a goodbye: %s", condition)
 	}
+	w.run(time.Second)
+	if figures := w.shim.Statistics(); figures.Sessions != 2 {
+		t.Errorf("no new session: %s", w.said())
+	}
 	w.shim.Close(w.now)
+	plaintext, err := w.gateway.opens.open(w.shim.Transmit(w.now))
+	if err != nil || !bytes.Equal(plaintext, []byte{messageGoodbye, 1}) {
+		t.Errorf("the last message is %x, %v", plaintext, err)
+	}
 	if due := w.shim.Timeout(); !due.IsZero() || w.shim.Transmit(w.now) != nil {
 		t.Error("a closed shim has something to do")
 	}
