@@ -68,7 +68,10 @@ type mark struct {
 // peer is a peer with its shim.
 type peer struct {
 	shim *Shim[mark] // nil: it has failed
+	// Unmapped: sockets of both families take that.
 	addr netip.AddrPort
+	// The same as the socket says it; nil: nothing has come yet.
+	from *net.UDPAddr
 	// Its figures after the last call.
 	last Statistics
 	// The shim's next timeout; zero: none.
@@ -164,7 +167,7 @@ func (c *Conn) sending(to netip.AddrPort, bytes int) {
 		if err != nil {
 			return
 		}
-		p = &peer{shim: shim, addr: to}
+		p = &peer{shim: shim, addr: key}
 		c.peers[key] = p
 	}
 	p.used = now
@@ -188,7 +191,7 @@ func (c *Conn) makeRoom(now time.Time) bool {
 		return false
 	}
 	c.leave(oldest, now)
-	delete(c.peers, unmapped(oldest.addr))
+	delete(c.peers, oldest.addr)
 	return true
 }
 
@@ -243,6 +246,7 @@ func (c *Conn) onMessage(m *ipv4.Message, now time.Time) {
 		return
 	}
 	isNow := true
+	p.from = from
 	p.guard(func(shim *Shim[mark]) {
 		// Of an earlier message of this batch, or of a timer.
 		c.deliver(p, shim)
@@ -269,8 +273,7 @@ func (c *Conn) deliver(p *peer, shim *Shim[mark]) {
 		if !ok {
 			return
 		}
-		from := net.UDPAddrFromAddrPort(p.addr)
-		c.ready = append(c.ready, received{payload, beside.oob[:beside.length], beside.flags, from})
+		c.ready = append(c.ready, received{payload, beside.oob[:beside.length], beside.flags, p.from})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -12,6 +13,14 @@ import (
 // echo answers each datagram with itself.
 func echo(t *testing.T) *net.UDPAddr {
 	t.Helper()
+	server, _ := countingEcho(t)
+	return server
+}
+
+// countingEcho counts control datagrams, too.
+func countingEcho(t *testing.T) (*net.UDPAddr, *atomic.Int64) {
+	t.Helper()
+	questions := new(atomic.Int64)
 	server, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -24,12 +33,14 @@ func echo(t *testing.T) *net.UDPAddr {
 			if err != nil {
 				return
 			}
-			if !isControl(buffer[:n]) {
+			if isControl(buffer[:n]) {
+				questions.Add(1)
+			} else {
 				_, _ = server.WriteTo(buffer[:n], from)
 			}
 		}
 	}()
-	return server.LocalAddr().(*net.UDPAddr)
+	return server.LocalAddr().(*net.UDPAddr), questions
 }
 
 // exchange sends a datagram and gets it back.
@@ -65,6 +76,38 @@ func TestWithoutAGatewayTheSocketIsASocket(t *testing.T) {
 	defer connected.Close()
 	if _, err := Wrap(connected, Settings{}); err == nil {
 		t.Error("a connected socket is wrapped")
+	}
+}
+
+func TestQuestionsLeaveSocketsOfBothFamiliesHoweverAnAddressIsWritten(t *testing.T) {
+	for _, local := range []*net.UDPAddr{nil, {IP: net.IPv4(127, 0, 0, 1)}} {
+		for _, ip := range []net.IP{net.IPv4(127, 0, 0, 1).To4(), net.IPv4(127, 0, 0, 1).To16()} {
+			server, questions := countingEcho(t)
+			udp, err := net.ListenUDP("udp", local)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := Wrap(udp, Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			to := &net.UDPAddr{IP: ip, Port: server.Port}
+			for questions.Load() == 0 { // each round trip is later than the question before it
+				if _, err := conn.WriteTo([]byte("hello"), to); err != nil {
+					t.Fatal(err)
+				}
+				if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := conn.ReadFrom(make([]byte, 10)); err != nil {
+					t.Fatal(err)
+				}
+				if statistics, ok := conn.Statistics(to); !ok || statistics.SentDatagrams > 1000 {
+					t.Fatalf("no question arrives from %v to %v: %+v", local, []byte(ip), statistics)
+				}
+			}
+			conn.Close()
+		}
 	}
 }
 
