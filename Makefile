@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean
+.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-go advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -56,7 +56,7 @@ check-format:
 	cargo fmt --all --check
 	@tools/format-markdown --check
 
-test: check-format test-documentation test-dependencies test-chart test-token test-c test-rust test-interop test-python test-demo test-telemetry ## Everything that must pass before a change goes in
+test: check-format test-documentation test-dependencies test-chart test-token test-c test-rust test-interop test-python test-go test-demo test-telemetry ## Everything that must pass before a change goes in
 
 token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat-token.wasm)
 	@tools/check-toolchain cargo
@@ -121,6 +121,11 @@ test-python: ## The package for Python: a wheel, installed, with aioquic through
 	cargo clippy --locked --manifest-path client-sdk/python/Cargo.toml -- -D warnings
 	$(BUILD_FOR_TESTS) --bin packrat-path
 	@tools/test-python
+
+test-go: ## The client in Go: golden vectors, virtual time, and quic-go through a gateway and over a lossy last mile
+	@tools/check-toolchain cargo cc go
+	$(BUILD_FOR_TESTS) --bin packrat-path
+	@tools/test-go
 
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
 	@tools/install-client-parts

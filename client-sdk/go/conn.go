@@ -1,0 +1,452 @@
+package packrat
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/ipv4"
+)
+
+const (
+	// Datagrams that are read at once, and the longest one.
+	batchSize       = 8
+	longestDatagram = 65_535
+	oobSize         = 128
+	// A peer to which nothing was sent for so long makes room for another one.
+	idle = 5 * time.Minute
+	// Peers that are assisted at the same time.
+	mostPeers = 64
+	// A timer is set no sooner than this, so that what has arrived is read between two of them.
+	soonest = 500 * time.Microsecond
+)
+
+// Conn is an assisted UDP socket: it takes the place of the socket that it wraps, for quic-go
+// (quic.OOBCapablePacketConn) and for any other program. It has one shim for each peer that the
+// program sends to; datagrams of other peers pass. Its methods may be called concurrently.
+//
+// It works while the program reads: assistance has no goroutine of its own.
+type Conn struct {
+	udp      *net.UDPConn
+	batch    *ipv4.PacketConn
+	settings Settings
+
+	// Held while a reader reads, so that one reads at a time. It is taken before mu.
+	reading  sync.Mutex
+	messages []ipv4.Message
+	// Read; parts of messages, unless they were kept. Those before returned have been returned.
+	ready    []received
+	returned int
+
+	mu    sync.Mutex
+	peers map[netip.AddrPort]*peer
+	// The program's deadline for reading, and the one that is set; zero: none.
+	deadline, armed time.Time
+}
+
+// received is a datagram for the program.
+type received struct {
+	payload []byte
+	oob     []byte
+	flags   int
+	from    *net.UDPAddr
+}
+
+// mark belongs to a datagram that may be kept: its control messages, such as the ECN mark.
+type mark struct {
+	oob    [oobSize]byte
+	length int
+	flags  int
+}
+
+// peer is a peer with its shim.
+type peer struct {
+	shim *Shim[mark] // nil: it has failed
+	// Unmapped: sockets of both families take that.
+	addr netip.AddrPort
+	// The same as the socket says it; nil: nothing has come yet.
+	from *net.UDPAddr
+	// Its figures after the last call.
+	last Statistics
+	// The shim's next timeout; zero: none.
+	due time.Time
+	// The program's last datagram to it.
+	used time.Time
+}
+
+// Wrap takes over a UDP socket that is not connected. The program uses the Conn in its place from
+// then on, and closes the Conn.
+func Wrap(udp *net.UDPConn, settings Settings) (*Conn, error) {
+	if udp.RemoteAddr() != nil {
+		return nil, fmt.Errorf("packrat: the socket is connected to %v: wrap one of net.ListenUDP", udp.RemoteAddr())
+	}
+	if _, err := settings.params(); err != nil {
+		return nil, err
+	}
+	c := &Conn{udp: udp, batch: ipv4.NewPacketConn(udp), settings: settings,
+		messages: make([]ipv4.Message, batchSize), peers: make(map[netip.AddrPort]*peer)}
+	for at := range c.messages {
+		c.messages[at].Buffers = [][]byte{make([]byte, longestDatagram)}
+		c.messages[at].OOB = make([]byte, oobSize)
+	}
+	return c, nil
+}
+
+func unmapped(addr netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+}
+
+// guard runs something with a peer's shim. If the shim fails, it is put away, and the peer's
+// datagrams pass from then on. Statistics count to the last call before.
+func (p *peer) guard(run func(*Shim[mark])) {
+	if p.shim == nil {
+		return
+	}
+	defer func() {
+		if recover() != nil {
+			p.shim, p.due = nil, time.Time{}
+			p.last.Condition = Failed
+		}
+	}()
+	run(p.shim)
+	p.due, p.last = p.shim.Timeout(), p.shim.Statistics()
+}
+
+// transmit sends the control datagrams that are due.
+func (c *Conn) transmit(p *peer, now time.Time) {
+	p.guard(func(shim *Shim[mark]) {
+		for {
+			datagram := shim.Transmit(now)
+			if datagram == nil {
+				return
+			}
+			// One that is lost here is like one that is lost on the path.
+			_, _ = c.udp.WriteToUDPAddrPort(datagram, p.addr)
+		}
+	})
+}
+
+// arm sets the socket's deadline: the program's, or the next one of a shim.
+func (c *Conn) arm(now time.Time) {
+	next := c.deadline
+	for _, p := range c.peers {
+		if due := p.due; !due.IsZero() {
+			if first := now.Add(soonest); due.Before(first) {
+				due = first
+			}
+			next = earliest(next, due)
+		}
+	}
+	if !next.Equal(c.armed) && c.udp.SetReadDeadline(next) == nil {
+		c.armed = next
+	}
+}
+
+// sending finds the peer's shim, or makes one, before something is sent.
+func (c *Conn) sending(to netip.AddrPort, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	key := unmapped(to)
+	p := c.peers[key]
+	if p == nil {
+		if len(c.peers) >= mostPeers && !c.makeRoom(now) {
+			return
+		}
+		var seed [32]byte
+		if _, err := rand.Read(seed[:]); err != nil {
+			return
+		}
+		shim, err := NewShim[mark](c.settings, seed, now)
+		if err != nil {
+			return
+		}
+		p = &peer{shim: shim, addr: key}
+		c.peers[key] = p
+	}
+	p.used = now
+	p.guard(func(shim *Shim[mark]) { shim.Sent(bytes) }) // segments that the system cuts count as one
+	if p.last.Condition == Assisted {
+		return
+	}
+	c.transmit(p, now)
+	c.arm(now)
+}
+
+// makeRoom forgets the peer that was used longest ago, if it is idle.
+func (c *Conn) makeRoom(now time.Time) bool {
+	var oldest *peer
+	for _, p := range c.peers {
+		if oldest == nil || p.used.Before(oldest.used) {
+			oldest = p
+		}
+	}
+	if oldest == nil || now.Sub(oldest.used) < idle {
+		return false
+	}
+	c.leave(oldest, now)
+	delete(c.peers, oldest.addr)
+	return true
+}
+
+// leave says goodbye to a peer's gateway.
+func (c *Conn) leave(p *peer, now time.Time) {
+	p.guard(func(shim *Shim[mark]) { shim.Close(now) })
+	c.transmit(p, now)
+}
+
+// fill reads until something is there for the program. reading is held.
+func (c *Conn) fill() error {
+	for c.returned == len(c.ready) {
+		c.ready, c.returned = c.ready[:0], 0
+		c.mu.Lock()
+		c.arm(time.Now())
+		c.mu.Unlock()
+		count, err := c.batch.ReadBatch(c.messages, 0)
+		c.mu.Lock()
+		now := time.Now()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			c.armed = now // over: arm sets another one
+			if !c.deadline.IsZero() && !now.Before(c.deadline) {
+				c.mu.Unlock()
+				return err
+			}
+			c.onTimeouts(now)
+			c.mu.Unlock()
+			continue
+		}
+		for at := range max(count, 0) {
+			c.onMessage(&c.messages[at], now)
+		}
+		// Timers that were due while datagrams arrived: those come first.
+		c.onTimeouts(now)
+		c.mu.Unlock()
+		if err != nil && len(c.ready) == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Conn) onMessage(m *ipv4.Message, now time.Time) {
+	from, ok := m.Addr.(*net.UDPAddr)
+	if !ok {
+		return
+	}
+	r := received{m.Buffers[0][:m.N], m.OOB[:m.NN], m.Flags, from}
+	p := c.peers[unmapped(from.AddrPort())]
+	if p == nil || p.shim == nil {
+		c.ready = append(c.ready, r)
+		return
+	}
+	isNow := true
+	p.from = from
+	p.guard(func(shim *Shim[mark]) {
+		// Of an earlier message of this batch, or of a timer.
+		c.deliver(p, shim)
+		beside := mark{flags: r.flags}
+		beside.length = copy(beside.oob[:], r.oob)
+		var payload []byte
+		payload, isNow = shim.Receive(r.payload, beside, now)
+		if isNow {
+			r.payload = payload
+			c.ready = append(c.ready, r)
+		}
+		c.deliver(p, shim)
+	})
+	if isNow && p.shim == nil {
+		// It has failed over this one.
+		c.ready = append(c.ready, r)
+	}
+	c.transmit(p, now)
+}
+
+func (c *Conn) deliver(p *peer, shim *Shim[mark]) {
+	for {
+		payload, beside, ok := shim.Deliver()
+		if !ok {
+			return
+		}
+		c.ready = append(c.ready, received{payload, beside.oob[:beside.length], beside.flags, p.from})
+	}
+}
+
+func (c *Conn) onTimeouts(now time.Time) {
+	for _, p := range c.peers {
+		if p.due.IsZero() || now.Before(p.due) {
+			continue
+		}
+		p.guard(func(shim *Shim[mark]) {
+			shim.HandleTimeout(now)
+			c.deliver(p, shim)
+		})
+		c.transmit(p, now)
+	}
+}
+
+// next is the next datagram for the program. reading is held; the datagram is valid as long.
+func (c *Conn) next() (received, error) {
+	if err := c.fill(); err != nil {
+		return received{}, err
+	}
+	r := c.ready[c.returned]
+	c.ready[c.returned] = received{}
+	c.returned++
+	return r, nil
+}
+
+// ReadMsgUDP is net.UDPConn's.
+func (c *Conn) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	r, err := c.next()
+	if err != nil {
+		return 0, 0, 0, nil, err
+	}
+	return copy(b, r.payload), copy(oob, r.oob), r.flags, r.from, nil
+}
+
+// ReadBatch is golang.org/x/net/ipv4's: quic-go would read past the Conn without it.
+func (c *Conn) ReadBatch(messages []ipv4.Message, _ int) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	count := 0
+	for count < len(messages) && (count == 0 || c.returned < len(c.ready)) {
+		r, err := c.next()
+		if err != nil {
+			return 0, err
+		}
+		m := &messages[count]
+		m.N, m.NN = 0, copy(m.OOB, r.oob)
+		for _, buffer := range m.Buffers {
+			m.N += copy(buffer, r.payload[m.N:])
+		}
+		m.Flags, m.Addr = r.flags, r.from
+		count++
+	}
+	return count, nil
+}
+
+// ReadFromUDPAddrPort is net.UDPConn's.
+func (c *Conn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
+	n, _, _, addr, err := c.ReadMsgUDP(b, nil)
+	if err != nil {
+		return 0, netip.AddrPort{}, err
+	}
+	return n, addr.AddrPort(), nil
+}
+
+// ReadFrom is net.PacketConn's.
+func (c *Conn) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, _, _, addr, err := c.ReadMsgUDP(b, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	return n, addr, nil
+}
+
+// WriteMsgUDP is net.UDPConn's.
+func (c *Conn) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
+	if addr != nil {
+		c.sending(addr.AddrPort(), len(b))
+	}
+	return c.udp.WriteMsgUDP(b, oob, addr)
+}
+
+// WriteTo is net.PacketConn's.
+func (c *Conn) WriteTo(b []byte, addr net.Addr) (int, error) {
+	if to, ok := addr.(*net.UDPAddr); ok && to != nil {
+		c.sending(to.AddrPort(), len(b))
+	}
+	return c.udp.WriteTo(b, addr)
+}
+
+// WriteToUDPAddrPort is net.UDPConn's.
+func (c *Conn) WriteToUDPAddrPort(b []byte, addr netip.AddrPort) (int, error) {
+	c.sending(addr, len(b))
+	return c.udp.WriteToUDPAddrPort(b, addr)
+}
+
+// Statistics are the figures of a peer; false if the program has sent it nothing, or it was idle and
+// made room for another one.
+func (c *Conn) Statistics(peer net.Addr) (Statistics, bool) {
+	addr, ok := peer.(*net.UDPAddr)
+	if !ok {
+		return Statistics{}, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.peers[unmapped(addr.AddrPort())]
+	if p == nil {
+		return Statistics{}, false
+	}
+	p.guard(func(*Shim[mark]) {})
+	return p.last, true
+}
+
+// OnNetworkChange says that the host's address changes: call it before anything is sent from the new
+// one. A change that it is not told of shows by a missing answer of the gateway, a moment later.
+func (c *Conn) OnNetworkChange() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for _, p := range c.peers {
+		p.guard(func(shim *Shim[mark]) { shim.OnNetworkChange(now) })
+		c.transmit(p, now)
+	}
+	c.arm(now)
+}
+
+// Close says goodbye to the gateways and closes the socket.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	now := time.Now()
+	for key, p := range c.peers {
+		c.leave(p, now)
+		delete(c.peers, key)
+	}
+	c.mu.Unlock()
+	return c.udp.Close()
+}
+
+// SetDeadline is net.Conn's.
+func (c *Conn) SetDeadline(t time.Time) error {
+	if err := c.udp.SetWriteDeadline(t); err != nil {
+		return err
+	}
+	return c.SetReadDeadline(t)
+}
+
+// SetReadDeadline is net.Conn's.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline, c.armed = t, t
+	// Also a reader that waits hears of it; fill adds the shims' times.
+	if err := c.udp.SetReadDeadline(t); err != nil {
+		return err
+	}
+	c.arm(time.Now())
+	return nil
+}
+
+// SetWriteDeadline is net.Conn's.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.udp.SetWriteDeadline(t) }
+
+// LocalAddr is net.Conn's.
+func (c *Conn) LocalAddr() net.Addr { return c.udp.LocalAddr() }
+
+// SyscallConn is net.UDPConn's. What is read by it is neither repaired nor in order.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.udp.SyscallConn() }
+
+// SetReadBuffer is net.UDPConn's.
+func (c *Conn) SetReadBuffer(bytes int) error { return c.udp.SetReadBuffer(bytes) }
+
+// SetWriteBuffer is net.UDPConn's.
+func (c *Conn) SetWriteBuffer(bytes int) error { return c.udp.SetWriteBuffer(bytes) }

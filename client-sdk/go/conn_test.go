@@ -1,0 +1,213 @@
+package packrat
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// echo answers each datagram with itself.
+func echo(t *testing.T) *net.UDPAddr {
+	t.Helper()
+	server, _ := countingEcho(t)
+	return server
+}
+
+// countingEcho counts control datagrams, too.
+func countingEcho(t *testing.T) (*net.UDPAddr, *atomic.Int64) {
+	t.Helper()
+	questions := new(atomic.Int64)
+	server, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	go func() {
+		buffer := make([]byte, longestDatagram)
+		for {
+			n, from, err := server.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			if isControl(buffer[:n]) {
+				questions.Add(1)
+			} else {
+				_, _ = server.WriteTo(buffer[:n], from)
+			}
+		}
+	}()
+	return server.LocalAddr().(*net.UDPAddr), questions
+}
+
+// exchange sends a datagram and gets it back.
+func exchange(t *testing.T, conn *Conn, server net.Addr, text string) {
+	t.Helper()
+	if _, err := conn.WriteTo([]byte(text), server); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 100)
+	n, from, err := conn.ReadFrom(buffer)
+	if err != nil || string(buffer[:n]) != text || from.String() != server.String() {
+		t.Fatalf("%q of %v, %v", buffer[:n], from, err)
+	}
+}
+
+func TestWithoutAGatewayTheSocketIsASocket(t *testing.T) {
+	server, conn := echo(t), wrapped(t, Settings{})
+	for range 3 {
+		exchange(t, conn, server, "hello")
+	}
+	statistics, ok := conn.Statistics(server)
+	if !ok || statistics.Condition != Asking && statistics.Condition != NoGateway ||
+		statistics.SentDatagrams != 3 || statistics.DeliveredBytes != 15 || statistics.ControlBytesSent == 0 {
+		t.Errorf("%+v", statistics)
+	}
+	if _, ok := conn.Statistics(&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}); ok {
+		t.Error("figures of a peer without any")
+	}
+	connected, err := net.DialUDP("udp", nil, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connected.Close()
+	if _, err := Wrap(connected, Settings{}); err == nil {
+		t.Error("a connected socket is wrapped")
+	}
+}
+
+func TestQuestionsLeaveSocketsOfBothFamiliesHoweverAnAddressIsWritten(t *testing.T) {
+	for _, local := range []*net.UDPAddr{nil, {IP: net.IPv4(127, 0, 0, 1)}} {
+		for _, ip := range []net.IP{net.IPv4(127, 0, 0, 1).To4(), net.IPv4(127, 0, 0, 1).To16()} {
+			server, questions := countingEcho(t)
+			udp, err := net.ListenUDP("udp", local)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := Wrap(udp, Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			to := &net.UDPAddr{IP: ip, Port: server.Port}
+			for questions.Load() == 0 { // each round trip is later than the question before it
+				if _, err := conn.WriteTo([]byte("hello"), to); err != nil {
+					t.Fatal(err)
+				}
+				if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := conn.ReadFrom(make([]byte, 10)); err != nil {
+					t.Fatal(err)
+				}
+				if statistics, ok := conn.Statistics(to); !ok || statistics.SentDatagrams > 1000 {
+					t.Fatalf("no question arrives from %v to %v: %+v", local, []byte(ip), statistics)
+				}
+			}
+			conn.Close()
+		}
+	}
+}
+
+func TestDeadlinesAreTheProgramsAlthoughShimsHaveTimers(t *testing.T) {
+	server, conn := echo(t), wrapped(t, Settings{})
+	exchange(t, conn, server, "hello")
+	expect := func(what string) {
+		t.Helper()
+		_, _, err := conn.ReadFrom(make([]byte, 10))
+		var timeout net.Error
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	begun := time.Now()
+	if err := conn.SetReadDeadline(begun.Add(200 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	expect("a deadline behind some timers")
+	if waited := time.Since(begun); waited < 200*time.Millisecond {
+		t.Errorf("it ended after %v", waited)
+	}
+	expect("a deadline that is over")
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, conn, server, "without one again")
+
+	// A reader that waits already hears of a deadline, and of the end.
+	done := make(chan error)
+	read := func() {
+		_, _, err := conn.ReadFrom(make([]byte, 10))
+		done <- err
+	}
+	go read()
+	time.Sleep(20 * time.Millisecond)
+	if err := conn.SetReadDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the reader gets %v", err)
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	go read()
+	time.Sleep(20 * time.Millisecond)
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the reader gets %v", err)
+	}
+}
+
+func TestAShimThatFailsIsPutAwayAndDatagramsPass(t *testing.T) {
+	server, conn := echo(t), wrapped(t, Settings{})
+	exchange(t, conn, server, "hello")
+	conn.mu.Lock()
+	for _, p := range conn.peers {
+		p.shim.discovery = nil // it panics from here on
+	}
+	conn.mu.Unlock()
+	exchange(t, conn, server, "all the same")
+	exchange(t, conn, server, "and once more")
+	if statistics, _ := conn.Statistics(server); statistics.Condition != Failed {
+		t.Errorf("%+v", statistics)
+	}
+}
+
+func TestManyUseASocketAtTheSameTimeAndWithManyPeers(t *testing.T) {
+	server, conn := echo(t), wrapped(t, Settings{})
+	var writers, readers sync.WaitGroup
+	for range 3 {
+		writers.Go(func() {
+			for at := range 50 {
+				_, _ = conn.WriteTo([]byte("hello"), server)
+				_, _ = conn.WriteTo([]byte("hello"), &net.UDPAddr{IP: net.IPv4(127, 0, 1, byte(at)), Port: 9})
+				_, _ = conn.Statistics(server)
+			}
+		})
+		readers.Go(func() {
+			for {
+				if _, _, err := conn.ReadFrom(make([]byte, 10)); err != nil {
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	for at := range mostPeers + 10 {
+		_, _ = conn.WriteTo([]byte("hello"), &net.UDPAddr{IP: net.IPv4(127, 0, 2, byte(at)), Port: 9})
+	}
+	conn.mu.Lock()
+	peers := len(conn.peers)
+	conn.mu.Unlock()
+	if peers != mostPeers {
+		t.Errorf("%d peers", peers)
+	}
+	conn.OnNetworkChange()
+	conn.Close()
+	readers.Wait()
+}

@@ -1,0 +1,223 @@
+package packrat
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+var _ quic.OOBCapablePacketConn = (*Conn)(nil)
+
+const patience = 60 * time.Second
+
+// lossyPath is the program packrat-path: servers, real gateways, and last miles that lose 4 %.
+type lossyPath struct {
+	Name, QUIC, SHA256, Datagrams string
+	certificate                   string
+	end                           func() pathFigures
+}
+
+type pathFigures struct {
+	Lost          uint64 `json:"quic_lost"`
+	Dropped       uint64 `json:"quic_dropped"`
+	Declared      uint64 `json:"declared_lost"`
+	DatagramsLost uint64 `json:"datagrams_lost"`
+}
+
+func startPath(t *testing.T) *lossyPath {
+	t.Helper()
+	program := os.Getenv("PACKRAT_PATH")
+	if program == "" {
+		t.Skip("PACKRAT_PATH does not name the program packrat-path: tools/test-go builds it")
+	}
+	path := &lossyPath{certificate: filepath.Join(t.TempDir(), "certificate.pem")}
+	command := exec.Command(program, path.certificate)
+	input, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command.Stderr = os.Stderr
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	lines := bufio.NewReader(output)
+	read := func(into any) {
+		line, err := lines.ReadBytes('\n')
+		if err == nil {
+			err = json.Unmarshal(line, into)
+		}
+		if err != nil {
+			t.Fatalf("%s says %q: %v", program, line, err)
+		}
+	}
+	read(path)
+	path.end = func() (figures pathFigures) {
+		input.Close()
+		read(&figures)
+		return figures
+	}
+	return path
+}
+
+func address(t *testing.T, text string) *net.UDPAddr {
+	t.Helper()
+	addr, err := net.ResolveUDPAddr("udp", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+func wrapped(t *testing.T, settings Settings) *Conn {
+	t.Helper()
+	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := Wrap(udp, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func download(conn *Conn, path *lossyPath, server net.Addr) ([]byte, error) {
+	certificate, err := os.ReadFile(path.certificate)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(certificate) {
+		return nil, errors.New("no certificate")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	transport := &quic.Transport{Conn: conn}
+	defer transport.Close()
+	settings := &tls.Config{RootCAs: roots, ServerName: path.Name, NextProtos: []string{"packrat-test"}}
+	connection, err := transport.Dial(ctx, server, settings, &quic.Config{MaxIdleTimeout: patience})
+	if err != nil {
+		return nil, err
+	}
+	defer connection.CloseWithError(0, "")
+	stream, err := connection.OpenStreamSync(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := stream.Write([]byte("the file")); err != nil {
+		return nil, err
+	}
+	stream.Close()
+	return io.ReadAll(stream)
+}
+
+func TestQUICGoDownloadsAndTheServerDoesNotNoticeTheLosses(t *testing.T) {
+	path := startPath(t)
+	server := address(t, path.QUIC)
+	conn := wrapped(t, Settings{Scheme: Trailer})
+	contents, err := download(conn, path, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	statistics, _ := conn.Statistics(server)
+	figures := path.end()
+	said := fmt.Sprintf("%+v %+v", figures, statistics)
+	t.Log(said)
+	if sum := sha256.Sum256(contents); hex.EncodeToString(sum[:]) != path.SHA256 {
+		t.Errorf("%d bytes are another file: %s", len(contents), said)
+	}
+	if statistics.Condition != Assisted || statistics.Sessions != 1 || statistics.ControlDropped > 0 {
+		t.Errorf("not one session: %s", said)
+	}
+	// Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
+	// host that is busy with other things is late for some.
+	if figures.Lost < 60 || statistics.RepairedInTime*3 < figures.Lost {
+		t.Errorf("too few repairs in time: %s", said)
+	}
+	if (figures.Declared-min(figures.Dropped, figures.Declared))*3 > figures.Lost*2 {
+		t.Errorf("the server noticed: %s", said)
+	}
+}
+
+func TestDatagramsComeRepairedAndInOrder(t *testing.T) {
+	const count = 2000
+	path := startPath(t)
+	server := address(t, path.Datagrams)
+	conn := wrapped(t, Settings{})
+	buffer := make([]byte, 2048)
+	seen := make(map[uint32]bool)
+	var last uint32
+	overtaken := uint64(0)
+	for !seen[count-1] {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, from, err := conn.ReadFrom(buffer)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if len(seen) > 0 {
+				break
+			}
+			if _, err := fmt.Fprintf(writer{conn, server}, "get %d", count); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n != 1200 || from.String() != server.String() {
+			t.Fatalf("%d bytes of %v", n, from)
+		}
+		number := binary.BigEndian.Uint32(buffer)
+		if !seen[number] && number < last {
+			overtaken++
+		}
+		seen[number], last = true, max(last, number)
+	}
+	statistics, _ := conn.Statistics(server)
+	lost := path.end().DatagramsLost
+	said := fmt.Sprintf("%d of %d received, %d lost, %d overtaken: %+v", len(seen), count, lost, overtaken, statistics)
+	t.Log(said)
+	if statistics.Condition != Assisted || statistics.Sessions != 1 {
+		t.Errorf("not one session: %s", said)
+	}
+	if lost < 40 || statistics.RepairedInTime*3 < lost || uint64(count-len(seen))*3 > lost {
+		t.Errorf("too few repairs in time: %s", said)
+	}
+	if overtaken > statistics.RepairedLate+statistics.GivenUp+lost/10 {
+		t.Errorf("out of order: %s", said)
+	}
+}
+
+// writer writes datagrams to a peer.
+type writer struct {
+	conn *Conn
+	peer net.Addr
+}
+
+func (w writer) Write(b []byte) (int, error) { return w.conn.WriteTo(b, w.peer) }

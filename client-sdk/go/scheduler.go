@@ -1,0 +1,77 @@
+package packrat
+
+import "time"
+
+// Times of eACKs (docs/PROTOCOL.md, sections 11 and 13).
+const (
+	everyDatagrams       = 24
+	every                = 15 * time.Millisecond
+	shortestInterval     = time.Millisecond
+	atOnceDatagrams      = 256
+	shortestHoleInterval = 4 * time.Millisecond
+	longestHoleInterval  = 30 * time.Millisecond
+)
+
+// scheduler decides when the next eACK is due. A zero time is none.
+type scheduler struct {
+	unreported      int
+	firstUnreported time.Time
+	atOnce          time.Time
+	lastSent        time.Time
+}
+
+func (s *scheduler) onDatagram(now time.Time) {
+	if s.unreported == 0 {
+		s.firstUnreported = now
+	}
+	s.unreported++
+}
+
+// onUrgent says that the gateway should know something at once.
+func (s *scheduler) onUrgent(now time.Time) {
+	s.atOnce = earliest(s.atOnce, s.notBefore(now))
+}
+
+// onPrecious says that a datagram must be reported without any delay.
+func (s *scheduler) onPrecious(now time.Time) {
+	s.atOnce = now
+}
+
+func (s *scheduler) due(waits bool, smoothed time.Duration) time.Time {
+	due := s.atOnce
+	if s.unreported > 0 {
+		due = earliest(due, s.firstUnreported.Add(every))
+	}
+	if s.unreported >= atOnceDatagrams {
+		due = earliest(due, s.firstUnreported)
+	} else if s.unreported >= everyDatagrams {
+		due = earliest(due, s.notBefore(s.firstUnreported))
+	}
+	if waits && !s.lastSent.IsZero() {
+		interval := longestHoleInterval
+		if smoothed != 0 {
+			interval = min(max(smoothed, shortestHoleInterval), longestHoleInterval)
+		}
+		due = earliest(due, s.lastSent.Add(interval))
+	}
+	return due
+}
+
+func (s *scheduler) notBefore(wanted time.Time) time.Time {
+	if soonest := s.lastSent.Add(shortestInterval); !s.lastSent.IsZero() && soonest.After(wanted) {
+		return soonest
+	}
+	return wanted
+}
+
+func (s *scheduler) onSent(now time.Time) {
+	*s = scheduler{lastSent: now}
+}
+
+// earliest is the earlier of two times, of which a zero one is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

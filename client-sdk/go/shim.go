@@ -1,0 +1,594 @@
+package packrat
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// DefaultMaximumHold is the longest time that a datagram waits for the repair of an earlier
+	// one, unless Settings say otherwise. The actual one follows the measured last mile.
+	DefaultMaximumHold = time.Second
+
+	maximumToken   = 200
+	ourPowerSums   = 129
+	firstFlight    = 32
+	greaseSessions = 16 // one of so many begins with a message that means nothing
+)
+
+// Settings of a client. The zero value asks any gateway, for a transport of any kind.
+type Settings struct {
+	// Scheme of identifiers; 0: Payload. QUIC's is Trailer.
+	Scheme Scheme
+	// MaximumHold is the longest time that a datagram waits for the repair of an earlier one; 0:
+	// DefaultMaximumHold, negative: none waits.
+	MaximumHold time.Duration
+	// GatewayKey is the key of the gateway to accept; nil: any, on first use.
+	GatewayKey *[32]byte
+	// Token is the permission that a token endpoint has issued; nil: none.
+	Token []byte
+}
+
+func (s Settings) params() (clientParams, error) {
+	p := clientParams{scheme: s.Scheme, powerSums: ourPowerSums, maximumHold: s.MaximumHold, token: s.Token,
+		numbered: numbered{toClient, math.MaxUint16}}
+	if p.scheme == 0 {
+		p.scheme = Payload
+	}
+	if p.scheme != Trailer && p.scheme != Payload {
+		return p, fmt.Errorf("packrat: Settings.Scheme is %d: it must be Trailer, Payload, or 0", s.Scheme)
+	}
+	if len(s.Token) > maximumToken {
+		return p, fmt.Errorf("packrat: Settings.Token has %d bytes: a token has at most %d", len(s.Token), maximumToken)
+	}
+	if p.maximumHold == 0 {
+		p.maximumHold = DefaultMaximumHold
+	}
+	p.maximumHold = max(p.maximumHold, 0)
+	return p, nil
+}
+
+// Condition is the state of the assistance for a peer.
+type Condition string
+
+const (
+	// Assisted: a gateway repairs.
+	Assisted Condition = "assisted"
+	// Asking: a gateway is asked for.
+	Asking Condition = "asking"
+	// NoGateway: no gateway answers; it is asked again now and then.
+	NoGateway Condition = "no_gateway"
+	// Refused: a gateway will not assist.
+	Refused Condition = "refused"
+	// Failed: the shim has failed, and was put away; datagrams pass.
+	Failed Condition = "failed"
+)
+
+// Statistics of a peer: those that every SDK has.
+type Statistics struct {
+	Condition Condition
+	// RoundTrip to the gateway; 0: not measured yet.
+	RoundTrip time.Duration
+	// SentDatagrams and SentBytes are the program's (UDP payload).
+	SentDatagrams, SentBytes uint64
+	// DeliveredDatagrams and DeliveredBytes are what the program got.
+	DeliveredDatagrams, DeliveredBytes uint64
+	// Sessions with gateways that were begun.
+	Sessions uint64
+	// Holes are datagrams that were missing when a later one arrived.
+	Holes uint64
+	// RepairedInTime are missing datagrams that were repaired before the program could notice.
+	RepairedInTime uint64
+	// RepairedLate are missing datagrams that were repaired after a later one had been passed on.
+	RepairedLate uint64
+	// GivenUp are missing datagrams that were waited for in vain.
+	GivenUp uint64
+	// Kept are datagrams that waited for a repair of an earlier one.
+	Kept uint64
+	// Duplicates are datagrams that came more than once.
+	Duplicates uint64
+	// ControlDropped are control datagrams that were dropped as malformed, forged or replayed.
+	ControlDropped uint64
+	// Eacks are reports to gateways, of EackBytes bytes (UDP payload).
+	Eacks, EackBytes uint64
+	// ControlBytesSent and ControlBytesReceived are those of all control datagrams (UDP payload).
+	ControlBytesSent, ControlBytesReceived uint64
+}
+
+// Shim is assistance between a socket and a transport that knows nothing of it, without input and
+// output of its own: time and randomness are arguments. M is what belongs to a datagram and passes
+// through untouched, such as its ECN mark.
+//
+//	                   +------------------------- Shim ---------------------------+
+//	socket -------->   | number, control   ->   now: the caller's own bytes       |  --------> transport
+//	                   |                        later: kept, released in order    |
+//	       <--------   | control: handshake, eACKs                                |
+//	                   +----------------------------------------------------------+
+//
+// After each call, Deliver and Transmit until they have nothing more, and call HandleTimeout at
+// Timeout. The transport's own datagrams go to the socket unchanged. A Shim is not safe for
+// concurrent use.
+type Shim[M any] struct {
+	params    clientParams
+	random    *rand.ChaCha8
+	discovery *discovery
+	session   *session
+	// Since a session in which numbers were agreed.
+	places  *places
+	hold    hold
+	path    roundTrip
+	plain   plain
+	release release[M]
+	urgent  [][]byte
+	// Of the last datagram before a session: its set begins behind it.
+	anchor *material
+	// A number has arrived.
+	isNumbered bool
+	authentic  int
+	// Gateways in a row that were lost without a Report.
+	losses  int
+	closed  bool
+	figures Statistics
+}
+
+// NewShim is a shim for one peer. seed: 32 fresh bytes of crypto/rand. The first Transmit asks for a
+// gateway.
+func NewShim[M any](settings Settings, seed [32]byte, now time.Time) (*Shim[M], error) {
+	params, err := settings.params()
+	if err != nil {
+		return nil, err
+	}
+	random := rand.NewChaCha8(seed)
+	return &Shim[M]{params: params, random: random, discovery: newDiscovery(params, settings.GatewayKey, random, now)}, nil
+}
+
+// Receive takes a UDP payload as it was received. If isNow, payload, a part of datagram, is the
+// transport's at once, before what Deliver has. Otherwise it is Packrat's own, or comes out of
+// Deliver later.
+func (s *Shim[M]) Receive(datagram []byte, metadata M, now time.Time) (payload []byte, isNow bool) {
+	masked, base, hasNumber := uint32(0), datagram, false
+	if s.places != nil {
+		masked, base, hasNumber = splitNumber(datagram)
+	}
+	if isControl(base) {
+		c, err := decodeControl(base)
+		if err == nil || s.session != nil {
+			s.figures.ControlBytesReceived += uint64(len(datagram))
+			if err != nil || hasNumber {
+				s.figures.ControlDropped++
+			} else {
+				s.onControl(&c, base, now)
+			}
+			s.releaseReady()
+			return nil, false
+		}
+		// Without a session, what is no control datagram of this protocol is the transport's.
+	}
+	passed := s.onBase(base, masked, hasNumber, metadata, now)
+	s.releaseReady()
+	if passed {
+		s.onDelivered(base)
+	}
+	return base, passed
+}
+
+// onBase is true if the datagram passes now.
+func (s *Shim[M]) onBase(base []byte, masked uint32, hasNumber bool, metadata M, now time.Time) bool {
+	if s.session == nil {
+		if !s.closed && !hasNumber {
+			m := materialOf(s.params.scheme, base)
+			s.anchor = &m
+			s.onAuthentic(now)
+		}
+		return s.behind(base, metadata)
+	}
+	m := materialOf(s.session.scheme, base)
+	value := s.session.key.identify(m)
+	isKnown := s.session.isKnown(value, m)
+	if isKnown {
+		s.figures.Duplicates++
+		s.session.last = named{value, now}
+		s.onSignOfLife(now)
+	}
+	if !hasNumber || s.session.numbers == nil {
+		if !isKnown && !hasNumber && s.plain.admits(now) {
+			s.session.record(value, m, now)
+			if !s.isNumbered {
+				s.session.newest = s.session.last
+			}
+			s.onAuthentic(now)
+		}
+		return s.behind(base, metadata)
+	}
+	number, isBelieved := s.places.read(masked, value, now)
+	if !isBelieved || s.hold.hasArrived(number) {
+		// What has a number that has arrived is the same datagram, or forged.
+		return s.behind(base, metadata)
+	}
+	if !isKnown {
+		s.session.record(value, m, now)
+		s.onAuthentic(now)
+	}
+	s.onNumber(number, value, now)
+	if first, waits := s.hold.firstHeld(); (!waits || number < first.number) && s.release.isNext(number) {
+		return true
+	}
+	s.keep(number, base, metadata)
+	return false
+}
+
+// behind passes a datagram without a place: where something waits, behind what has arrived before.
+func (s *Shim[M]) behind(base []byte, metadata M) bool {
+	if len(s.release.waiting) == 0 || s.hold.expected == 0 {
+		return true
+	}
+	s.keep(s.hold.expected-1, base, metadata)
+	return false
+}
+
+func (s *Shim[M]) keep(number uint64, base []byte, metadata M) {
+	if s.release.keep(number, base, metadata) {
+		s.figures.Kept++
+	}
+}
+
+func (s *Shim[M]) onNumber(number uint64, value identifier, now time.Time) {
+	session := s.session
+	s.isNumbered = true
+	arrival := s.hold.onArrival(number, s.holds(now), now, &s.figures)
+	session.join(value, number)
+	if arrival.newest {
+		session.newest = session.last
+	}
+	if arrival.opened {
+		session.scheduler.onUrgent(now)
+	}
+	if arrival.held {
+		// Most likely a repair: the gateway is at work.
+		session.liveness.unanswered = 0
+	}
+	if arrival.filled {
+		session.onset.onFilled(arrival.missed, session.queueStands, now)
+	}
+}
+
+// holds is true if a hole that opens now is waited for.
+func (s *Shim[M]) holds(now time.Time) bool {
+	return s.params.maximumHold > 0 && !s.closed && s.session.onset.isOn(now) && !s.session.queueStands &&
+		!s.session.liveness.isSilent()
+}
+
+func (s *Shim[M]) onAuthentic(now time.Time) {
+	s.authentic++
+	if s.authentic == 1 {
+		s.discovery.onPathAlive(now)
+	}
+	s.onSignOfLife(now)
+}
+
+func (s *Shim[M]) onSignOfLife(now time.Time) {
+	if s.session == nil {
+		return
+	}
+	session := s.session
+	session.scheduler.onDatagram(now)
+	session.liveness.quietAt = now.Add(max(session.liveness.echoWait(&s.path), echoInterval))
+	if !s.isNumbered && s.authentic <= firstFlight {
+		session.scheduler.onPrecious(now)
+	}
+}
+
+func (s *Shim[M]) onControl(c *control, datagram []byte, now time.Time) {
+	switch {
+	case s.closed:
+	case c.kind == typeSealed:
+		s.onSealed(datagram, now)
+	case c.kind == typeRefusal && c.reason == refusedSession:
+		if s.session == nil || !s.session.hasSent(c.nonce) {
+			s.figures.ControlDropped++
+		} else if s.session.liveness.onDoubt(&s.path, now) {
+			s.session.scheduler.onUrgent(now)
+		}
+	default:
+		agreed, sample, known := s.discovery.onControl(c, now)
+		if !known {
+			s.figures.ControlDropped++
+		} else if agreed != nil {
+			s.onEstablished(agreed, sample, now)
+		}
+	}
+}
+
+func (s *Shim[M]) onEstablished(e *established, sample time.Duration, now time.Time) {
+	anchor := s.anchor
+	if e.params.scheme != s.params.scheme {
+		// Recorded by another scheme it names nothing.
+		anchor = nil
+	}
+	session, err := newSession(e, anchor, now)
+	if err != nil {
+		s.lose(reconnectAfter, now)
+		return
+	}
+	if sample > 0 {
+		s.path.onSample(sample)
+		session.onset.onRoundTrip(sample, now)
+	}
+	s.session = session
+	s.figures.Sessions++
+	if session.numbers != nil {
+		if s.places == nil {
+			s.places = &places{}
+		}
+		s.places.follow(s.figures.Sessions, *session.numbers)
+	}
+	if random := s.random.Uint64(); random%greaseSessions == 0 {
+		s.say([]byte{grease(random >> 8), byte(random >> 16), byte(random >> 24)})
+	}
+}
+
+func (s *Shim[M]) onSealed(datagram []byte, now time.Time) {
+	if s.session == nil {
+		s.figures.ControlDropped++
+		return
+	}
+	plaintext, err := s.session.opener.open(datagram)
+	if err != nil {
+		s.figures.ControlDropped++
+		return
+	}
+	s.session.liveness.onAuthentic()
+	m, err := decodeMessage(plaintext)
+	switch {
+	case errors.Is(err, errUnknownMessage):
+	case err != nil:
+		s.figures.ControlDropped++
+	case m.kind == messageReport:
+		s.onReport(&m.report, now)
+	case m.kind == messageReset:
+		if isNewer(m.epoch, s.session.epoch) {
+			s.plain.onReset(now)
+			s.session.begin(m.epoch, now)
+		}
+	case m.kind == messageGoodbye:
+		s.lose(reconnectAfter, now)
+	case m.kind == messagePathChallenge:
+		s.say(append([]byte{messagePathResponse}, m.data[:]...))
+	default:
+		s.figures.ControlDropped++
+	}
+}
+
+func (s *Shim[M]) onReport(r *report, now time.Time) {
+	session := s.session
+	s.losses = 0
+	wasOn := session.onset.isOn(now)
+	session.queueStands = r.queueing != 0
+	session.liveness.onAnswer(r.echo)
+	sample := session.roundTripOf(r, now)
+	if sample > 0 {
+		session.onset.onRoundTrip(sample, now)
+	}
+	if session.queueStands {
+		session.onset.onUseless()
+	}
+	if wasOn && !session.onset.isOn(now) {
+		s.hold.giveUp()
+	}
+	if r.epoch != session.epoch {
+		return
+	}
+	session.confirmed = true
+	if sample > 0 {
+		s.path.onSample(sample)
+	}
+	if r.form == formPowerSums && session.want(int(r.count), s.path.smoothed, now) {
+		session.scheduler.onUrgent(now)
+	}
+	if found, ok := session.known[r.settled]; ok && found.hasNumber && s.hold.settle(found.number) {
+		session.onset.onUseless()
+	}
+}
+
+// say seals a message that is sent before anything else.
+func (s *Shim[M]) say(plaintext []byte) {
+	if s.session == nil {
+		return
+	}
+	// An exhausted counter costs the message; the session ends with the next eACK.
+	if datagram, _, err := s.session.sealer.seal(plaintext); err == nil {
+		s.urgent = append(s.urgent, datagram)
+	}
+}
+
+// lose ends the session: nothing is waited for any more, another gateway is looked for.
+func (s *Shim[M]) lose(wait time.Duration, now time.Time) {
+	s.hold.giveUp()
+	s.session = nil
+	s.urgent = nil
+	// A gateway that answers handshakes and nothing else is asked ever more seldom.
+	if s.losses > 0 {
+		wait = reconnectAfter << min(s.losses, 8)
+	}
+	s.losses++
+	s.discovery.restart(now.Add(wait))
+	s.discovery.successors = successorQuestions
+}
+
+func (s *Shim[M]) releaseReady() {
+	limit := uint64(math.MaxUint64)
+	if first, waits := s.hold.firstHeld(); waits && !s.closed {
+		limit = first.number
+	}
+	s.release.below(limit)
+}
+
+func (s *Shim[M]) onDelivered(payload []byte) {
+	s.figures.DeliveredDatagrams++
+	s.figures.DeliveredBytes += uint64(len(payload))
+}
+
+// Deliver is the next datagram for the transport that was kept.
+func (s *Shim[M]) Deliver() (payload []byte, metadata M, ok bool) {
+	next, ok := s.release.poll()
+	if ok {
+		s.onDelivered(next.payload)
+	}
+	return next.payload, next.metadata, ok
+}
+
+// Sent says that the transport has sent a datagram to the peer, for the statistics.
+func (s *Shim[M]) Sent(bytes int) {
+	s.figures.SentDatagrams++
+	s.figures.SentBytes += uint64(bytes)
+}
+
+// Transmit is the next control datagram to send to the peer from the transport's own socket; nil:
+// there is none.
+func (s *Shim[M]) Transmit(now time.Time) []byte {
+	datagram := s.nextControl(now)
+	s.figures.ControlBytesSent += uint64(len(datagram))
+	return datagram
+}
+
+func (s *Shim[M]) nextControl(now time.Time) []byte {
+	if len(s.urgent) > 0 {
+		datagram := s.urgent[0]
+		s.urgent = s.urgent[1:]
+		return datagram
+	}
+	if s.closed {
+		return nil
+	}
+	if s.session == nil {
+		return s.discovery.poll(now)
+	}
+	due := s.session.scheduler.due(s.hold.count > 0, s.path.smoothed)
+	if due.IsZero() || due.After(now) {
+		return nil
+	}
+	missing := s.hold.expectedMissing(s.patience(), now)
+	datagram, err := s.session.eack(missing, s.hold.count, now)
+	if err != nil {
+		s.lose(reconnectAfter, now)
+		s.releaseReady()
+		return nil
+	}
+	s.figures.Eacks++
+	s.figures.EackBytes += uint64(len(datagram))
+	return datagram
+}
+
+// patience is the time that a hole is waited for. Where nothing waits, eACKs are to be long enough
+// for what the gateway repairs all the same.
+func (s *Shim[M]) patience() time.Duration {
+	if s.params.maximumHold == 0 {
+		return s.path.patience(DefaultMaximumHold)
+	}
+	return s.path.patience(s.params.maximumHold)
+}
+
+// Timeout is when to call HandleTimeout; zero: not before another call.
+func (s *Shim[M]) Timeout() time.Time {
+	if s.closed {
+		return time.Time{}
+	}
+	due := s.hold.nextTimeout(s.patience())
+	if s.session == nil {
+		return earliest(due, s.discovery.nextAt)
+	}
+	live := &s.session.liveness
+	due = earliest(due, live.doubtedUntil)
+	due = earliest(due, live.quietAt)
+	due = earliest(due, live.echoDeadline(&s.path))
+	return earliest(due, s.session.scheduler.due(s.hold.count > 0, s.path.smoothed))
+}
+
+// HandleTimeout says that time has passed.
+func (s *Shim[M]) HandleTimeout(now time.Time) {
+	if s.closed {
+		return
+	}
+	s.hold.expire(s.patience(), now, &s.figures)
+	isDue := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
+	if s.session != nil && isDue(s.session.liveness.doubtedUntil) {
+		s.lose(0, now)
+	}
+	if s.session != nil && isDue(s.session.liveness.quietAt) {
+		live := &s.session.liveness
+		live.quietAt = time.Time{}
+		if live.asked.IsZero() {
+			live.askAgain()
+			s.session.scheduler.onUrgent(now)
+		}
+	}
+	if s.session != nil && isDue(s.session.liveness.echoDeadline(&s.path)) {
+		s.onEchoOverdue(now)
+	}
+	s.releaseReady()
+}
+
+func (s *Shim[M]) onEchoOverdue(now time.Time) {
+	live := &s.session.liveness
+	live.askAgain()
+	live.unanswered++
+	s.session.scheduler.onUrgent(now)
+	switch {
+	case live.unanswered >= echoesUntilGone:
+		s.lose(reconnectAfter, now)
+	case live.isSilent():
+		s.hold.giveUp()
+	}
+}
+
+// OnNetworkChange says that the program or the system changes this client's address: call it before
+// anything is sent from the new one.
+func (s *Shim[M]) OnNetworkChange(now time.Time) {
+	switch {
+	case s.closed:
+	case s.session == nil:
+		// A nonce, too, is for one path.
+		if s.discovery.step == discovering || s.discovery.step == initiating {
+			s.discovery.restart(now)
+		}
+	default:
+		s.urgent = nil
+		if len(s.session.names) > 0 {
+			s.session.sealer.session = s.session.names[0]
+			s.session.names = s.session.names[1:]
+		}
+		s.session.liveness.askAgain()
+		s.session.scheduler.onUrgent(now)
+	}
+}
+
+// Close says that the connection ends: a last message for the gateway is in Transmit, and nothing
+// waits any more.
+func (s *Shim[M]) Close(now time.Time) {
+	if !s.closed {
+		s.say([]byte{messageGoodbye, 1})
+	}
+	s.closed = true
+	s.hold.giveUp()
+	s.releaseReady()
+}
+
+// Statistics are the figures until now.
+func (s *Shim[M]) Statistics() Statistics {
+	figures := s.figures
+	figures.RoundTrip = s.path.smoothed
+	switch {
+	case s.session != nil:
+		figures.Condition = Assisted
+	case s.discovery.step == waiting:
+		figures.Condition = NoGateway
+	case s.discovery.step == refused:
+		figures.Condition = Refused
+	default:
+		figures.Condition = Asking
+	}
+	return figures
+}
