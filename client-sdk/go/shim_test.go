@@ -259,6 +259,9 @@ func (w *world) check(datagram []byte) {
 	}
 	w.eacks++
 	e := parseEack(w.t, plaintext)
+	if session := w.shim.session; session != nil && (e.anchor != 0) != (session.anchor != 0 && !session.confirmed) {
+		w.t.Fatalf("an eACK names the anchor %d", e.anchor)
+	}
 	if e.epoch != w.epoch || w.forged {
 		return
 	}
