@@ -21,7 +21,7 @@ fn another_value(knob: &Knob, values: ClusterValues) -> (Value, &'static str) {
         ClusterValues::Bytes => (json!("2Mi"), "2Mi"),
         ClusterValues::Numbers { .. } => (json!(77), "77"),
         ClusterValues::TokenPolicies => (json!("Optional"), "optional"),
-        ClusterValues::Senders => (json!("BBR1"), "bbr1"),
+        ClusterValues::Senders => (json!("LossBased"), "loss-based"),
         ClusterValues::Affinities => (json!("ClientPort"), "port"),
         ClusterValues::Switch => (json!(false), "off"),
     }
@@ -46,7 +46,7 @@ fn the_schema_of_edge_gateways_has_every_setting_with_its_range() {
                 "{path}"
             ),
             ClusterValues::Senders => {
-                assert_eq!(property["enum"], json!(["Any", "BBR", "BBR1"]), "{path}");
+                assert_eq!(property["enum"], json!(["Any", "LossBased", "BBR", "BBR1"]), "{path}");
             }
             ClusterValues::Affinities => {
                 assert_eq!(property["enum"], json!(["ClientAddress", "ClientPort"]), "{path}");

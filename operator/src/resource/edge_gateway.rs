@@ -76,9 +76,10 @@ pub struct EdgeGatewaySpec {
     /// Limits of sessions. A session is one client address and port.
     pub sessions: Sessions,
     /// Congestion control of the servers. BBR (BBRv2, BBRv3): up to 3 % of losses on the last mile
-    /// are left to the server, which tolerates them. BBR1 (BBRv1): all are. Any: they are repaired,
-    /// and hidden meanwhile. Routes can say so for themselves with packrat.dev/config.sender.
-    /// Default: Any.
+    /// are left to the server, which tolerates them. BBR1 (BBRv1): all are. LossBased (CUBIC,
+    /// NewReno): they are repaired, and hidden meanwhile. Any: the same, unless sessions of three
+    /// networks have found that the servers tolerate losses. Routes can say so for themselves with
+    /// packrat.dev/config.sender. Default: Any.
     #[serde(with = "SenderKindName")]
     pub sender: SenderKind,
     /// Tokens, which permit clients to be assisted.
@@ -424,8 +425,10 @@ enum AffinityName {
 #[derive(JsonSchema, Serialize, Deserialize)]
 #[serde(remote = "SenderKind")]
 enum SenderKindName {
-    /// CUBIC, NewReno, or not known.
+    /// Not known.
     Any,
+    /// CUBIC, NewReno, or any other that answers each loss.
+    LossBased,
     /// BBRv2 or BBRv3.
     #[serde(rename = "BBR")]
     Bbr,

@@ -164,7 +164,7 @@ fn documented(values: ClusterValues, value: &str) -> Option<String> {
             return ["off", "optional", "required"].contains(&value).then(|| value.to_owned());
         }
         ClusterValues::Senders => {
-            return ["any", "bbr", "bbr1"].contains(&value).then(|| value.to_owned());
+            return ["any", "loss-based", "bbr", "bbr1"].contains(&value).then(|| value.to_owned());
         }
         ClusterValues::Affinities => {
             return ["address", "port"].contains(&value).then(|| value.to_owned());

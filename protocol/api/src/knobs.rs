@@ -62,9 +62,9 @@ impl fmt::Display for ClusterValues {
             Self::TokenPolicies => formatter.write_str(
                 "`off`, `optional`, `required`; in an EdgeGateway `Off`, `Optional`, `Required`",
             ),
-            Self::Senders => {
-                formatter.write_str("`any`, `bbr`, `bbr1`; in an EdgeGateway `Any`, `BBR`, `BBR1`")
-            }
+            Self::Senders => formatter.write_str(
+                "`any`, `loss-based`, `bbr`, `bbr1`; in an EdgeGateway `Any`, `LossBased`, `BBR`, `BBR1`",
+            ),
             Self::Affinities => formatter
                 .write_str("`address`, `port`; in an EdgeGateway `ClientAddress`, `ClientPort`"),
             Self::Switch => formatter.write_str("`on`, `off`; in an EdgeGateway `true`, `false`"),
@@ -213,8 +213,8 @@ pub const KNOBS: [Knob; 35] = [
     ),
     Knob::new(
         "sender",
-        "`\"any\"`, `\"bbr\"`, `\"bbr1\"`",
-        "congestion control of the servers. `bbr` (BBRv2, BBRv3): up to 3 % of losses on the last mile are left to the server, which tolerates them; `bbr1` (BBRv1): all are. `any`: they are repaired, and hidden meanwhile, unless sessions of three networks have found that the servers tolerate them (docs/POLICY.md)",
+        "`\"any\"`, `\"loss-based\"`, `\"bbr\"`, `\"bbr1\"`",
+        "congestion control of the servers. `bbr` (BBRv2, BBRv3): up to 3 % of losses on the last mile are left to the server, which tolerates them; `bbr1` (BBRv1): all are. `loss-based` (CUBIC, NewReno): they are repaired, and hidden meanwhile. `any`: the same, unless sessions of three networks have found that the servers tolerate them (docs/POLICY.md)",
     )
     .with_default("\"any\"")
     .in_cluster("sender", "sender", ClusterValues::Senders),

@@ -8,10 +8,14 @@ use crate::words::words;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SenderKind {
-    /// CUBIC, NewReno, or not known: losses of the last mile are repaired, and hidden meanwhile,
-    /// unless sessions find that the servers tolerate them.
+    /// Not known: losses of the last mile are repaired, and hidden meanwhile, unless sessions find
+    /// that the servers tolerate them.
     #[default]
     Any,
+    /// CUBIC, NewReno, or any other that answers each loss: losses are repaired, and hidden
+    /// meanwhile, whatever sessions find.
+    #[serde(rename = "loss-based")]
+    LossBased,
     /// BBRv2 or BBRv3: up to 3 % of losses are left to the server, more are repaired and hidden.
     Bbr,
     /// BBRv1: losses are left to the server.
@@ -21,8 +25,8 @@ pub enum SenderKind {
 words! {
     SenderKind,
     /// The error of a text that is no kind of sender.
-    UnknownSenderKind "write any, bbr (BBRv2, BBRv3) or bbr1 (BBRv1)",
-    [Any "any", Bbr "bbr", Bbr1 "bbr1"]
+    UnknownSenderKind "write any, loss-based (CUBIC, NewReno), bbr (BBRv2, BBRv3) or bbr1 (BBRv1)",
+    [Any "any", LossBased "loss-based", Bbr "bbr", Bbr1 "bbr1"]
 }
 
 #[cfg(test)]

@@ -86,6 +86,7 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
         handshakes_per_second_without_cookie: config.handshakes_per_second_without_cookie,
         sender: match config.sender {
             SenderKind::Any => SenderAnswer::Unknown,
+            SenderKind::LossBased => SenderAnswer::Always,
             SenderKind::Bbr => SenderAnswer::AboveTolerance,
             SenderKind::Bbr1 => SenderAnswer::Never,
         },
