@@ -107,7 +107,7 @@ func TestVectorsOfMessages(t *testing.T) {
 		Plaintext hexBytes
 		Missing   uint16
 		Settled   identifier
-		Wanted    encoding
+		Wanted    json.RawMessage
 		RoundTrip uint32 `json:"round_trip_microseconds"`
 		EchoAge   uint32 `json:"echo_age_microseconds"`
 		Loss      uint16
@@ -124,7 +124,7 @@ func TestVectorsOfMessages(t *testing.T) {
 				form: want.Encoding.Form, count: want.Encoding.Count, prefix: want.Prefix}
 			equal(t, want.Name, made.encode(), want.Plaintext)
 			fallthrough
-		case messageBaseline, messageCoded, messageRecovered:
+		case messageBaseline, messageCoded, messageRecovered, messageHoles:
 			if _, err := decodeMessage(want.Plaintext); err != errMalformed {
 				t.Errorf("%s is no message for this client, but gives %v", want.Name, err)
 			}
@@ -138,9 +138,13 @@ func TestVectorsOfMessages(t *testing.T) {
 		epoch, data := m.epoch, want.Data
 		if m.kind == messageReport {
 			r := m.report
+			var wanted encoding
+			if err := json.Unmarshal(want.Wanted, &wanted); err != nil {
+				t.Errorf("%s: %v", want.Name, err)
+			}
 			echo, _ := strconv.ParseUint(string(want.Echo), 10, 32)
 			expected := report{epoch: want.Epoch, echo: uint32(echo), echoAge: uint16(want.EchoAge / 16), missing: want.Missing,
-				settled: want.Settled, form: want.Wanted.Form, count: want.Wanted.Count, roundTrip: want.RoundTrip,
+				settled: want.Settled, form: wanted.Form, count: wanted.Count, roundTrip: want.RoundTrip,
 				loss: want.Loss, queueing: uint16(want.Queueing / 16), totals: [6]uint32(want.Totals)}
 			if r != expected {
 				t.Errorf("%s:\n  made     %+v\n  expected %+v", want.Name, r, expected)

@@ -55,6 +55,7 @@ const (
 	messageBaseline      = 7
 	messageCoded         = 8
 	messageRecovered     = 9
+	messageHoles         = 10
 )
 
 // Records of client and gateway params (section 6).
@@ -399,7 +400,7 @@ func decodeMessage(plaintext []byte) (message, error) {
 		m.reason = r.u8()
 	case messagePathChallenge, messagePathResponse:
 		copy(m.data[:], r.take(8))
-	case messageEack, messageBaseline, messageCoded, messageRecovered:
+	case messageEack, messageBaseline, messageCoded, messageRecovered, messageHoles:
 		// Of the other direction, of streams, or never agreed.
 		return message{}, errMalformed
 	default:
