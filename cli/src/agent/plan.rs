@@ -13,7 +13,7 @@ use packrat_token_client::gateway_key;
 use serde::Deserialize;
 
 use super::options::Options;
-use crate::get::command::host_and_port;
+use crate::get::options::host_and_port;
 use crate::get::token::TokenSource;
 use crate::get::{Request, read_certificates};
 

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use super::client::Download;
+use super::client::Transfer;
 use super::error::DemoError;
 use super::options::ClientKind;
 use super::report::AssistanceReport;
@@ -43,7 +43,7 @@ struct Line {
 /// calls `progress` with the number of bytes that have arrived.
 pub(super) async fn run(
     kind: ClientKind,
-    download: &Download<'_>,
+    download: &Transfer<'_>,
     proxy: Option<SocketAddr>,
     parts: &Path,
     work: &Path,
@@ -83,7 +83,7 @@ pub(super) async fn run(
         Some(line) => Ok(report(&line, download.server)),
         None => {
             let log = std::fs::read_to_string(&log).unwrap_or_default();
-            Err(DemoError::Download(format!("{kind} ended with {status}: {}", log.trim())))
+            Err(DemoError::Transfer(format!("{kind} ended with {status}: {}", log.trim())))
         }
     }
 }
@@ -95,6 +95,7 @@ fn report(line: &Line, remote: SocketAddr) -> Report {
         bytes: line.bytes,
         resumed_from: 0,
         expected_bytes: None,
+        location: None,
         connect_time: Duration::ZERO,
         transfer_time: Duration::try_from_secs_f64(line.seconds).unwrap_or_default(),
         sha256: line.sha256.clone(),
@@ -103,6 +104,7 @@ fn report(line: &Line, remote: SocketAddr) -> Report {
         with_token: false,
         // It keeps them to itself.
         received_packet_numbers: Vec::new(),
+        declared_lost: 0,
         partial: line.partial,
     }
 }

@@ -1,7 +1,8 @@
-//! The unmodified HTTP/3 servers that send.
+//! The unmodified HTTP/3 servers at the far end.
 
 mod aioquic;
 mod caddy;
+mod sink;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,10 @@ pub(crate) struct ServerSetup<'a> {
     pub(crate) certificate: &'a Certificate,
     /// The directory whose files are served.
     pub(crate) files: &'a Path,
+    /// The directory in which it keeps what is uploaded.
+    pub(crate) uploads: &'a Path,
+    /// True if there will be any.
+    pub(crate) takes_uploads: bool,
     /// The directory for configuration, log and qlog of this server.
     pub(crate) work: &'a Path,
 }
@@ -28,6 +33,8 @@ pub(crate) struct ServerSetup<'a> {
 #[derive(Debug)]
 pub(crate) struct Server {
     process: Process,
+    /// Caddy takes uploads for a program behind it.
+    sink: Option<Process>,
     /// The UDP address at which it listens.
     pub(crate) address: SocketAddr,
     /// The directory of its qlogs, its own account of packets sent and declared lost.
@@ -40,21 +47,29 @@ impl Server {
         let qlogs = setup.work.join("qlog");
         std::fs::create_dir_all(&qlogs).map_err(|error| DemoError::write(&qlogs, error))?;
         let address = super::process::free_address()?;
-        let process = match kind {
-            ServerKind::Caddy => caddy::start(setup, address, &qlogs).await?,
-            ServerKind::Aioquic => aioquic::start(setup, address, &qlogs).await?,
+        let (process, sink) = match kind {
+            ServerKind::Caddy if setup.takes_uploads => {
+                let (sink, behind) = sink::start(setup).await?;
+                (caddy::start(setup, address, &qlogs, Some(behind)).await?, Some(sink))
+            }
+            ServerKind::Caddy => (caddy::start(setup, address, &qlogs, None).await?, None),
+            ServerKind::Aioquic => (aioquic::start(setup, address, &qlogs).await?, None),
         };
-        Ok(Self { process, address, qlogs })
+        Ok(Self { process, sink, address, qlogs })
     }
 
     /// Fails when the server has ended by itself.
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
+        self.sink.as_mut().map_or(Ok(()), Process::check)?;
         self.process.check()
     }
 
     /// Ends the server, so that its qlog is complete, and returns the folder of the qlog.
     pub(crate) async fn stop(self) -> PathBuf {
         self.process.stop().await;
+        if let Some(sink) = self.sink {
+            sink.stop().await;
+        }
         self.qlogs
     }
 }
