@@ -204,8 +204,8 @@ fn connection_end(error: s2n_quic::connection::Error) -> String {
     }
 }
 
-/// What every request has in front: its target without what HTTP/3 forbids there, and the program's
-/// name.
+/// A request's target, without the parts that HTTP/3 forbids there, and the fields that every request
+/// has.
 pub(crate) fn request_head(request: &Request, method: http::Method) -> http::request::Builder {
     let mut target = request.url.clone();
     target.set_fragment(None);

@@ -24,7 +24,7 @@ pub(crate) struct Words<'a> {
     pub(crate) command: &'static str,
     /// The URL as the user has given it.
     pub(crate) url: &'a str,
-    /// What its file is: `output` or `input`.
+    /// The part of its file: `output` or `input`.
     pub(crate) role: &'static str,
     pub(crate) json: bool,
     pub(crate) silent: bool,

@@ -44,7 +44,7 @@ impl Source {
         }
     }
 
-    /// What `reader` has, which are `length` bytes where that is known.
+    /// The bytes of `reader`, which are `length` bytes where that is known.
     pub(crate) fn reading(
         name: String,
         length: Option<u64>,
