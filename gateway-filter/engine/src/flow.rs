@@ -211,6 +211,14 @@ impl Flow {
         true
     }
 
+    /// Puts what waits for a missing datagram of the client's into the outbox, for the server. For a flow
+    /// that has failed, and is dropped afterwards.
+    pub fn release_upward(&mut self, out: &mut Outbox) {
+        if let Some(assisted) = &mut self.assisted {
+            assisted.session.release_upward(out);
+        }
+    }
+
     /// The link to the client does not carry a datagram of this length with a number in front: from
     /// here on, such datagrams go plain.
     pub fn refuse_numbers(&mut self, length: usize) {

@@ -79,7 +79,7 @@ use repairs::{Means, Repairs};
 use tail_probe::TailProbe;
 use timers::SHRINK_INTERVAL;
 pub(crate) use turn::Turn;
-use upward::Upward;
+use upward::Uploads;
 
 /// The sketches that this gateway keeps at most, whatever a client asks for.
 pub(crate) const LIMITS: SketchLimits =
@@ -108,7 +108,7 @@ pub(crate) struct Session {
     /// `None`: the client does not repair by code.
     coding: Option<Box<Coding>>,
     /// `None`: the client does not number what it sends.
-    upward: Option<Box<Upward>>,
+    uploads: Option<Box<Uploads>>,
     epoch: EpochState,
     repairs: Repairs,
     last_mile: LastMile,
@@ -180,7 +180,7 @@ impl Session {
                 .numbered
                 .filter(|numbered| numbered.is_coded())
                 .map(|_| Box::new(Coding::new(now))),
-            upward: Upward::new(&gateway_params),
+            uploads: Uploads::new(&gateway_params),
             epoch: EpochState::new(&gateway_params),
             repairs: Repairs::new(config.repair_budget),
             last_mile: LastMile::new(),
@@ -321,7 +321,7 @@ impl Session {
 
     /// Bytes of what is kept of datagrams, both ways.
     fn memory(&self) -> usize {
-        self.history.memory() + self.upward.as_deref().map_or(0, Upward::memory)
+        self.history.memory() + self.uploads.as_ref().map_or(0, |uploads| uploads.memory())
     }
 
     /// Follows the limits in force, which may have changed.
@@ -497,8 +497,8 @@ impl Session {
                 if let Some(coding) = &mut self.coding {
                     coding.forget_due();
                 }
-                if let Some(upward) = &mut self.upward {
-                    upward.move_to_new_path();
+                if let Some(uploads) = &mut self.uploads {
+                    uploads.move_to_new_path();
                 }
                 turn.tell(|| SessionEvent::PathValidated);
                 turn.out.event(Event::ClientMoved { session: self.id() });

@@ -132,7 +132,7 @@ impl Ingress {
         if let Some(session) = session.filter(|session| session.is_assisted()) {
             let outbox = &mut self.outbox;
             outbox.clear();
-            let (mut refused, mut taken) = (Vec::new(), 0);
+            let (mut refused, mut taken) = (Vec::new(), 0_usize);
             let deadline = session.assist(|flow| {
                 for &datagram in run {
                     taken += 1;
@@ -149,9 +149,10 @@ impl Ingress {
                 refused.into_iter().for_each(|datagram| self.control(path, datagram, now));
                 return;
             }
-            // After a fault in it: what it has released so far is on its way, the rest goes plain.
+            // After a fault in it: what has waited and what it has released is on its way, and the rest
+            // goes plain, with the datagram at which it has failed. That one may go twice.
             self.forwarder.send_outbox(&session, outbox, WhenFull::Drop);
-            rest = &run[taken..];
+            rest = run.get(taken.saturating_sub(1)..).unwrap_or_default();
         }
         for (_, base) in rest.iter().filter_map(|datagram| number::split(datagram)) {
             self.forward(path, GsoBatch::single(base, ecn), now);

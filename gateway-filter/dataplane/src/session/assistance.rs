@@ -32,6 +32,8 @@ pub(crate) struct Assistance {
     observed: bool,
     /// Nothing begins any more.
     ended: bool,
+    /// Datagrams for the server that have waited in a flow which has failed, in order.
+    rescued: Option<Box<Outbox>>,
 }
 
 impl Assistance {
@@ -44,11 +46,13 @@ impl Assistance {
             indexed: SessionIds::default(),
             observed: false,
             ended: false,
+            rescued: None,
         }
     }
 
     /// Calls the engine for this flow. After a panic in it the flow continues without assistance,
-    /// as if the client had never asked for it. `None` also after the session has ended.
+    /// as if the client had never asked for it; what has waited in it is in [`Self::take_rescued`].
+    /// `None` also after the session has ended.
     pub(crate) fn run<R>(
         &mut self,
         route: &RouteContext,
@@ -57,11 +61,17 @@ impl Assistance {
         if self.ended {
             return None;
         }
-        // Nothing of the flow is looked at after a panic: it is replaced as a whole.
+        // After a panic the flow is asked for what waits in it alone, and replaced as a whole.
         let result = guarded(route, || action(&mut self.flow));
         if result.is_none() {
-            let broken = std::mem::replace(&mut self.flow, Flow::new(Arc::clone(&route.engine)));
+            let mut broken =
+                std::mem::replace(&mut self.flow, Flow::new(Arc::clone(&route.engine)));
             self.flow.observe(self.observed);
+            let mut waiting = Box::new(Outbox::new());
+            guarded(route, || broken.release_upward(&mut waiting));
+            if waiting.datagrams_to_server().next().is_some() {
+                self.rescued = Some(waiting);
+            }
             // What panicked once may panic again when it is dropped.
             guarded(route, move || {
                 let _dropped_here = broken;
@@ -69,6 +79,11 @@ impl Assistance {
         }
         self.settle(route);
         result
+    }
+
+    /// Takes what has waited in a flow that has failed since the last call, for the server.
+    pub(crate) fn take_rescued(&mut self) -> Option<Box<Outbox>> {
+        self.rescued.take()
     }
 
     /// Ends where assistance has been switched off. All other limits the engine follows by itself.
@@ -143,6 +158,10 @@ mod tests {
     use super::*;
     use crate::context::Environment;
     use packrat_api::route::RouteConfig;
+    use packrat_client::{ClientConfig, Shim};
+    use packrat_engine::Received;
+    use packrat_wire::estimate::Timestamp;
+    use std::net::SocketAddr;
 
     #[test]
     fn a_panic_costs_the_flow_its_assistance_and_nothing_else() {
@@ -153,5 +172,58 @@ mod tests {
         assert!(result.is_none());
         assert_eq!(route.metrics.get(Metric::AssistancePanics), 1);
         assert_eq!(assistance.run(&route, |flow| flow.is_assisted()), Some(false));
+        assert!(assistance.take_rescued().is_none(), "nothing has waited");
+    }
+
+    #[test]
+    fn what_has_waited_in_a_flow_that_fails_is_for_the_server() {
+        let config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
+        let route = RouteContext::new(config, Environment::silent(1)).unwrap();
+        let mut assistance = Assistance::new(Arc::clone(&route.engine));
+        let client: SocketAddr = "192.0.2.7:5000".parse().unwrap();
+        let now = Timestamp::from_millis(1000);
+        let uploads = ClientConfig::default().with_uploads(true);
+        let mut shim = Shim::new(uploads, [9; 32], now);
+        // Everything that both say, until they have a session.
+        let mut out = Outbox::new();
+        let mut converse = |shim: &mut Shim<()>, assistance: &mut Assistance| {
+            while let Some(said) = shim.poll_transmit(now) {
+                out.clear();
+                assistance.run(&route, |flow| {
+                    match route.engine.receive(&said, client, now, &mut out) {
+                        Received::Done(_) => {}
+                        Received::Begin(begin) => {
+                            flow.begin(begin, [5; 32], now, &mut out);
+                        }
+                        Received::ForFlow => flow.control(&said, now, &mut out),
+                    }
+                });
+                for answer in out.datagrams() {
+                    let _ = shim.on_datagram(answer, (), now);
+                }
+            }
+        };
+        converse(&mut shim, &mut assistance);
+        let datagrams: Vec<Vec<u8>> = (0..5_u8).map(|at| vec![0x40 | at; 1000]).collect();
+        let numbered: Vec<Vec<u8>> = datagrams
+            .iter()
+            .map(|datagram| [&shim.on_send(datagram, now).unwrap()[..], datagram].concat())
+            .collect();
+        // The second one is missing, and those behind it wait.
+        let mut passed = Outbox::new();
+        for at in [0, 2, 3, 4] {
+            let taken = assistance
+                .run(&route, |flow| flow.receive_upward(&numbered[at], 0, now, &mut passed));
+            assert_eq!(taken, Some(true));
+        }
+        let of = |out: &Outbox| -> Vec<Vec<u8>> {
+            out.datagrams_to_server().map(|(datagram, _)| datagram.to_vec()).collect()
+        };
+        assert_eq!(of(&passed), datagrams[..1]);
+        let result: Option<()> = assistance.run(&route, |_| panic!("deliberate, in a test"));
+        assert!(result.is_none());
+        let rescued = assistance.take_rescued().expect("what waits is not lost");
+        assert_eq!(of(&rescued), datagrams[2..]);
+        assert!(assistance.take_rescued().is_none(), "once");
     }
 }

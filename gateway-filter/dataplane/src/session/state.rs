@@ -236,7 +236,24 @@ impl Session {
         let mut assistance = self.assistance.lock();
         let result = assistance.run(&self.route, action);
         self.index(&mut assistance);
+        let rescued = assistance.take_rescued();
+        drop(assistance);
+        self.forward_rescued(rescued);
         result
+    }
+
+    /// Forwards what has waited in a flow that has failed.
+    fn forward_rescued(&self, rescued: Option<Box<Outbox>>) {
+        let Some(rescued) = rescued else { return };
+        let (upstream, sender) = (self.upstream(), Sender::default());
+        for (datagram, _) in rescued.datagrams_to_server() {
+            let report = sender.send_connected(upstream.socket(), datagram);
+            self.route.metrics.add(Metric::UpstreamDatagrams, report.datagrams);
+            self.route.metrics.add(Metric::UpstreamBytes, report.bytes);
+            self.route.metrics.add(Metric::UpstreamDropped, report.dropped);
+            self.totals.to_server_datagrams.fetch_add(report.datagrams, Ordering::Relaxed);
+            self.totals.to_server_bytes.fetch_add(report.bytes, Ordering::Relaxed);
+        }
     }
 
     /// Calls the engine for this session for the last time.
@@ -245,6 +262,9 @@ impl Session {
         assistance.run(&self.route, action);
         assistance.finish(&self.route);
         self.index(&mut assistance);
+        let rescued = assistance.take_rescued();
+        drop(assistance);
+        self.forward_rescued(rescued);
     }
 
     fn index(self: &Arc<Self>, assistance: &mut Assistance) {

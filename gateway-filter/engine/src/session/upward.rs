@@ -62,9 +62,76 @@ const HOLE_WORK: u64 = 100;
 
 /// A datagram that waits, and its congestion mark.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingDatagram {
     datagram: Vec<u8>,
     mark: u8,
+}
+
+/// A session's uploads: the record, which a step takes out, and beside it the datagrams that wait, which
+/// must outlive a step that fails.
+pub(crate) struct Uploads {
+    upward: Option<Box<Upward>>,
+    waiting: Waiting,
+}
+
+impl Uploads {
+    /// `None`: the client does not number.
+    pub(crate) fn new(params: &GatewayParams) -> Option<Box<Self>> {
+        let upward = Some(Upward::new(params)?);
+        Some(Box::new(Self { upward, waiting: Waiting::default() }))
+    }
+
+    /// Bytes of memory that waiting datagrams take.
+    pub(crate) fn memory(&self) -> usize {
+        self.waiting.memory()
+    }
+
+    /// The client has moved.
+    pub(crate) fn move_to_new_path(&mut self) {
+        if let Some(upward) = &mut self.upward {
+            upward.breaker = LazyBox::new();
+        }
+    }
+
+    /// Passes all that waits, in order; no hole is waited for any more.
+    fn release_all(&mut self, out: &mut Outbox) {
+        while !self.waiting.is_empty() {
+            self.waiting.pass_first(out);
+        }
+        if let Some(upward) = &mut self.upward {
+            upward.holes.clear();
+        }
+    }
+}
+
+/// The datagrams that wait, by their places.
+#[derive(Debug, Default)]
+struct Waiting {
+    by_place: BTreeMap<u64, WaitingDatagram>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn memory(&self) -> usize {
+        self.bytes + self.by_place.len() * OVERHEAD
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_place.is_empty()
+    }
+
+    fn insert(&mut self, place: u64, datagram: &[u8], mark: u8) {
+        self.bytes += datagram.len();
+        self.by_place.insert(place, WaitingDatagram { datagram: datagram.to_vec(), mark });
+    }
+
+    /// The lowest one passes.
+    fn pass_first(&mut self, out: &mut Outbox) {
+        if let Some((_, WaitingDatagram { datagram, mark })) = self.by_place.pop_first() {
+            self.bytes -= datagram.len();
+            out.send_to_server(&datagram, mark);
+        }
+    }
 }
 
 /// An empty place below one that is not.
@@ -88,11 +155,9 @@ struct Telling {
 }
 
 /// A session's record of the datagrams towards the server.
-pub(crate) struct Upward {
+struct Upward {
     places: Places,
     holes: BTreeMap<u64, Hole>,
-    waiting: BTreeMap<u64, Waiting>,
-    bytes: usize,
     newest_at: Timestamp,
     telling: Telling,
     breaker: LazyBox<Breaker>,
@@ -107,14 +172,11 @@ pub(crate) struct Upward {
 }
 
 impl Upward {
-    /// `None`: the client does not number.
-    pub(crate) fn new(params: &GatewayParams) -> Option<Box<Self>> {
+    fn new(params: &GatewayParams) -> Option<Box<Self>> {
         params.numbered.filter(|numbered| numbered.to_server)?;
         Some(Box::new(Self {
             places: Places::new(params.upward_number_key()),
             holes: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            bytes: 0,
             newest_at: Timestamp::ZERO,
             telling: Telling::default(),
             breaker: LazyBox::new(),
@@ -126,39 +188,18 @@ impl Upward {
         }))
     }
 
-    /// Bytes of memory that waiting datagrams take.
-    pub(crate) fn memory(&self) -> usize {
-        self.bytes + self.waiting.len() * OVERHEAD
-    }
-
-    /// Everything that waits passes, in order, and no hole is waited for any more.
-    pub(crate) fn release_all(&mut self, out: &mut Outbox) {
-        self.holes.clear();
-        self.release(usize::MAX, out);
-    }
-
-    /// The client has moved.
-    pub(crate) fn move_to_new_path(&mut self) {
-        self.breaker = LazyBox::new();
-    }
-
     /// Passes what has no hole below it, and what there is no room for.
-    fn release(&mut self, room: usize, out: &mut Outbox) {
-        while let Some(entry) = self.waiting.first_entry() {
-            let place = *entry.key();
+    fn release(&mut self, waiting: &mut Waiting, room: usize, out: &mut Outbox) {
+        while let Some(place) = waiting.by_place.first_key_value().map(|(place, _)| *place) {
             let lowest = self.holes.first_key_value().map(|(lowest, _)| *lowest);
             if let Some(hole) = lowest.filter(|lowest| *lowest < place) {
-                if self.bytes <= room && self.waiting.len() <= MAXIMUM_WAITING {
+                if waiting.bytes <= room && waiting.by_place.len() <= MAXIMUM_WAITING {
                     return;
                 }
                 self.holes.remove(&hole);
                 continue;
             }
-            let waiting = self.waiting.remove(&place);
-            if let Some(Waiting { datagram, mark }) = waiting {
-                self.bytes -= datagram.len();
-                out.send_to_server(&datagram, mark);
-            }
+            waiting.pass_first(out);
         }
     }
 
@@ -221,7 +262,7 @@ impl Upward {
 impl Session {
     /// True if numbers towards the server were agreed.
     pub(crate) fn takes_numbers(&self) -> bool {
-        self.upward.is_some()
+        self.uploads.is_some()
     }
 
     /// A numbered datagram has come from the client. It is in the outbox, or waits.
@@ -234,7 +275,9 @@ impl Session {
     ) {
         let identifier = self.agreed.key.identify(self.agreed.scheme, datagram);
         let proven = self.channel.is_proven();
-        let Some(mut upward) = self.upward.take_if(|_| proven) else {
+        let taken =
+            self.uploads.as_mut().filter(|_| proven).and_then(|uploads| uploads.upward.take());
+        let Some(mut upward) = taken else {
             turn.out.send_to_server(datagram, mark);
             return;
         };
@@ -242,7 +285,7 @@ impl Session {
         if !self.receive_at_place(&mut upward, number, identifier, datagram, mark, turn) {
             turn.out.send_to_server(datagram, mark);
         }
-        self.upward = Some(upward);
+        self.put_back(upward);
         self.tell_holes(turn);
         if self.memory().abs_diff(self.permit.held()) > HOLD_STEP {
             self.permit.hold(self.memory());
@@ -282,17 +325,17 @@ impl Session {
         }
         let is_above = upward.holes.first_key_value().is_some_and(|(hole, _)| *hole < place);
         let is_above = is_above && self.waits_upward();
-        let waits = is_above && (!upward.waiting.is_empty() || datagram.len() >= BULK_LENGTH);
-        if !waits && upward.waiting.is_empty() {
+        let room = self.upward_room();
+        let Some(Uploads { waiting, .. }) = self.uploads.as_deref_mut() else { return false };
+        let waits = is_above && (!waiting.is_empty() || datagram.len() >= BULK_LENGTH);
+        if !waits && waiting.is_empty() {
             return false;
         }
-        upward.bytes += datagram.len();
-        upward.waiting.insert(place, Waiting { datagram: datagram.to_vec(), mark });
+        waiting.insert(place, datagram, mark);
         if waits {
             turn.counters.upward_waited += 1;
         }
-        let room = self.upward_room();
-        upward.release(room, turn.out);
+        upward.release(waiting, room, turn.out);
         true
     }
 
@@ -360,7 +403,9 @@ impl Session {
 
     /// Holes whose patience is over are given up.
     fn expire_upward(&mut self, turn: &mut Turn<'_>) {
-        let Some(upward) = &mut self.upward else { return };
+        let Some(Uploads { upward: Some(upward), waiting }) = self.uploads.as_deref_mut() else {
+            return;
+        };
         while let Some(hole) = upward.holes.first_entry()
             && hole.get().until <= turn.now
         {
@@ -369,18 +414,19 @@ impl Session {
             turn.counters.upward_given_up += 1;
             upward.breaker.on_repaired(false, turn.now);
         }
-        upward.release(usize::MAX, turn.out);
+        upward.release(waiting, usize::MAX, turn.out);
     }
 
     /// Tells the client what is missing, when it is time.
     fn tell_holes(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
         let again = self.again();
-        let Some(mut upward) = self.upward.take() else { return };
+        let taken = self.uploads.as_mut().and_then(|uploads| uploads.upward.take());
+        let Some(mut upward) = taken else { return };
         if upward.telling_at(again).is_some_and(|at| at <= now) {
             self.tell(&mut upward, turn);
         }
-        self.upward = Some(upward);
+        self.put_back(upward);
     }
 
     /// Interval at which what is still missing is told again.
@@ -417,13 +463,16 @@ impl Session {
         }
         if !wanted {
             turn.counters.upward_shown += upward.holes.len() as u64;
-            upward.release_all(turn.out);
+            upward.holes.clear();
+            if let Some(uploads) = &mut self.uploads {
+                uploads.release_all(turn.out);
+            }
         }
     }
 
     /// When [`Self::on_upward_timeout`] must be called.
     pub(super) fn upward_timeout(&self) -> Option<Timestamp> {
-        let upward = self.upward.as_deref()?;
+        let upward = self.uploads.as_ref()?.upward.as_deref()?;
         let hole = upward.holes.first_key_value().map(|(_, hole)| hole.until);
         hole.into_iter().chain(upward.telling_at(self.again())).min()
     }
@@ -434,10 +483,17 @@ impl Session {
         self.tell_holes(turn);
     }
 
-    /// The session ends: what waits passes.
+    /// The session ends, or has failed: what waits passes, in order.
     pub(crate) fn release_upward(&mut self, out: &mut Outbox) {
-        if let Some(upward) = &mut self.upward {
-            upward.release_all(out);
+        if let Some(uploads) = &mut self.uploads {
+            uploads.release_all(out);
+        }
+    }
+
+    /// After a step.
+    fn put_back(&mut self, upward: Box<Upward>) {
+        if let Some(uploads) = &mut self.uploads {
+            uploads.upward = Some(upward);
         }
     }
 }
