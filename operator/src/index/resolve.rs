@@ -7,10 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use packrat_api::token::TokenPolicy;
 
 use super::endpoints::Addresses;
+use super::udp_routes::{Declared, Shares, Slices, told};
 use super::{GatewayModel, Index, SliceModel};
 use crate::annotations::{
     Annotations, DEFAULT_GATEWAY, MULTICAST, ObjectKey, PORT, PortChoice, PortName, Problem, Reason,
 };
+use crate::gateway_api::{self, Attachments};
 use crate::overrides::{Multicast, Overrides};
 use crate::resource::{EdgeGatewaySpec, EndpointsFrom, ExposureType};
 use crate::workload::METRICS_PORT;
@@ -31,6 +33,10 @@ pub struct Resolution {
     pub foreign: BTreeMap<ObjectKey, (String, Problem)>,
     /// EdgeGateways that were this operator's, and are of another class now.
     pub released: BTreeSet<ObjectKey>,
+    /// The objects of the Gateway API that are this operator's.
+    pub attachments: Attachments,
+    /// EdgeGateways whose Gateways have another controller now, which is not a Packrat operator.
+    pub abandoned: BTreeSet<ObjectKey>,
 }
 
 /// The routes of an EdgeGateway.
@@ -38,6 +44,8 @@ pub struct Resolution {
 pub struct GatewayView {
     /// Listeners by their UDP port.
     pub listeners: BTreeMap<u16, Listener>,
+    /// UDP ports that it has even without a route: those of its Gateway.
+    pub ports: BTreeSet<u16>,
     /// Problems of Services that have chosen this gateway.
     pub problems: BTreeSet<(ObjectKey, Problem)>,
     /// The reason for which the operator's installer does not let it be set up or changed.
@@ -47,12 +55,14 @@ pub struct GatewayView {
 /// A UDP port of a gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listener {
-    /// The Service.
+    /// The Service. A UDPRoute is in the place of one, with `.udproute` behind its name.
     pub service: ObjectKey,
-    /// The Service's port.
+    /// The Service's port; of a UDPRoute the listener's.
     pub service_port: u16,
     /// Where datagrams go, sorted. Empty: the port is kept for the Service, but not listened on.
     pub endpoints: Vec<SocketAddr>,
+    /// Shares of these.
+    pub shares: Shares,
     /// Overrides of the Service, or else of its Namespace.
     pub overrides: Overrides,
     /// True if the route is gone: the sessions that are there are served, and no one else.
@@ -142,11 +152,18 @@ impl Index {
                 resolution.namespaces.insert(name.clone(), told);
             }
         }
-        let mut slices: BTreeMap<(&str, &str), Vec<&SliceModel>> = BTreeMap::new();
+        let mut slices = Slices::new();
         for (key, slice) in &self.slices {
             slices.entry((&key.namespace, &slice.service)).or_default().push(slice);
         }
         let addresses = Addresses::of(self);
+        resolution.attachments =
+            gateway_api::attach(&self.gateway_api, &self.operator.class, |key| {
+                self.services.get(key).filter(|service| !service.ports.is_empty())
+            });
+        let declared = self.declared(&resolution.attachments);
+        resolution.abandoned = self.abandoned(&resolution.attachments);
+        self.attach(&mut resolution, &slices, &addresses);
         let mut claims = Vec::new();
         for key in self.services.keys() {
             let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
@@ -154,7 +171,7 @@ impl Index {
             if !self.is_concerned(key, tells_of_the_rest) {
                 continue;
             }
-            let (view, mut of_this) = self.claims(key, of_service, &addresses);
+            let (view, mut of_this) = self.claims(key, of_service, &addresses, &declared);
             claims.append(&mut of_this);
             if view.wanted || !view.problems.is_empty() || view.condition.is_some() {
                 resolution.services.insert(key.clone(), view);
@@ -214,6 +231,7 @@ impl Index {
         key: &'a ObjectKey,
         slices: &[&SliceModel],
         addresses: &Addresses<'_>,
+        declared: &Declared,
     ) -> (ServiceView, Vec<Claim<'a>>) {
         let nothing = Annotations::default();
         let Some(service) = self.services.get(key) else { return Default::default() };
@@ -255,7 +273,10 @@ impl Index {
         };
         chosen.retain(|(listener, ..)| {
             let refusal =
-                refuse_port(*listener, key, gateway_key, &gateway.spec, has(*listener).is_some());
+                refuse_port(*listener, key, gateway_key, &gateway.spec, has(*listener).is_some())
+                    .or_else(|| {
+                        self.refuse_undeclared(declared, gateway_key, &key.namespace, *listener)
+                    });
             let is_allowed = refusal.is_none();
             view.problems.extend(refusal);
             is_allowed
@@ -451,10 +472,10 @@ impl Resolution {
                 )
             } else {
                 format!(
-                    "port {} of EdgeGateway {} belongs to Service {}; choose another one, for example packrat.dev/port: {}:{}",
+                    "port {} of EdgeGateway {} belongs to {}; choose another one, for example packrat.dev/port: {}:{}",
                     claim.listener,
                     claim.gateway,
-                    holder.service,
+                    told(&holder.service),
                     claim.listener.wrapping_add(1).max(1024),
                     claim.service_port
                 )
@@ -478,6 +499,7 @@ impl Resolution {
                 service: claim.service.clone(),
                 service_port: claim.service_port,
                 endpoints: claim.endpoints,
+                shares: Shares::default(),
                 // Live streams are granted when all listeners are known.
                 overrides: Overrides { multicast: None, ..claim.overrides },
                 is_leaving: false,
@@ -502,8 +524,8 @@ impl Resolution {
         });
         let message = holder.map(|holder| {
             format!(
-                "port {port} of EdgeGateway {key} belongs to Service {}; let the stream arrive at another one: {MULTICAST}",
-                holder.service
+                "port {port} of EdgeGateway {key} belongs to {}; let the stream arrive at another one: {MULTICAST}",
+                told(&holder.service)
             )
         });
         let Some(granted) = gateway.listeners.get_mut(&listener) else { return };

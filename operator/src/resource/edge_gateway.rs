@@ -424,7 +424,7 @@ enum AffinityName {
 /// Kinds of senders as EdgeGateways write them.
 #[derive(JsonSchema, Serialize, Deserialize)]
 #[serde(remote = "SenderKind")]
-enum SenderKindName {
+pub(super) enum SenderKindName {
     /// Not known.
     Any,
     /// CUBIC, NewReno, or any other that answers each loss.

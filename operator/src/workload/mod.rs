@@ -147,6 +147,7 @@ mod tests {
             service: ObjectKey::new("shop", "web"),
             service_port: 443,
             endpoints: vec!["10.0.0.1:8443".parse().unwrap(), "10.0.0.2:8443".parse().unwrap()],
+            shares: Default::default(),
             overrides: Default::default(),
             is_leaving: false,
         };

@@ -96,7 +96,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const KNOBS: [Knob; 35] = [
+pub const KNOBS: [Knob; 37] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -112,6 +112,18 @@ pub const KNOBS: [Knob; 35] = [
         "servers; each client is assigned to one of them. Required, unless there is a `stream`",
     )
     .with_default("[]"),
+    Knob::new(
+        "weights",
+        "object of numbers above 0 by `ip:port`",
+        "weights of endpoints, by which clients are shared among them; an endpoint without one has 1. In Kubernetes the weights of a UDPRoute's `backendRefs`",
+    )
+    .with_default("{}"),
+    Knob::new(
+        "refused_weight",
+        "from 0",
+        "weight of clients that are not forwarded, beside the endpoints' own: in Kubernetes that of `backendRefs` that do not exist",
+    )
+    .with_default("0"),
     Knob::new(
         "affinity",
         "`\"address\"`, `\"port\"`",

@@ -12,7 +12,7 @@ use super::assistance::Assistance;
 use super::assisted::AssistedSessions;
 use super::client_path::ClientPath;
 use super::deadlines::Armed;
-use super::endpoint::{choose_endpoint, source_ports};
+use super::endpoint::{endpoint_for, source_ports};
 use super::engine_events;
 use super::far_round_trip::FarRoundTrip;
 use super::flow_id::FlowId;
@@ -115,11 +115,9 @@ impl Session {
             .capacity
             .try_acquire(path.client.get().ip(), room)
             .map_err(|refusal| io::Error::new(io::ErrorKind::QuotaExceeded, refusal))?;
-        let endpoint =
-            choose_endpoint(&settings.config.endpoints, settings.config.affinity, path.client)
-                .ok_or_else(|| {
-                    io::Error::new(io::ErrorKind::NotFound, "the route has no endpoints")
-                })?;
+        let endpoint = endpoint_for(&settings.config, path.client).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "the route has no endpoint for this client")
+        })?;
         let ports = source_ports(&environment.source_ports, &settings.source_port_key, path.client);
         Ok(Self {
             route: Arc::clone(route),
@@ -379,8 +377,7 @@ impl Session {
         if settings.config.endpoints.contains(&old.get()) {
             return false;
         }
-        let config = &settings.config;
-        let Some(new) = choose_endpoint(&config.endpoints, config.affinity, client) else {
+        let Some(new) = endpoint_for(&settings.config, client) else {
             return false;
         };
         let allowed = &self.route.environment.source_ports;

@@ -127,6 +127,10 @@ pub(super) fn is_affinity(affinity: &Affinity) -> bool {
     *affinity == Affinity::Address
 }
 
+pub(super) fn is_nothing(value: &f64) -> bool {
+    *value == 0.0
+}
+
 pub(super) fn is_early_copies(value: &f64) -> bool {
     *value == early_copies()
 }

@@ -8,6 +8,7 @@ pub(crate) mod key;
 pub(crate) mod number;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,6 +45,20 @@ pub struct RouteConfig {
     /// address.
     #[serde(default)]
     pub endpoints: Vec<SocketAddr>,
+    /// Weights of endpoints, by which clients are shared among them. One that is not named has 1.
+    #[serde(
+        default,
+        deserialize_with = "number::fractions",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub weights: BTreeMap<SocketAddr, f64>,
+    /// Weight of clients that are not forwarded, beside those of the endpoints.
+    #[serde(
+        default,
+        deserialize_with = "number::fraction",
+        skip_serializing_if = "default::is_nothing"
+    )]
+    pub refused_weight: f64,
     /// The part of a client's address that is hashed.
     #[serde(default, skip_serializing_if = "default::is_affinity")]
     pub affinity: Affinity,
@@ -190,6 +205,8 @@ impl RouteConfig {
             gateway: default::gateway(),
             namespace: default::namespace(),
             endpoints: endpoints.into_iter().collect(),
+            weights: BTreeMap::new(),
+            refused_weight: 0.0,
             affinity: Affinity::Address,
             stream: None,
             assist: default::assist(),
@@ -344,7 +361,11 @@ mod tests {
         config.new_clients = false;
         config.sender = SenderKind::Bbr;
         config.affinity = Affinity::Port;
-        assert_eq!(unknown(&config), ["affinity", "new_clients", "sender"]);
+        config.weights = [("192.0.2.1:443".parse().unwrap(), 2.0)].into();
+        config.refused_weight = 1.0;
+        let mut unknown = unknown(&config);
+        unknown.sort();
+        assert_eq!(unknown, ["affinity", "new_clients", "refused_weight", "sender", "weights"]);
     }
 
     /// A later operator may say what this version need not know.
