@@ -2,11 +2,12 @@
 //! that Gateways own, the routes of their listeners, and statuses come out.
 //!
 //! [`objects`] has the fields that the operator needs, [`attach`] says which UDPRoute a listener
-//! has, and why others have none, [`translate`] makes a Gateway an EdgeGateway, [`status`] writes
+//! has, and why others have none, [`policy`] which settings it has, [`translate`] makes a Gateway an EdgeGateway, [`status`] writes
 //! statuses.
 
 pub mod attach;
 pub mod objects;
+pub mod policy;
 pub mod status;
 pub mod translate;
 
@@ -16,7 +17,8 @@ use crate::annotations::ObjectKey;
 use crate::resource::DEFAULT_CLASS;
 
 pub use attach::{Attached, Attachments, GatewayState, ListenerState, NamespaceRule, attach};
-pub use objects::{Gateway, GatewayClass, Parameters, ReferenceGrant, UdpRoute};
+pub use objects::{Gateway, GatewayClass, Parameters, PolicyModel, ReferenceGrant, UdpRoute};
+pub use policy::{Effective, Policies, policies};
 pub use status::Finding;
 
 /// The group of the Gateway API.
@@ -49,6 +51,8 @@ pub struct Objects {
     pub grants: BTreeMap<ObjectKey, ReferenceGrant>,
     /// GatewayParameters.
     pub parameters: BTreeMap<ObjectKey, Parameters>,
+    /// PackratPolicies.
+    pub policies: BTreeMap<ObjectKey, PolicyModel>,
     /// Labels of Namespaces.
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }

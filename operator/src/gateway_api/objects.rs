@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::GROUP;
-use crate::resource::GatewayParametersSpec;
+use crate::resource::{GatewayParametersSpec, PackratPolicySpec};
 
 /// The part of an object's metadata that matters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -320,6 +320,17 @@ pub struct Parameters {
     pub spec: GatewayParametersSpec,
 }
 
+/// A PackratPolicy.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PolicyModel {
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// Its spec.
+    pub spec: PackratPolicySpec,
+    /// Its status, as it is written.
+    pub status: Value,
+}
+
 /// An object that can be read from any version of its kind.
 pub trait Read: Sized {
     /// Reads an object.
@@ -368,5 +379,15 @@ impl Read for ReferenceGrant {
 impl Read for Parameters {
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
         Ok(Self { spec: part(object, "spec")? })
+    }
+}
+
+impl Read for PolicyModel {
+    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            metadata: Metadata::read(object),
+            spec: part(object, "spec")?,
+            status: part(object, "status")?,
+        })
     }
 }

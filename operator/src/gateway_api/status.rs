@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::attach::{GatewayState, RouteState};
-use super::objects::{Gateway, GatewayClass, UdpRoute};
+use super::objects::{Gateway, GatewayClass, PolicyModel, UdpRoute};
 use super::{GROUP, objects::ParentReference};
 use crate::index::GatewayModel;
 use crate::resource::EdgeGatewayStatus;
@@ -14,6 +14,9 @@ use crate::status::shortened;
 const FEATURES: [&str; 3] = ["Gateway", "ReferenceGrant", "UDPRoute"];
 /// Longest list of addresses.
 const MAXIMUM_ADDRESSES: usize = 16;
+
+/// Longest list of ancestors of a policy.
+const MAXIMUM_ANCESTORS: usize = 16;
 
 /// A condition without its times.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,10 +72,10 @@ fn conditions(findings: &[Finding], previous: &Value, generation: i64, now: Time
     findings.iter().map(|finding| finding.condition(previous, generation, now)).collect()
 }
 
-/// True if a route's status has an entry of a controller.
+/// True if a status of a route or of a policy has an entry of a controller.
 pub fn names(status: &Value, controller: &str) -> bool {
-    let parents = status["parents"].as_array();
-    parents.into_iter().flatten().any(|parent| parent["controllerName"] == controller)
+    let parents = [&status["parents"], &status["ancestors"]].map(Value::as_array);
+    parents.into_iter().flatten().flatten().any(|parent| parent["controllerName"] == controller)
 }
 
 /// The status of a GatewayClass.
@@ -202,7 +205,7 @@ pub fn route_status(
         written.iter().partition(|parent| parent["controllerName"] == controller);
     let mut parents: Vec<Value> = others.into_iter().cloned().collect();
     for parent in &state.parents {
-        let before = own.iter().find(|before| is_of(before, &parent.reference));
+        let before = own.iter().find(|before| is_of(&before["parentRef"], &parent.reference));
         let previous = before.map_or(&Value::Null, |before| &before["conditions"]);
         let findings = [parent.accepted.clone(), parent.resolved.clone()];
         parents.push(json!({
@@ -214,6 +217,32 @@ pub fn route_status(
     json!({ "parents": parents })
 }
 
-fn is_of(entry: &Value, reference: &ParentReference) -> bool {
-    serde_json::to_value(reference).is_ok_and(|reference| entry["parentRef"] == reference)
+/// The ancestors of a PackratPolicy's status: this operator's anew, those of others as they are.
+pub fn policy_status(
+    policy: &PolicyModel,
+    ancestors: &[(ParentReference, Finding)],
+    controller: &str,
+    now: Timestamp,
+) -> Value {
+    let written = policy.status["ancestors"].as_array().map_or(&[][..], Vec::as_slice);
+    let (own, others): (Vec<_>, Vec<_>) =
+        written.iter().partition(|entry| entry["controllerName"] == controller);
+    let mut all: Vec<Value> = others.into_iter().cloned().collect();
+    for (reference, accepted) in ancestors {
+        let before = own.iter().find(|before| is_of(&before["ancestorRef"], reference));
+        let previous = before.map_or(&Value::Null, |before| &before["conditions"]);
+        let findings = std::slice::from_ref(accepted);
+        all.push(json!({
+            "ancestorRef": reference,
+            "controllerName": controller,
+            "conditions": conditions(findings, previous, policy.metadata.generation, now),
+        }));
+    }
+    // The schema takes no more.
+    all.truncate(MAXIMUM_ANCESTORS);
+    json!({ "ancestors": all })
+}
+
+fn is_of(written: &Value, reference: &ParentReference) -> bool {
+    serde_json::to_value(reference).is_ok_and(|reference| *written == reference)
 }

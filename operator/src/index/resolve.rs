@@ -7,12 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use packrat_api::token::TokenPolicy;
 
 use super::endpoints::Addresses;
-use super::udp_routes::{Declared, Shares, Slices, told};
+use super::udp_routes::{Declared, Shares, Slices, settings_at, told};
 use super::{GatewayModel, Index, SliceModel};
 use crate::annotations::{
     Annotations, DEFAULT_GATEWAY, MULTICAST, ObjectKey, PORT, PortChoice, PortName, Problem, Reason,
 };
-use crate::gateway_api::{self, Attachments};
+use crate::gateway_api::{self, Attachments, Policies, controller_name};
 use crate::overrides::{Multicast, Overrides};
 use crate::resource::{EdgeGatewaySpec, EndpointsFrom, ExposureType};
 use crate::workload::METRICS_PORT;
@@ -35,6 +35,8 @@ pub struct Resolution {
     pub released: BTreeSet<ObjectKey>,
     /// The objects of the Gateway API that are this operator's.
     pub attachments: Attachments,
+    /// The PackratPolicies that are in force.
+    pub policies: Policies,
     /// EdgeGateways whose Gateways have another controller now, which is not a Packrat operator.
     pub abandoned: BTreeSet<ObjectKey>,
 }
@@ -161,7 +163,13 @@ impl Index {
             gateway_api::attach(&self.gateway_api, &self.operator.class, |key| {
                 self.services.get(key).filter(|service| !service.ports.is_empty())
             });
-        let declared = self.declared(&resolution.attachments);
+        resolution.policies = gateway_api::policies(
+            &self.gateway_api,
+            &resolution.attachments,
+            &controller_name(&self.operator.class),
+            tells_of_the_rest,
+        );
+        let declared = self.declared(&resolution.attachments, &resolution.policies);
         resolution.abandoned = self.abandoned(&resolution.attachments);
         self.attach(&mut resolution, &slices, &addresses);
         let mut claims = Vec::new();
@@ -281,18 +289,36 @@ impl Index {
             view.problems.extend(refusal);
             is_allowed
         });
-        let overrides = own.overrides.clone().or(namespace.overrides.clone());
-        let (mut overrides, lowered) = overrides.within(&gateway.spec, &gateway_key.to_string());
+        let mut own = own.overrides.clone().or(namespace.overrides.clone());
+        let mut refusal = None;
+        if let Some(multicast) = own.multicast {
+            refusal = refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len());
+            if refusal.is_some() {
+                own.multicast = None;
+            }
+        }
+        // With policies they depend on the port.
+        let settings = |port: Option<u16>| {
+            let own = match port {
+                Some(port) => settings_at(declared, gateway_key, port, &own),
+                None => own.clone(),
+            };
+            own.within(&gateway.spec, &gateway_key.to_string())
+        };
+        let ports: Vec<Option<u16>> = match chosen.as_slice() {
+            [] => vec![None],
+            chosen => chosen.iter().map(|(port, ..)| Some(*port)).collect(),
+        };
+        let mut lowered = Vec::new();
+        view.is_off = true;
+        for (settings, sentences) in ports.into_iter().map(settings) {
+            view.is_off &= !settings.assist.unwrap_or(gateway.spec.assist);
+            let new = sentences.into_iter().filter(|sentence| !lowered.contains(sentence));
+            lowered.extend(new.collect::<Vec<_>>());
+        }
         let above = |message| Problem { reason: Reason::AboveLimit, message };
         view.problems.extend(lowered.into_iter().map(above));
-        view.is_off = !overrides.assist.unwrap_or(gateway.spec.assist);
-        if let Some(multicast) = overrides.multicast
-            && let Some(refusal) =
-                refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len())
-        {
-            view.problems.push(refusal);
-            overrides.multicast = None;
-        }
+        view.problems.extend(refusal);
         let claims = chosen
             .into_iter()
             .map(|(listener, service_port, endpoints)| Claim {
@@ -300,12 +326,12 @@ impl Index {
                 service: key,
                 is_new: has(listener).is_none(),
                 is_new_stream: has(listener).and_then(|listener| listener.stream_port)
-                    != overrides.multicast.map(|multicast| multicast.upstream.port().into()),
+                    != own.multicast.map(|multicast| multicast.upstream.port().into()),
                 created: service.created,
                 listener,
                 service_port,
                 endpoints,
-                overrides: overrides.clone(),
+                overrides: settings(Some(listener)).0,
             })
             .collect();
         (view, claims)

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use super::endpoints::Addresses;
 use super::{Index, Listener, Resolution, SliceModel};
 use crate::annotations::{ObjectKey, Problem, Reason};
-use crate::gateway_api::{Attached, Attachments, NamespaceRule};
+use crate::gateway_api::{Attached, Attachments, Effective, NamespaceRule, Policies};
+use crate::overrides::Overrides;
 use crate::resource::EndpointsFrom;
 
 /// End of the name of a UDPRoute among Services, whose names have no points.
@@ -16,8 +17,31 @@ const SUFFIX: &str = ".udproute";
 /// The Services by namespace and name, each with its EndpointSlices.
 pub(super) type Slices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a SliceModel>>;
 
-/// The ports of each EdgeGateway of a Gateway, and the namespaces whose routes they take.
-pub(super) type Declared = BTreeMap<ObjectKey, BTreeMap<u16, NamespaceRule>>;
+/// The ports of each EdgeGateway of a Gateway.
+pub(super) type Declared = BTreeMap<ObjectKey, BTreeMap<u16, DeclaredPort>>;
+
+/// A port of a Gateway.
+#[derive(Debug)]
+pub(super) struct DeclaredPort {
+    /// Namespaces whose routes it takes.
+    namespaces: NamespaceRule,
+    /// Settings of its routes.
+    settings: Effective,
+}
+
+/// The settings of an annotated Service at a port of an EdgeGateway: its own ones, and those of
+/// policies around them.
+pub(super) fn settings_at(
+    declared: &Declared,
+    gateway: &ObjectKey,
+    port: u16,
+    own: &Overrides,
+) -> Overrides {
+    match declared.get(gateway).and_then(|ports| ports.get(&port)) {
+        Some(found) => found.settings.clone().around(own.clone()),
+        None => own.clone(),
+    }
+}
 
 /// Shares of a listener's endpoints, and what else several destinations have more of than one.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,13 +70,17 @@ pub(crate) fn told(key: &ObjectKey) -> String {
 impl Index {
     /// The ports of the EdgeGateways that Gateways own. An EdgeGateway of that name that has
     /// another owner has none.
-    pub(super) fn declared(&self, attachments: &Attachments) -> Declared {
+    pub(super) fn declared(&self, attachments: &Attachments, policies: &Policies) -> Declared {
         let owned =
-            attachments.gateways.values().filter(|state| self.owns(&state.edge, &state.uid));
+            attachments.gateways.iter().filter(|(_, state)| self.owns(&state.edge, &state.uid));
         owned
-            .map(|state| {
+            .map(|(gateway, state)| {
                 let served = state.listeners.iter().filter(|listener| listener.is_served());
-                let ports = served.map(|listener| (listener.port, listener.namespaces.clone()));
+                let ports = served.map(|listener| {
+                    let namespaces = listener.namespaces.clone();
+                    let settings = policies.of(gateway, &listener.name, None);
+                    (listener.port, DeclaredPort { namespaces, settings })
+                });
                 (state.edge.clone(), ports.collect())
             })
             .collect()
@@ -84,7 +112,11 @@ impl Index {
             None => format!(
                 "Gateway {gateway} has no UDP listener at port {port}; add one, or name the port of one with packrat.dev/port"
             ),
-            Some(rule) if !rule.admits(namespace, self.gateway_api.namespaces.get(namespace)) => {
+            Some(found)
+                if !found
+                    .namespaces
+                    .admits(namespace, self.gateway_api.namespaces.get(namespace)) =>
+            {
                 format!(
                     "the listener at port {port} of Gateway {gateway} takes no routes of namespace {namespace}: see its allowedRoutes"
                 )
@@ -102,8 +134,9 @@ impl Index {
         addresses: &Addresses<'_>,
     ) {
         let attachments = std::mem::take(&mut resolution.attachments);
-        for state in
-            attachments.gateways.values().filter(|state| self.owns(&state.edge, &state.uid))
+        let policies = std::mem::take(&mut resolution.policies);
+        for (gateway, state) in
+            attachments.gateways.iter().filter(|(_, state)| self.owns(&state.edge, &state.uid))
         {
             let (Some(view), Some(model)) =
                 (resolution.gateways.get_mut(&state.edge), self.gateways.get(&state.edge))
@@ -114,14 +147,21 @@ impl Index {
             for listener in state.listeners.iter().filter(|listener| listener.is_served()) {
                 view.ports.insert(listener.port);
                 let Some(attached) = &listener.attached else { continue };
-                let (made, problems) =
+                let (mut made, mut problems) =
                     self.listener(listener.port, attached, from, slices, addresses);
+                let settings = policies.of(gateway, &listener.name, Some(&attached.route));
+                let settings = settings.around(Overrides::default());
+                let (settings, lowered) = settings.within(&model.spec, &state.edge.to_string());
+                let above = |message| Problem { reason: Reason::AboveLimit, message };
+                problems.extend(lowered.into_iter().map(above));
+                made.overrides = settings;
                 view.problems
                     .extend(problems.into_iter().map(|problem| (made.service.clone(), problem)));
                 view.listeners.insert(listener.port, made);
             }
         }
         resolution.attachments = attachments;
+        resolution.policies = policies;
     }
 
     /// The listener of a UDPRoute.

@@ -88,7 +88,7 @@ pub struct GatewayProxy {
 
 /// The schema of metav1.Condition, which k8s-openapi leaves out unless it brings the schemas of
 /// everything.
-fn conditions(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "x-kubernetes-list-type": "map",

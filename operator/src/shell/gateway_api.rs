@@ -20,7 +20,7 @@ use super::watches::{Seen, follow, key};
 use crate::annotations::ObjectKey;
 use crate::gateway_api::objects::Read;
 use crate::gateway_api::{
-    GROUP, Gateway, GatewayClass, Objects, Parameters, ReferenceGrant, UdpRoute,
+    GROUP, Gateway, GatewayClass, Objects, Parameters, PolicyModel, ReferenceGrant, UdpRoute,
 };
 use crate::index::set;
 
@@ -37,11 +37,18 @@ pub(super) enum Kind {
     UdpRoute,
     ReferenceGrant,
     Parameters,
+    Policy,
 }
 
 impl Kind {
-    const ALL: [Self; 5] =
-        [Self::GatewayClass, Self::Gateway, Self::UdpRoute, Self::ReferenceGrant, Self::Parameters];
+    const ALL: [Self; 6] = [
+        Self::GatewayClass,
+        Self::Gateway,
+        Self::UdpRoute,
+        Self::ReferenceGrant,
+        Self::Parameters,
+        Self::Policy,
+    ];
 
     /// Group, kind and plural.
     const fn names(self) -> [&'static str; 3] {
@@ -51,6 +58,7 @@ impl Kind {
             Self::UdpRoute => [GROUP, "UDPRoute", "udproutes"],
             Self::ReferenceGrant => [GROUP, "ReferenceGrant", "referencegrants"],
             Self::Parameters => ["packrat.dev", "GatewayParameters", "gatewayparameters"],
+            Self::Policy => ["packrat.dev", "PackratPolicy", "packratpolicies"],
         }
     }
 
@@ -59,7 +67,7 @@ impl Kind {
         match self {
             Self::GatewayClass | Self::Gateway | Self::ReferenceGrant => &["v1", "v1beta1"],
             Self::UdpRoute => &["v1", "v1alpha2"],
-            Self::Parameters => &["v1alpha1"],
+            Self::Parameters | Self::Policy => &["v1alpha1"],
         }
     }
 
@@ -80,6 +88,7 @@ impl Kind {
                 set(&mut objects.grants, key, Some(ReferenceGrant::read(object)?))
             }
             Self::Parameters => set(&mut objects.parameters, key, Some(Parameters::read(object)?)),
+            Self::Policy => set(&mut objects.policies, key, Some(PolicyModel::read(object)?)),
         })
     }
 
@@ -90,6 +99,7 @@ impl Kind {
             Self::UdpRoute => objects.routes.remove(key).is_some(),
             Self::ReferenceGrant => objects.grants.remove(key).is_some(),
             Self::Parameters => objects.parameters.remove(key).is_some(),
+            Self::Policy => objects.policies.remove(key).is_some(),
         }
     }
 
@@ -102,6 +112,7 @@ impl Kind {
             Self::UdpRoute => objects.routes.retain(|key, _| keep(key)),
             Self::ReferenceGrant => objects.grants.retain(|key, _| keep(key)),
             Self::Parameters => objects.parameters.retain(|key, _| keep(key)),
+            Self::Policy => objects.policies.retain(|key, _| keep(key)),
         }
     }
 }

@@ -71,6 +71,13 @@ impl GatewayObjects {
                 }
             })
             .await;
+        for (key, ancestors) in &snapshot.resolution.policies.ancestors {
+            let Some(policy) = snapshot.gateway_api.policies.get(key) else { continue };
+            let wanted = status::policy_status(policy, ancestors, &controller, now);
+            if policy.status["ancestors"] != wanted["ancestors"] {
+                self.status(Kind::Policy, key, &policy.metadata, wanted).await;
+            }
+        }
     }
 
     /// A Gateway: its EdgeGateway and its status.

@@ -16,7 +16,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::DynamicObject;
 use packrat_operator::annotations::{ObjectKey, Reason};
 use packrat_operator::gateway_api::objects::Read as _;
-use packrat_operator::gateway_api::{Gateway, GatewayClass, Parameters, ReferenceGrant, UdpRoute};
+use packrat_operator::gateway_api::{
+    Gateway, GatewayClass, Parameters, PolicyModel, ReferenceGrant, UdpRoute,
+};
 use packrat_operator::index::{
     GatewayModel, Index, NamespaceModel, Operator, PodModel, Resolution, ServiceModel, SliceModel,
     node_addresses, service_addresses,
@@ -93,6 +95,9 @@ fn take_of_gateway_api(index: &mut Index, kind: &str, key: ObjectKey, object: &V
             }
             "ReferenceGrant" => {
                 objects.grants.insert(key, ReferenceGrant::read(&object).unwrap());
+            }
+            "PackratPolicy" => {
+                objects.policies.insert(key, PolicyModel::read(&object).unwrap());
             }
             "GatewayParameters" => {
                 objects.parameters.insert(key, Parameters::read(&object).unwrap());

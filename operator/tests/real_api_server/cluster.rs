@@ -160,6 +160,7 @@ impl Cluster {
         let (group, version, plural) = match kind {
             "EdgeGateway" => ("packrat.dev", "v1alpha1", "edgegateways"),
             "GatewayParameters" => ("packrat.dev", "v1alpha1", "gatewayparameters"),
+            "PackratPolicy" => ("packrat.dev", "v1alpha1", "packratpolicies"),
             "GatewayClass" => ("gateway.networking.k8s.io", "v1", "gatewayclasses"),
             "Gateway" => ("gateway.networking.k8s.io", "v1", "gateways"),
             "UDPRoute" => ("gateway.networking.k8s.io", "v1", "udproutes"),

@@ -171,14 +171,36 @@ fn gateways_and_udp_routes_are_served_while_their_definitions_are_there() {
             && edge()["status"]["listeners"][0]["endpoints"] == 1
     });
 
+    // A policy, and one that the schema refuses.
+    let policy = |percent: u32| {
+        json!({
+            "apiVersion": "packrat.dev/v1alpha1", "kind": "PackratPolicy",
+            "metadata": { "namespace": namespace, "name": "budget" },
+            "spec": {
+                "targetRefs": [{ "group": GROUP, "kind": "Gateway", "name": "edge", "sectionName": "quic" }],
+                "defaults": { "repair": { "budgetPercent": percent }, "sender": "BBR" },
+            },
+        })
+    };
+    assert!(cluster.try_apply(policy(1001)).is_err());
+    cluster.apply(policy(10));
+    cluster.wait_until("what is said about the policy", || {
+        let found = cluster.get("PackratPolicy", namespace, "budget").unwrap();
+        let ancestor = &found["status"]["ancestors"][0];
+        condition(&ancestor["conditions"], "Accepted") == says("True", "Accepted")
+            && ancestor["ancestorRef"]["sectionName"] == "quic"
+    });
+
     // An EdgeGateway that someone changes is put right; another controller's Gateway is left alone.
     cluster.merge(
         "EdgeGateway",
         namespace,
         "edge",
-        &json!({ "spec": { "drain": { "seconds": 7 } } }),
+        &json!({ "spec": { "repair": { "budgetPercent": 7 } } }),
     );
-    cluster.wait_until("the EdgeGateway as it was", || edge()["spec"]["drain"]["seconds"] == 60);
+    cluster.wait_until("the EdgeGateway as it was", || {
+        edge()["spec"]["repair"]["budgetPercent"] == 25
+    });
     let theirs = cluster.get("Gateway", namespace, "theirs").unwrap()["status"].clone();
     assert!(!theirs.to_string().contains("packrat"), "{theirs}");
     assert!(cluster.get("EdgeGateway", namespace, "theirs").is_none());
