@@ -156,7 +156,12 @@ fn programmed(state: &GatewayState, edge: Option<&GatewayModel>, failure: Option
         return no("Invalid", "the Gateway is not accepted".to_owned());
     }
     if let Some(failure) = failure {
-        let message = format!("its EdgeGateway {} cannot be written: {failure}", state.edge);
+        let hint = if failure.contains("forbidden") {
+            "; is the namespace one of the chart's gateway.namespaces?"
+        } else {
+            ""
+        };
+        let message = format!("its EdgeGateway {} cannot be written: {failure}{hint}", state.edge);
         return no("NoResources", message);
     }
     let Some(edge) = edge else {

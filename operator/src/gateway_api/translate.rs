@@ -69,6 +69,7 @@ pub fn edge_gateway_spec(
     let pod = &mut spec.workload.pod;
     pod.labels.extend(labels(key, gateway));
     pod.annotations.extend(infrastructure.annotations.clone());
+    spec.exposure.labels.extend(labels(key, gateway));
     spec.exposure.annotations.extend(infrastructure.annotations.clone());
     spec
 }
@@ -150,6 +151,7 @@ mod tests {
         assert_eq!(pod.labels[GATEWAY_NAME_LABEL], "edge");
         assert!(pod.annotations.contains_key("cloud.example/balancer"));
         assert!(spec.exposure.annotations.contains_key("cloud.example/balancer"));
+        assert!(spec.exposure.labels.contains_key("team"));
     }
 
     #[test]

@@ -159,6 +159,8 @@ pub struct Exposure {
     pub ip_families: Vec<IpFamily>,
     /// Annotations of the Service, as cloud providers want them.
     pub annotations: BTreeMap<String, String>,
+    /// Further labels of the Service. Those of the operator win.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Ways to reach the gateways.

@@ -52,7 +52,7 @@ pub struct EdgeGatewayStatus {
 pub struct ListenerStatus {
     /// UDP port of the gateway.
     pub port: i32,
-    /// The Service that is forwarded to, namespace/name.
+    /// The Service that is forwarded to, namespace/name; for a UDPRoute its name with .udproute.
     pub service: String,
     /// The Service's port.
     pub service_port: i32,

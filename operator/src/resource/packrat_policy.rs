@@ -30,8 +30,6 @@ use crate::overrides::Overrides;
     derive = "Default",
     label("gateway.networking.k8s.io/policy", "Inherited"),
     doc = "Settings of routes, attached to Gateways, listeners and UDPRoutes.",
-    printcolumn(json_path = ".spec.targetRefs[0].kind", name = "Target kind", type_ = "string"),
-    printcolumn(json_path = ".spec.targetRefs[0].name", name = "Target", type_ = "string"),
     printcolumn(
         json_path = ".status.ancestors[0].conditions[?(@.type==\"Accepted\")].status",
         name = "Accepted",

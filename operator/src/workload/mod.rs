@@ -196,6 +196,17 @@ mod tests {
         assert!(!text.contains("--config-yaml"));
     }
 
+    #[test]
+    fn a_service_has_further_labels_beside_those_of_the_operator() {
+        let objects = made(|model| {
+            let labels = [("pool", "blue"), (GATEWAY_LABEL, "another")];
+            model.spec.exposure.labels =
+                labels.map(|(name, value)| (name.into(), value.into())).into();
+        });
+        let labels = &objects[&Kind::Service]["metadata"]["labels"];
+        assert_eq!((&labels["pool"], &labels[GATEWAY_LABEL]), (&json!("blue"), &json!("edge")));
+    }
+
     /// Another image of the EdgeGateway's own is pulled as that says.
     #[test]
     fn the_operators_image_is_pulled_as_its_installer_says() {

@@ -100,7 +100,13 @@ pub fn objects(
     if let Some(mut service) = service(key, spec, view) {
         let annotations = service["annotations"].take();
         let mut service = object(Kind::Service, service);
-        service.content["metadata"]["annotations"] = annotations;
+        let metadata = &mut service.content["metadata"];
+        metadata["annotations"] = annotations;
+        for (name, value) in &spec.exposure.labels {
+            if metadata["labels"][name].is_null() {
+                metadata["labels"][name] = value.as_str().into();
+            }
+        }
         if let Value::Object(content) = &mut service.content {
             content.remove("annotations");
         }

@@ -275,6 +275,16 @@ mod tests {
         assert_eq!(config.static_key, None);
     }
 
+    /// Through Envoy a fraction arrives as a text.
+    #[test]
+    fn weights_are_numbers_by_endpoint() {
+        let text = r#"{"route":"web","endpoints":["192.0.2.1:443","[2001:db8::1]:443"],"weights":{"192.0.2.1:443":"0.5","[2001:db8::1]:443":9},"refused_weight":"0.25"}"#;
+        let config = read(text).unwrap();
+        let weights: Vec<f64> = config.weights.values().copied().collect();
+        assert_eq!((weights, config.refused_weight), (vec![0.5, 9.0], 0.25));
+        assert_eq!(read(&serde_json::to_string(&config).unwrap()), Ok(config));
+    }
+
     /// A field that is left out has the same value in a route that is read and in one that is made.
     #[test]
     fn there_is_one_set_of_defaults() {
