@@ -208,7 +208,12 @@ impl Scene {
             let path = work.join(CAPTURE);
             far.capture(fs::File::create(&path).map_err(|error| DemoError::write(&path, error))?);
         }
-        let setup = GatewaySetup { parts: &options.parts, server: far.address(), work };
+        let setup = GatewaySetup {
+            parts: &options.parts,
+            server: far.address(),
+            sender: options.sender,
+            work,
+        };
         let gateway = Gateway::start(options.gateway, setup).await?;
         let last_mile = UdpPath::start(PathConfig {
             server: gateway.address,

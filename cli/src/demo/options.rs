@@ -29,6 +29,10 @@ pub(crate) struct Options {
     /// before it, in milliseconds; 0: nothing waits
     #[arg(long, value_name = "MS")]
     pub(crate) maximum_hold: Option<u64>,
+    /// The operator's word for the server's congestion control; without it one of eight sessions is a
+    /// trial that finds out whether the server tolerates losses, and repairs nothing meanwhile
+    #[arg(long, value_enum, default_value_t = SenderKind::Any)]
+    pub(crate) sender: SenderKind,
     /// The networks, one after the other: delays and rates of the far segment and of the last mile,
     /// and how much the last mile loses
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = ProfileName::DEFAULT)]
@@ -175,6 +179,19 @@ impl ClientKind {
     }
 }
 
+/// The operator's word for a server's congestion control, as in the gateway's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SenderKind {
+    /// Not known: the gateway finds out itself.
+    Any,
+    /// CUBIC, NewReno.
+    LossBased,
+    /// BBRv2, BBRv3.
+    Bbr,
+    /// BBRv1.
+    Bbr1,
+}
+
 /// A network: three from the literature, and one without a far segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -255,6 +272,7 @@ displayed_as_on_the_command_line!(
     ProfileName,
     LossDirection,
     QueueKind,
+    SenderKind,
     ArmName
 );
 

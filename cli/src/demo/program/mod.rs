@@ -189,7 +189,7 @@ fn outcome(kind: ClientKind, mut line: Line, remote: SocketAddr) -> Outcome {
     let attempted = line.attempted.unwrap_or(times.len() as u64);
     let times = (attempted > 0).then(|| TimesReport::new(what, attempted, None, line.wrong, times));
     // Video that is lost is missing or wrong for a moment, which is what is measured.
-    let verified = (kind == ClientKind::Webrtc).then(|| line.bytes > 0);
+    let verified = (kind == ClientKind::Webrtc).then_some(line.bytes > 0);
     Outcome { report: report(&line, remote), times, verified }
 }
 
