@@ -228,7 +228,9 @@ fn full_rate(one_way: Duration) {
     let received = reader.join().unwrap();
     let [_, _, repaired, _] = agent.figures();
     println!(
-        "one flow at {:.0} Mbit/s, {:?} to the gateway and back: at most {} KiB waited; the process with its buffers grew by {} KiB ({repaired} datagrams repaired in time, {received} of {count} received)",
+        "one flow at {:.0} Mbit/s, {:?} to the gateway and back: at most {} KiB waited; \
+         the process with its buffers grew by {} KiB \
+         ({repaired} datagrams repaired in time, {received} of {count} received)",
         (count * LENGTH as u64 * 8) as f64 / took.as_secs_f64() / 1e6,
         2 * one_way,
         waiting / 1024,
