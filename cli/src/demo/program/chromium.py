@@ -169,8 +169,13 @@ def main(profile):
         report = browser.evaluate(session, SUM)
         print(json.dumps({**report, "seconds": seconds, "status": got["status"], "partial": partial, "times_ms": times}), flush=True)
     finally:
-        browser.process.kill()
-        browser.process.wait()
+        # It ends with its input, and so do its own processes, which still write to the profile.
+        os.close(browser.output)
+        try:
+            browser.process.wait(5)
+        except subprocess.TimeoutExpired:
+            browser.process.kill()
+            browser.process.wait()
 
 
 with tempfile.TemporaryDirectory(prefix="packrat-chromium-", ignore_cleanup_errors=True) as profile:

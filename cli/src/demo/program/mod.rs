@@ -158,6 +158,8 @@ pub(super) async fn run(
     let errors = File::create(&log).map_err(|error| DemoError::write(&log, error))?;
     let mut command = command(stage, download, proxy, work)?;
     let program = PathBuf::from(command.as_std().get_program());
+    // A program that is killed leaves its temporary files behind, for the demo to remove.
+    command.env("TMPDIR", work);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).kill_on_drop(true);
     let start = |source| DemoError::Start { name: "the client", program: program.clone(), source };
     let mut process = command.spawn().map_err(start)?;
