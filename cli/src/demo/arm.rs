@@ -16,7 +16,7 @@ use super::metrics::Metrics;
 use super::options::{ArmName, ClientKind, Options};
 use super::payload::Payload;
 use super::profile::Network;
-use super::program::{self, RunningAgent};
+use super::program::{self, Outcome, RunningAgent};
 use super::qlog::DeclaredLost;
 use super::report::{ArmReport, AssistanceReport};
 use super::server::{Server, ServerSetup};
@@ -79,7 +79,8 @@ impl Stage<'_> {
         let last_mile = scene.last_mile.address();
         let client = self.options.client;
         let needs_agent = name.is_assisted() && client != ClientKind::Packrat;
-        let agent = needs_agent.then(|| RunningAgent::start(client, last_mile)).transpose()?;
+        let agent =
+            needs_agent.then(|| RunningAgent::start(self.options, last_mile)).transpose()?;
         let download = Download {
             server: agent.as_ref().and_then(|agent| agent.address).unwrap_or(last_mile),
             file: FILE,
@@ -92,20 +93,20 @@ impl Stage<'_> {
         let flood = (name == ArmName::PackratFlooded).then(|| {
             RunningFlood::start(self.payload.size, self.options.seed, scene.gateway.address)
         });
+        let echo = scene.server.echo();
         let downloading = async {
             match client {
-                ClientKind::Packrat => download.run(progress).await,
-                ClientKind::Curl | ClientKind::CurlSocks | ClientKind::Aioquic => {
+                ClientKind::Packrat => download.run(progress).await.map(Outcome::from),
+                _ => {
                     let proxy = agent.as_ref().and_then(|agent| agent.proxy);
-                    let parts = &self.options.parts;
-                    program::run(client, &download, proxy, parts, &work, progress).await
+                    program::run(self, &download, proxy, &work, echo, progress).await
                 }
             }
         };
         let watched = scene.watch(downloading, move_after).await;
         // The flood stops even if the download failed.
         let flood_datagrams = flood.map_or(0, RunningFlood::stop);
-        let (downloaded, cache_high_water) = watched?;
+        let (Outcome { report: downloaded, times, verified }, cache_high_water) = watched?;
         let grown =
             scene.gateway.resident_bytes().zip(memory).map(|(after, before)| after - before);
         let finished = scene.finish(network.round_trip()).await?;
@@ -113,6 +114,10 @@ impl Stage<'_> {
         if client != ClientKind::Packrat {
             report.spurious = None;
         }
+        if let Some(verified) = verified {
+            (report.sha256_ok, report.complete) = (verified, verified);
+        }
+        report.times = times;
         if let Some(counters) = agent.map(|agent| agent.counters()) {
             (report.repairs_late, report.eack_bytes) =
                 (counters.repaired_late, counters.eack_bytes);
@@ -160,6 +165,7 @@ impl Stage<'_> {
             complete,
             bytes: downloaded.bytes,
             declared_lost: lost.map(DeclaredLost::count),
+            times: None,
             assistance: downloaded.assist.map(AssistanceReport::from),
             far: *far,
             last_mile: *last_mile,
@@ -192,7 +198,7 @@ impl Scene {
             files: &stage.files,
             work,
         };
-        let server = Server::start(options.server, setup).await?;
+        let server = Server::start(options, setup).await?;
         let far = UdpPath::start(PathConfig {
             server: server.address,
             upward: network.links().far_up,
@@ -202,7 +208,12 @@ impl Scene {
             let path = work.join(CAPTURE);
             far.capture(fs::File::create(&path).map_err(|error| DemoError::write(&path, error))?);
         }
-        let setup = GatewaySetup { parts: &options.parts, server: far.address(), work };
+        let setup = GatewaySetup {
+            parts: &options.parts,
+            server: far.address(),
+            sender: options.sender,
+            work,
+        };
         let gateway = Gateway::start(options.gateway, setup).await?;
         let last_mile = UdpPath::start(PathConfig {
             server: gateway.address,
@@ -216,9 +227,9 @@ impl Scene {
     /// beginning. Meanwhile checks the processes, and the level of the gateway's cache.
     async fn watch(
         &mut self,
-        downloading: impl Future<Output = Result<Report, DemoError>>,
+        downloading: impl Future<Output = Result<Outcome, DemoError>>,
         move_after: Option<Duration>,
-    ) -> Result<(Report, u64), DemoError> {
+    ) -> Result<(Outcome, u64), DemoError> {
         let mut downloading = std::pin::pin!(downloading);
         let mut ticks = tokio::time::interval(SAMPLE_EVERY);
         let mut high_water = 0;
