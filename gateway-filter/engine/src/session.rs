@@ -65,7 +65,6 @@ use crate::lazy_box::LazyBox;
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
-use crate::sender_memory::Expectation;
 use crate::session_event::{RepairRefusedReason, SessionEvent};
 use answer::Answers;
 pub(crate) use breaker::Breaker;
@@ -163,9 +162,12 @@ impl Session {
         let selective = live.as_deref().is_some_and(LiveStream::is_selective);
         let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
         let config = permit.gateway().config();
-        let shows = config.sender == SenderAnswer::Unknown
-            && live.is_none()
-            && permit.gateway().senders.expect(config.sender_trials, now) != Expectation::Answers;
+        let expects =
+            || permit.gateway().senders.expect(permit.network(), config.sender_trials, now);
+        let shown = match config.sender {
+            SenderAnswer::Unknown if live.is_none() => Answers::expecting(expects()),
+            _ => None,
+        };
         Self {
             agreed: Agreed {
                 scheme: gateway_params.scheme,
@@ -186,7 +188,7 @@ impl Session {
             last_mile: LastMile::new(),
             breaker: LazyBox::new(),
             probe: TailProbe::new(now),
-            shown: shows.then(Box::default),
+            shown: shown.map(Box::new),
             live,
             reported: Reported::default(),
             shrink_at: None,

@@ -278,6 +278,11 @@ impl Session {
             return;
         }
         let Some(newest) = newest.filter(|_| newly_missing > 0) else { return };
+        if shown.note_shown() {
+            let tipped = self.permit.gateway().senders.on_shown(self.permit.network(), turn.now);
+            self.tell_judged(tipped, turn);
+        }
+        let Some(shown) = &mut self.shown else { return };
         let forwarded = self.history.next();
         let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
         let found =
@@ -301,6 +306,11 @@ impl Session {
         }
         let network = self.permit.network();
         let tipped = self.permit.gateway().senders.vote(network, finding, turn.now);
+        self.tell_judged(tipped, turn);
+    }
+
+    /// Tells that sessions begin in another way from here on, if they do.
+    fn tell_judged(&self, tipped: Option<bool>, turn: &mut Turn<'_>) {
         if let Some(tolerant) = tipped {
             turn.out.event(Event::SendersJudged { session: self.id(), tolerant });
         }
