@@ -17,6 +17,7 @@ use super::engine_events;
 use super::far_round_trip::FarRoundTrip;
 use super::flow_id::FlowId;
 use super::occupancy::{Occupancy, Occupant};
+use super::transfer::{Arm, Transfer};
 use super::upstream::Upstream;
 use super::upstream_state::{UpstreamState, UpstreamStateCell};
 use crate::context::{RouteContext, Settings};
@@ -69,6 +70,7 @@ pub(crate) struct Session {
     /// The worker whose I/O thread reads the upstream socket.
     pub(crate) worker: usize,
     pub(crate) totals: Totals,
+    pub(crate) transfer: Transfer,
     pub(crate) opened: Timestamp,
     /// The two addresses in it change under the locks of the route's table only.
     path: RwLock<ClientPath>,
@@ -124,6 +126,7 @@ impl Session {
             id: FlowId::new(environment.next_number()),
             worker,
             totals: Totals::default(),
+            transfer: Transfer::default(),
             opened: now,
             path: RwLock::new(path.clone()),
             heard: AtomicU64::new(0),
@@ -250,7 +253,11 @@ impl Session {
             self.index.replace(self, before, now);
         }
         // A session that a client without a cookie has asked for has ids, too.
-        self.assisted.store(assistance.is_assisted(), Ordering::Relaxed);
+        let is_assisted = assistance.is_assisted();
+        if is_assisted && !self.is_assisted() {
+            self.transfer.set_arm(Arm::Assisted);
+        }
+        self.assisted.store(is_assisted, Ordering::Relaxed);
     }
 
     /// True if the engine wants to be called before the I/O thread looks at this session anyway:

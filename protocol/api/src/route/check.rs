@@ -76,6 +76,7 @@ impl RouteConfig {
             "early_copies",
             "must be between 0 and 1",
         )?;
+        require((0.0..=0.5).contains(&self.holdout), "holdout", "must be between 0 and 0.5")?;
         require(
             self.residual_loss_target > 0.0 && self.residual_loss_target < 1.0,
             "residual_loss_target",
@@ -191,6 +192,7 @@ mod tests {
             (format!(r#"{{{endpoints},"repair_budget":"NaN"}}"#), "repair_budget"),
             (format!(r#"{{{endpoints},"repair_budget":"much"}}"#), "a number"),
             (format!(r#"{{{endpoints},"early_copies":1.5}}"#), "early_copies"),
+            (format!(r#"{{{endpoints},"holdout":0.51}}"#), "holdout"),
             (format!(r#"{{{endpoints},"weights":{{"192.0.2.1:443":0}}}}"#), "weights"),
             (format!(r#"{{{endpoints},"weights":{{"192.0.2.2:443":1}}}}"#), "weights"),
             (format!(r#"{{{endpoints},"refused_weight":-1}}"#), "refused_weight"),

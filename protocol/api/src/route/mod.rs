@@ -138,6 +138,13 @@ pub struct RouteConfig {
     /// Congestion control of the servers.
     #[serde(default, skip_serializing_if = "default::is_any_sender")]
     pub sender: SenderKind,
+    /// Share of the clients that are refused assistance, so that there is something to compare with.
+    #[serde(
+        default,
+        deserialize_with = "number::fraction",
+        skip_serializing_if = "default::is_no_holdout"
+    )]
+    pub holdout: f64,
     /// Policy about tokens.
     #[serde(default)]
     pub tokens: TokenPolicy,
@@ -224,6 +231,7 @@ impl RouteConfig {
             static_key: None,
             static_key_file: None,
             sender: SenderKind::Any,
+            holdout: 0.0,
             tokens: TokenPolicy::Off,
             token_keys: Vec::new(),
             token_keys_file: None,
@@ -336,6 +344,7 @@ mod tests {
             RouteConfig::of_stream("tv", StreamRoute::new("0.0.0.0:5".parse().unwrap())).unwrap();
         config.assist = false;
         config.early_copies = 0.0;
+        config.holdout = 0.05;
         config.handshakes_per_second_without_cookie = 0;
         let stream = config.stream.as_mut().unwrap();
         stream.sources = vec!["192.0.2.7".parse().unwrap()];
@@ -373,9 +382,13 @@ mod tests {
         config.affinity = Affinity::Port;
         config.weights = [("192.0.2.1:443".parse().unwrap(), 2.0)].into();
         config.refused_weight = 1.0;
+        config.holdout = 0.05;
         let mut unknown = unknown(&config);
         unknown.sort();
-        assert_eq!(unknown, ["affinity", "new_clients", "refused_weight", "sender", "weights"]);
+        assert_eq!(
+            unknown,
+            ["affinity", "holdout", "new_clients", "refused_weight", "sender", "weights"]
+        );
     }
 
     /// A later operator may say what this version need not know.
