@@ -10,6 +10,7 @@ mod inject;
 mod lab;
 #[cfg(feature = "operate")]
 mod operate;
+mod put;
 mod recv;
 #[cfg(target_os = "linux")]
 mod run;
@@ -33,6 +34,9 @@ struct Command {
 enum Subcommands {
     /// Download a file over HTTP/3; a Packrat gateway on the path is found and used by itself
     Get(get::command::Options),
+    /// Upload a file over HTTP/3; what is lost on the way to a Packrat gateway is sent again from below
+    /// QUIC
+    Put(put::command::Options),
     /// Let any UDP program on this machine use a gateway, as the program is: browsers, curl, games,
     /// tunnels
     Agent(agent::Options),
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         .init();
     match command.subcommand {
         Subcommands::Get(options) => get::command::run(options),
+        Subcommands::Put(options) => put::command::run(options),
         Subcommands::Agent(options) => agent::run(options),
         #[cfg(target_os = "linux")]
         Subcommands::Run(options) => run::run(options),

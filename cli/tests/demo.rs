@@ -271,3 +271,35 @@ fn answers_of_a_game_are_repaired() {
     assert!(unassisted > 10.0, "{report:#}");
     assert!(lost("packrat") * 2.0 < unassisted, "{report:#}");
 }
+
+/// Uploads: what the last mile has lost towards the gateway comes again from below QUIC, and the
+/// client's transport hears of few losses. The hash is that of what the server has stored.
+fn uploaded(gateway: &str, server: &str) {
+    let options = ["--upload", "--arms", "packrat", "--profile", "wifi", "--size", "4MB"];
+    let report = report(&[&options[..], &["--gateway", gateway, "--server", server]].concat());
+    assert_eq!(report["upload"], true);
+    let arm = arm(&report, "packrat");
+    assert_eq!((&arm["sha256_ok"], &arm["complete"]), (&true.into(), &true.into()), "{arm:#}");
+    let assistance = &arm["assistance"];
+    assert_eq!(assistance["sessions"], 1, "{arm:#}");
+    let (lost, repairs) = (number(arm, "lost_last_mile"), number(arm, "repairs"));
+    let named = number(assistance, "upward_missing");
+    assert!(lost > 60.0 && number(assistance, "upward_numbered") > 2500.0, "{arm:#}");
+    // Some of the lost ones are control datagrams, acknowledgements without a number, and repairs.
+    assert!(named * 2.0 >= lost && repairs * 2.0 >= lost, "{arm:#}");
+    // The far segment's queue drops some, which are the client's to repair; and a busy host is late.
+    let dropped = number(&arm["far"]["upward"]["link"], "queue_dropped");
+    assert!(number(arm, "declared_lost") * 3.0 <= dropped * 3.0 + lost * 2.0, "{arm:#}");
+}
+
+#[test]
+#[ignore = "needs Envoy and Caddy: make test-demo"]
+fn an_upload_to_caddy_through_envoy() {
+    uploaded("envoy", "caddy");
+}
+
+#[test]
+#[ignore = "needs aioquic: make test-demo"]
+fn an_upload_to_aioquic_through_the_standalone_gateway() {
+    uploaded("standalone", "aioquic");
+}

@@ -54,6 +54,7 @@ pub(crate) const CLAIMS: &[Claim] = &[
     smoke("helm-test", first_download::helm_test),
     preparation("annotate", first_download::annotate),
     smoke("assisted-download", first_download::assisted),
+    smoke("assisted-upload", first_download::assisted_upload),
     smoke("packrat-check-is-green", operate::check),
     smoke("packrat-stat-shows-the-download", operate::stat),
     full("dashboards-are-answered", operate::dashboards),

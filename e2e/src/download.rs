@@ -101,6 +101,35 @@ impl Transfer {
     }
 }
 
+/// Uploads `file` as the client outside, with `packrat put`; returns the SHA-256 of the server's answer,
+/// in hexadecimal, and the summary.
+///
+/// # Errors
+/// The command fails.
+pub(crate) fn upload(
+    client: &Prefix,
+    packrat: &Path,
+    authority: &Path,
+    file: &Path,
+    request: &Request,
+) -> Outcome<(String, String)> {
+    let output = client
+        .then([packrat.to_string_lossy().into_owned()])
+        .command(["put", "--answer", "--connect-to", &request.connect_to, "--max-time"])
+        .arg(request.limit.as_secs().to_string())
+        .arg("--cacert")
+        .arg(authority)
+        .args(&request.options)
+        .arg(file)
+        .arg(&request.url)
+        .output()?;
+    let summary = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        return Err(Failure(format!("the upload failed: {}", last_lines(&summary))));
+    }
+    Ok((hexadecimal::encode(&Sha256::digest(&output.stdout)), summary))
+}
+
 /// A download in progress.
 pub(crate) struct Download {
     program: Background,

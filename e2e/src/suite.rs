@@ -265,6 +265,15 @@ impl Suite {
         self.start_download(request)?.finish()
     }
 
+    /// Uploads a file of the servers to one of them as the client outside: the checksum of its answer,
+    /// and the summary.
+    pub(crate) fn upload(&self, file: &str, request: &Request) -> Outcome<(String, String)> {
+        let authority = self.folder.path().join("authority.pem");
+        let file = self.places.files.join(file);
+        let client = self.cluster.client();
+        crate::download::upload(&client, &self.places.packrat, &authority, &file, request)
+    }
+
     /// The checksum of a file of the servers.
     pub(crate) fn checksum(&self, file: &str) -> Outcome<String> {
         let content = fs::read(self.places.files.join(file))?;

@@ -65,6 +65,10 @@ pub(crate) struct Options {
     /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
     #[arg(long, value_name = "MS", conflicts_with = "config")]
     pub(crate) maximum_hold: Option<u64>,
+    /// Have what programs send repaired, too: for programs whose transport answers each loss (CUBIC,
+    /// NewReno), not for BBR
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) uploads: bool,
     /// Send with don't-fragment: auto (QUIC only), always (what is longer than the path MTU is lost), or
     /// never [default: auto]
     #[arg(

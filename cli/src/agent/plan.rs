@@ -13,7 +13,7 @@ use packrat_token_client::gateway_key;
 use serde::Deserialize;
 
 use super::options::Options;
-use crate::get::command::host_and_port;
+use crate::get::options::host_and_port;
 use crate::get::token::TokenSource;
 use crate::get::{Request, read_certificates};
 
@@ -44,6 +44,8 @@ struct Socks {
     gateway_key: Option<String>,
     maximum_hold_ms: Option<u64>,
     #[serde(default)]
+    uploads: bool,
+    #[serde(default)]
     dont_fragment: DontFragment,
     assist_token_file: Option<PathBuf>,
 }
@@ -57,6 +59,8 @@ struct Entry {
     listen: Option<SocketAddr>,
     gateway_key: Option<String>,
     maximum_hold_ms: Option<u64>,
+    #[serde(default)]
+    uploads: bool,
     #[serde(default)]
     dont_fragment: DontFragment,
     assist_token_from: Option<String>,
@@ -160,6 +164,7 @@ impl Plan {
             }
             // A program's datagrams need not end in random bytes.
             let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
+            let config = config.with_uploads(entry.uploads);
             let dont_fragment = entry.dont_fragment;
             let (name, to) = (name.clone(), Target::Service(to));
             plan.services.push(Service { name, socket, to, config, dont_fragment });
@@ -191,6 +196,7 @@ impl Socks {
 
     fn open(self, allow_remote: bool) -> Result<SocksListener, String> {
         let config = ClientConfig::from(self.access()?).with_scheme(IdentifierScheme::Payload);
+        let config = config.with_uploads(self.uploads);
         let allow: Result<Vec<Allowed>, String> = self
             .allow
             .iter()
@@ -255,6 +261,7 @@ fn of_options(options: &Options) -> Result<File, String> {
         allow: options.socks_allow.clone(),
         gateway_key: key(),
         maximum_hold_ms: options.maximum_hold,
+        uploads: options.uploads,
         dont_fragment: options.dont_fragment,
         assist_token_file: options.assist_token_file.clone(),
     });
@@ -264,6 +271,7 @@ fn of_options(options: &Options) -> Result<File, String> {
         listen: options.listen,
         gateway_key: key(),
         maximum_hold_ms: options.maximum_hold,
+        uploads: options.uploads,
         dont_fragment: options.dont_fragment,
         assist_token_from: options.assist_token_from.as_ref().map(|source| match source {
             TokenSource::SameHost => "auto".to_owned(),
@@ -336,10 +344,11 @@ mod tests {
     #[test]
     fn a_file_is_read_strictly() {
         let file: File = toml::from_str(
-            "metrics = \"127.0.0.1:0\"\n[[service]]\nto = \"localhost:1\"\nmaximum_hold_ms = 50\n",
+            "metrics = \"127.0.0.1:0\"\n[[service]]\nto = \"localhost:1\"\nmaximum_hold_ms = 50\nuploads = true\n",
         )
         .unwrap();
         assert_eq!(file.service.len(), 1);
+        assert!(file.service[0].uploads && file.socks.is_none());
         assert_eq!(file.service[0].access().unwrap().maximum_hold, Duration::from_millis(50));
         for wrong in [
             "speed = 1",

@@ -1,20 +1,21 @@
-//! One download through a network of its own: fresh server, paths and gateway, so that the one
+//! One transfer through a network of its own: fresh server, paths and gateway, so that the one
 //! before leaves no trace.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use packrat_emulation::path::{PathConfig, PathReport, UdpPath};
 
 use super::certificate::Certificate;
-use super::client::Download;
+use super::client::Transfer;
 use super::error::DemoError;
 use super::flood::RunningFlood;
 use super::gateway::{Gateway, GatewaySetup};
 use super::metrics::Metrics;
 use super::options::{ArmName, ClientKind, Options};
-use super::payload::Payload;
+use super::payload::{self, Payload};
 use super::profile::Network;
 use super::program::{self, Outcome, RunningAgent};
 use super::qlog::DeclaredLost;
@@ -22,7 +23,7 @@ use super::report::{ArmReport, AssistanceReport};
 use super::server::{Server, ServerSetup};
 use crate::get::Report;
 
-/// Name of the file that is downloaded.
+/// Name of the file that is transferred.
 pub(crate) const FILE: &str = "payload.bin";
 /// Name of the file with every datagram that the server sent, in a directory that is kept.
 const CAPTURE: &str = "datagrams.capture";
@@ -30,7 +31,7 @@ const CAPTURE: &str = "datagrams.capture";
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// Longest age of a gateway's metrics when they are read (Envoy flushes them by a timer).
 const METRICS_SETTLE: Duration = Duration::from_millis(1200);
-/// Longest download: a stalled one would never end by itself.
+/// Longest transfer: a stalled one would never end by itself.
 const LONGEST: Duration = Duration::from_secs(600);
 /// Longer than any demo.
 const NEVER: Duration = Duration::from_secs(86_400);
@@ -42,7 +43,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) options: &'a Options,
     /// The network with its loss.
     pub(crate) network: Network,
-    /// The file to download.
+    /// The file to transfer.
     pub(crate) payload: Payload,
     /// The directory that servers serve.
     pub(crate) files: PathBuf,
@@ -68,7 +69,9 @@ impl Stage<'_> {
             | ArmName::PackratMoved
             | ArmName::PackratFlooded => self.network,
         };
-        let mut scene = Scene::build(self, network, &work).await?;
+        let uploads = work.join("uploads");
+        fs::create_dir_all(&uploads).map_err(|error| DemoError::write(&uploads, error))?;
+        let mut scene = Scene::build(self, network, &work, &uploads).await?;
         let patience = match name {
             ArmName::EndToEnd => Duration::from_secs(self.options.patience),
             ArmName::Lossless
@@ -81,7 +84,7 @@ impl Stage<'_> {
         let needs_agent = name.is_assisted() && client != ClientKind::Packrat;
         let agent =
             needs_agent.then(|| RunningAgent::start(self.options, last_mile)).transpose()?;
-        let download = Download {
+        let transfer = Transfer {
             server: agent.as_ref().and_then(|agent| agent.address).unwrap_or(last_mile),
             file: FILE,
             authority: &self.certificate.authority,
@@ -94,23 +97,29 @@ impl Stage<'_> {
             RunningFlood::start(self.payload.size, self.options.seed, scene.gateway.address)
         });
         let echo = scene.server.echo();
-        let downloading = async {
+        let transferring = async {
             match client {
-                ClientKind::Packrat => download.run(progress).await.map(Outcome::from),
+                ClientKind::Packrat if self.options.upload => {
+                    transfer.upload(&self.files.join(FILE), progress).await.map(Outcome::from)
+                }
+                ClientKind::Packrat => transfer.download(progress).await.map(Outcome::from),
                 _ => {
                     let proxy = agent.as_ref().and_then(|agent| agent.proxy);
-                    program::run(self, &download, proxy, &work, echo, progress).await
+                    program::run(self, &transfer, proxy, &work, echo, progress).await
                 }
             }
         };
-        let watched = scene.watch(downloading, move_after).await;
-        // The flood stops even if the download failed.
+        let watched = scene.watch(transferring, move_after).await;
+        // The flood stops even if the transfer failed.
         let flood_datagrams = flood.map_or(0, RunningFlood::stop);
-        let (Outcome { report: downloaded, times, verified }, cache_high_water) = watched?;
+        let (Outcome { report: transferred, times, verified }, cache_high_water) = watched?;
         let grown =
             scene.gateway.resident_bytes().zip(memory).map(|(after, before)| after - before);
         let finished = scene.finish(network.round_trip()).await?;
-        let mut report = self.report(name, &downloaded, cache_high_water, &finished);
+        let mut report = self.report(name, &transferred, cache_high_water, &finished);
+        if self.options.upload {
+            self.account_for_upload(&mut report, &transferred, &uploads.join(FILE), &finished)?;
+        }
         if client != ClientKind::Packrat {
             report.spurious = None;
         }
@@ -171,6 +180,37 @@ impl Stage<'_> {
             last_mile: *last_mile,
         }
     }
+
+    /// Corrects the report on a download to one on an upload: `kept` is what has arrived at the server.
+    fn account_for_upload(
+        &self,
+        report: &mut ArmReport,
+        uploaded: &Report,
+        kept: &Path,
+        finished: &Finished,
+    ) -> Result<(), DemoError> {
+        let (bytes, sha256) = match fs::File::open(kept) {
+            Ok(file) => payload::hash(file).map_err(|error| DemoError::read(kept, error))?,
+            // Stopped before the server had anything.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                payload::hash(io::empty()).map_err(|error| DemoError::read(kept, error))?
+            }
+            Err(error) => return Err(DemoError::read(kept, error)),
+        };
+        let up = finished.last_mile.upward.link;
+        let assist = uploaded.assist.unwrap_or_default().assist;
+        report.bytes = bytes;
+        report.goodput_mbps = bytes as f64 * 8e-6 / report.seconds.max(1e-9);
+        report.complete = !uploaded.partial && bytes == self.payload.size;
+        report.sha256_ok =
+            sha256 == self.payload.sha256_of_first(bytes) && (report.complete || uploaded.partial);
+        report.lost_last_mile = up.lost + up.queue_dropped;
+        report.repairs = assist.upward_repairs;
+        report.repairs_late = 0;
+        // The client has no account of what the server has received.
+        (report.declared_lost, report.spurious) = (Some(uploaded.declared_lost), None);
+        Ok(())
+    }
 }
 
 /// The parts of a running arm, from the server to the client; dropped from the client's end.
@@ -190,12 +230,19 @@ struct Finished {
 }
 
 impl Scene {
-    async fn build(stage: &Stage<'_>, network: Network, work: &Path) -> Result<Self, DemoError> {
+    async fn build(
+        stage: &Stage<'_>,
+        network: Network,
+        work: &Path,
+        uploads: &Path,
+    ) -> Result<Self, DemoError> {
         let options = stage.options;
         let setup = ServerSetup {
             parts: &options.parts,
             certificate: &stage.certificate,
             files: &stage.files,
+            uploads,
+            takes_uploads: options.upload,
             work,
         };
         let server = Server::start(options, setup).await?;
@@ -223,21 +270,21 @@ impl Scene {
         Ok(Self { last_mile, gateway, far, server })
     }
 
-    /// Waits for the download, and gives the client another address and port `move_after` its
+    /// Waits for the transfer, and gives the client another address and port `move_after` its
     /// beginning. Meanwhile checks the processes, and the level of the gateway's cache.
     async fn watch(
         &mut self,
-        downloading: impl Future<Output = Result<Outcome, DemoError>>,
+        transferring: impl Future<Output = Result<Outcome, DemoError>>,
         move_after: Option<Duration>,
     ) -> Result<(Outcome, u64), DemoError> {
-        let mut downloading = std::pin::pin!(downloading);
+        let mut transferring = std::pin::pin!(transferring);
         let mut ticks = tokio::time::interval(SAMPLE_EVERY);
         let mut high_water = 0;
         let mut departure = std::pin::pin!(tokio::time::sleep(move_after.unwrap_or(NEVER)));
         let mut has_moved = false;
         loop {
             tokio::select! {
-                downloaded = &mut downloading => return Ok((downloaded?, high_water)),
+                transferred = &mut transferring => return Ok((transferred?, high_water)),
                 () = &mut departure, if !has_moved => {
                     has_moved = true;
                     self.last_mile.roam();

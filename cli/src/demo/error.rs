@@ -91,9 +91,9 @@ pub(crate) enum DemoError {
         /// The error of the request.
         source: io::Error,
     },
-    /// The download failed.
-    #[error("the download failed: {0}")]
-    Download(String),
+    /// The download or the upload failed.
+    #[error("the transfer failed: {0}")]
+    Transfer(String),
     /// The runtime could not be started.
     #[error("cannot start the runtime: {0}")]
     Runtime(#[source] io::Error),

@@ -2,7 +2,7 @@
 //! without root.
 //!
 //! Server → far segment → gateway → last mile → client, all on the loopback interface. Three
-//! downloads of the same file: without loss (the ceiling), with loss and without help, and with
+//! downloads (or uploads) of the same file: without loss (the ceiling), with loss and without help, and with
 //! loss and Packrat.
 
 mod arm;
@@ -128,6 +128,7 @@ async fn demonstrate_on(
         loss: network.loss(),
         gateway: options.gateway,
         server: options.server_name(),
+        upload: options.upload,
         rebind_after_seconds: options.rebind_after.map(|after| after.as_secs_f64()),
         moved_to_unmoved: None,
         flooded_to_undisturbed: None,

@@ -64,6 +64,9 @@ pub(crate) struct Options {
     /// another size than 25 MB
     #[arg(long)]
     pub(crate) flood: bool,
+    /// Upload instead of downloading, as `packrat put` does: the client's datagrams are repaired
+    #[arg(long, conflicts_with = "client")]
+    pub(crate) upload: bool,
     /// Which downloads to run
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = ArmName::DEFAULT)]
     pub(crate) arms: Vec<ArmName>,

@@ -1,7 +1,7 @@
-//! The downloaded file: random bytes, which nothing can compress or guess.
+//! The file that is transferred: random bytes, which nothing can compress or guess.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use packrat_wire::hexadecimal;
@@ -65,6 +65,22 @@ impl Payload {
             left -= take as u64;
         }
         Ok(())
+    }
+}
+
+/// Length and SHA-256, in hexadecimal, of what `reader` has.
+pub(crate) fn hash(mut reader: impl Read) -> io::Result<(u64, String)> {
+    let (mut hash, mut buffer, mut length) = (Sha256::new(), vec![0; CHUNK], 0);
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok((length, hexadecimal::encode(&hash.finalize()))),
+            Ok(read) => {
+                hash.update(&buffer[..read]);
+                length += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 

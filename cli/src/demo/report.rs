@@ -15,8 +15,10 @@ pub(crate) struct DemoReport {
     pub(crate) loss: f64,
     /// The program that ran the gateway's data plane.
     pub(crate) gateway: GatewayKind,
-    /// The server that sent.
+    /// The server.
     pub(crate) server: String,
+    /// True if the client sends, and everything about the transfers is about that direction.
+    pub(crate) upload: bool,
     /// Time after which the client of the download `packrat-moved` got another address, if it did.
     pub(crate) rebind_after_seconds: Option<f64>,
     /// Its goodput as a share of that of the same download without a move.
@@ -24,11 +26,11 @@ pub(crate) struct DemoReport {
     /// The goodput of the download `packrat-flooded` as a share of that of the same download
     /// without a flood.
     pub(crate) flooded_to_undisturbed: Option<f64>,
-    /// The downloads, in the order in which they ran.
+    /// The transfers, in the order in which they ran.
     pub(crate) arms: Vec<ArmReport>,
 }
 
-/// One download.
+/// One transfer.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ArmReport {
     /// The arm.
@@ -39,12 +41,12 @@ pub(crate) struct ArmReport {
     pub(crate) seconds: f64,
     /// Seconds from the request to the last byte.
     pub(crate) transfer_seconds: f64,
-    /// True if the bytes that arrived are right: the whole file, or its beginning if the download
+    /// True if the bytes that arrived are right: the whole file, or its beginning if the transfer
     /// was stopped.
     pub(crate) sha256_ok: bool,
-    /// Datagrams towards the client that the last mile lost.
+    /// Datagrams in the direction of the file that the last mile lost.
     pub(crate) lost_last_mile: u64,
-    /// Datagrams that the gateway repaired.
+    /// Datagrams that the gateway repaired, or that the client sent again to the gateway.
     pub(crate) repairs: u64,
     /// Repairs that arrived after the server had been able to notice the hole.
     pub(crate) repairs_late: u64,
@@ -67,11 +69,11 @@ pub(crate) struct ArmReport {
     pub(crate) cache_high_water_bytes: u64,
     /// Bytes of eACKs that the client sent.
     pub(crate) eack_bytes: u64,
-    /// True if the whole file arrived; false if the download was stopped.
+    /// True if the whole file arrived; false if the transfer was stopped.
     pub(crate) complete: bool,
     /// Bytes of the file that arrived.
     pub(crate) bytes: u64,
-    /// Packets that the server declared lost; `null` without a qlog of the server.
+    /// Packets that the sender declared lost; `null` without a qlog of the server.
     pub(crate) declared_lost: Option<u64>,
     /// The client's other measurements; `null` if it has none.
     pub(crate) times: Option<TimesReport>,
@@ -170,6 +172,10 @@ pub(crate) struct AssistanceReport {
     pub(crate) round_trip_ms: Option<f64>,
     /// Repairs sent, copies included.
     pub(crate) repair_transmissions: u64,
+    /// Datagrams towards the server that the client numbered.
+    pub(crate) upward_numbered: u64,
+    /// Of them, those that the gateway missed.
+    pub(crate) upward_missing: u64,
     /// Missing datagrams that the gateway could not repair.
     pub(crate) unrepairable: u64,
     /// eACKs that the gateway could not decode.
@@ -196,6 +202,8 @@ impl From<AssistanceStats> for AssistanceReport {
             hold_suspensions: assist.hold_suspensions,
             round_trip_ms: assist.round_trip.map(|time| time.as_secs_f64() * 1e3),
             repair_transmissions: assist.gateway.repair_transmissions.into(),
+            upward_numbered: assist.upward_numbered,
+            upward_missing: assist.upward_missing,
             unrepairable: assist.gateway.unrepairable.into(),
             decode_failures: assist.gateway.decode_failures.into(),
         }

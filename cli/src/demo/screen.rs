@@ -13,7 +13,7 @@ const BAR: usize = 50;
 const LABEL: usize = 34;
 const COLUMN: usize = 16;
 
-/// A progress bar over the bytes of one download; silent when the output is not a terminal.
+/// A progress bar over the bytes of one transfer; silent when the output is not a terminal.
 pub(crate) fn progress_bar(name: ArmName, size: u64) -> ProgressBar {
     let bar = ProgressBar::new(size);
     let template = "{prefix:>15} [{bar:40}] {decimal_bytes:>10}/{decimal_total_bytes} {decimal_bytes_per_sec} {elapsed}";
@@ -38,13 +38,14 @@ pub(crate) fn arm_line(arm: &ArmReport) -> String {
 /// The table and the bar chart.
 pub(crate) fn summary(report: &DemoReport) -> String {
     let mut text = format!(
-        "\n{} through {}, profile {}, {:.1} % loss on the last mile\n\n",
+        "\n{} {} through {}, profile {}, {:.1} % loss on the last mile\n\n",
+        if report.upload { "Uploads to" } else { "Downloads from" },
         report.server,
         report.gateway,
         report.profile,
         report.loss * 100.0
     );
-    text += &table(&report.arms);
+    text += &table(&report.arms, report.upload);
     text += "\n";
     text += &chart(&report.arms);
     if let Some(ratio) = report.flooded_to_undisturbed {
@@ -62,7 +63,7 @@ pub(crate) fn summary(report: &DemoReport) -> String {
     text
 }
 
-fn table(arms: &[ArmReport]) -> String {
+fn table(arms: &[ArmReport], upload: bool) -> String {
     let mut text = String::new();
     let mut row = |label: &str, value: &dyn Fn(&ArmReport) -> String| {
         // Writing to a String cannot fail.
@@ -80,10 +81,15 @@ fn table(arms: &[ArmReport]) -> String {
     });
     row("sha256", &|arm| if arm.sha256_ok { "right" } else { "WRONG" }.to_owned());
     row("lost on the last mile", &|arm| arm.lost_last_mile.to_string());
-    row("repairs", &|arm| arm.repairs.to_string());
-    row("  of them too late", &|arm| arm.repairs_late.to_string());
-    row("declared lost by the server", &|arm| known(arm.declared_lost));
-    row("  of them spuriously", &|arm| known(arm.spurious));
+    if upload {
+        row("sent again to the gateway", &|arm| arm.repairs.to_string());
+        row("declared lost by the client", &|arm| known(arm.declared_lost));
+    } else {
+        row("repairs", &|arm| arm.repairs.to_string());
+        row("  of them too late", &|arm| arm.repairs_late.to_string());
+        row("declared lost by the server", &|arm| known(arm.declared_lost));
+        row("  of them spuriously", &|arm| known(arm.spurious));
+    }
     if let Some(what) = arms.iter().find_map(|arm| Some(arm.times.as_ref()?.what)) {
         let of = |arm: &ArmReport, value: &dyn Fn(&TimesReport) -> String| {
             arm.times.as_ref().map(value).unwrap_or_default()
@@ -105,8 +111,10 @@ fn table(arms: &[ArmReport]) -> String {
         });
     }
     row("Resets", &|arm| arm.resets.to_string());
-    row("cache high-water mark, bytes", &|arm| arm.cache_high_water_bytes.to_string());
-    row("eACK bytes", &|arm| arm.eack_bytes.to_string());
+    if !upload {
+        row("cache high-water mark, bytes", &|arm| arm.cache_high_water_bytes.to_string());
+        row("eACK bytes", &|arm| arm.eack_bytes.to_string());
+    }
     text
 }
 

@@ -1,17 +1,14 @@
 //! The command line around [`super::download`].
 
-use super::error::{EXIT_INTERRUPTED, EXIT_TERMINATED};
+use super::ending::{self, Failure, Signals, Words, blocking};
 use super::file::PartialFile;
-use super::token::{self, FreshToken, TokenSource};
-use super::{GetError, Progress, Report, Request, download, read_certificates, summary};
+use super::options::{TransferOptions, renewing, style};
+use super::{GetError, Progress, Report, Request, download};
 use clap::{Args, ValueHint};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use packrat_token_client::gateway_key;
-use std::io::{self, IsTerminal, Write};
+use indicatif::ProgressBar;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Exit codes, for `--help`.
 const EXIT_CODES: &str = "\
@@ -51,124 +48,25 @@ pub(crate) struct Options {
     /// download fails
     #[arg(short = 'C', long = "continue")]
     resume: bool,
-    /// Download end to end, without a gateway's help
-    #[arg(long)]
-    no_assist: bool,
-    /// Longest time that what has arrived waits while a gateway repairs a loss before it, in
-    /// milliseconds; 0: nothing waits
-    #[arg(long, value_name = "MS")]
-    maximum_hold: Option<u64>,
-    /// Ask this URL for an assist token first, pin the gateway key that it names, and download
-    /// through the gateway that it names (the certificate must still be valid for the URL's
-    /// host); auto: /.well-known/packrat of the URL's host
-    #[arg(long, value_name = "URL|auto", conflicts_with = "no_assist")]
-    assist_token_from: Option<TokenSource>,
-    /// Accept help only from the gateway with this public key (64 hexadecimal digits)
-    #[arg(long, value_name = "HEX", conflicts_with = "no_assist", value_parser = gateway_key)]
-    gateway_key: Option<[u8; 32]>,
-    /// Write what QUIC and assistance do on the connection, and why, to this file, as qlog for
-    /// viewers such as qvis; best named .sqlog
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    qlog: Option<PathBuf>,
-    /// Print a machine-readable report on the standard output
-    #[arg(long)]
-    json: bool,
-    /// No progress bar and no summary; errors are shown
-    #[arg(short, long)]
-    silent: bool,
-    /// Trust the certificate authorities in this PEM file, in addition to the system's
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    cacert: Option<PathBuf>,
-    /// Connect to this host and port instead of the URL's (the certificate must still be valid for
-    /// the URL's host)
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
-    connect_to: Option<(String, u16)>,
-    /// Longest time until the connection stands
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    connect_timeout: Duration,
-    /// Longest time for the whole download
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    max_time: Option<Duration>,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let value: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(value) {
-        Ok(duration) if duration > Duration::ZERO && value < 1e9 => Ok(duration),
-        _ => Err("expected a number of seconds above 0".to_owned()),
-    }
-}
-
-/// Reads `HOST:PORT`.
-pub(crate) fn host_and_port(text: &str) -> Result<(String, u16), String> {
-    let expected = || "expected HOST:PORT, an IPv6 address in brackets".to_owned();
-    let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    if host.is_empty() || (bare.is_none() && host.contains(':')) {
-        return Err(expected());
-    }
-    Ok((bare.unwrap_or(host).to_owned(), port.parse().map_err(|_| expected())?))
-}
-
-/// The error or the signal that ended a download.
-enum Failure {
-    Error(GetError),
-    Signal(u8),
-}
-
-impl From<GetError> for Failure {
-    fn from(error: GetError) -> Self {
-        Self::Error(error)
-    }
+    #[command(flatten)]
+    transfer: TransferOptions,
 }
 
 /// Runs `packrat get`.
 pub(crate) fn run(options: Options) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            let error = GetError::Local { reason: format!("no runtime: {error}") };
-            eprintln!("packrat get: {error}");
-            return ExitCode::from(error.exit_code());
-        }
-    };
-    let code = runtime.block_on(carry_out(options));
-    // A name lookup that hangs in the operating system must not keep the command from ending.
-    runtime.shutdown_background();
-    code
+    ending::run("packrat get", carry_out(options))
 }
 
 async fn carry_out(options: Options) -> ExitCode {
-    if options.json && to_stdout(&options) {
+    let TransferOptions { json, silent, .. } = options.transfer;
+    if json && to_stdout(&options) {
         eprintln!("packrat get: --json and -o - both want the standard output; choose one");
         return ExitCode::from(2);
     }
-    let mut last_note = None;
-    let result = get(&options, &mut last_note).await;
-    let (code, json) = match &result {
-        Ok((report, target)) => {
-            if !options.silent {
-                eprintln!("{}", summary::text(report, target));
-            }
-            (0, summary::json(&options.url, report, target))
-        }
-        Err(failure) => {
-            let (code, kind, message) = match failure {
-                Failure::Error(error) => (error.exit_code(), error.kind(), error.to_string()),
-                Failure::Signal(code) => (*code, "interrupted", "interrupted".to_owned()),
-            };
-            eprintln!("packrat get: {message}");
-            if let Some(note) = last_note {
-                eprintln!("packrat get: {note}");
-            }
-            (code, summary::json_error(&options.url, code, kind, &message))
-        }
-    };
-    if options.json {
-        // A reader that has gone away has no use for an error either.
-        let _ = writeln!(io::stdout(), "{json}");
-    }
-    ExitCode::from(code)
+    let mut note = None;
+    let result = get(&options, &mut note).await;
+    let words = Words { command: "packrat get", url: &options.url, role: "output", json, silent };
+    words.conclude(&result, note)
 }
 
 fn to_stdout(options: &Options) -> bool {
@@ -177,12 +75,9 @@ fn to_stdout(options: &Options) -> bool {
 
 async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
-    let mut request = request(options)?;
-    let mut renewal = None;
-    if let Some(source) = &options.assist_token_from {
-        renewal = Some(signals.or(use_token(source, &mut request, options)).await?);
-    }
-    let bar = progress_bar(options);
+    let mut request = options.transfer.request(&options.url)?;
+    let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
+    let bar = options.transfer.progress_bar();
     if to_stdout(options) {
         let mut output = io::BufWriter::with_capacity(256 << 10, io::stdout());
         let report =
@@ -233,94 +128,6 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     }
 }
 
-/// Does `work`, with a fresh token all the time where there is one.
-async fn renewing<T>(renewal: Option<FreshToken>, work: impl Future<Output = T>) -> T {
-    match renewal {
-        Some(renewal) => renewal.during(work).await,
-        None => work.await,
-    }
-}
-
-/// Asks for a token and lets the request use it, and those that come later.
-async fn use_token(
-    source: &TokenSource,
-    request: &mut Request,
-    options: &Options,
-) -> Result<FreshToken, GetError> {
-    let (token, renewal, later_tokens) = token::fetch(source, request, options.gateway_key).await?;
-    request.later_tokens = Some(later_tokens);
-    if request.connect_to.is_none() {
-        request.connect_to.clone_from(&token.endpoint);
-    }
-    if let Some(assist) = &mut request.assist {
-        assist.access = token.access(options.maximum_hold.map(Duration::from_millis));
-    }
-    Ok(renewal)
-}
-
-/// The signals that end the command.
-///
-/// From the first look on they do not end the process by themselves any more. Therefore there is
-/// one look for the whole run, which also remembers a signal that came while no task waited for it.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn catch() -> Result<Self, GetError> {
-        let local =
-            |error: io::Error| GetError::Local { reason: format!("no signal handler: {error}") };
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt()).map_err(local)?,
-            terminate: signal(SignalKind::terminate()).map_err(local)?,
-        })
-    }
-
-    /// Does `work` unless a signal comes, or has come since the last work.
-    async fn or<T>(
-        &mut self,
-        work: impl Future<Output = Result<T, GetError>>,
-    ) -> Result<T, Failure> {
-        tokio::select! {
-            biased;
-            _ = self.interrupt.recv() => Err(Failure::Signal(EXIT_INTERRUPTED)),
-            _ = self.terminate.recv() => Err(Failure::Signal(EXIT_TERMINATED)),
-            result = work => Ok(result?),
-        }
-    }
-}
-
-/// Does what may wait for a disk or a reader in a thread of its own, so that signals are heard
-/// meanwhile.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-    unwritable: impl Fn(io::Error) -> GetError,
-) -> Result<T, GetError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(unwritable)
-}
-
-fn request(options: &Options) -> Result<Request, GetError> {
-    let mut request = Request::new(&options.url)?;
-    if options.no_assist {
-        request.assist = None;
-    } else if let (Some(hold), Some(assist)) = (options.maximum_hold, request.assist.as_mut()) {
-        assist.access.maximum_hold = Duration::from_millis(hold);
-    }
-    if let Some(assist) = &mut request.assist {
-        assist.access.gateway_key = options.gateway_key;
-    }
-    if let Some(file) = &options.cacert {
-        request.trust.additional = read_certificates(file)?;
-    }
-    request.connect_to.clone_from(&options.connect_to);
-    request.connect_timeout = options.connect_timeout;
-    request.max_time = options.max_time;
-    request.qlog.clone_from(&options.qlog);
-    Ok(request)
-}
-
 /// The last part of the path; `index.html` when it is empty.
 fn default_name(request: &Request) -> String {
     let last = request
@@ -333,27 +140,6 @@ fn default_name(request: &Request) -> String {
         "" | "." | ".." => "index.html".to_owned(),
         name => name.to_owned(),
     }
-}
-
-fn progress_bar(options: &Options) -> ProgressBar {
-    if options.silent || !io::stderr().is_terminal() {
-        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    }
-    let bar = ProgressBar::no_length();
-    bar.set_style(style(false));
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
-}
-
-fn style(with_length: bool) -> ProgressStyle {
-    let template = if with_length {
-        "{msg} [{bar:32}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}"
-    } else {
-        "{spinner} {msg} {decimal_bytes} {decimal_bytes_per_sec} {elapsed}"
-    };
-    ProgressStyle::with_template(template)
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
-        .progress_chars("=> ")
 }
 
 fn show(bar: &ProgressBar) -> impl FnMut(Progress) + '_ {
@@ -372,6 +158,7 @@ fn show(bar: &ProgressBar) -> impl FnMut(Progress) + '_ {
             bar.reset_eta();
         }
         Progress::Data { bytes } => bar.set_position(offset + bytes),
+        Progress::Sending { .. } => {}
     }
 }
 
@@ -387,39 +174,5 @@ mod tests {
         assert_eq!(name("https://host"), "index.html");
         assert_eq!(name("https://host/a/..%2Fetc"), "..%2Fetc");
         assert_eq!(name("https://host/a/%2e%2e"), "index.html");
-    }
-
-    #[tokio::test]
-    async fn a_signal_between_two_steps_is_not_lost() {
-        let (mut signals, mut other) = (Signals::catch().unwrap(), Signals::catch().unwrap());
-        assert!(signals.or(async { Ok(()) }).await.is_ok());
-        let process = std::process::id().to_string();
-        let sent = std::process::Command::new("kill").args(["-INT", &process]).status().unwrap();
-        assert!(sent.success());
-        // The signal is delivered while no task waits for it with the first one.
-        assert!(matches!(
-            other.or(std::future::pending::<Result<(), _>>()).await,
-            Err(Failure::Signal(_))
-        ));
-        let next = signals.or(async { Ok(()) }).await;
-        assert!(matches!(next, Err(Failure::Signal(EXIT_INTERRUPTED))));
-    }
-
-    #[test]
-    fn times_and_targets_are_checked() {
-        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
-        assert!(
-            seconds("0").is_err()
-                && seconds("-1").is_err()
-                && seconds("NaN").is_err()
-                && seconds("x").is_err()
-        );
-        assert_eq!(host_and_port("host:1"), Ok(("host".to_owned(), 1)));
-        assert_eq!(host_and_port("[::1]:1"), Ok(("::1".to_owned(), 1)));
-        assert!(
-            host_and_port("::1:1").is_err()
-                && host_and_port("host").is_err()
-                && host_and_port(":1").is_err()
-        );
     }
 }

@@ -1,6 +1,7 @@
 //! From a host name to a connection: every address in turn.
 
 use super::error::GetError;
+use super::lost::LostPackets;
 use super::qlog::Qlog;
 use super::report::Progress;
 use super::request::Request;
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// Time without any packet from the server after which a download is given up.
+/// Time without any packet from the server after which a transfer is given up.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection and the endpoint that must outlive it.
@@ -21,6 +22,7 @@ pub(super) struct Connected {
     pub(super) remote: SocketAddr,
     pub(super) qlog: Option<Qlog>,
     pub(super) received: ReceivedPacketNumbers,
+    pub(super) lost: LostPackets,
 }
 
 /// Looks the target up and connects to the first address that answers, IPv6 and IPv4 in the
@@ -95,14 +97,15 @@ async fn attempt(
         .with_handshake_timeout(limit + Duration::from_secs(1))
         .with_idle_timeout(IDLE_TIMEOUT);
     let qlog = request.qlog.as_deref().map(|path| qlog(path, request)).transpose()?;
-    let received = ReceivedPacketNumbers::default();
+    let (received, lost) = (ReceivedPacketNumbers::default(), LostPackets::default());
+    let counts = (received.clone(), lost.clone());
     let endpoint = match &qlog {
         Some(qlog) => {
             let config = config.with_observer(qlog.observer());
-            let events = (received.clone(), qlog.subscriber());
+            let events = (counts, qlog.subscriber());
             Endpoint::bind_with_events(local, tls, events, config)
         }
-        None => Endpoint::bind_with_events(local, tls, received.clone(), config),
+        None => Endpoint::bind_with_events(local, tls, counts, config),
     };
     let endpoint = endpoint.map_err(|error| GetError::Local { reason: error.to_string() })?;
     let timed_out = || GetError::ConnectTimedOut { remote, after: request.connect_timeout };
@@ -111,7 +114,7 @@ async fn attempt(
     let host = server_name;
     match result {
         Err(_) => Err(timed_out()),
-        Ok(Ok(connection)) => Ok(Connected { endpoint, connection, remote, qlog, received }),
+        Ok(Ok(connection)) => Ok(Connected { endpoint, connection, remote, qlog, received, lost }),
         Ok(Err(error)) => Err(match error {
             ConnectError::TimedOut { .. } => timed_out(),
             ConnectError::Unreachable { remote, source } => {

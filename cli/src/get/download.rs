@@ -1,6 +1,6 @@
 //! One GET request over HTTP/3.
 
-use super::connect::{Connected, IDLE_TIMEOUT, connect};
+use super::connection::{Exchanged, Http3, Requests, Stream, request_head};
 use super::error::GetError;
 use super::head::Head;
 use super::report::{Progress, Report};
@@ -8,25 +8,13 @@ use super::request::Request;
 use super::resume::Resume;
 use super::sink::Sink;
 use bytes::Buf;
-use h3::client::{RequestStream, SendRequest};
-use h3_util::s2n::s2n_quic_h3;
 use http::header;
-use packrat_token_client::AssistToken;
 use packrat_wire::hexadecimal;
 use sha2::{Digest, Sha256};
-use std::convert::Infallible;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 
-/// Time within which the last datagrams (CONNECTION_CLOSE, Goodbye) leave.
-const CLOSING_TIME: Duration = Duration::from_millis(30);
-/// HTTP/3's H3_NO_ERROR (RFC 9114, section 8.1).
-const H3_NO_ERROR: u32 = 0x100;
 /// Longest time an open-ended wait takes.
-const NEVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
-
-type Opener = s2n_quic_h3::OpenStreams;
-type Stream = RequestStream<s2n_quic_h3::BidiStream<bytes::Bytes>, bytes::Bytes>;
+pub(crate) const NEVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// Downloads `request` into `sink`, telling `progress` what happens. Dropping the future ends the
 /// download.
@@ -54,119 +42,19 @@ async fn run(
     progress: &mut impl FnMut(Progress),
     bytes: &mut u64,
 ) -> Result<Report, GetError> {
-    let started = Instant::now();
-    let Connected { endpoint, connection, remote, qlog, received } =
-        connect(request, progress).await?;
-    let connect_time = started.elapsed();
-    progress(Progress::Connected { remote });
-
-    let (quic, assistance) = connection.split();
-    let mut handle = quic.handle();
-    // A silent server is noticed by the idle timeout; a lost tail is asked for again.
-    let _ = handle.keep_alive(true);
-    let broken = |reason: String| GetError::Transfer { bytes: 0, reason };
-    let (mut driver, mut requests) = h3::client::new(s2n_quic_h3::Connection::new(quic))
-        .await
-        .map_err(|error| broken(format!("HTTP/3 did not start: {error}")))?;
-    let driver =
-        tokio::spawn(
-            async move { std::future::poll_fn(|context| driver.poll_close(context)).await },
-        );
-
-    let exchanged = tokio::select! {
-        biased;
-        result = exchange(request, &mut requests, sink, progress, bytes) => result,
-        never = pass_on_tokens(request.later_tokens.clone(), &assistance) => match never {},
-    };
-    let result = exchanged.map_err(|error| match error {
-        GetError::Transfer { bytes, reason } => {
-            // The connection knows better why it ended than the layers above it.
-            let reason = handle.ping().map_or_else(connection_end, |()| reason);
-            GetError::Transfer { bytes, reason }
-        }
-        error => error,
-    });
-
-    let stats = assistance.stats();
-    assistance.close();
-    drop(assistance);
-    handle.close(H3_NO_ERROR.into());
-    drop((requests, handle));
-    driver.abort();
-    endpoint.wait_idle(CLOSING_TIME).await;
-
-    let body = result?;
-    if let (Some(qlog), Some(path)) = (qlog, &request.qlog) {
-        let target = path.display().to_string();
-        qlog.finish().map_err(|source| GetError::Write { target, source })?;
-    }
-    Ok(Report {
-        status: body.head.status,
-        remote,
-        bytes: *bytes,
-        resumed_from: body.head.offset,
-        expected_bytes: body.head.expected_bytes,
-        connect_time,
-        transfer_time: body.transfer_time,
-        sha256: body.sha256,
-        assist: request.assist.is_some().then_some(stats),
-        gateway_pinned: request
-            .assist
-            .as_ref()
-            .is_some_and(|assist| assist.access.gateway_key.is_some()),
-        with_token: request.assist.as_ref().is_some_and(|assist| !assist.access.token.is_empty()),
-        received_packet_numbers: received.ranges(),
-        partial: body.stopped,
-    })
-}
-
-/// Lets the assistance have each token that comes, and the key of its gateway.
-async fn pass_on_tokens(
-    tokens: Option<watch::Receiver<AssistToken>>,
-    assistance: &packrat_s2n_quic::Assistance,
-) -> Infallible {
-    if let Some(mut tokens) = tokens {
-        while tokens.changed().await.is_ok() {
-            let AssistToken { gateway_key, token, .. } = &*tokens.borrow_and_update();
-            assistance.set_access(*gateway_key, token);
-        }
-    }
-    std::future::pending().await
-}
-
-fn connection_end(error: s2n_quic::connection::Error) -> String {
-    use s2n_quic::connection::Error;
-    match error {
-        Error::IdleTimerExpired { .. } => {
-            format!(
-                "the server was silent for {} s; it or the network is down",
-                IDLE_TIMEOUT.as_secs()
-            )
-        }
-        Error::StatelessReset { .. } => {
-            "the server has lost the connection's state (restarted?)".to_owned()
-        }
-        Error::Closed { .. } | Error::Application { .. } => {
-            format!("the server closed the connection ({error})")
-        }
-        error => error.to_string(),
-    }
-}
-
-struct Body {
-    head: Head,
-    transfer_time: Duration,
-    sha256: String,
-    stopped: bool,
+    let (mut http3, mut requests) = Http3::connect(request, progress).await?;
+    let exchange = exchange(request, &mut requests, sink, progress, bytes);
+    let exchanged = http3.during(request, exchange).await;
+    http3.close(request, requests, exchanged).await
 }
 
 async fn exchange(
     request: &Request,
-    requests: &mut SendRequest<Opener, bytes::Bytes>,
+    requests: &mut Requests,
     sink: &mut impl Sink,
     progress: &mut impl FnMut(Progress),
     bytes: &mut u64,
-) -> Result<Body, GetError> {
+) -> Result<Exchanged, GetError> {
     let started = Instant::now();
     let broken = |reason: String| GetError::Transfer { bytes: 0, reason };
     let message = http_request(request).map_err(|error| broken(error.to_string()))?;
@@ -239,7 +127,16 @@ async fn exchange(
     if !stopped {
         head.check_length(*bytes)?;
     }
-    Ok(Body { head, transfer_time, sha256: hexadecimal::encode(&digest.finalize()), stopped })
+    Ok(Exchanged {
+        status: head.status,
+        bytes: *bytes,
+        resumed_from: head.offset,
+        expected_bytes: head.expected_bytes,
+        location: None,
+        transfer_time,
+        sha256: hexadecimal::encode(&digest.finalize()),
+        partial: stopped,
+    })
 }
 
 async fn next_chunk(
@@ -249,15 +146,7 @@ async fn next_chunk(
 }
 
 fn http_request(request: &Request) -> Result<http::Request<()>, http::Error> {
-    let mut target = request.url.clone();
-    target.set_fragment(None);
-    // Credentials in the URL are not sent: there is no option for them yet, and HTTP/3 forbids them
-    // in :authority.
-    let _ = target.set_username("");
-    let _ = target.set_password(None);
-    let mut message = http::Request::get(target.as_str())
-        .header(header::USER_AGENT, concat!("packrat/", env!("CARGO_PKG_VERSION")))
-        .header(header::ACCEPT, "*/*");
+    let mut message = request_head(request, http::Method::GET);
     if let Some(Resume { offset, validator, .. }) = &request.resume {
         message = message.header(header::RANGE, format!("bytes={offset}-"));
         if let Some(validator) = validator {

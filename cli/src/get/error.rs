@@ -1,11 +1,11 @@
-//! Errors of a download, and their exit codes.
+//! Errors of a transfer, and their exit codes.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a download failed. [`GetError::exit_code`] follows curl's numbers.
+/// Why a transfer failed. [`GetError::exit_code`] follows curl's numbers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum GetError {
@@ -39,8 +39,8 @@ pub(crate) enum GetError {
         remote: SocketAddr,
         after: Duration,
     },
-    /// The limit for the whole download.
-    #[error("timed out after {after:?} with {bytes} bytes received; raise --max-time")]
+    /// The limit for the whole transfer.
+    #[error("timed out after {after:?} with {bytes} bytes transferred; raise --max-time")]
     TimedOut { after: Duration, bytes: u64 },
     /// The server's certificate was not accepted.
     #[error("the certificate of {host:?} is not accepted: {fault}")]
@@ -63,6 +63,34 @@ pub(crate) enum GetError {
     /// HTTP status 400 or above.
     #[error("{url}: the server answered with HTTP status {status}")]
     Status { url: String, status: u16 },
+    /// The server does not take an upload.
+    #[error("{url}: the server refused the {method} with HTTP status {status}{}", refusal_advice(*.status))]
+    Refused {
+        url: String,
+        /// PUT or POST.
+        method: http::Method,
+        status: u16,
+    },
+    /// An answer that does not say whether the upload was taken.
+    #[error(
+        "{url}: the server answered the {method} with HTTP status {status}, which does not say whether it has taken it; \
+         look at what it has before you repeat it"
+    )]
+    Unclear {
+        url: String,
+        /// PUT or POST.
+        method: http::Method,
+        status: u16,
+    },
+    /// The server has answered an upload before it had all of it, and reads no more.
+    #[error(
+        "the server answered with HTTP status {status} after {bytes} bytes and read no more of the upload"
+    )]
+    Unread {
+        status: u16,
+        /// Bytes that were handed to QUIC by then.
+        bytes: u64,
+    },
     /// A redirect; they are not followed.
     #[error(
         "{url}: redirected (HTTP status {status}) to {location}; run the command with that URL"
@@ -96,6 +124,13 @@ pub(crate) enum GetError {
     OtherGatewayKey {
         /// The key that it names, in hexadecimal digits.
         named: String,
+    },
+    /// The file to upload cannot be read.
+    #[error("cannot read {name}: {source}{}", read_advice(.source))]
+    Read {
+        /// File or stream.
+        name: String,
+        source: io::Error,
     },
     /// The output cannot be written.
     #[error("cannot write {target}: {source}{}", write_advice(.source))]
@@ -156,9 +191,33 @@ fn write_advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// Exit code of a download that was interrupted with Ctrl-C: 128 + SIGINT.
+fn read_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; check the name",
+        io::ErrorKind::PermissionDenied => "; choose a file that you may read",
+        io::ErrorKind::IsADirectory => "; name a file, not a folder",
+        io::ErrorKind::UnexpectedEof => "; it has become shorter meanwhile",
+        _ => "",
+    }
+}
+
+fn refusal_advice(status: u16) -> &'static str {
+    match status {
+        401 | 403 => ": it wants a permission that this command does not have",
+        404 | 409 => ": there is no such place there",
+        405 | 501 => ": it takes no such uploads there; try --post, or another URL",
+        411 => ": it wants to know the length; name a file, not a stream",
+        413 => ": it is too much for it",
+        415 => ": it does not take this type; name one with --content-type",
+        507 => ": it has no room for it",
+        500..=599 => ": it has failed; try again later",
+        _ => "",
+    }
+}
+
+/// Exit code of a transfer that was interrupted with Ctrl-C: 128 + SIGINT.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
-/// Exit code of a download that was ended with SIGTERM: 128 + SIGTERM.
+/// Exit code of a transfer that was ended with SIGTERM: 128 + SIGTERM.
 pub(crate) const EXIT_TERMINATED: u8 = 143;
 
 impl GetError {
@@ -171,9 +230,10 @@ impl GetError {
             Self::Token { source } => source.exit_code(),
             Self::TokenDocument { .. } => 8,
             Self::Unreachable { .. } | Self::Connect { .. } => 7,
-            Self::Truncated { .. } => 18,
-            Self::Status { .. } => 22,
+            Self::Truncated { .. } | Self::Unread { .. } => 18,
+            Self::Status { .. } | Self::Refused { .. } | Self::Unclear { .. } => 22,
             Self::Write { .. } => 23,
+            Self::Read { .. } => 26,
             Self::ConnectTimedOut { .. } | Self::TimedOut { .. } => 28,
             Self::Range { .. } => 33,
             Self::Tls { .. } => 35,
@@ -206,14 +266,15 @@ impl GetError {
             Self::Tls { .. } => "tls",
             Self::TrustFile { .. } => "trust_file",
             Self::NoTrust { .. } => "no_trust",
-            Self::Status { .. } => "status",
+            Self::Status { .. } | Self::Refused { .. } | Self::Unclear { .. } => "status",
             Self::Redirect { .. } => "redirect",
             Self::Range { .. } => "range",
             Self::Token { .. } => "token",
             Self::TokenDocument { .. } => "token_document",
             Self::OtherGatewayKey { .. } => "gateway_key",
             Self::Transfer { .. } => "transfer",
-            Self::Truncated { .. } => "truncated",
+            Self::Truncated { .. } | Self::Unread { .. } => "truncated",
+            Self::Read { .. } => "read",
             Self::Write { .. } => "write",
         }
     }

@@ -2,16 +2,21 @@
 //!
 //! [`download`] is the downloader as a function: it connects, sends one GET request and hands the
 //! body to a [`sink::Sink`]. [`command`] is the command around it: options, progress bar,
-//! files, exit codes.
+//! files, exit codes. `packrat put` shares the connection ([`connection`]), the options and the
+//! last words.
 
 pub(crate) mod command;
 mod connect;
+pub(crate) mod connection;
 mod download;
+pub(crate) mod ending;
 mod error;
 mod file;
 #[cfg(test)]
 mod fuzz_corpus;
 mod head;
+mod lost;
+pub(crate) mod options;
 mod qlog;
 mod report;
 mod request;
@@ -21,7 +26,7 @@ mod summary;
 pub(crate) mod token;
 mod trust;
 
-pub(crate) use download::download;
+pub(crate) use download::{NEVER, download};
 pub(crate) use error::GetError;
 pub(crate) use report::{Progress, Report};
 pub(crate) use request::{Request, Trust};

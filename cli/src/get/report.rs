@@ -1,25 +1,27 @@
-//! Report and progress of a download.
+//! Report and progress of a transfer.
 
 use packrat_s2n_quic::AssistanceStats;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A finished download, or what arrived of it before [`super::Request::stop_after`].
+/// A finished transfer, or what there was of it before [`super::Request::stop_after`].
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
     /// HTTP status code.
     pub(crate) status: u16,
-    /// The address that served it.
+    /// The server's address.
     pub(crate) remote: SocketAddr,
-    /// Bytes of the body that arrived in this run.
+    /// Bytes of the body that arrived, or were sent, in this run.
     pub(crate) bytes: u64,
     /// Bytes that were there before and were not transferred again.
     pub(crate) resumed_from: u64,
-    /// Bytes of the whole body, when the server said how many.
+    /// Bytes of the whole body, when that was known before its end.
     pub(crate) expected_bytes: Option<u64>,
+    /// Where an upload is to be found, when the server said it.
+    pub(crate) location: Option<String>,
     /// Name lookup, QUIC and TLS handshake.
     pub(crate) connect_time: Duration,
-    /// From sending the request to the last byte.
+    /// From sending the request to the last byte of a download, or to the answer to an upload.
     pub(crate) transfer_time: Duration,
     /// SHA-256 of the body, with the bytes that were there before, in hexadecimal.
     pub(crate) sha256: String,
@@ -32,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) with_token: bool,
     /// 1-RTT packet numbers received, as ascending inclusive ranges.
     pub(crate) received_packet_numbers: Vec<(u64, u64)>,
+    /// Packets that this end has declared lost.
+    pub(crate) declared_lost: u64,
     /// Stopped by [`super::Request::stop_after`] before the end.
     pub(crate) partial: bool,
 }
@@ -49,7 +53,7 @@ impl Report {
     }
 }
 
-/// An event during a download.
+/// An event during a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub(crate) enum Progress {
@@ -72,7 +76,12 @@ pub(crate) enum Progress {
         /// Bytes that were there before.
         resumed_from: u64,
     },
-    /// Part of the body has arrived and was written.
+    /// The body of an upload is being sent.
+    Sending {
+        /// Bytes of it, when known.
+        expected_bytes: Option<u64>,
+    },
+    /// Part of the body has arrived and was written, or was read and handed to QUIC.
     Data {
         /// Bytes of this run so far.
         bytes: u64,

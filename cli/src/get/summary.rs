@@ -1,4 +1,4 @@
-//! Summary that `packrat get` prints at the end.
+//! Summary that `packrat get` and `packrat put` print at the end.
 
 use super::report::Report;
 use packrat_s2n_quic::{AssistState, AssistanceStats, RefusalReason};
@@ -6,9 +6,9 @@ use packrat_wire::hexadecimal;
 use serde_json::{Value, json};
 
 /// For people, on the standard error.
-pub(crate) fn text(report: &Report, target: &str) -> String {
+pub(crate) fn text(report: &Report, file: &str) -> String {
     let mut text = format!(
-        "{target}: {} in {:.3} s ({:.2} Mbit/s), connected in {:.3} s to {}\nsha256 {}",
+        "{file}: {} in {:.3} s ({:.2} Mbit/s), connected in {:.3} s to {}\nsha256 {}",
         bytes(report.bytes),
         report.seconds(),
         report.goodput_mbps(),
@@ -19,6 +19,9 @@ pub(crate) fn text(report: &Report, target: &str) -> String {
     if report.resumed_from > 0 {
         text += &format!("\nresumed after {}", bytes(report.resumed_from));
     }
+    if let Some(location) = &report.location {
+        text += &format!("\nto be found at {location}");
+    }
     text += "\nassistance: ";
     text += &assistance(report);
     text
@@ -27,7 +30,7 @@ pub(crate) fn text(report: &Report, target: &str) -> String {
 fn assistance(report: &Report) -> String {
     let Some(stats) = &report.assist else { return "off".to_owned() };
     if stats.failed {
-        return "broke down; the download went on without it (please report this)".to_owned();
+        return "broke down; the transfer went on without it (please report this)".to_owned();
     }
     let assist = &stats.assist;
     if assist.sessions == 0 {
@@ -59,6 +62,12 @@ fn assistance(report: &Report) -> String {
     );
     if let Some(round_trip) = assist.round_trip {
         text += &format!(", last-mile round trip {:.1} ms", round_trip.as_secs_f64() * 1e3);
+    }
+    if assist.upward_numbered > 0 {
+        text += &format!(
+            "\n            of {} datagrams towards the server {} were missing at the gateway; {} were sent again",
+            assist.upward_numbered, assist.upward_missing, assist.upward_repairs
+        );
     }
     if assist.hold_suspensions > 0 {
         text += &format!(
@@ -100,11 +109,12 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// For machines: a finished download.
-pub(crate) fn json(url: &str, report: &Report, target: &str) -> Value {
+/// For machines: a finished transfer.
+/// `role`: of the file, `output` or `input`.
+pub(crate) fn json(url: &str, report: &Report, role: &str, file: &str) -> Value {
     json!({
         "url": url,
-        "output": target,
+        role: file,
         "remote": report.remote.to_string(),
         "status": report.status,
         "bytes": report.bytes,
@@ -116,6 +126,7 @@ pub(crate) fn json(url: &str, report: &Report, target: &str) -> Value {
         "goodput_mbps": report.goodput_mbps(),
         "sha256": report.sha256,
         "assist": report.assist.as_ref().map(|stats| json_assistance(stats, report)),
+        "declared_lost": report.declared_lost,
         "received_packet_numbers": report.received_packet_numbers,
         "error": null,
     })
@@ -159,6 +170,10 @@ fn json_assistance(stats: &AssistanceStats, report: &Report) -> Value {
         "numbered": stats.shim.numbered,
         "kept": stats.shim.kept,
         "recovered": stats.shim.recovered,
+        "upward_numbered": assist.upward_numbered,
+        "upward_missing": assist.upward_missing,
+        "upward_repairs": assist.upward_repairs,
+        "upward_repair_bytes": assist.upward_repair_bytes,
         "round_trip_seconds": assist.round_trip.map(|round_trip| round_trip.as_secs_f64()),
         "repaired": assist.gateway.repaired,
         "repair_transmissions": assist.gateway.repair_transmissions,
@@ -169,7 +184,7 @@ fn json_assistance(stats: &AssistanceStats, report: &Report) -> Value {
     })
 }
 
-/// For machines: a download that failed.
+/// For machines: a transfer that failed.
 pub(crate) fn json_error(url: &str, exit_code: u8, kind: &str, message: &str) -> Value {
     json!({ "url": url, "error": { "exit_code": exit_code, "kind": kind, "message": message } })
 }

@@ -156,6 +156,10 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
             ("FAR", Align::Right),
             ("REFUSED", Align::Right),
             ("EVICTED", Align::Right),
+            // Of the clients' datagrams, since the gateways run.
+            ("UP MISSING", Align::Right),
+            ("UP REPAIRED", Align::Right),
+            ("UP LATE", Align::Right),
         ]);
     }
     let mut table = Table::new(&columns);
@@ -213,6 +217,9 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
                 (or_dash(figures.far_round_trip, milliseconds), None),
                 (per_second(figures.budget_refusals), None),
                 (per_second(figures.evictions), None),
+                (count(total("packrat_upward_missing_total")), None),
+                (count(total("packrat_upward_repaired_total")), None),
+                (count(total("packrat_upward_given_up_total")), None),
             ]);
         }
         table.row(cells);

@@ -118,6 +118,44 @@ async fn serve(endpoint: quinn::Endpoint) {
     }
 }
 
+/// Takes an upload; its hash is the answer's body.
+async fn take<S: h3::quic::BidiStream<bytes::Bytes>>(
+    request: &http::Request<()>,
+    stream: &mut h3::server::RequestStream<S, bytes::Bytes>,
+) -> Result<(), h3::error::StreamError> {
+    use bytes::Buf;
+    use sha2::{Digest, Sha256};
+    let status = match request.uri().path() {
+        // It does not even read it.
+        "/refused" => Some(403),
+        "/moved" => Some(308),
+        "/unclear" => Some(304),
+        _ => None,
+    };
+    if let Some(status) = status {
+        let response = http::Response::builder().status(status).header("location", "/taken");
+        stream.send_response(response.body(()).unwrap()).await?;
+        stream.stop_sending(h3::error::Code::H3_NO_ERROR);
+        return stream.finish().await;
+    }
+    let (mut digest, mut length) = (Sha256::new(), 0_u64);
+    while let Some(mut chunk) = stream.recv_data().await? {
+        if request.uri().path() == "/stall" {
+            std::future::pending::<()>().await;
+        }
+        length += chunk.remaining() as u64;
+        digest.update(chunk.copy_to_bytes(chunk.remaining()));
+    }
+    let said = request.headers().get("content-length").map(|said| said.to_str().unwrap());
+    let whole = said.is_none_or(|said| said == length.to_string());
+    let sum: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let response = http::Response::builder().status(if whole { 201 } else { 400 });
+    let response = response.header("location", "/taken").body(()).unwrap();
+    stream.send_response(response).await?;
+    stream.send_data(format!("{} {sum} {}", request.method(), said.unwrap_or("-")).into()).await?;
+    stream.finish().await
+}
+
 /// The first position of a range: 100 of `bytes=100-`.
 fn first_byte(range: &str) -> usize {
     range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap()
@@ -127,6 +165,9 @@ async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
     request: &http::Request<()>,
     stream: &mut h3::server::RequestStream<S, bytes::Bytes>,
 ) -> Result<(), h3::error::StreamError> {
+    if matches!(*request.method(), http::Method::PUT | http::Method::POST) {
+        return take(request, stream).await;
+    }
     let content = file();
     let response = http::Response::builder().header("etag", "\"one\"");
     let range = request.headers().get("range").map(|range| range.to_str().unwrap().to_owned());

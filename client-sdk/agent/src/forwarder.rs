@@ -464,7 +464,17 @@ impl Agent {
         let Some(id) = known.or_else(|| self.begin(peer, message, now)) else { return };
         let Some(upstream) = self.upstreams.get(&id) else { return };
         let way = Way { to: upstream.to, from: None };
-        let errors = upstream.socket.send(way, message.data, message.size, message.mark);
+        let errors = if self.table.repairs_uploads(service) {
+            let mut errors = 0;
+            for (datagram, mark) in message.datagrams() {
+                let number = self.table.on_send(id, datagram, now);
+                let front = number.as_ref().map_or(&[][..], |number| &number[..]);
+                errors += self.run.add_numbered(&upstream.socket, way, front, datagram, mark);
+            }
+            errors + self.run.flush(&upstream.socket, way)
+        } else {
+            upstream.socket.send(way, message.data, message.size, message.mark)
+        };
         self.count_errors(service, errors);
         self.table.on_sent(id, message.count(), message.data.len() as u64, now);
         self.with(id, |table, wire| table.serve(id, now, wire));

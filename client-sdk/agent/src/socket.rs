@@ -180,9 +180,33 @@ impl Run {
         datagram: &[u8],
         mark: Mark,
     ) -> u64 {
-        let length = header.len() + datagram.len();
         // Where the system puts datagrams together again, programs look for one header only.
-        let goes_on = header.is_empty()
+        self.add_to(socket, way, header, datagram, mark, header.is_empty())
+    }
+
+    /// Adds a datagram towards a gateway, behind its number, if it has one.
+    pub(crate) fn add_numbered(
+        &mut self,
+        socket: &Socket,
+        way: Way,
+        number: &[u8],
+        datagram: &[u8],
+        mark: Mark,
+    ) -> u64 {
+        self.add_to(socket, way, number, datagram, mark, true)
+    }
+
+    fn add_to(
+        &mut self,
+        socket: &Socket,
+        way: Way,
+        header: &[u8],
+        datagram: &[u8],
+        mark: Mark,
+        may_go_on: bool,
+    ) -> u64 {
+        let length = header.len() + datagram.len();
+        let goes_on = may_go_on
             && !self.is_over
             && self.mark == mark
             && length <= self.size

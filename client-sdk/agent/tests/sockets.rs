@@ -16,7 +16,9 @@ use packrat_agent::{
     Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service,
     Status, Target,
 };
-use packrat_path::{ANY, FILE_BYTES, Gateway, PATIENCE, Quic, expected, far_segment, last_mile};
+use packrat_path::{
+    ANY, FILE_BYTES, Gateway, LossyPath, PATIENCE, Quic, expected, far_segment, last_mile,
+};
 
 /// An agent in a thread of its own; ends when it is dropped.
 struct Running {
@@ -27,11 +29,15 @@ struct Running {
 
 impl Running {
     fn start(to: SocketAddr, limits: Limits) -> Self {
+        Self::with(to, limits, ClientConfig::default())
+    }
+
+    fn with(to: SocketAddr, limits: Limits, config: ClientConfig) -> Self {
         let mut any = to;
         any.set_port(0);
         let socket = UdpSocket::bind(any).unwrap();
         let address = socket.local_addr().unwrap();
-        let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
+        let config = config.with_scheme(IdentifierScheme::Payload);
         let dont_fragment = DontFragment::default();
         let service = Service {
             name: "web".to_owned(),
@@ -80,6 +86,7 @@ async fn two_programs_download_over_loss_and_their_holes_are_repaired() {
     let status = agent.status();
     let total = status.total();
     assert_eq!((total.sessions, status.flows.len()), (2, 2), "{status:?}");
+    assert_eq!(total.upward_numbered, 0, "uploads are not wished");
     assert!(lost > 100, "{lost}");
     // Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
     // host that is busy with other things is late for some.
@@ -89,6 +96,26 @@ async fn two_programs_download_over_loss_and_their_holes_are_repaired() {
     assert!(
         text.contains("packrat_agent_flows{service=\"web\",condition=\"assisted\"} 2\n"),
         "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_programs_upload_is_repaired_where_that_is_wished() {
+    let quic = Quic::start();
+    let path = LossyPath::start(quic.address(), 0.04);
+    let config = ClientConfig::default().with_uploads(true);
+    let agent = Running::with(path.address(), Limits::default(), config);
+    let (sum, declared) = quic.upload(agent.address).await;
+    assert_eq!(sum, expected());
+    let (lost, dropped) = (path.lost_upwards(), path.dropped_upwards());
+    let total = agent.status().total();
+    assert!(lost > 60 && total.upward_numbered > 2000, "{lost} were lost: {total:?}");
+    // Some of the lost ones are repairs, or were lost before the session.
+    assert!(total.upward_repairs * 2 >= lost, "{lost} were lost: {total:?}");
+    // What the far segment's queue has dropped is the program's to repair; and a busy host is late.
+    assert!(
+        declared * 3 <= dropped * 3 + lost * 2,
+        "{lost} were lost on the last mile, {dropped} dropped behind it; the program declared {declared} lost: {total:?}"
     );
 }
 

@@ -115,6 +115,11 @@
 #define PACKRAT_KEY_LENGTH 32
 
 /**
+ * Bytes in front of a datagram that packrat_shim_send() has taken.
+ */
+#define PACKRAT_NUMBER_LENGTH 8
+
+/**
  * Bytes of a seed.
  */
 #define PACKRAT_SEED_LENGTH 32
@@ -154,6 +159,16 @@ typedef struct {
    * Bytes of the token.
    */
   size_t token_length;
+  /**
+   * 1: what the program sends is repaired, too, and packrat_shim_send() is asked about each
+   * datagram. For transports that answer each loss (CUBIC, NewReno), not for BBR. 0 (the default):
+   * it is not.
+   */
+  uint32_t uploads;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
 } packrat_config;
 
 /**
@@ -244,6 +259,18 @@ typedef struct {
    * Bytes of all control datagrams from gateways (UDP payload).
    */
   uint64_t control_bytes_received;
+  /**
+   * Datagrams of the program's that left with a number, so that they can be repaired.
+   */
+  uint64_t upward_numbered;
+  /**
+   * Those of them that the gateway was missing when a later one had arrived.
+   */
+  uint64_t upward_missing;
+  /**
+   * Datagrams of the program's that were sent again, repetitions included.
+   */
+  uint64_t upward_repairs;
 } packrat_statistics;
 
 #ifdef __cplusplus
@@ -327,7 +354,22 @@ int32_t packrat_shim_deliver(packrat_shim *shim,
                              uint8_t *mark);
 
 /**
- * The program has sent so many datagrams of so many bytes in all, unchanged: for the figures.
+ * The program is about to send a datagram to the peer, with config.uploads: what goes in front of it.
+ * `number` gets PACKRAT_NUMBER_LENGTH bytes, which end at the gateway. Afterwards look at
+ * packrat_shim_timeout(). A datagram that was asked about and does not leave is one that the path has
+ * lost.
+ *
+ * Returns PACKRAT_OK: send `number` and the datagram behind it as one; PACKRAT_EMPTY: send the
+ * datagram as it is; or PACKRAT_ARGUMENT.
+ */
+int32_t packrat_shim_send(packrat_shim *shim,
+                          const uint8_t *datagram,
+                          size_t length,
+                          uint64_t now,
+                          uint8_t *number);
+
+/**
+ * The program has sent so many datagrams of so many bytes in all, without numbers: for the figures.
  *
  * Returns PACKRAT_OK or PACKRAT_ARGUMENT.
  */

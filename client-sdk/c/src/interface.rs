@@ -72,6 +72,9 @@ impl Handle {
             eack_bytes: counters.eack_bytes,
             control_bytes_sent: counters.control_bytes_sent,
             control_bytes_received: counters.control_bytes_received,
+            upward_numbered: counters.upward_numbered,
+            upward_missing: counters.upward_missing,
+            upward_repairs: counters.upward_repairs,
         }
     }
 }

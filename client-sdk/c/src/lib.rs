@@ -61,6 +61,8 @@ pub const PACKRAT_SCHEME_TRAILER: u32 = 1;
 
 /// Bytes of a gateway's key.
 pub const PACKRAT_KEY_LENGTH: usize = 32;
+/// Bytes in front of a datagram that packrat_shim_send() has taken.
+pub const PACKRAT_NUMBER_LENGTH: usize = 8;
 /// Bytes of a seed.
 pub const PACKRAT_SEED_LENGTH: usize = 32;
 
@@ -82,6 +84,12 @@ pub struct Config {
     pub token: *const u8,
     /// Bytes of the token.
     pub token_length: usize,
+    /// 1: what the program sends is repaired, too, and packrat_shim_send() is asked about each
+    /// datagram. For transports that answer each loss (CUBIC, NewReno), not for BBR. 0 (the default):
+    /// it is not.
+    pub uploads: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// Bytes of the settings of version 0.1: every program's header has these.
@@ -133,6 +141,12 @@ pub struct Statistics {
     pub control_bytes_sent: u64,
     /// Bytes of all control datagrams from gateways (UDP payload).
     pub control_bytes_received: u64,
+    /// Datagrams of the program's that left with a number, so that they can be repaired.
+    pub upward_numbered: u64,
+    /// Those of them that the gateway was missing when a later one had arrived.
+    pub upward_missing: u64,
+    /// Datagrams of the program's that were sent again, repetitions included.
+    pub upward_repairs: u64,
 }
 
 /// A shim: the assistance of one peer's datagrams over one socket.
@@ -228,6 +242,8 @@ impl Default for Config {
             gateway_key: std::ptr::null(),
             token: std::ptr::null(),
             token_length: 0,
+            uploads: 0,
+            reserved: 0,
         }
     }
 }
@@ -240,6 +256,11 @@ unsafe fn client_config(config: &Config) -> Result<ClientConfig, i32> {
         PACKRAT_SCHEME_TRAILER => IdentifierScheme::Trailer,
         _ => return Err(PACKRAT_ARGUMENT),
     };
+    let uploads = match config.uploads {
+        0 => false,
+        1 => true,
+        _ => return Err(PACKRAT_ARGUMENT),
+    };
     // SAFETY: NULL, or a key's bytes.
     let key = unsafe { config.gateway_key.cast::<[u8; PACKRAT_KEY_LENGTH]>().as_ref() };
     // SAFETY: NULL, or so many bytes.
@@ -249,7 +270,8 @@ unsafe fn client_config(config: &Config) -> Result<ClientConfig, i32> {
         .with_scheme(scheme)
         .with_maximum_hold(Duration::from_micros(config.maximum_hold))
         .with_gateway_key(key.copied())
-        .with_token(token))
+        .with_token(token)
+        .with_uploads(uploads))
 }
 
 /// Makes a shim for one peer. `seed`: PACKRAT_SEED_LENGTH fresh random bytes of the operating
@@ -347,7 +369,34 @@ pub unsafe extern "C" fn packrat_shim_deliver(
     })
 }
 
-/// The program has sent so many datagrams of so many bytes in all, unchanged: for the figures.
+/// The program is about to send a datagram to the peer, with config.uploads: what goes in front of it.
+/// `number` gets PACKRAT_NUMBER_LENGTH bytes, which end at the gateway. Afterwards look at
+/// packrat_shim_timeout(). A datagram that was asked about and does not leave is one that the path has
+/// lost.
+///
+/// Returns PACKRAT_OK: send `number` and the datagram behind it as one; PACKRAT_EMPTY: send the
+/// datagram as it is; or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_send(
+    shim: *mut Shim,
+    datagram: *const u8,
+    length: usize,
+    now: u64,
+    number: *mut u8,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: the promises of the header: a handle, so many bytes, a number's place.
+        let (handle, datagram, number) = unsafe {
+            let number = place(number.cast::<[u8; PACKRAT_NUMBER_LENGTH]>())?;
+            (handle(shim)?, bytes(datagram, length)?, number)
+        };
+        let now = handle.time(now);
+        *number = handle.shim.on_send(datagram, now).ok_or(PACKRAT_EMPTY)?;
+        Ok(PACKRAT_OK)
+    })
+}
+
+/// The program has sent so many datagrams of so many bytes in all, without numbers: for the figures.
 ///
 /// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
 #[unsafe(no_mangle)]

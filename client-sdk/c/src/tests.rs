@@ -92,7 +92,7 @@ fn an_older_header_has_fewer_settings_and_the_others_keep_their_defaults() {
     assert_eq!((known.config.maximum_hold, known.more), (5, 7), "99 is not the library's");
     of_caller.config.size = size_of::<Later>() as u32;
     assert_eq!(read(&of_caller).unwrap().more, 99);
-    of_caller.config.size = size - 1;
+    of_caller.config.size = OLDEST_CONFIG as u32 - 1;
     assert_eq!(read(&of_caller).unwrap_err(), PACKRAT_ARGUMENT);
     let mut out = of_caller;
     // SAFETY: all of it is there.

@@ -1,4 +1,5 @@
 /* The interface without a network: arguments, buffers, versions. Fails with the line that is wrong. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,13 +32,17 @@ static void arguments(void) {
     uint8_t out[64], mark;
     size_t length, skip;
     CHECK(packrat_config_init(NULL, sizeof config) == PACKRAT_ARGUMENT);
-    CHECK(packrat_config_init(&config, sizeof config - 1) == PACKRAT_ARGUMENT);
+    CHECK(packrat_config_init(&config, offsetof(packrat_config, uploads) - 1) == PACKRAT_ARGUMENT);
     CHECK(packrat_config_init(&config, sizeof config) == PACKRAT_OK);
     CHECK(packrat_shim_new(NULL, seed, 0, &shim) == PACKRAT_ARGUMENT && shim == NULL);
     CHECK(packrat_shim_new(&config, NULL, 0, &shim) == PACKRAT_ARGUMENT);
     CHECK(packrat_shim_new(&config, seed, 0, NULL) == PACKRAT_ARGUMENT);
     config.scheme = 9;
     CHECK(packrat_shim_new(&config, seed, 0, &shim) == PACKRAT_ARGUMENT);
+    config.scheme = PACKRAT_SCHEME_PAYLOAD;
+    config.uploads = 2;
+    CHECK(packrat_shim_new(&config, seed, 0, &shim) == PACKRAT_ARGUMENT);
+    config.uploads = 0;
     config.scheme = PACKRAT_SCHEME_TRAILER;
     config.token_length = 1; /* and no token */
     CHECK(packrat_shim_new(&config, seed, 0, &shim) == PACKRAT_ARGUMENT);
@@ -56,6 +61,7 @@ static void arguments(void) {
     CHECK(packrat_shim_release(NULL) == PACKRAT_ARGUMENT);
     CHECK(packrat_shim_close(NULL, 0) == PACKRAT_ARGUMENT);
     CHECK(packrat_shim_sent(NULL, 1, 1) == PACKRAT_ARGUMENT);
+    CHECK(packrat_shim_send(NULL, out, 1, 0, out) == PACKRAT_ARGUMENT);
     CHECK(packrat_shim_statistics(NULL, &statistics, sizeof statistics) == PACKRAT_ARGUMENT);
     packrat_shim_free(NULL);
 
@@ -86,6 +92,11 @@ static void buffers(void) {
     CHECK(due > 1000000 && due != PACKRAT_NEVER);
     CHECK(packrat_shim_on_timeout(shim, due) == PACKRAT_OK);
     CHECK(packrat_shim_transmit(shim, out, sizeof out, &length, due) == PACKRAT_OK);
+    /* Nothing goes in front of what leaves, as no gateway has agreed. */
+    uint8_t number[PACKRAT_NUMBER_LENGTH];
+    CHECK(packrat_shim_send(shim, out, 1, due, number) == PACKRAT_EMPTY);
+    CHECK(packrat_shim_send(shim, NULL, 1, due, number) == PACKRAT_ARGUMENT);
+    CHECK(packrat_shim_send(shim, out, 1, due, NULL) == PACKRAT_ARGUMENT);
     /* Without a gateway everything passes, also what only begins like a gateway's message. */
     CHECK(packrat_shim_receive(shim, (const uint8_t *)"hello", 5, 2, due, &skip) == PACKRAT_PASS && skip == 0);
     CHECK(packrat_shim_receive(shim, (const uint8_t *)"\x0bPkr forged", 11, 2, due, &skip) == PACKRAT_PASS && skip == 0);

@@ -575,6 +575,9 @@ impl Assist {
             Ok(Message::Holes(holes)) => {
                 if let Some(upward) = self.upward() {
                     upward.on_holes(&holes, now);
+                    let missing = holes.runs().map(|run| u64::from(run.count)).sum();
+                    let wanted = holes.wanted;
+                    self.events.tell(now, || ClientEvent::HolesReceived { missing, wanted });
                 }
             }
             // This address was asked whether it is there; the answer must leave from where the
@@ -753,8 +756,10 @@ impl Assist {
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         if self.outgoing.urgent.is_empty()
             && !self.closed
-            && let Some(again) = self.upward().and_then(|upward| upward.poll_transmit(now))
+            && let Some((place, again)) = self.upward().and_then(|upward| upward.poll_transmit(now))
         {
+            let bytes = again.len();
+            self.events.tell(now, || ClientEvent::DatagramSentAgain { place, bytes });
             return Some(again);
         }
         let datagram = match self.outgoing.urgent.pop_front() {

@@ -137,8 +137,10 @@ impl ClientConfig {
 
     /// Sets whether what the transport sends is repaired, too. It costs a copy of each datagram, until
     /// the gateway has told that it has arrived, and eight bytes in front of it. The shell passes
-    /// what the transport sends to [`Shim::on_send`](crate::Shim::on_send): packrat-s2n-quic does;
-    /// packrat-quinn and packrat-socket do not, and do not ask for it.
+    /// what the transport sends to [`Shim::on_send`](crate::Shim::on_send).
+    ///
+    /// For transports that answer each loss, such as those with CUBIC or NewReno: BBR's model
+    /// tolerates losses, and repairs only delay its acknowledgements.
     ///
     /// Defaults to `false`.
     #[must_use]

@@ -106,6 +106,12 @@ counters! {
     control_bytes_sent,
     /// Bytes of all control datagrams from gateways (UDP payload).
     control_bytes_received,
+    /// Datagrams of the program's that left with a number, so that they can be repaired.
+    upward_numbered,
+    /// Those of them that the gateway was missing when a later one had arrived.
+    upward_missing,
+    /// Datagrams of the program's that were sent again, repetitions included.
+    upward_repairs,
 }
 
 impl Counters {
@@ -125,6 +131,9 @@ impl Counters {
             eack_bytes: assist.eack_bytes,
             control_bytes_sent: assist.control_bytes_sent,
             control_bytes_received: assist.control_bytes_received,
+            upward_numbered: assist.upward_numbered,
+            upward_missing: assist.upward_missing,
+            upward_repairs: assist.upward_repairs,
             ..self
         }
     }

@@ -98,6 +98,20 @@ pub enum ClientEvent {
         /// Its number.
         packet_number: PacketNumber,
     },
+    /// The gateway has told which datagrams towards the server are missing.
+    HolesReceived {
+        /// So many.
+        missing: u64,
+        /// True if it wants them: while a queue stands, the transport repairs its losses itself.
+        wanted: bool,
+    },
+    /// A datagram towards the server was sent again.
+    DatagramSentAgain {
+        /// Its place among the numbered ones.
+        place: u64,
+        /// UDP payload.
+        bytes: usize,
+    },
     /// An eACK left.
     EackSent {
         /// Its counter.

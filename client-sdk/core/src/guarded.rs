@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use packrat_wire::control::is_control;
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::number::split;
+use packrat_wire::number::{NumberHeader, split};
 
 use crate::counters::{Condition, Counters};
 use crate::shim::{Released, Shim, ShimStats, Verdict};
@@ -124,6 +124,11 @@ impl<M: Clone> GuardedShim<M> {
         let released = released.or_else(|| self.rescued.pop_front())?;
         self.count_delivered(&released.datagram);
         Some(released)
+    }
+
+    /// The program sends a datagram, as for [`Shim::on_send`]: what goes in front of it.
+    pub fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
+        self.call("on_send", |shim| shim.on_send(datagram, now)).flatten()
     }
 
     /// The program has sent so much: for the figures.

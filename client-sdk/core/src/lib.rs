@@ -60,6 +60,7 @@ pub use packrat_wire::estimate::Timestamp;
 pub use packrat_wire::handshake::Live;
 pub use packrat_wire::identifier::IdentifierScheme;
 pub use packrat_wire::message::{ResetReason, Totals};
+pub use packrat_wire::number::NumberHeader;
 pub use packrat_wire::{Epoch, MessageCounter, SessionId};
 pub use renewal::RenewalSchedule;
 pub use shim::{Order, Released, Shim, ShimStats, Verdict};

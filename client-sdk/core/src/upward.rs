@@ -378,8 +378,8 @@ impl Upward {
         }
     }
 
-    /// The next datagram that is sent again, with its number, if the budget allows.
-    pub(crate) fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+    /// The next datagram that is sent again, with its number, if the budget allows; and its place.
+    pub(crate) fn poll_transmit(&mut self, now: Timestamp) -> Option<(u64, Vec<u8>)> {
         while let Some(place) = self.ready.pop_front() {
             let (next, budget) = (self.next, self.budget.tokens());
             let Some(sent) = self.at(place).filter(|sent| !sent.datagram.is_empty()) else {
@@ -400,7 +400,7 @@ impl Upward {
             self.budget.charge(cost);
             self.stats.repairs += 1;
             self.stats.repair_bytes += bytes.len() as u64;
-            return Some(bytes);
+            return Some((place, bytes));
         }
         None
     }

@@ -44,8 +44,7 @@ class _Transport(asyncio.DatagramTransport):
         self._inner, self._wrapped = inner, wrapped
 
     def sendto(self, data: Any, addr: Any = None) -> None:
-        self._wrapped._sending(len(data), addr)
-        self._inner.sendto(data, addr)
+        self._inner.sendto(self._wrapped._sending(data, addr), addr)
 
     def close(self) -> None:
         self._wrapped._close()
@@ -106,9 +105,10 @@ class _Wrapped(asyncio.DatagramProtocol):
     def resume_writing(self) -> None:
         self._protocol.resume_writing()
 
-    def _sending(self, length: int, addr: Any) -> None:
-        self._peers.sending(length, self._connected if addr is None else addr)
+    def _sending(self, data: Any, addr: Any) -> Any:
+        leaving = self._peers.sending(data, self._connected if addr is None else addr)
         self._schedule()
+        return leaving
 
     def _send(self, control: bytes, peer: Any) -> None:
         if self._transport and not self._transport.is_closing():

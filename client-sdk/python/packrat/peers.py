@@ -23,12 +23,14 @@ Statistics = Dict[str, Any]
 class Settings:
     """Settings of assistance. `scheme`: "payload", or "trailer" for QUIC alone, which is faster;
     `maximum_hold`: the longest wait for a repair, in seconds; `gateway_key`: 32 bytes, another
-    gateway is refused; `token`: the permission of a token endpoint."""
+    gateway is refused; `token`: the permission of a token endpoint; `uploads`: what the program
+    sends is repaired, too, for transports that answer each loss (CUBIC, NewReno), not for BBR."""
 
     scheme: str = "payload"
     maximum_hold: float = 1.0
     gateway_key: Optional[bytes] = None
     token: Optional[bytes] = None
+    uploads: bool = False
 
 
 class Peers:
@@ -53,12 +55,14 @@ class Peers:
         self._ready: Deque[Tuple[bytes, Any]] = collections.deque()
         self._delivering = False
 
-    def sending(self, length: int, peer: Any) -> None:
-        """The program is about to send a datagram; the first one to a peer asks for a gateway."""
+    def sending(self, datagram: Any, peer: Any) -> Any:
+        """The program is about to send a datagram; the first one to a peer asks for a gateway.
+        Returns what is to be sent: the datagram, or, where uploads are repaired, one with a number in
+        front."""
         shim = self._shims.get(peer)
         if shim is None:
             if len(self._shims) >= MOST_PEERS and not self._make_room():
-                return
+                return datagram
             settings = self._settings
             shim = self._shims[peer] = Shim(
                 os.urandom(32),
@@ -67,10 +71,13 @@ class Peers:
                 maximum_hold=settings.maximum_hold,
                 gateway_key=self._gateway_key,
                 token=self._token,
+                uploads=settings.uploads,
             )
         self._active[peer] = self._now()
-        shim.sent(length)
+        shim.sent(len(datagram))
+        number = shim.send(bytes(datagram), self._now()) if self._settings.uploads else None
         self._serve(shim, peer)
+        return datagram if number is None else number + bytes(datagram)
 
     def received(self, datagram: bytes, peer: Any) -> None:
         """A datagram arrived."""

@@ -46,11 +46,11 @@ class Socket:
     def sendto(self, datagram: bytes, peer: Any) -> int:
         """Sends a datagram; raises `TimeoutError` when the system has no room for it in time. `peer`
         is a numeric address, as `recvfrom` returns it."""
-        self._peers.sending(len(datagram), peer)
+        leaving = self._peers.sending(datagram, peer)
         until = self._until()
         while True:
             try:
-                return self._inner.sendto(datagram, peer)
+                return min(self._inner.sendto(leaving, peer), len(datagram))
             except BlockingIOError:
                 self._wait(selectors.EVENT_WRITE, self._left(until))
 

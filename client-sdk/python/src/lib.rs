@@ -35,7 +35,7 @@ fn key_of(bytes: Option<&[u8]>) -> PyResult<Option<[u8; 32]>> {
 #[pymethods]
 impl Shim {
     #[new]
-    #[pyo3(signature = (seed, now, *, scheme="payload", maximum_hold=1.0, gateway_key=None, token=None))]
+    #[pyo3(signature = (seed, now, *, scheme="payload", maximum_hold=1.0, gateway_key=None, token=None, uploads=false))]
     fn new(
         seed: &[u8],
         now: u64,
@@ -43,6 +43,7 @@ impl Shim {
         maximum_hold: f64,
         gateway_key: Option<&[u8]>,
         token: Option<&[u8]>,
+        uploads: bool,
     ) -> PyResult<Self> {
         let invalid = |text: &str| PyValueError::new_err(text.to_owned());
         let seed = seed.try_into().map_err(|_| invalid("a seed has 32 random bytes"))?;
@@ -57,7 +58,8 @@ impl Shim {
             .with_scheme(scheme)
             .with_maximum_hold(hold)
             .with_gateway_key(key_of(gateway_key)?)
-            .with_token(token_of(token.unwrap_or_default())?);
+            .with_token(token_of(token.unwrap_or_default())?)
+            .with_uploads(uploads);
         let shim = ClientShim::new(config, seed, time(now));
         Ok(Self { shim: GuardedShim::new(Some(Box::new(shim))) })
     }
@@ -75,6 +77,17 @@ impl Shim {
     fn deliver<'py>(&mut self, python: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         let released = self.shim.poll_deliver()?;
         Some(PyBytes::new(python, &released.datagram))
+    }
+
+    /// The program is about to send a datagram: what goes in front of it, or None.
+    fn send<'py>(
+        &mut self,
+        python: Python<'py>,
+        datagram: &[u8],
+        now: u64,
+    ) -> Option<Bound<'py, PyBytes>> {
+        let number = self.shim.on_send(datagram, time(now))?;
+        Some(PyBytes::new(python, &number))
     }
 
     /// The program has sent a datagram of so many bytes: for the figures.

@@ -66,6 +66,27 @@ async def download(path, create_protocol):
         return contents, client.packrat.statistics()
 
 
+async def upload(path, create_protocol, contents):
+    """The server's answer, and the figures of the assistance."""
+    configuration = QuicConfiguration(alpn_protocols=["packrat-test"], server_name=path.about["name"])
+    configuration.load_verify_locations(path.file.name)
+    host, port = address(path.about["quic"])
+    answers = asyncio.get_running_loop().create_future()
+    async with connect(
+        host,
+        port,
+        configuration=configuration,
+        create_protocol=create_protocol,
+        stream_handler=lambda reader, _: answers.set_result(reader),
+    ) as client:
+        _, writer = await client.create_stream(is_unidirectional=True)
+        writer.write(contents)
+        writer.write_eof()
+        reader = await asyncio.wait_for(answers, SECONDS)
+        answer = await asyncio.wait_for(reader.read(), SECONDS)
+        return answer, client.packrat.statistics()
+
+
 class LossyPath(unittest.TestCase):
     @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
     def test_aioquic_downloads_and_at_least_a_third_of_the_losses_is_hidden_from_the_server(self):
@@ -85,6 +106,23 @@ class LossyPath(unittest.TestCase):
         # a host that is busy with other things is late for some.
         self.assertGreaterEqual(flow["repaired_in_time"] * 3, lost, flow)
         self.assertLessEqual((declared - dropped) * 3, lost * 2, f"{figures} {flow}")
+
+    @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
+    def test_what_aioquic_uploads_comes_again_where_it_is_lost(self):
+        settings = packrat.Settings(scheme="trailer", uploads=True)
+        with Path() as path:
+            def assisted(*args, **more):
+                return packrat.wrap(QuicConnectionProtocol(*args, **more), settings)
+
+            contents = bytes(path.about["bytes"])
+            answer, statistics = asyncio.run(upload(path, assisted, contents))
+            figures = path.end()
+        self.assertEqual(answer, hashlib.sha256(contents).digest())
+        (flow,) = statistics.values()
+        lost = figures["quic_lost_upwards"]
+        self.assertGreater(lost, 60)
+        # Some of the lost ones are repairs, or were lost before the session.
+        self.assertGreaterEqual(flow["upward_repairs"] * 2, lost, flow)
 
     def test_a_socket_gets_its_datagrams_repaired_and_in_order(self):
         count = 2000
@@ -142,12 +180,12 @@ class ManyPeers(unittest.TestCase):
         peers = Peers(packrat.Settings(), lambda: now[0], lambda *what: delivered.append(what),
                       lambda control, peer: sent.append(peer))
         for peer in range(MOST_PEERS + 1):
-            peers.sending(5, peer)
+            peers.sending(b"hello", peer)
         self.assertEqual(sent, list(range(MOST_PEERS)), "the last one is not assisted")
         now[0] += IDLE
         peers.received(b"hello", 0)
         self.assertEqual(delivered, [(b"hello", 0)])
-        peers.sending(5, MOST_PEERS)
+        peers.sending(b"hello", MOST_PEERS)
         self.assertEqual(sent[-1], MOST_PEERS)
         self.assertEqual([peers.statistics(peer) is None for peer in range(3)], [False, True, False])
 

@@ -26,6 +26,9 @@ class Led:
         self.kept.append(datagram)
         return None
 
+    def send(self, datagram, now):
+        return b"number: "
+
     def deliver(self):
         return self.ready.pop(0) if self.ready else None
 
@@ -108,13 +111,18 @@ class Released(unittest.TestCase):
     def test_what_becomes_ready_while_the_program_sends_is_delivered_afterwards(self):
         delivered = []
         peers = Peers(packrat.Settings(), lambda: 1_000_000, lambda *what: delivered.append(what), lambda *_: None)
-        peers.sending(5, "peer")
+        peers.sending(b"hello", "peer")
         peers.received(b"kept", "peer")
         peers._shims["peer"].on_timeout(0)
-        peers.sending(5, "peer")
+        peers.sending(b"hello", "peer")
         self.assertEqual((delivered, peers.timeout()), ([], 1_000_000))
         peers.handle_timeout()
         self.assertEqual(delivered, [(b"kept", "peer")])
+
+    def test_numbers_go_in_front_of_what_is_sent_where_that_is_wished(self):
+        for uploads, leaves in [(True, b"number: hello"), (False, b"hello")]:
+            peers = Peers(packrat.Settings(uploads=uploads), lambda: 1, lambda *_: None, lambda *_: None)
+            self.assertEqual(peers.sending(b"hello", "peer"), leaves)
 
 
 @mock.patch("packrat.peers.Shim", Led)
@@ -124,9 +132,9 @@ class Idle(unittest.TestCase):
         self.peers = Peers(packrat.Settings(), lambda: self.now, lambda *_: None, lambda *_: None)
 
     def test_a_peer_that_is_idle_is_forgotten_and_the_others_are_not(self):
-        self.peers.sending(5, "idle")
+        self.peers.sending(b"hello", "idle")
         self.now += IDLE - 1
-        self.peers.sending(5, "busy")
+        self.peers.sending(b"hello", "busy")
         idle = self.peers._shims["idle"]
         self.peers.handle_timeout()
         self.assertFalse(idle.is_closed)
@@ -139,9 +147,9 @@ class Idle(unittest.TestCase):
 
     def test_the_earliest_of_many_deadlines_is_known_without_a_look_at_all_shims(self):
         for peer in range(MOST_PEERS):
-            self.peers.sending(5, peer)
+            self.peers.sending(b"hello", peer)
         self.peers._shims[7].due = self.now + 20
-        self.peers.sending(5, 7)
+        self.peers.sending(b"hello", 7)
         with mock.patch.object(Led, "timeout", side_effect=AssertionError("it looks at a shim")):
             self.assertEqual(self.peers.timeout(), self.now + 20)
 

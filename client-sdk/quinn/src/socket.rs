@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use packrat_client::{Access, ClientConfig, Counters, Timestamp};
+use packrat_client::{Access, ClientConfig, Counters, NumberHeader, Timestamp};
 use packrat_socket::{
     Batch, FlowFigures, Limits, Mark, Peers, Wire, source_from, with_large_buffers,
 };
@@ -18,6 +18,8 @@ use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use tokio::io::Interest;
 use tokio::time::Sleep;
 
+/// Most bytes of one send: the largest UDP payload over IPv4.
+const MOST_BYTES: usize = 65_507;
 /// The timer is set no further than this; quinn then looks once for nothing.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
@@ -47,6 +49,8 @@ pub struct Socket {
 
 struct State {
     peers: Peers<Beside>,
+    /// Datagrams that quinn has sent and the system has not taken yet.
+    pending: Pending,
     ready: VecDeque<Ready>,
     batch: Batch,
     timer: Pin<Box<Sleep>>,
@@ -54,6 +58,41 @@ struct State {
     armed: Option<Timestamp>,
     /// quinn's endpoint, which waits for datagrams.
     waker: Option<Waker>,
+}
+
+/// Numbered datagrams of one of quinn's transmits, in runs of one length.
+#[derive(Debug, Default)]
+struct Pending {
+    runs: VecDeque<Run>,
+    peer: Option<SocketAddr>,
+    mark: Mark,
+    source: Option<IpAddr>,
+}
+
+/// Datagrams that leave together: all of `size` bytes, the last may be shorter.
+#[derive(Debug)]
+struct Run {
+    data: Vec<u8>,
+    size: usize,
+    is_over: bool,
+}
+
+impl Pending {
+    /// Adds a datagram behind what goes in front of it.
+    fn add(&mut self, number: Option<NumberHeader>, datagram: &[u8]) {
+        let front = number.as_ref().map_or(&[][..], |number| &number[..]);
+        let length = front.len() + datagram.len();
+        let fits =
+            |run: &Run| !run.is_over && length <= run.size && run.data.len() + length <= MOST_BYTES;
+        if !self.runs.back().is_some_and(fits) {
+            self.runs.push_back(Run { data: Vec::new(), size: length, is_over: false });
+        }
+        if let Some(run) = self.runs.back_mut() {
+            run.data.extend_from_slice(front);
+            run.data.extend_from_slice(datagram);
+            run.is_over = length < run.size;
+        }
+    }
 }
 
 /// The socket as [`Peers`] sees it.
@@ -105,6 +144,7 @@ impl Socket {
         let io = tokio::net::UdpSocket::from_std(socket)?;
         let state = State {
             peers: Peers::new(config, Limits::default()),
+            pending: Pending::default(),
             ready: VecDeque::new(),
             batch: Batch::new(),
             timer: Box::pin(tokio::time::sleep(LONGEST_SLEEP)),
@@ -169,6 +209,62 @@ impl Socket {
             waker.wake();
         }
         result
+    }
+
+    /// Sends what the system has not taken so far.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is more. Others are of the datagrams that could not be sent, which are
+    /// lost.
+    fn flush(&self, pending: &mut Pending) -> io::Result<()> {
+        while let (Some(run), Some(destination)) = (pending.runs.front(), pending.peer) {
+            let segment_size = (run.data.len() > run.size).then_some(run.size);
+            let transmit = Transmit {
+                destination,
+                ecn: pending.mark,
+                contents: &run.data,
+                segment_size,
+                src_ip: pending.source,
+            };
+            let send = || self.udp.send((&self.io).into(), &transmit);
+            match self.io.try_io(Interest::WRITABLE, send) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+                sent => {
+                    pending.runs.pop_front();
+                    sent?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends datagrams that a gateway may ask for again.
+    fn send_numbered(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let (bytes, peer) = (transmit.contents.len(), transmit.destination);
+        let size = transmit.segment_size.unwrap_or(bytes).max(1);
+        let state = &mut *self.lock();
+        // A number is for a datagram that leaves: quinn comes again.
+        self.flush(&mut state.pending)?;
+        let now = self.now();
+        let State { peers, pending, .. } = state;
+        (pending.peer, pending.mark, pending.source) = (Some(peer), transmit.ecn, transmit.src_ip);
+        for datagram in transmit.contents.chunks(size) {
+            pending.add(peers.on_send(peer, datagram, now), datagram);
+        }
+        peers.on_sent(peer, bytes.div_ceil(size) as u64, bytes as u64, now);
+        let next = peers.next_timeout();
+        let is_late = next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed));
+        let result = self.flush(&mut state.pending);
+        if (is_late || !state.pending.runs.is_empty())
+            && let Some(waker) = state.waker.take()
+        {
+            // For the timer, and for the rest.
+            waker.wake();
+        }
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            result => result,
+        }
     }
 
     fn port<'a>(&'a self, ready: &'a mut VecDeque<Ready>) -> Port<'a> {
@@ -240,7 +336,13 @@ impl AsyncUdpSocket for Socket {
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let peer = transmit.destination;
         // A gateway learns of another network before anything leaves from there.
-        self.with(|peers, now, port| peers.on_sending(peer, now, port));
+        let repairs_uploads = self.with(|peers, now, port| {
+            peers.on_sending(peer, now, port);
+            peers.repairs_uploads()
+        });
+        if repairs_uploads {
+            return self.send_numbered(transmit);
+        }
         self.io.try_io(Interest::WRITABLE, || self.udp.send((&self.io).into(), transmit))?;
         let bytes = transmit.contents.len();
         let size = transmit.segment_size.unwrap_or(bytes).max(1);
@@ -256,6 +358,13 @@ impl AsyncUdpSocket for Socket {
         messages: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         let state = &mut *self.lock();
+        // The last of what quinn has sent: nothing else asks for it.
+        while !state.pending.runs.is_empty() && self.io.poll_send_ready(context)?.is_ready() {
+            match self.flush(&mut state.pending) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                _ => break,
+            }
+        }
         loop {
             if !state.ready.is_empty() {
                 let most_segments = self.udp.gro_segments();

@@ -1,4 +1,4 @@
-//! quinn downloads from quinn, through a real gateway and over a last mile that loses datagrams.
+//! quinn downloads from quinn, and uploads, through a real gateway and over a last mile that loses datagrams.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{Ipv6Addr, SocketAddr};
@@ -84,4 +84,35 @@ async fn a_socket_that_ends_says_goodbye() {
         assert!(begun.elapsed() < PATIENCE, "the gateway still has the session");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_upload_loses_on_the_last_mile_comes_again_from_below_quinn() {
+    let quic = Quic::start();
+    let path = LossyPath::start(quic.address(), 0.04);
+    let socket = Socket::bind(ANY, ClientConfig::default().with_uploads(true)).unwrap();
+    let endpoint = socket.endpoint().unwrap();
+    let (sum, declared) = quic.upload_with(&endpoint, path.address()).await;
+    assert_eq!(sum, expected());
+    let (lost, dropped, counters) =
+        (path.lost_upwards(), path.dropped_upwards(), socket.counters());
+    assert!(lost > 60, "{lost}");
+    assert!(counters.upward_numbered > 2000, "{counters:?}");
+    // Some of the lost ones are repairs, or were lost before the session.
+    assert!(counters.upward_repairs * 2 >= lost, "{lost} were lost: {counters:?}");
+    // What the far segment's queue has dropped is quinn's to repair; and a busy host is late.
+    assert!(
+        declared * 3 <= dropped * 3 + lost * 2,
+        "{lost} were lost on the last mile, {dropped} dropped behind it; quinn declared {declared} lost: {counters:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_without_a_gateway_leaves_as_it_is() {
+    let quic = Quic::start();
+    let far = far_segment(quic.address());
+    let socket = Socket::bind(ANY, ClientConfig::default().with_uploads(true)).unwrap();
+    let endpoint = socket.endpoint().unwrap();
+    let (sum, _) = quic.upload_with(&endpoint, far.address()).await;
+    assert_eq!((sum, socket.counters().upward_numbered), (expected(), 0));
 }

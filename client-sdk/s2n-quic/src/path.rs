@@ -147,7 +147,7 @@ impl AssistedPath {
         if state.closed {
             return None;
         }
-        let number = state.shim.call("on_send", |shim| shim.on_send(datagram, now)).flatten();
+        let number = state.shim.on_send(datagram, now);
         // The last datagram may have to be sent again.
         self.wake_in_time(state);
         number

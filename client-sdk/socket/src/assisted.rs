@@ -22,8 +22,9 @@ const SHORTEST_WAIT: Duration = Duration::from_micros(100);
 /// A UDP socket whose peers' datagrams are repaired by a gateway on the way, and come in the order
 /// in which that has forwarded them.
 ///
-/// The program is the client: what it sends leaves unchanged, and with the first datagram to a peer
-/// a gateway is asked for. Assistance is at work while a thread is in [`Self::receive_from`]: a
+/// The program is the client: what it sends leaves unchanged (or with a number in front, which ends at
+/// the gateway, where [`ClientConfig::with_uploads`] is set), and with the first datagram to a peer a
+/// gateway is asked for. Assistance is at work while a thread is in [`Self::receive_from`]: a
 /// program that does other things for longer than some milliseconds gets repairs late.
 ///
 /// ```no_run
@@ -106,8 +107,15 @@ impl AssistedSocket {
     /// # Errors
     /// Those of the system.
     pub fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
-        self.with(|peers, now, port| peers.on_sending(peer, now, port));
-        let sent = self.socket.send_to(datagram, peer)?;
+        let number = self.with(|peers, now, port| {
+            peers.on_sending(peer, now, port);
+            peers.on_send(peer, datagram, now)
+        });
+        let numbered = number.is_some_and(|number| {
+            self.socket.send_to(&[&number[..], datagram].concat(), peer).is_ok()
+        });
+        // With a number it may be too long for the link.
+        let sent = if numbered { datagram.len() } else { self.socket.send_to(datagram, peer)? };
         self.with(|peers, now, _| peers.on_sent(peer, 1, sent as u64, now));
         Ok(sent)
     }

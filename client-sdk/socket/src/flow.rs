@@ -1,6 +1,6 @@
 //! One flow: its address, and the shim for what comes back to it.
 
-use packrat_client::{GuardedShim, Released, Shim, Timestamp, Verdict};
+use packrat_client::{GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict};
 
 use crate::table::{FlowFigures, Peer};
 
@@ -25,6 +25,11 @@ pub(crate) struct Flow<M> {
 impl<M: Clone> Flow<M> {
     pub(crate) fn new(peer: Peer, shim: Shim<M>, now: Timestamp) -> Self {
         Self { peer, shim: GuardedShim::new(Some(Box::new(shim))), last_active: now, armed: None }
+    }
+
+    /// The program sends a datagram: what goes in front of it.
+    pub(crate) fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
+        self.shim.on_send(datagram, now)
     }
 
     /// The program has sent so much.

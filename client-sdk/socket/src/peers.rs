@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use packrat_client::{Access, ClientConfig, Condition, Counters, SourceAddress, Timestamp};
+use packrat_client::{
+    Access, ClientConfig, Condition, Counters, NumberHeader, SourceAddress, Timestamp,
+};
 
 use crate::flow::Outlet;
 use crate::source::same_peer;
@@ -42,7 +44,8 @@ impl<M, W: Wire<M>> Outlet<M> for Line<'_, W> {
 /// The assistance of a program's socket. The program is the client of every peer that it sends to:
 /// the first datagram to a peer begins a flow, and asks for a gateway.
 ///
-/// Call [`Self::on_sending`] before the program's datagrams leave, [`Self::on_received`] with those
+/// Call [`Self::on_sending`] before the program's datagrams leave, [`Self::on_send`] with each where
+/// uploads are repaired, [`Self::on_received`] with those
 /// that arrive, and [`Self::handle_timeout`] at [`Self::next_timeout`]. `M` belongs to a datagram and
 /// passes through untouched.
 pub struct Peers<M> {
@@ -57,11 +60,9 @@ struct Remote {
 }
 
 impl<M: Clone> Peers<M> {
-    /// No peer so far. What the program sends leaves unchanged: [`ClientConfig::with_uploads`] is not
-    /// heard.
+    /// No peer so far. What the program sends leaves unchanged, or, with
+    /// [`ClientConfig::with_uploads`], behind what [`Self::on_send`] says.
     pub fn new(config: ClientConfig, limits: Limits) -> Self {
-        // A gateway would make room for numbers that never come.
-        let config = config.with_uploads(false);
         Self { table: Table::new(vec![config], limits), flows: HashMap::new() }
     }
 
@@ -89,6 +90,23 @@ impl<M: Clone> Peers<M> {
         let id = self.table.begin(key(peer), now, seed())?;
         self.flows.insert(id, Remote { address: peer, source: SourceAddress::default() });
         Some(id)
+    }
+
+    /// True if what the program sends is repaired: ask [`Self::on_send`] about each datagram.
+    pub fn repairs_uploads(&self) -> bool {
+        self.table.repairs_uploads(SERVICE)
+    }
+
+    /// The program sends a datagram to a peer, of which [`Self::on_sending`] knows: what goes in front
+    /// of it, as for [`Table::on_send`].
+    pub fn on_send(
+        &mut self,
+        peer: SocketAddr,
+        datagram: &[u8],
+        now: Timestamp,
+    ) -> Option<NumberHeader> {
+        let id = self.table.find(key(peer))?;
+        self.table.on_send(id, datagram, now)
     }
 
     /// The program has sent so much to a peer.

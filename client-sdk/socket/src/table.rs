@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use packrat_client::{Access, ClientConfig, Condition, Counters, Shim, Timestamp};
+use packrat_client::{Access, ClientConfig, Condition, Counters, NumberHeader, Shim, Timestamp};
 
 use crate::flow::{Flow, Outlet};
 
@@ -174,6 +174,22 @@ impl<M: Clone> Table<M> {
         }
     }
 
+    /// True if what programs send in a service's new flows is repaired:
+    /// [`ClientConfig::with_uploads`].
+    pub fn repairs_uploads(&self, service: usize) -> bool {
+        self.configs.get(service).is_some_and(|config| config.uploads)
+    }
+
+    /// The program sends a datagram in a flow: what goes in front of it. `None`: nothing, and always
+    /// so unless [`ClientConfig::with_uploads`] is set and a gateway agrees. A datagram that was asked
+    /// about and does not leave is one that the path has lost.
+    pub fn on_send(&mut self, id: FlowId, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
+        let header = self.flows.get_mut(&id)?.on_send(datagram, now)?;
+        // The last datagram may have to be sent again.
+        self.arm(id);
+        Some(header)
+    }
+
     /// The program has sent so much in a flow.
     pub fn on_sent(&mut self, id: FlowId, datagrams: u64, bytes: u64, now: Timestamp) {
         if let Some(flow) = self.flows.get_mut(&id) {
@@ -213,6 +229,12 @@ impl<M: Clone> Table<M> {
         } else if before > 0 {
             self.waiting.remove(&id);
         }
+        self.arm(id);
+    }
+
+    /// Notes when the flow is due next.
+    fn arm(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
         let end = flow.last_active + self.limits.idle;
         let due = flow.shim.next_timeout().map_or(end, |at| at.min(end));
         // What moves to a later time is looked at when the earlier one has come.

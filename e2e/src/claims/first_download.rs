@@ -65,6 +65,27 @@ pub(super) fn assisted(suite: &mut Suite) -> Outcome<String> {
     }
 }
 
+/// An upload is repaired from the client's side, and an unmodified server has it intact: it answers
+/// with what it has.
+pub(super) fn assisted_upload(suite: &mut Suite) -> Outcome<String> {
+    let to = suite.node_port(GATEWAY, NODE_PORT)?;
+    let (sha256, summary) = suite.upload(LARGE, &suite.request("uploaded", &to))?;
+    let expected = suite.checksum(LARGE)?;
+    if sha256 != expected {
+        return Err(Failure(format!("the server has sha256 {sha256} instead of {expected}")));
+    }
+    let line = summary.lines().find(|line| line.contains("towards the server")).map(str::trim);
+    let again = line.and_then(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = words.windows(3).position(|words| words == ["were", "sent", "again"])?;
+        words.get(at.checked_sub(1)?)?.parse::<u64>().ok()
+    });
+    match (again, line) {
+        (Some(again), Some(line)) if again > 0 => Ok(line.to_owned()),
+        _ => Err(Failure(format!("no datagram was sent again: {summary}"))),
+    }
+}
+
 /// The same path without assistance is at least [`FACTOR`] times slower.
 pub(super) fn five_times(suite: &mut Suite) -> Outcome<String> {
     let to = suite.node_port(GATEWAY, NODE_PORT)?;

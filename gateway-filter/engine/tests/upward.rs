@@ -5,10 +5,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use packrat_client::{AssistStats, ClientConfig, Released, Shim, Timestamp, Verdict};
+use packrat_client::{
+    AssistStats, ClientConfig, ClientEvent, Observer, Released, Shim, Timestamp, Verdict,
+};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
@@ -389,6 +391,30 @@ fn what_the_last_mile_loses_comes_in_its_place() {
             "{upward_repairs} of {upward_missing}"
         );
     }
+}
+
+#[test]
+fn the_client_tells_of_what_is_missing_and_of_what_it_sends_again() {
+    let mut world = World::new(Setting { loss: [40, 0], ..CALM }, 1);
+    let told = Arc::new(Mutex::new((0, 0)));
+    let counted = Arc::clone(&told);
+    world.shim.observe(Observer::new(move |_, event| {
+        let (named, again) = &mut *counted.lock().unwrap();
+        match event {
+            ClientEvent::HolesReceived { missing, wanted } => {
+                *named += u64::from(*wanted) * missing
+            }
+            ClientEvent::DatagramSentAgain { bytes, .. } => {
+                *again += u64::from(*bytes > CALM.length)
+            }
+            _ => {}
+        }
+    }));
+    let AssistStats { upward_missing, upward_repairs, .. } = world.run().stats;
+    let (named, again) = *told.lock().unwrap();
+    assert!(upward_repairs > 100 && again == upward_repairs, "{again} of {upward_repairs}");
+    // A hole is named again until it is filled.
+    assert!(named >= upward_missing, "{named} of {upward_missing}");
 }
 
 #[test]

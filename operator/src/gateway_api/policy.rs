@@ -163,7 +163,7 @@ pub fn policies(
     policies
 }
 
-/// What a target is to this operator.
+/// A target, as this operator sees it.
 enum State {
     Own,
     Other,

@@ -31,8 +31,9 @@ async fn main() {
         .unwrap()
         .unwrap();
     println!(
-        r#"{{"quic_lost":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{}}}"#,
+        r#"{{"quic_lost":{},"quic_lost_upwards":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{}}}"#,
         path.lost(),
+        path.lost_upwards(),
         path.dropped(),
         quic.declared_lost().await,
         plain.lost()

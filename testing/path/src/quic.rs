@@ -27,7 +27,8 @@ pub fn expected() -> Vec<u8> {
     Sha256::digest(file()).to_vec()
 }
 
-/// A server, which sends the file on the first stream of each connection.
+/// A server, which sends the file on the first stream of each connection. Where that is a stream of the
+/// client's alone, it answers with the SHA-256 of what comes on it instead.
 pub struct Quic {
     server: quinn::Endpoint,
     certificate: Vec<u8>,
@@ -133,11 +134,47 @@ impl Quic {
         };
         tokio::time::timeout(PATIENCE, work).await.expect("the download ends")
     }
+
+    /// The SHA-256 of the file as the server gets it from a plain client that connects to `at`, and
+    /// how many packets the client has declared lost.
+    pub async fn upload(&self, at: SocketAddr) -> (Vec<u8>, u64) {
+        self.upload_with(&quinn::Endpoint::client(ANY).unwrap(), at).await
+    }
+
+    /// The same with any client.
+    pub async fn upload_with(&self, client: &quinn::Endpoint, at: SocketAddr) -> (Vec<u8>, u64) {
+        let work = async {
+            let connection = client.connect_with(self.client(), at, NAME).unwrap();
+            let connection = connection.await.unwrap();
+            let mut sending = connection.open_uni().await.unwrap();
+            sending.write_all(&file()).await.unwrap();
+            sending.finish().unwrap();
+            let mut receiving = connection.accept_uni().await.unwrap();
+            let sum = receiving.read_to_end(64).await.unwrap();
+            let lost = connection.stats().path.lost_packets;
+            connection.close(0u32.into(), b"");
+            (sum, lost)
+        };
+        tokio::time::timeout(PATIENCE, work).await.expect("the upload ends")
+    }
+}
+
+/// Takes an upload.
+async fn take(connection: &quinn::Connection, mut receiving: quinn::RecvStream) {
+    let Ok(bytes) = receiving.read_to_end(FILE_BYTES + 1).await else { return };
+    let Ok(mut sending) = connection.open_uni().await else { return };
+    let _ = sending.write_all(&Sha256::digest(bytes)).await;
+    let _ = sending.finish();
+    connection.closed().await;
 }
 
 async fn serve(incoming: quinn::Incoming, figures: Arc<Figures>) {
     let Ok(connection) = incoming.await else { return };
-    let Ok((mut sending, _)) = connection.accept_bi().await else { return };
+    let mut sending = tokio::select! {
+        Ok((sending, _)) = connection.accept_bi() => sending,
+        Ok(receiving) = connection.accept_uni() => return take(&connection, receiving).await,
+        else => return,
+    };
     figures.begun.fetch_add(1, Ordering::AcqRel);
     let _ = sending.write_all(&file()).await;
     let _ = sending.finish();

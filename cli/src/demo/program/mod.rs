@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use super::arm::Stage;
-use super::client::Download;
+use super::client::Transfer;
 use super::error::DemoError;
 use super::options::{ClientKind, Options};
 use super::report::{AssistanceReport, TimesReport};
@@ -143,7 +143,7 @@ fn command(
 /// calls `progress` with the number of bytes that have arrived.
 pub(super) async fn run(
     stage: &Stage<'_>,
-    download: &Download<'_>,
+    download: &Transfer<'_>,
     proxy: Option<SocketAddr>,
     work: &Path,
     echo: Option<Arc<AtomicU64>>,
@@ -177,7 +177,7 @@ pub(super) async fn run(
         Some(line) => Ok(outcome(kind, line, download.server)),
         None => {
             let log = std::fs::read_to_string(&log).unwrap_or_default();
-            Err(DemoError::Download(format!("{kind} ended with {status}: {}", log.trim())))
+            Err(DemoError::Transfer(format!("{kind} ended with {status}: {}", log.trim())))
         }
     }
 }
@@ -202,6 +202,7 @@ fn report(line: &Line, remote: SocketAddr) -> Report {
         bytes: line.bytes,
         resumed_from: 0,
         expected_bytes: None,
+        location: None,
         connect_time: Duration::ZERO,
         transfer_time: Duration::try_from_secs_f64(line.seconds).unwrap_or_default(),
         sha256: line.sha256.clone(),
@@ -210,6 +211,7 @@ fn report(line: &Line, remote: SocketAddr) -> Report {
         with_token: false,
         // It keeps them to itself.
         received_packet_numbers: Vec::new(),
+        declared_lost: 0,
         partial: line.partial,
     }
 }

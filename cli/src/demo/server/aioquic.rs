@@ -33,6 +33,7 @@ pub(super) async fn start(
             command.arg("--certificate").arg(&setup.certificate.chain);
             command.arg("--key").arg(&setup.certificate.key);
             command.arg("--files").arg(setup.files);
+            command.arg("--uploads").arg(setup.uploads);
             command.arg("--qlog").arg(qlogs.join("server.qlog"));
             command.arg("--ready").arg(&ready);
         })?;

@@ -13,13 +13,14 @@ pub(super) async fn start(
     setup: ServerSetup<'_>,
     address: SocketAddr,
     qlogs: &Path,
+    behind: Option<SocketAddr>,
 ) -> Result<Process, DemoError> {
     let program = setup.parts.join("bin/caddy");
     if !program.is_file() {
         return Err(DemoError::PartMissing { what: "Caddy", path: program });
     }
     let configuration = setup.work.join("Caddyfile");
-    fs::write(&configuration, caddyfile(setup, address))
+    fs::write(&configuration, caddyfile(setup, address, behind))
         .map_err(|error| DemoError::write(&configuration, error))?;
     let mut process =
         Process::start("Caddy", &program, &setup.work.join("caddy.log"), |command| {
@@ -38,10 +39,14 @@ pub(super) async fn start(
     Ok(process)
 }
 
-fn caddyfile(setup: ServerSetup<'_>, address: SocketAddr) -> String {
+/// `behind`: the program that gets the uploads.
+fn caddyfile(setup: ServerSetup<'_>, address: SocketAddr, behind: Option<SocketAddr>) -> String {
     let (ip, port) = (address.ip(), address.port());
     let (chain, key) = (setup.certificate.chain.display(), setup.certificate.key.display());
     let files = setup.files.display();
+    let uploads = behind.map_or(String::new(), |behind| {
+        format!("\n    @uploads method PUT\n    reverse_proxy @uploads {behind}")
+    });
     format!(
         r#"{{
     admin off
@@ -56,7 +61,7 @@ fn caddyfile(setup: ServerSetup<'_>, address: SocketAddr) -> String {
 https://localhost:{port}, https://{ip}:{port} {{
     bind {ip}
     tls "{chain}" "{key}"
-    root * "{files}"
+    root * "{files}"{uploads}
     file_server
 }}
 "#

@@ -1,8 +1,9 @@
-//! The unmodified HTTP/3 servers that send, and those that other clients need.
+//! The unmodified HTTP/3 servers at the far end, and those that other clients need.
 
 mod aioquic;
 mod caddy;
 mod echo;
+mod sink;
 mod webrtc;
 mod wireguard;
 
@@ -28,6 +29,10 @@ pub(crate) struct ServerSetup<'a> {
     pub(crate) certificate: &'a Certificate,
     /// The directory whose files are served.
     pub(crate) files: &'a Path,
+    /// The directory in which it keeps what is uploaded.
+    pub(crate) uploads: &'a Path,
+    /// True if there will be any.
+    pub(crate) takes_uploads: bool,
     /// The directory for configuration, log and qlog of this server.
     pub(crate) work: &'a Path,
 }
@@ -47,6 +52,8 @@ impl ServerSetup<'_> {
 #[derive(Debug)]
 pub(crate) struct Server {
     running: Running,
+    /// Caddy takes uploads for a program behind it.
+    sink: Option<Process>,
     /// The UDP address at which it listens.
     pub(crate) address: SocketAddr,
     /// The directory of its qlogs, its own account of packets sent and declared lost.
@@ -69,22 +76,31 @@ impl Server {
         let qlogs = setup.work.join("qlog");
         std::fs::create_dir_all(&qlogs).map_err(|error| DemoError::write(&qlogs, error))?;
         let address = super::process::free_address()?;
+        let mut sink = None;
         let (process, address) = match (options.client, options.server) {
             (ClientKind::Echo, _) => {
                 let echo = echo::Echo::start().map_err(DemoError::Port)?;
                 let address = echo.address;
-                return Ok(Self { running: Running::Echo(echo), address, qlogs });
+                return Ok(Self { running: Running::Echo(echo), sink, address, qlogs });
             }
             (ClientKind::Webrtc, _) => webrtc::start(setup).await?,
             (ClientKind::Wireguard, _) => (wireguard::start(setup, address).await?, address),
-            (_, ServerKind::Caddy) => (caddy::start(setup, address, &qlogs).await?, address),
+            (_, ServerKind::Caddy) => {
+                let mut behind = None;
+                if setup.takes_uploads {
+                    let (process, its_address) = sink::start(setup).await?;
+                    (sink, behind) = (Some(process), Some(its_address));
+                }
+                (caddy::start(setup, address, &qlogs, behind).await?, address)
+            }
             (_, ServerKind::Aioquic) => (aioquic::start(setup, address, &qlogs).await?, address),
         };
-        Ok(Self { running: Running::Process(process), address, qlogs })
+        Ok(Self { running: Running::Process(process), sink, address, qlogs })
     }
 
     /// Fails when the server has ended by itself.
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
+        self.sink.as_mut().map_or(Ok(()), Process::check)?;
         match &mut self.running {
             Running::Process(process) => process.check(),
             Running::Echo(_) => Ok(()),
@@ -103,6 +119,9 @@ impl Server {
     pub(crate) async fn stop(self) -> PathBuf {
         if let Running::Process(process) = self.running {
             process.stop().await;
+        }
+        if let Some(sink) = self.sink {
+            sink.stop().await;
         }
         self.qlogs
     }

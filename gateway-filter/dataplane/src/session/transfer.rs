@@ -13,8 +13,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Sessions with less are not counted: their time is that of a few round trips.
 const LEAST_BYTES: u64 = 256_000;
 
-/// What sets a session's client apart from those that have not asked for assistance, or were refused
-/// for a reason of their own.
+/// The part in the comparison of a session whose client asked for assistance; others, and those refused
+/// for another reason, have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arm {
     /// It is left without assistance for comparison.

@@ -1,0 +1,286 @@
+//! One PUT or POST request over HTTP/3.
+
+use super::Source;
+use crate::get::connection::{Exchanged, Http3, Requests, Stream, request_head};
+use crate::get::{GetError, NEVER, Progress, Report, Request};
+use bytes::{Buf, Bytes};
+use h3::error::{Code, StreamError};
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use packrat_wire::hexadecimal;
+use sha2::{Digest, Sha256};
+use std::io::Write;
+use std::time::Instant;
+
+/// The body of a request, and what is said of it.
+pub(crate) struct Upload {
+    /// PUT or POST.
+    pub(crate) method: Method,
+    /// The type of the body; `None`: the server guesses.
+    pub(crate) content_type: Option<HeaderValue>,
+    /// The body.
+    pub(crate) source: Source,
+}
+
+/// Uploads as `request` says, writes the body of the server's answer to `answer`, and tells `progress`
+/// what happens. Dropping the future ends the upload.
+///
+/// Must run inside a Tokio runtime with I/O and time enabled.
+///
+/// # Errors
+/// See [`GetError`]. The server may have what was sent by then.
+pub(crate) async fn upload(
+    request: &Request,
+    mut upload: Upload,
+    answer: &mut impl Write,
+    mut progress: impl FnMut(Progress),
+) -> Result<Report, GetError> {
+    let mut bytes = 0;
+    let limit = request.max_time;
+    let run = async {
+        let (mut http3, mut requests) = Http3::connect(request, &mut progress).await?;
+        let exchange =
+            exchange(request, &mut upload, &mut requests, answer, &mut progress, &mut bytes);
+        let exchanged = http3.during(request, exchange).await;
+        http3.close(request, requests, exchanged).await
+    };
+    let Some(limit) = limit else { return run.await };
+    let result = tokio::time::timeout(limit, run).await;
+    result.unwrap_or(Err(GetError::TimedOut { after: limit, bytes }))
+}
+
+/// The sending half, and the receiving one.
+type Halves =
+    (h3::client::RequestStream<SendHalf, Bytes>, h3::client::RequestStream<ReceiveHalf, Bytes>);
+type SendHalf = h3_util::s2n::s2n_quic_h3::SendStream<Bytes>;
+type ReceiveHalf = h3_util::s2n::s2n_quic_h3::RecvStream;
+
+async fn exchange(
+    request: &Request,
+    upload: &mut Upload,
+    requests: &mut Requests,
+    answer: &mut impl Write,
+    progress: &mut impl FnMut(Progress),
+    bytes: &mut u64,
+) -> Result<Exchanged, GetError> {
+    let started = Instant::now();
+    let broken = |error: StreamError| GetError::Transfer { bytes: 0, reason: error.to_string() };
+    let message = head(request, upload)
+        .map_err(|error| GetError::Transfer { bytes: 0, reason: error.to_string() })?;
+    let stream: Stream = requests.send_request(message).await.map_err(broken)?;
+    let (mut sending, mut receiving): Halves = stream.split();
+    let expected_bytes = upload.source.length();
+    progress(Progress::Sending { expected_bytes });
+
+    let mut digest = Sha256::new();
+    let stop = tokio::time::sleep(request.stop_after.unwrap_or(NEVER));
+    let (sent, response) = {
+        let source = &mut upload.source;
+        let (digest, bytes) = (&mut digest, &mut *bytes);
+        let send = send(source, &mut sending, digest, progress, bytes);
+        let receive = response(&mut receiving);
+        let (mut send, mut receive, mut stop) =
+            (std::pin::pin!(send), std::pin::pin!(receive), std::pin::pin!(stop));
+        let mut sent = None;
+        loop {
+            // A server may answer before it has everything (RFC 9114, section 4.1).
+            tokio::select! {
+                biased;
+                response = &mut receive => break (sent, Some(response)),
+                result = &mut send, if sent.is_none() => match result {
+                    // Its answer says why it reads no more.
+                    Err(Unsent::Stream(error)) => sent = Some(Err(error)),
+                    Err(Unsent::Source(error)) => return Err(error),
+                    Ok(()) => sent = Some(Ok(())),
+                },
+                () = &mut stop => break (sent, None),
+            }
+        }
+    };
+    let sha256 = |digest: Sha256| hexadecimal::encode(&digest.finalize());
+    let Some(response) = response else {
+        sending.stop_stream(Code::H3_REQUEST_CANCELLED);
+        return Ok(Exchanged {
+            status: 0,
+            bytes: *bytes,
+            resumed_from: 0,
+            expected_bytes,
+            location: None,
+            transfer_time: started.elapsed(),
+            sha256: sha256(digest),
+            partial: true,
+        });
+    };
+    let response = match (response, &sent) {
+        (Ok(response), _) => response,
+        (Err(_), Some(Err(error))) => {
+            return Err(GetError::Transfer { bytes: *bytes, reason: error.to_string() });
+        }
+        (Err(error), _) => {
+            let reason = format!("no response: {error}");
+            return Err(GetError::Transfer { bytes: *bytes, reason });
+        }
+    };
+    let status = response.status();
+    let judged = judge(request, &upload.method, &response);
+    if judged.is_err() || !matches!(sent, Some(Ok(()))) {
+        sending.stop_stream(Code::H3_REQUEST_CANCELLED);
+    }
+    judged?;
+    if !matches!(sent, Some(Ok(()))) {
+        return Err(GetError::Unread { status: status.as_u16(), bytes: *bytes });
+    }
+    let location = response.headers().get(header::LOCATION);
+    let location = location.and_then(|place| place.to_str().ok()).map(str::to_owned);
+    while let Some(mut chunk) = receiving.recv_data().await.map_err(|error| {
+        let reason = format!("the answer, with HTTP status {}, broke: {error}", status.as_u16());
+        GetError::Transfer { bytes: *bytes, reason }
+    })? {
+        while chunk.has_remaining() {
+            let part = chunk.chunk();
+            let length = part.len();
+            answer
+                .write_all(part)
+                .map_err(|source| GetError::Write { target: "the answer".to_owned(), source })?;
+            chunk.advance(length);
+        }
+    }
+    Ok(Exchanged {
+        status: status.as_u16(),
+        bytes: *bytes,
+        resumed_from: 0,
+        expected_bytes,
+        location,
+        transfer_time: started.elapsed(),
+        sha256: sha256(digest),
+        partial: false,
+    })
+}
+
+/// Why the body was not sent.
+enum Unsent {
+    Source(GetError),
+    Stream(StreamError),
+}
+
+async fn send(
+    source: &mut Source,
+    stream: &mut h3::client::RequestStream<SendHalf, Bytes>,
+    digest: &mut Sha256,
+    progress: &mut impl FnMut(Progress),
+    bytes: &mut u64,
+) -> Result<(), Unsent> {
+    loop {
+        let chunk = source.next().await;
+        if chunk.is_err() {
+            // What was promised will not come: the server must not take this for all of it.
+            stream.stop_stream(Code::H3_REQUEST_CANCELLED);
+        }
+        let Some(chunk) = chunk.map_err(Unsent::Source)? else { break };
+        let length = chunk.len() as u64;
+        digest.update(&chunk);
+        stream.send_data(chunk).await.map_err(Unsent::Stream)?;
+        *bytes += length;
+        progress(Progress::Data { bytes: *bytes });
+    }
+    stream.finish().await.map_err(Unsent::Stream)
+}
+
+/// The final response; those in between say nothing.
+async fn response(
+    stream: &mut h3::client::RequestStream<ReceiveHalf, Bytes>,
+) -> Result<Response<()>, StreamError> {
+    loop {
+        let response = stream.recv_response().await?;
+        if !response.status().is_informational() {
+            return Ok(response);
+        }
+    }
+}
+
+/// Says what a response means for an upload.
+fn judge(request: &Request, method: &Method, response: &Response<()>) -> Result<(), GetError> {
+    let (url, method) = (request.url.to_string(), method.clone());
+    let status = response.status().as_u16();
+    match response.status() {
+        status if status.is_success() => Ok(()),
+        // The answer to what was sent is elsewhere (RFC 9110, section 15.4.4).
+        StatusCode::SEE_OTHER => Ok(()),
+        StatusCode::MOVED_PERMANENTLY
+        | StatusCode::FOUND
+        | StatusCode::TEMPORARY_REDIRECT
+        | StatusCode::PERMANENT_REDIRECT => {
+            let location = response.headers().get(header::LOCATION);
+            let location = location.and_then(|place| place.to_str().ok()).unwrap_or("nowhere");
+            Err(GetError::Redirect { url, status, location: location.to_owned() })
+        }
+        code if code.is_client_error() || code.is_server_error() => {
+            Err(GetError::Refused { url, method, status })
+        }
+        _ => Err(GetError::Unclear { url, method, status }),
+    }
+}
+
+fn head(request: &Request, upload: &Upload) -> Result<http::Request<()>, http::Error> {
+    let mut message = request_head(request, upload.method.clone());
+    if let Some(length) = upload.source.length() {
+        message = message.header(header::CONTENT_LENGTH, length);
+    }
+    if let Some(content_type) = &upload.content_type {
+        message = message.header(header::CONTENT_TYPE, content_type);
+    }
+    message.body(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(status: u16) -> Response<()> {
+        let response = Response::builder().status(status).header("location", "/elsewhere");
+        response.body(()).unwrap()
+    }
+
+    #[test]
+    fn a_status_says_what_has_become_of_an_upload() {
+        let request = Request::new("https://host/path").unwrap();
+        let judged = |status| judge(&request, &Method::PUT, &response(status));
+        for taken in [200, 201, 202, 204, 303] {
+            assert!(judged(taken).is_ok(), "{taken}");
+        }
+        let words = |status| {
+            let error = judged(status).unwrap_err();
+            (error.exit_code(), error.to_string())
+        };
+        for (status, code, text) in [
+            (308, 47, "redirected (HTTP status 308) to /elsewhere"),
+            (405, 22, "refused the PUT with HTTP status 405: it takes no such uploads"),
+            (413, 22, "too much"),
+            (418, 22, "refused the PUT with HTTP status 418"),
+            (503, 22, "try again later"),
+            (304, 22, "does not say whether it has taken it"),
+            (799, 22, "does not say whether it has taken it"),
+        ] {
+            let (exit, words) = words(status);
+            assert_eq!(exit, code, "{status}");
+            assert!(words.contains(text), "{words}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_request_says_how_much_comes() {
+        let request = Request::new("https://user:secret@host/path#fragment").unwrap();
+        let upload = |length| Upload {
+            method: Method::POST,
+            content_type: Some(HeaderValue::from_static("text/plain")),
+            source: Source::reading("it".to_owned(), length, std::io::empty()),
+        };
+        let message = head(&request, &upload(Some(7))).unwrap();
+        assert_eq!(message.uri().to_string(), "https://host/path");
+        assert_eq!(message.method(), Method::POST);
+        assert_eq!(message.headers()[header::CONTENT_LENGTH], "7");
+        assert_eq!(message.headers()[header::CONTENT_TYPE], "text/plain");
+        assert!(!message.headers().contains_key(header::EXPECT));
+        let unknown = head(&request, &upload(None)).unwrap();
+        assert!(!unknown.headers().contains_key(header::CONTENT_LENGTH));
+    }
+}

@@ -1,0 +1,113 @@
+//! `packrat put` as users run it: the real command against a real HTTP/3 server of another
+//! implementation. Its repairs are the demo's to test.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too; the server is that of packrat get as well"
+)]
+
+mod server;
+
+use serde_json::Value;
+use server::{Server, file};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn command(server: &Server, folder: &Path, name: &str, path: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    command.current_dir(folder).args(["put", name, &server.url(path), "--cacert"]);
+    command.arg(&server.authority);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn put(server: &Server, folder: &Path, path: &str, arguments: &[&str]) -> Output {
+    fs::write(folder.join("file"), file()).unwrap();
+    command(server, folder, "file", path).args(arguments).output().unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn sha256(data: &[u8]) -> String {
+    packrat_wire::hexadecimal::encode(&Sha256::digest(data))
+}
+
+#[track_caller]
+fn assert_fails(output: &Output, code: i32, message: &str) {
+    assert_eq!(output.status.code(), Some(code), "{}", errors(output));
+    assert!(errors(output).contains(message), "{}", errors(output));
+}
+
+#[test]
+fn a_file_is_at_the_server_as_it_is_here_and_the_summary_says_so() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    for (options, method) in [(&["--answer"][..], "PUT"), (&["--answer", "--post"], "POST")] {
+        let output = put(&server, folder.path(), "/taken", options);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        // The server has counted and hashed it.
+        let said = format!("{method} {} {}", sha256(&file()), file().len());
+        assert_eq!(String::from_utf8_lossy(&output.stdout), said);
+        let summary = errors(&output);
+        assert!(summary.contains(&sha256(&file())) && summary.contains("3.0 MB"), "{summary}");
+        assert!(summary.contains("no gateway on the path"), "{summary}");
+    }
+}
+
+#[test]
+fn a_stream_of_unknown_length_is_sent_to_its_end() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let mut child = command(&server, folder.path(), "-", "/taken").arg("--answer").spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&file()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let said = format!("PUT {} -", sha256(&file()));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), said);
+}
+
+#[test]
+fn json_reports_success_and_failure() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let output = put(&server, folder.path(), "/taken", &["--json", "--silent"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["bytes"], &report["status"]), (&file().len().into(), &201.into()));
+    assert_eq!((&report["sha256"], &report["input"]), (&sha256(&file()).into(), &"file".into()));
+    assert_eq!(report["assist"]["upward_numbered"], 0, "there is no gateway");
+    let output = put(&server, folder.path(), "/refused", &["--json", "--silent"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["error"]["exit_code"], 22, "{report}");
+    assert_eq!(report["error"]["kind"], "status");
+}
+
+#[test]
+fn what_the_server_says_instead_of_taking_it_is_an_error_that_says_what_to_do() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let folder = folder.path();
+    assert_fails(
+        &put(&server, folder, "/refused", &[]),
+        22,
+        "refused the PUT with HTTP status 403",
+    );
+    assert_fails(&put(&server, folder, "/moved", &[]), 47, "/taken; run the command with that URL");
+    assert_fails(
+        &put(&server, folder, "/unclear", &[]),
+        22,
+        "does not say whether it has taken it",
+    );
+    let output = put(&server, folder, "/stall", &["--max-time", "1"]);
+    assert_fails(&output, 28, "raise --max-time");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_not_begun() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let output = command(&server, folder.path(), "missing", "/taken").output().unwrap();
+    assert_fails(&output, 26, "cannot read missing");
+    let output = command(&server, folder.path(), ".", "/taken").output().unwrap();
+    assert_fails(&output, 26, "not a folder");
+}
