@@ -144,7 +144,7 @@ mod tests {
     const LOST: usize = 2;
 
     fn datagrams() -> Vec<Vec<u8>> {
-        (0..4u8).map(|number| vec![number; 100]).collect()
+        (0..4u8).map(|number| vec![number; 1200]).collect()
     }
 
     /// A decoder that misses one of four datagrams, and the symbols that recover it.
