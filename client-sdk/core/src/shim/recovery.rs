@@ -57,7 +57,7 @@ impl Recent {
 pub(super) struct Recovered<M> {
     pub(super) place: u64,
     pub(super) datagram: Vec<u8>,
-    /// What stands for its metadata.
+    /// Stands for its own metadata, which is lost.
     pub(super) metadata: M,
     /// True if the transport has it: its repair came without a place.
     pub(super) is_passed: bool,
@@ -69,9 +69,9 @@ pub(super) struct Recovered<M> {
 pub(super) struct Recovery<M> {
     decoder: Decoder,
     last: Option<M>,
-    /// What was recovered, and may still arrive.
+    /// Recovered, and may still arrive.
     recovered: Recent,
-    /// What arrived without a place, and may still be recovered.
+    /// Arrived without a place, and may still be recovered.
     plain: Recent,
 }
 
