@@ -24,7 +24,7 @@ pub(super) async fn run(
     answers: Option<&AtomicU64>,
     progress: impl Fn(u64),
 ) -> Result<Outcome, DemoError> {
-    let failed = |error: std::io::Error| DemoError::Download(format!("echo: {error}"));
+    let failed = |error: std::io::Error| DemoError::Transfer(format!("echo: {error}"));
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
     socket.connect(server).await.map_err(failed)?;
     let begun = Instant::now();

@@ -95,7 +95,7 @@ fn part(parts: &Path, path: &str, what: &'static str) -> Result<PathBuf, DemoErr
 /// The program, with its arguments.
 fn command(
     stage: &Stage<'_>,
-    download: &Download<'_>,
+    download: &Transfer<'_>,
     proxy: Option<SocketAddr>,
     work: &Path,
 ) -> Result<Command, DemoError> {

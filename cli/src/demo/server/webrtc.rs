@@ -37,7 +37,7 @@ pub(super) async fn start(setup: ServerSetup<'_>) -> Result<(Process, SocketAddr
     process.wait_until_ready(|| ready.exists()).await?;
     let port = fs::read_to_string(&ready).map_err(|error| DemoError::read(&ready, error))?;
     let port = port.trim().parse().map_err(|_| {
-        DemoError::Download(format!("aiortc's port is no number: {:?}", port.trim()))
+        DemoError::Transfer(format!("aiortc's port is no number: {:?}", port.trim()))
     })?;
     Ok((process, SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
 }
