@@ -1,5 +1,5 @@
-//! What a session has brought its client, and in what time: the same measure for clients that are
-//! assisted and for those that are not, from forwarded datagrams alone.
+//! The transfer of a session: bytes and time, by the same measure for clients that are assisted and for
+//! those that are not, from forwarded datagrams alone.
 
 use std::time::Duration;
 
